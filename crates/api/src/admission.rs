@@ -1,0 +1,100 @@
+//! Admission policies as values: what a schema cannot say.
+//!
+//! Evaluated by the API server (and by the embedded one, all but the policy on node claims); no webhook,
+//! so that no outage of ours blocks anybody's writes.
+
+use crate::names;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use serde_json::{Value, json};
+
+/// A policy with its binding.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub policy: ValidatingAdmissionPolicy,
+    pub binding: ValidatingAdmissionPolicyBinding,
+}
+
+/// Every policy that Quarry installs into the namespace's cluster.
+pub fn policies(namespace: &str) -> Vec<Policy> {
+    vec![volume_warnings(), agent_own_node(namespace)]
+}
+
+/// Those that the embedded API evaluates: it has no node-bound tokens.
+pub fn embedded_policies() -> Vec<Policy> {
+    vec![volume_warnings()]
+}
+
+/// A field that is accepted for compatibility and not used says so when it is written.
+fn volume_warnings() -> Policy {
+    let rules = json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
+    let validations = json!([
+        {
+            "expression": "!has(object.spec.template) || !has(object.spec.template.spec) || object.spec.template.spec.all(field, field == 'claimRef')",
+            "message": "of spec.template.spec only claimRef is used; every other field of the PersistentVolume is set by Quarry",
+        },
+        {
+            "expression": "!has(object.spec.template) || !has(object.spec.template.metadata) || object.spec.template.metadata.all(field, field == 'labels' || field == 'annotations')",
+            "message": "of spec.template.metadata only labels and annotations are used",
+        },
+        {
+            "expression": "!has(object.spec.rawBlockDevice) && !has(object.spec.lvmLogicalVolume)",
+            "message": "only sparseLoopDevice volumes are prepared by this version: this volume will be Failed, with nothing done on the node",
+        },
+    ]);
+    policy("quarry-volume-warnings", rules, json!([]), validations, "Warn")
+}
+
+/// An agent may change only the objects of its own node: the node is a claim in its token.
+fn agent_own_node(namespace: &str) -> Policy {
+    let rules = json!([
+        {"apiGroups": [names::GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["nodeinventories", "nodeinventories/status", "nodejobs", "nodejobs/status"]},
+        {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["leases"]},
+    ]);
+    let account = format!("system:serviceaccount:{namespace}:{}", names::AGENT_SERVICE_ACCOUNT);
+    let conditions = json!([{"name": "an-agent", "expression": format!("request.userInfo.username == '{account}'")}]);
+    let node = "request.userInfo.extra['authentication.kubernetes.io/node-name'][0]";
+    let target = "(request.operation == 'DELETE' ? oldObject : object)";
+    let validations = json!([
+        {
+            "expression": "'authentication.kubernetes.io/node-name' in request.userInfo.extra",
+            "message": "an agent's token must be bound to a pod on a node: this one names no node",
+        },
+        {
+            "expression": format!(
+                "!('authentication.kubernetes.io/node-name' in request.userInfo.extra) || ( \
+                 request.resource.resource == 'nodeinventories' ? {target}.metadata.name == {node} : \
+                 request.resource.resource == 'nodejobs' ? {target}.spec.nodeName == {node} : \
+                 {target}.metadata.name == 'quarry-agent-' + {node})"
+            ),
+            "message": "an agent may change only the objects of its own node",
+        },
+    ]);
+    policy("quarry-agent-own-node", rules, conditions, validations, "Deny")
+}
+
+fn policy(name: &str, rules: Value, conditions: Value, validations: Value, action: &str) -> Policy {
+    let labels = json!({crate::crds::MANAGED_BY_LABEL: names::MANAGED_BY});
+    let policy = json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules}, "matchConditions": conditions, "validations": validations},
+    });
+    let binding = json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"policyName": name, "validationActions": [action]},
+    });
+    const STATIC: &str = "the policies are constants of this file, built and parsed by its tests";
+    Policy { policy: serde_json::from_value(policy).expect(STATIC), binding: serde_json::from_value(binding).expect(STATIC) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_parses_and_is_bound_to_itself() {
+        for Policy { policy, binding } in policies("quarry-system") {
+            assert_eq!(binding.spec.unwrap().policy_name, policy.metadata.name);
+            assert!(!policy.spec.unwrap().validations.unwrap().is_empty());
+        }
+    }
+}

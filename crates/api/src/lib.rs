@@ -1,0 +1,18 @@
+//! The kinds that Quarry serves, their schemas, admission policies and value types.
+//!
+//! Owns: types, CRDs, CEL rules, admission policies, quantities. Never does I/O, never decides.
+//! Next to read: `volume.rs` (the kind of the first story), `node_job.rs` (the only way to write to a disk).
+
+pub mod admission;
+pub mod crds;
+pub mod names;
+pub mod node_inventory;
+pub mod node_job;
+pub mod quantity;
+pub mod validate;
+pub mod volume;
+
+pub use node_inventory::{NodeInventory, NodeInventorySpec, NodeInventoryStatus};
+pub use node_job::{NodeJob, NodeJobSpec, NodeJobStatus};
+pub use quantity::{Bytes, Quantity};
+pub use volume::{Volume, VolumeSpec, VolumeStatus};

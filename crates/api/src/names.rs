@@ -1,0 +1,46 @@
+//! Names that more than one crate must spell alike: groups, finalizers, annotations, leases.
+
+/// Our own API group.
+pub const GROUP: &str = "quarry.dev";
+/// Every kind of ours is listed by `kubectl get quarry`.
+pub const CATEGORY: &str = "quarry";
+/// Held on a Volume and on its PersistentVolume while storage exists; the shipped name, so that either operator can take over.
+pub const VOLUME_FINALIZER: &str = "storage.metalk8s.scality.com/volume-protection";
+/// A new value asks for another try after a failed preparation.
+pub const RETRY_ANNOTATION: &str = "quarry.dev/retry";
+/// Who wrote an object: `app.kubernetes.io/managed-by: quarry`.
+pub const MANAGED_BY: &str = "quarry";
+/// Where the operator, its agents and their leases live unless told otherwise.
+pub const DEFAULT_NAMESPACE: &str = "quarry-system";
+/// The service account of every agent.
+pub const AGENT_SERVICE_ACCOUNT: &str = "quarry-agent";
+/// The DaemonSet that the operator makes.
+pub const AGENT_DAEMON_SET: &str = "quarry-agent";
+/// The lease that the leading operator holds.
+pub const LEADER_LEASE: &str = "quarry-operator";
+
+/// The lease by which the agent of `node` shows that it is there.
+///
+/// Node names are DNS subdomains of up to 253 characters, which is also a lease's limit: a longer
+/// result is shortened with a hash, never cut.
+pub fn agent_lease(node: &str) -> String {
+    let plain = format!("quarry-agent-{node}");
+    if plain.len() <= 253 {
+        return plain;
+    }
+    format!("{}-{}", &plain[..220], &crate::node_job::hex_digest(&[node])[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_node_name_still_gives_a_lease_of_its_own() {
+        let a = agent_lease(&"a".repeat(253));
+        let b = agent_lease(&format!("{}b", "a".repeat(252)));
+        assert!(a.len() <= 253 && b.len() <= 253);
+        assert_ne!(a, b);
+        assert_eq!(agent_lease("n1"), "quarry-agent-n1");
+    }
+}

@@ -1,0 +1,229 @@
+//! NodeJob (quarry.dev/v1alpha1): the only way to write to a disk.
+//!
+//! The spec is immutable and carries its precondition; the agent re-checks all of it before it acts. The
+//! name is a hash of what the job is for, so that a second creation meets AlreadyExists instead of
+//! running twice. A failed job is final; a retry is a new job with the next attempt.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[kube(
+    group = "quarry.dev",
+    version = "v1alpha1",
+    kind = "NodeJob",
+    plural = "nodejobs",
+    shortname = "njob",
+    status = "NodeJobStatus",
+    derive = "PartialEq",
+    category = "quarry",
+    doc = "One change to the storage of one node, with the precondition under which it may be made.",
+    selectable = ".spec.nodeName",
+    validation = Rule::new("self.spec == oldSelf.spec").message("the spec of a NodeJob cannot be changed: a job with another spec is another job"),
+    printcolumn(name = "Action", type_ = "string", json_path = ".spec.action"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
+    printcolumn(name = "For", type_ = "string", json_path = ".spec.owner.name"),
+    printcolumn(name = "Attempt", type_ = "integer", json_path = ".spec.attempt", priority = 1),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeJobSpec {
+    pub action: Action,
+    /// The node whose agent runs the job.
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: String,
+    /// The object that asked for it. Not an owner reference: garbage collection must not delete a running job.
+    pub owner: JobOwner,
+    pub device: JobDevice,
+    pub precondition: Precondition,
+    /// What to make. Present for Prepare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Parameters>,
+    /// 1 for the first try.
+    #[schemars(range(min = 1))]
+    pub attempt: i32,
+    /// The value of the owner's retry annotation that led to this job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Action {
+    Prepare,
+    Cleanup,
+}
+
+impl Action {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Prepare => "Prepare",
+            Action::Cleanup => "Cleanup",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobOwner {
+    pub kind: OwnerKind,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum OwnerKind {
+    Volume,
+}
+
+/// The device, by what identifies it. Exactly one is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.sparseFile)").message("set the device of the job: sparseFile"))]
+pub struct JobDevice {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse_file: Option<SparseFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SparseFile {
+    /// Names the file in the agent's volume folder, and becomes the file system's UUID or the partition's GUID.
+    #[serde(rename = "volumeUID")]
+    #[schemars(regex(pattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"))]
+    pub volume_uid: String,
+}
+
+/// What must still be true when the agent acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Precondition {
+    /// The Node object's UID: a node made anew voids the job.
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+    /// A hash of the owner's spec fields that the job uses.
+    pub spec_hash: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!(has(self.filesystem) && has(self.partition)) && (has(self.filesystem) || has(self.partition))").message("set exactly one of filesystem, partition"))]
+pub struct Parameters {
+    /// In bytes.
+    #[schemars(range(min = 1))]
+    pub size: i64,
+    /// Make a file system whose UUID is the volume's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<FilesystemParameters>,
+    /// Make one partition whose name and GUID are the volume's UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionParameters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesystemParameters {
+    #[serde(rename = "type")]
+    pub kind: FsType,
+    /// Arguments for mkfs, already checked against what is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mkfs_options: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FsType {
+    Ext4,
+    Xfs,
+}
+
+impl FsType {
+    pub const ALL: [FsType; 2] = [FsType::Ext4, FsType::Xfs];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FsType::Ext4 => "ext4",
+            FsType::Xfs => "xfs",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fs| fs.as_str() == text)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PartitionParameters {}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeJobStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<JobPhase>,
+    /// How many times the agent began it: more than one after a crash of the agent.
+    #[serde(default)]
+    pub runs: i32,
+    /// What the job does now, or how it ended, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum JobPhase {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl JobPhase {
+    pub fn finished(self) -> bool {
+        match self {
+            JobPhase::Running => false,
+            JobPhase::Succeeded | JobPhase::Failed => true,
+        }
+    }
+}
+
+/// What the operator needs to make a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResult {
+    /// The persistent path on the node.
+    pub path: String,
+    /// The kernel's name of the device now.
+    pub device_name: String,
+    /// Usable bytes at `path`.
+    pub capacity: i64,
+}
+
+/// SHA-256 over length-prefixed parts, in hex: no two lists of parts run together.
+pub fn hex_digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl NodeJobSpec {
+    /// The job's name: the same purpose gives the same name, whoever computes it.
+    ///
+    /// 160 bits of the hash keep the name readable in a table; the node and the precondition's node UID are
+    /// part of it, so that a node made anew gets a job of its own.
+    pub fn job_name(&self) -> String {
+        let fields = serde_json::to_string(self).unwrap_or_default();
+        let digest = hex_digest(&[&fields]);
+        format!("{}-{}", self.action.as_str().to_lowercase(), &digest[..40])
+    }
+}

@@ -1,0 +1,105 @@
+//! Validation of a Volume that answers every problem at once.
+//!
+//! The API server refuses the same things by schema and CEL; this runs again in the planner, because a
+//! cluster may serve the shipped CRD (which has no rules), and in the CLI before anything is sent.
+
+use crate::{quantity::QuantityError, volume::Volume};
+use std::fmt;
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The field, as a path from the object's root.
+    pub field: &'static str,
+    /// What is wrong.
+    pub wrong: String,
+    /// What would be accepted.
+    pub allowed: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.field, self.wrong, self.allowed)
+    }
+}
+
+/// All problems in one sentence, for a condition's message.
+pub fn sentence(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join(". ")
+}
+
+const TYPES: &str = "set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume";
+
+/// Every problem of the Volume's spec; empty means valid.
+pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
+    let spec = &volume.spec;
+    let mut problems = Vec::new();
+    if spec.node_name.is_empty() {
+        problems.push(Problem { field: "spec.nodeName", wrong: "is empty".into(), allowed: "name the node that holds the storage".into() });
+    }
+    if spec.storage_class_name.is_empty() {
+        problems.push(Problem { field: "spec.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass".into() });
+    }
+    let given: Vec<&str> = [
+        ("sparseLoopDevice", spec.sparse_loop_device.is_some()),
+        ("rawBlockDevice", spec.raw_block_device.is_some()),
+        ("lvmLogicalVolume", spec.lvm_logical_volume.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, given)| given.then_some(name))
+    .collect();
+    match given.as_slice() {
+        [] => problems.push(Problem { field: "spec", wrong: "no type is set".into(), allowed: TYPES.into() }),
+        [_] => {}
+        several => problems.push(Problem { field: "spec", wrong: format!("{} are set", several.join(" and ")), allowed: TYPES.into() }),
+    }
+    if let Some(sparse) = &spec.sparse_loop_device {
+        problems.extend(size_problem("spec.sparseLoopDevice.size", sparse.size.bytes().map(|bytes| bytes.0)));
+    }
+    if let Some(lvm) = &spec.lvm_logical_volume {
+        problems.extend(size_problem("spec.lvmLogicalVolume.size", lvm.size.bytes().map(|bytes| bytes.0)));
+    }
+    problems
+}
+
+fn size_problem(field: &'static str, size: Result<u64, QuantityError>) -> Option<Problem> {
+    let allowed = "give a size greater than 0, such as 10Gi".to_owned();
+    match size {
+        Ok(0) => Some(Problem { field, wrong: "is 0".into(), allowed }),
+        Ok(_) => None,
+        Err(error) => Some(Problem { field, wrong: error.to_string(), allowed }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn problems(spec: serde_json::Value) -> Vec<String> {
+        let volume: Volume = serde_json::from_value(json!({
+            "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": "v"}, "spec": spec,
+        }))
+        .unwrap();
+        validate_volume(&volume).iter().map(|p| p.to_string()).collect()
+    }
+
+    #[test]
+    fn a_good_volume_has_no_problem() {
+        assert!(problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1.5Gi"}})).is_empty());
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once_with_the_remedy() {
+        let told = problems(json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}));
+        assert_eq!(told.len(), 5, "{told:#?}");
+        assert!(told.iter().any(|t| t == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
+        assert!(told.iter().any(|t| t == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi"));
+        assert!(told.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
+    }
+
+    #[test]
+    fn no_type_is_told() {
+        assert_eq!(problems(json!({"nodeName": "n", "storageClassName": "c"})).len(), 1);
+    }
+}
