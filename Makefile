@@ -3,6 +3,7 @@ PROFILE ?= release
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 CLUSTER := $(CARGO_TARGET_DIR)/cluster
 BINARY := $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/quarry
+LOCKED := $(if $(filter true,$(CI)),--locked)
 export PROFILE CARGO_TARGET_DIR IMAGE TAG TIERS
 
 .DEFAULT_GOAL := help
@@ -16,7 +17,7 @@ up: build ## build, then run Quarry standalone with a demo (PROFILE=dev builds f
 
 build: ## set up what the build needs, and build the binary
 	@scripts/setup $(if $(filter 0,$(shell id -u)),debs,build)
-	@cargo build --locked $(if $(filter dev,$(PROFILE)),,--profile $(PROFILE)) -p quarry
+	@cargo build $(LOCKED) $(if $(filter dev,$(PROFILE)),,--profile $(PROFILE)) -p quarry
 
 test: ## set up, run every tier, print a table (TIERS="unit disk" for some)
 	@scripts/test-tiers
@@ -24,11 +25,11 @@ test: ## set up, run every tier, print a table (TIERS="unit disk" for some)
 lint: ## rustfmt, clippy, cargo-deny
 	@scripts/setup build
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny --locked check bans licenses sources
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check bans licenses sources
 
 audit: ## known vulnerabilities in what we depend on (fetches the advisory database)
-	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny --locked check advisories
+	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check advisories
 
 bench: ## the figures, beside the peer's
 	@scripts/bench

@@ -6,6 +6,7 @@ REPO=$(dirname "$SCRIPTS")
 TARGET=${CARGO_TARGET_DIR:-$REPO/target}
 CACHE=${QUARRY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quarry}
 . "$SCRIPTS/versions.env"
+LOCKED=; [ "${CI:-}" != true ] || LOCKED=--locked     # CI must not resolve anew; a developer may
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { note "$*"; exit 1; }
