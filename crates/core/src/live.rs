@@ -1,0 +1,85 @@
+//! The agent's last look at the API before it acts: is the reason for this job still true?
+//!
+//! Everything here was read live, not from a cache. Invariant 2 (checked while held) and invariant 5 (a
+//! bound PersistentVolume's storage is never touched) end here, on the node, whatever an operator planned.
+
+use crate::volume::{spec_hash, usage::{PvUsage, pv_usage}};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{Volume, node_job::{Action, NodeJobSpec}};
+
+/// What the API says now.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    pub node_uid: Option<String>,
+    /// The Volume of the owner's name.
+    pub owner: Option<Volume>,
+    /// The PersistentVolume of the owner's name.
+    pub pv: Option<PersistentVolume>,
+    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
+    pub claim_uid: Option<String>,
+}
+
+/// Why a job may not be carried out. Final for this job: the operator makes another if it is still wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Void {
+    #[error("the Node object was made anew since the job was planned")]
+    OtherNode,
+    #[error("the volume that asked for it is gone")]
+    OwnerGone,
+    #[error("the volume that asked for it was replaced by another of the same name")]
+    OtherOwner,
+    #[error("the volume was changed since the job was planned")]
+    SpecChanged,
+    #[error("the volume is being deleted")]
+    OwnerTerminating,
+    #[error("the volume is not being deleted: its storage is not touched")]
+    OwnerNotTerminating,
+    #[error("{0}: its storage is not touched")]
+    PvInUse(String),
+}
+
+/// Whether the job may act, given what the API says now.
+pub fn check(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
+    if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
+        return Err(Void::OtherNode);
+    }
+    let owner = live.owner.as_ref().ok_or(Void::OwnerGone)?;
+    if owner.metadata.uid.as_deref() != Some(job.owner.uid.as_str()) {
+        return Err(Void::OtherOwner);
+    }
+    if spec_hash(&owner.spec) != job.precondition.spec_hash {
+        return Err(Void::SpecChanged);
+    }
+    let terminating = owner.metadata.deletion_timestamp.is_some();
+    match (job.action, terminating) {
+        (Action::Prepare, false) => Ok(()),
+        (Action::Prepare, true) => Err(Void::OwnerTerminating),
+        (Action::Cleanup, false) => Err(Void::OwnerNotTerminating),
+        (Action::Cleanup, true) => check_unused(job, live),
+    }
+}
+
+fn check_unused(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
+    let Some(pv) = &live.pv else { return Ok(()) };
+    let ours = crate::volume::pv::is_owned_by(pv, &job.owner.uid);
+    if !ours {
+        // Somebody else's PV of the same name is none of our business, unless it publishes our storage.
+        let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
+        return match path {
+            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => Err(Void::PvInUse(format!("PersistentVolume {} of another owner publishes {path}", job.owner.name))),
+            _ => Ok(()),
+        };
+    }
+    if pv.metadata.deletion_timestamp.is_none() {
+        return Err(Void::PvInUse(format!("PersistentVolume {} is not being deleted", job.owner.name)));
+    }
+    match pv_usage(pv) {
+        PvUsage::Free => {}
+        PvUsage::InUse(why) => return Err(Void::PvInUse(why)),
+    }
+    let claimed = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
+    match (claimed, live.claim_uid.as_deref()) {
+        (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!("the claim of PersistentVolume {} still exists", job.owner.name))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,56 @@
+//! Is the agent of a node there? Told from its Lease, so that nothing else is written at rest.
+
+use jiff::{Span, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// No agent has ever been seen on this node.
+    Never,
+    Absent { since: Timestamp },
+    Present { until: Timestamp },
+}
+
+/// A lease without a holder was given back at shutdown: the agent is gone, at once.
+pub fn presence(lease: Option<&Lease>, now: Timestamp) -> Presence {
+    let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return Presence::Never };
+    let Some(renewed) = spec.renew_time.as_ref().map(|time| time.0) else { return Presence::Never };
+    let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+    let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(40));
+    let until = renewed.checked_add(Span::new().seconds(seconds)).unwrap_or(Timestamp::MAX);
+    if held && now < until { Presence::Present { until } } else { Presence::Absent { since: renewed } }
+}
+
+impl Presence {
+    /// Why nothing happens on the node, in words; `None` when the agent is there.
+    pub fn complaint(&self, node: &str) -> Option<String> {
+        match self {
+            Presence::Never => Some(format!("no agent has been seen on node {node}: check that its quarry-agent pod runs")),
+            Presence::Absent { since } => {
+                Some(format!("the agent on node {node} is absent since {}: check that the node is up and its quarry-agent pod runs", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
+            }
+            Presence::Present { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lease(holder: &str) -> Lease {
+        serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder, "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40}})).unwrap()
+    }
+
+    #[test]
+    fn an_agent_is_there_until_its_lease_runs_out() {
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let at = |seconds: i64| start + Span::new().seconds(seconds);
+        assert_eq!(presence(Some(&lease("a")), at(39)), Presence::Present { until: at(40) });
+        assert_eq!(presence(Some(&lease("a")), at(40)), Presence::Absent { since: start });
+        assert_eq!(presence(Some(&lease("")), at(1)), Presence::Absent { since: start });
+        assert_eq!(presence(None, at(1)), Presence::Never);
+        assert!(presence(Some(&lease("")), at(1)).complaint("n1").unwrap().contains("absent since 2026-01-01T00:00:00Z"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Refuses a plan that breaks an invariant, whatever the planner thought.
+//!
+//! Written apart from the planner and in other terms (what may never be in a plan, given the world), so
+//! that the same mistake is not made twice. A refused plan is a bug: nothing of it is applied.
+
+use super::{Observed, Plan, Step, jobs, pv, usage::{PvUsage, pv_usage}};
+use quarry_api::{node_job::{Action, JobPhase}, volume::Phase};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    #[error("a cleanup job while the PersistentVolume is not free (invariant 5)")]
+    CleanupOfUsedStorage,
+    #[error("a job that is not on record first (rule 2)")]
+    JobWithoutRecord,
+    #[error("more than one job in a plan (rule 1)")]
+    SeveralJobs,
+    #[error("a PersistentVolume without a finished preparation (invariant 1)")]
+    UnprovenPublication,
+    #[error("a PersistentVolume of somebody else is touched (invariant 3)")]
+    ForeignPv,
+    #[error("the finalizer goes although storage may be left behind (invariant 9)")]
+    StorageLeftBehind,
+    #[error("a job without the volume's finalizer: a deletion would leave storage behind")]
+    JobWithoutFinalizer,
+}
+
+pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
+    let mut recorded = seen.job_handle().map(str::to_owned);
+    let mut finalizer = seen.has_finalizer();
+    let mut job_count = 0;
+    for step in &plan.steps {
+        match step {
+            Step::AddFinalizer => finalizer = true,
+            Step::RecordJob(status) => recorded = status.job.clone(),
+            Step::CreateJob(job) => {
+                job_count += 1;
+                if job_count > 1 {
+                    return Err(Breach::SeveralJobs);
+                }
+                if recorded.as_deref() != Some(jobs::handle(job).as_str()) {
+                    return Err(Breach::JobWithoutRecord);
+                }
+                if !finalizer {
+                    return Err(Breach::JobWithoutFinalizer);
+                }
+                if job.spec.action == Action::Cleanup && !storage_is_free(seen) {
+                    return Err(Breach::CleanupOfUsedStorage);
+                }
+            }
+            Step::CreatePv(_) => {
+                if !prepared(seen) {
+                    return Err(Breach::UnprovenPublication);
+                }
+                if seen.pv.is_some() {
+                    return Err(Breach::ForeignPv);
+                }
+            }
+            Step::UpdatePvMetadata(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } => {
+                if !seen.pv.as_ref().is_some_and(|pv| pv::is_owned_by(pv, seen.uid())) {
+                    return Err(Breach::ForeignPv);
+                }
+                if matches!(step, Step::ReleasePv { .. }) && !storage_is_free(seen) {
+                    return Err(Breach::CleanupOfUsedStorage);
+                }
+            }
+            Step::ReleaseVolume => {
+                if !nothing_left(seen) {
+                    return Err(Breach::StorageLeftBehind);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn storage_is_free(seen: &Observed) -> bool {
+    match seen.pv.as_ref().filter(|pv| pv::is_owned_by(pv, seen.uid())) {
+        None => true,
+        Some(pv) => pv.metadata.deletion_timestamp.is_some() && pv_usage(pv) == PvUsage::Free,
+    }
+}
+
+fn prepared(seen: &Observed) -> bool {
+    seen.job.as_ref().is_some_and(|job| {
+        job.spec.action == Action::Prepare
+            && job.spec.owner.uid == seen.uid()
+            && job.status.as_ref().is_some_and(|status| status.phase == Some(JobPhase::Succeeded) && status.result.is_some())
+    })
+}
+
+fn nothing_left(seen: &Observed) -> bool {
+    let cleaned = seen.job.as_ref().is_some_and(|job| {
+        job.spec.action == Action::Cleanup && job.spec.owner.uid == seen.uid() && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
+    });
+    let never = seen.job_handle().is_none() && seen.device.is_none() && seen.volume.phase() != Some(Phase::Available);
+    let node_given_up = seen.node.is_none();
+    cleaned || never || node_given_up
+}

@@ -1,0 +1,168 @@
+//! A Volume that is wanted: prepare its storage, publish it, keep its status true.
+
+use super::{
+    Note, Observed, Plan, Step, jobs, pv,
+    request::{NoRequest, Request, parse_request},
+    status::Saying,
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{
+    NodeJob, names,
+    node_job::{Action, JobPhase},
+    volume::{Phase, Reason},
+};
+
+pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    match &seen.pv {
+        Some(pv) if pv::is_owned_by(pv, seen.uid()) => published(seen, pv, now),
+        Some(_) => {
+            let message = format!("PersistentVolume {} exists and belongs to somebody else: it is left alone; give the volume another name, or remove that PersistentVolume", seen.name());
+            // The name may become free: the volume then goes on by itself, with the job that it has.
+            say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(seen.job_handle().map(str::to_owned)), now)
+        }
+        None => unpublished(seen, now),
+    }
+}
+
+/// The PersistentVolume is there: report its health, and the device behind it.
+fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
+    let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+    let mut saying = if failed {
+        Saying::new(Phase::Failed, Some(Reason::UnavailableError), format!("PersistentVolume {} is Failed: kubectl describe pv {} tells why", seen.name(), seen.name()))
+    } else if pv.metadata.deletion_timestamp.is_some() {
+        Saying::new(Phase::Failed, Some(Reason::UnavailableError), format!("PersistentVolume {0} is being deleted, the volume is not: no claim can bind it; delete volume {0} too, or it stays like this", seen.name()))
+    } else {
+        Saying::new(Phase::Available, None, "")
+    };
+    let known = seen.volume.status.as_ref().and_then(|status| status.device_name.clone());
+    let result = seen.job.as_ref().and_then(|job| job.status.as_ref()).and_then(|status| status.result.as_ref());
+    // The inventory is the node's own word; before it has caught up, the job's result is as fresh.
+    saying.device_name = seen.device.as_ref().map(|device| device.name.clone()).or(result.map(|result| result.device_name.clone())).or(known);
+    let mut plan = say(seen, saying, now);
+    plan.steps.extend(pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))));
+    plan
+}
+
+fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
+    let handle = seen.job_handle().and_then(jobs::parse_handle);
+    match (handle, &seen.job) {
+        (Some((jobs::PREPARE, _)), Some(job)) => follow(seen, job, now),
+        // Recorded but never created (or removed by hand): the same job is made again under the same name.
+        _ => start(seen, 1, now),
+    }
+}
+
+/// A prepare job exists: wait for it, publish its result, or report its failure.
+fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
+    let status = job.status.clone().unwrap_or_default();
+    let handle = Some(jobs::handle(job));
+    let voided = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref()).is_some_and(|uid| uid != job.spec.precondition.node_uid);
+    match status.phase {
+        None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
+        None | Some(JobPhase::Running) => {
+            let complaint = seen.agent.complaint(&job.spec.node_name);
+            let message = complaint.unwrap_or_else(|| status.message.clone().unwrap_or_else(|| format!("the storage is being prepared on node {}", job.spec.node_name)));
+            let mut plan = say(seen, Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle), now);
+            plan.requeue = requeue_at_lease_end(seen, now);
+            plan
+        }
+        Some(JobPhase::Failed) => {
+            let wanted = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == names::RETRY_ANNOTATION).map(|(_, value)| value.as_str());
+            if wanted.is_some() && wanted != job.spec.retry.as_deref() {
+                return start(seen, job.spec.attempt + 1, now);
+            }
+            let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
+            let message = format!("{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)", seen.name(), names::RETRY_ANNOTATION);
+            say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(handle), now)
+        }
+        Some(JobPhase::Succeeded) => {
+            let Some(result) = &status.result else {
+                return say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), "the job succeeded without a result: its status was changed by hand").with_job(handle), now);
+            };
+            let request = match parse_for_publishing(seen) {
+                Ok(request) => request,
+                Err(no) => return refuse(seen, no, handle, now),
+            };
+            let mut saying = Saying::new(Phase::Available, None, "");
+            saying.device_name = Some(result.device_name.clone());
+            let mut plan = say(seen, saying, now);
+            plan.steps.push(Step::CreatePv(Box::new(pv::build_pv(seen, &request, result))));
+            plan.notes.push(Note { warning: false, reason: "PvCreation", message: format!("PersistentVolume {} created for {}", seen.name(), result.path) });
+            plan
+        }
+    }
+}
+
+/// The storage is ready: that the agent has gone since then does not keep it from being published.
+fn parse_for_publishing(seen: &Observed) -> Result<Request, NoRequest> {
+    let present = Observed { agent: crate::presence::Presence::Present { until: Timestamp::MAX }, ..seen.clone() };
+    parse_request(&present)
+}
+
+fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
+    let request = match parse_request(seen) {
+        Ok(request) => request,
+        Err(no) => return refuse(seen, no, None, now),
+    };
+    let job = jobs::prepare_job(seen, &request, attempt);
+    let saying = Saying::new(Phase::Pending, Some(Reason::Pending), format!("the storage is being prepared on node {}", job.spec.node_name)).with_job(Some(jobs::handle(&job)));
+    begin(seen, job, saying, now)
+}
+
+/// Finalizer, then the record of the job, then the job: in this order, so that a crash anywhere loses nothing.
+pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestamp) -> Plan {
+    let mut plan = say(seen, saying, now);
+    let needs_finalizer = !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
+    if needs_finalizer {
+        plan.steps.push(Step::AddFinalizer);
+    }
+    if let Some(status) = plan.status.clone().filter(|status| Some(status) != seen.volume.status.as_ref()) {
+        plan.steps.push(Step::RecordJob(status));
+    }
+    let verb = match job.spec.action {
+        Action::Prepare => "preparing the storage",
+        Action::Cleanup => "cleaning up the storage",
+    };
+    plan.notes.push(Note { warning: false, reason: "JobStarted", message: format!("{verb} on node {} with NodeJob {}", job.spec.node_name, job.metadata.name.as_deref().unwrap_or_default()) });
+    plan.steps.push(Step::CreateJob(Box::new(job)));
+    plan
+}
+
+fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -> Plan {
+    match no {
+        NoRequest::Waiting(message) => {
+            let mut plan = say(seen, Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(job), now);
+            plan.requeue = Some(SignedDuration::from_secs(30));
+            plan
+        }
+        NoRequest::Invalid { internal, message } => {
+            let reason = if internal { Reason::InternalError } else { Reason::CreationError };
+            say(seen, Saying::new(Phase::Failed, Some(reason), message).with_job(job), now)
+        }
+    }
+}
+
+fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuration> {
+    match seen.agent {
+        crate::presence::Presence::Present { until } => Some(until.duration_since(now) + SignedDuration::from_secs(1)),
+        crate::presence::Presence::Never | crate::presence::Presence::Absent { .. } => Some(SignedDuration::from_secs(60)),
+    }
+}
+
+/// A plan that only says something; a change of phase is told as an event, once.
+pub(super) fn say(seen: &Observed, saying: Saying, now: Timestamp) -> Plan {
+    let before = seen.volume.ready().and_then(|ready| ready.message.clone());
+    let told = seen.volume.phase() == Some(saying.phase) && (before == saying.message || saying.phase == Phase::Available);
+    let mut notes = Vec::new();
+    if !told {
+        let from = seen.volume.phase().map_or("none", Phase::as_str);
+        let cause = saying.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
+        notes.push(Note {
+            warning: saying.phase == Phase::Failed,
+            reason: "StateTransition",
+            message: format!("volume phase transition from '{from}' to '{}'{cause}", saying.phase.as_str()),
+        });
+    }
+    Plan { steps: Vec::new(), status: Some(saying.into_status(&seen.volume, now)), requeue: None, notes }
+}

@@ -1,0 +1,133 @@
+//! `quarry explain volume/NAME`: every check that the planner makes, with its result, from the same functions.
+
+use super::{
+    Observed, deletion::{Deletable, decide_deletable},
+    jobs, pv, request::{NoRequest, parse_request}, usage::{PvUsage, pv_usage},
+};
+use crate::{mkfs_options, presence::Presence};
+use quarry_api::{node_job::{FsType, JobPhase}, validate, volume::VolumeMode};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    Waiting,
+    Problem,
+    /// Not looked at, because something before it is missing.
+    Skipped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub check: &'static str,
+    pub verdict: Verdict,
+    pub text: String,
+}
+
+fn line(check: &'static str, verdict: Verdict, text: impl Into<String>) -> Line {
+    Line { check, verdict, text: text.into() }
+}
+
+/// Every check, in the order in which the planner meets them.
+pub fn explain(seen: &Observed) -> Vec<Line> {
+    let spec = &seen.volume.spec;
+    let problems = validate::validate_volume(&seen.volume);
+    let mut lines = vec![match problems.as_slice() {
+        [] => line("spec", Verdict::Ok, format!("valid: {} on node {}", spec.mode.as_str(), spec.node_name)),
+        _ => line("spec", Verdict::Problem, validate::sentence(&problems)),
+    }];
+    lines.push(class_line(seen));
+    lines.push(match &seen.node {
+        Some(_) => line("node", Verdict::Ok, format!("{} exists", spec.node_name)),
+        None => line("node", Verdict::Waiting, format!("node {} does not exist; check the name, or wait until it has joined", spec.node_name)),
+    });
+    lines.push(match (&seen.agent, seen.agent.complaint(&spec.node_name)) {
+        (Presence::Present { .. }, _) | (_, None) => line("agent", Verdict::Ok, format!("present on {}", spec.node_name)),
+        (_, Some(complaint)) => line("agent", Verdict::Waiting, complaint),
+    });
+    lines.push(job_line(seen));
+    lines.push(device_line(seen));
+    lines.push(pv_line(seen));
+    lines.push(match decide_deletable(&seen.volume, seen.pv.as_ref()) {
+        Deletable::Yes => line("delete", Verdict::Ok, "can be deleted now"),
+        Deletable::No(why) => line("delete", Verdict::Waiting, why),
+    });
+    lines
+}
+
+/// What blocks the volume now, in one sentence; `None` when nothing does.
+pub fn blocker(seen: &Observed) -> Option<String> {
+    let said = seen.volume.ready().filter(|ready| ready.status != quarry_api::volume::ConditionStatus::True).and_then(|ready| ready.message.clone());
+    said.or_else(|| match seen.own_pv() {
+        Some(_) => None,
+        None => match parse_request(seen) {
+            Err(NoRequest::Waiting(message) | NoRequest::Invalid { message, .. }) => Some(message),
+            Ok(_) => None,
+        },
+    })
+}
+
+fn class_line(seen: &Observed) -> Line {
+    let name = &seen.volume.spec.storage_class_name;
+    let Some(class) = &seen.class else {
+        return line("class", Verdict::Waiting, format!("StorageClass {name} does not exist; create it, the volume goes on by itself"));
+    };
+    let late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    let hint = if late { "" } else { "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be sent to a node that does not have its volume" };
+    if seen.volume.spec.mode == VolumeMode::Block {
+        return line("class", Verdict::Ok, format!("{name} exists{hint}"));
+    }
+    let parameter = |key: &str| class.parameters.iter().flatten().find(|(found, _)| *found == key).map(|(_, value)| value.as_str());
+    match parameter("fsType").map(|text| (text, FsType::parse(text))) {
+        None => line("class", Verdict::Problem, format!("StorageClass {name} has no parameter fsType (ext4 or xfs)")),
+        Some((text, None)) => line("class", Verdict::Problem, format!("StorageClass {name}: fsType {text:?} is not supported (ext4 or xfs)")),
+        Some((text, Some(fs))) => match mkfs_options::parse(fs, parameter("mkfsOptions")) {
+            Err(error) => line("class", Verdict::Problem, format!("StorageClass {name}: {error}")),
+            Ok(_) => line("class", Verdict::Ok, format!("{name} formats with {text}{hint}")),
+        },
+    }
+}
+
+fn job_line(seen: &Observed) -> Line {
+    match (seen.job_handle(), &seen.job) {
+        (None, _) => line("job", Verdict::Ok, "none is under way"),
+        (Some(handle), None) => line("job", Verdict::Waiting, format!("{} is recorded and does not exist yet", jobs::parse_handle(handle).map_or(handle, |(_, name)| name))),
+        (Some(handle), Some(job)) => {
+            let status = job.status.clone().unwrap_or_default();
+            let said = status.message.map_or_else(String::new, |message| format!(": {message}"));
+            match status.phase {
+                None => line("job", Verdict::Waiting, format!("{handle} waits for the agent")),
+                Some(JobPhase::Running) => line("job", Verdict::Waiting, format!("{handle} runs{said}")),
+                Some(JobPhase::Succeeded) => line("job", Verdict::Ok, format!("{handle} succeeded{said}")),
+                Some(JobPhase::Failed) => line("job", Verdict::Problem, format!("{handle} failed{said}")),
+            }
+        }
+    }
+}
+
+fn device_line(seen: &Observed) -> Line {
+    match &seen.device {
+        None => line("device", Verdict::Skipped, "the node's inventory shows no device of this volume"),
+        Some(device) => {
+            let file = device.backing_file.as_deref().unwrap_or("?");
+            match &device.link {
+                Some(link) => line("device", Verdict::Ok, format!("/dev/{} over {file}, linked as {link}", device.name)),
+                None => line("device", Verdict::Problem, format!("/dev/{} over {file} has no persistent link: on the node, check that udev runs (udevadm trigger /dev/{})", device.name, device.name)),
+            }
+        }
+    }
+}
+
+fn pv_line(seen: &Observed) -> Line {
+    let name = seen.name();
+    match &seen.pv {
+        None => line("pv", Verdict::Skipped, format!("PersistentVolume {name} does not exist")),
+        Some(pv) if !pv::is_owned_by(pv, seen.uid()) => line("pv", Verdict::Problem, format!("PersistentVolume {name} exists and belongs to somebody else; give the volume another name")),
+        Some(pv) => {
+            let phase = pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
+            match pv_usage(pv) {
+                PvUsage::Free => line("pv", Verdict::Ok, format!("{name} is {phase}")),
+                PvUsage::InUse(why) => line("pv", Verdict::Ok, why),
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The Volume controller's decisions (seed 001): deploy, steady state, finalization, deletion criteria.
+//!
+//! `plan(&Observed, now)` is total: bad input becomes a condition, not an error. `check` refuses a plan that
+//! breaks an invariant. Nothing here waits or writes; the shell is `crates/operator/src/volume`.
+//! Next to read: `deploy.rs`, `finalize.rs`, then `deletion.rs` (what the CLI and the console ask).
+
+pub mod check;
+pub mod deletion;
+mod deploy;
+pub mod explain;
+mod finalize;
+pub mod jobs;
+pub mod pv;
+pub mod request;
+pub mod status;
+pub mod usage;
+
+use crate::presence::Presence;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume},
+    storage::v1::StorageClass,
+};
+use quarry_api::{NodeJob, Volume, VolumeSpec, VolumeStatus, names, node_inventory::Device, node_job::hex_digest};
+
+/// Everything that a decision about one Volume needs, gathered beforehand.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub volume: Volume,
+    /// The PersistentVolume of the same name, whoever owns it.
+    pub pv: Option<PersistentVolume>,
+    pub class: Option<StorageClass>,
+    pub node: Option<Node>,
+    pub agent: Presence,
+    /// The job that `status.job` names. `None` means that it does not exist: looked up live when the cache had none.
+    pub job: Option<NodeJob>,
+    /// The device of this volume in its node's inventory.
+    pub device: Option<Device>,
+}
+
+/// One write, in the order in which it must happen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    AddFinalizer,
+    /// Intent: `status.job` is on record before the job exists.
+    RecordJob(VolumeStatus),
+    CreateJob(Box<NodeJob>),
+    CreatePv(Box<PersistentVolume>),
+    /// The template's labels and annotations, where the PersistentVolume lacks them.
+    UpdatePvMetadata(Box<pv::MetadataPatch>),
+    DeletePv { uid: String, resource_version: String },
+    ReleasePv { uid: String, resource_version: String },
+    ReleaseVolume,
+}
+
+impl Step {
+    /// The word used in logs, metrics and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::AddFinalizer => "AddFinalizer",
+            Step::RecordJob(_) => "RecordJob",
+            Step::CreateJob(_) => "CreateJob",
+            Step::CreatePv(_) => "CreatePv",
+            Step::UpdatePvMetadata(_) => "UpdatePvMetadata",
+            Step::DeletePv { .. } => "DeletePv",
+            Step::ReleasePv { .. } => "ReleasePv",
+            Step::ReleaseVolume => "ReleaseVolume",
+        }
+    }
+}
+
+/// Something that people are told once, when the plan has been applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    /// The status once every step has been applied; `None` when the object is gone by then.
+    pub status: Option<VolumeStatus>,
+    /// Look again after this long even if nothing changes.
+    pub requeue: Option<SignedDuration>,
+    pub notes: Vec<Note>,
+}
+
+/// What to do about this Volume now.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    if seen.volume.metadata.deletion_timestamp.is_some() {
+        return finalize::plan(seen, now);
+    }
+    deploy::plan(seen, now)
+}
+
+/// A hash of the spec fields that a job uses: not the template, which only the PersistentVolume uses.
+pub fn spec_hash(spec: &VolumeSpec) -> String {
+    let VolumeSpec { node_name, storage_class_name, mode, template: _, sparse_loop_device, raw_block_device, lvm_logical_volume } = spec;
+    let types = serde_json::json!([sparse_loop_device, raw_block_device, lvm_logical_volume]).to_string();
+    hex_digest(&[node_name, storage_class_name, mode.as_str(), &types])[..32].to_owned()
+}
+
+impl Observed {
+    fn uid(&self) -> &str {
+        self.volume.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.volume.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn has_finalizer(&self) -> bool {
+        self.volume.metadata.finalizers.iter().flatten().any(|f| f == names::VOLUME_FINALIZER)
+    }
+
+    /// The PersistentVolume, if it is this Volume's.
+    fn own_pv(&self) -> Option<&PersistentVolume> {
+        self.pv.as_ref().filter(|pv| pv::is_owned_by(pv, self.uid()))
+    }
+
+    fn job_handle(&self) -> Option<&str> {
+        self.volume.status.as_ref().and_then(|status| status.job.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! What a Volume asks for, parsed once: `Request` is valid by construction.
+
+use super::Observed;
+use crate::mkfs_options;
+use k8s_openapi::api::storage::v1::StorageClass;
+use quarry_api::{
+    node_job::{FilesystemParameters, FsType, Parameters, PartitionParameters},
+    validate,
+    volume::VolumeMode,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub parameters: Parameters,
+    pub fs: Option<FsType>,
+    pub mount_options: Vec<String>,
+    pub node_uid: String,
+}
+
+/// Why there is no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoRequest {
+    /// Something is missing that may still come: the volume stays Pending.
+    Waiting(String),
+    /// The input is wrong: Failed until it changes.
+    Invalid { internal: bool, message: String },
+}
+
+/// Why this type of volume is not prepared.
+const ONLY_SPARSE: &str = "only sparseLoopDevice volumes are prepared by this version of Quarry; nothing was done on the node";
+
+pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
+    let spec = &seen.volume.spec;
+    let problems = validate::validate_volume(&seen.volume);
+    if !problems.is_empty() {
+        return Err(NoRequest::Invalid { internal: true, message: validate::sentence(&problems) });
+    }
+    let Some(sparse) = &spec.sparse_loop_device else {
+        let field = if spec.raw_block_device.is_some() { "spec.rawBlockDevice" } else { "spec.lvmLogicalVolume" };
+        return Err(NoRequest::Invalid { internal: true, message: format!("{field}: {ONLY_SPARSE}") });
+    };
+    let size = match sparse.size.bytes().map(|bytes| i64::try_from(bytes.0)) {
+        Ok(Ok(size)) => size,
+        Ok(Err(_)) => return Err(NoRequest::Invalid { internal: true, message: "spec.sparseLoopDevice.size: is too large; give at most 8Ei".into() }),
+        Err(error) => return Err(NoRequest::Invalid { internal: true, message: format!("spec.sparseLoopDevice.size: {error}") }),
+    };
+    let class = seen.class.as_ref().ok_or_else(|| {
+        NoRequest::Waiting(format!("spec.storageClassName: StorageClass {} does not exist; create it, the volume goes on by itself", spec.storage_class_name))
+    })?;
+    let parameters = match spec.mode {
+        // fsType is not asked of a class that is used for Block only, unlike the shipped operator.
+        VolumeMode::Block => Parameters { size, filesystem: None, partition: Some(PartitionParameters {}) },
+        VolumeMode::Filesystem => Parameters { size, filesystem: Some(parse_filesystem(class)?), partition: None },
+    };
+    let node_uid = seen.node.as_ref().and_then(|node| node.metadata.uid.clone()).ok_or_else(|| {
+        NoRequest::Waiting(format!("spec.nodeName: node {} does not exist; check the name, or wait until it has joined", spec.node_name))
+    })?;
+    if let Some(complaint) = seen.agent.complaint(&spec.node_name) {
+        return Err(NoRequest::Waiting(complaint));
+    }
+    Ok(Request {
+        fs: parameters.filesystem.as_ref().map(|fs| fs.kind),
+        parameters,
+        mount_options: match spec.mode {
+            VolumeMode::Filesystem => class.mount_options.clone().unwrap_or_default(),
+            VolumeMode::Block => Vec::new(),
+        },
+        node_uid,
+    })
+}
+
+fn parse_filesystem(class: &StorageClass) -> Result<FilesystemParameters, NoRequest> {
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    let parameter = |key: &str| class.parameters.iter().flatten().find(|(found, _)| *found == key).map(|(_, value)| value.as_str());
+    let invalid = |message: String| NoRequest::Invalid { internal: false, message: format!("StorageClass {name}: {message}") };
+    let known = FsType::ALL.map(FsType::as_str).join(" or ");
+    let text = parameter("fsType")
+        .ok_or_else(|| invalid(format!("has no parameter fsType; set it to {known} (parameters cannot be changed: delete the class and create it anew)")))?;
+    let kind = FsType::parse(text).ok_or_else(|| invalid(format!("parameter fsType is {text:?}, which is not supported; set it to {known}")))?;
+    let mkfs_options = mkfs_options::parse(kind, parameter("mkfsOptions")).map_err(invalid)?;
+    Ok(FilesystemParameters { kind, mkfs_options })
+}

@@ -1,0 +1,59 @@
+//! Status values: phase and the one Ready condition, whose times move only when they must.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use quarry_api::{
+    Volume, VolumeStatus,
+    volume::{Condition, ConditionStatus, ConditionType, Phase, Reason},
+};
+
+/// What a status says, before it is given its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saying {
+    pub phase: Phase,
+    pub reason: Option<Reason>,
+    pub message: Option<String>,
+    pub job: Option<String>,
+    pub device_name: Option<String>,
+}
+
+impl Saying {
+    pub fn new(phase: Phase, reason: Option<Reason>, message: impl Into<String>) -> Self {
+        Saying { phase, reason, message: Some(message.into()).filter(|text| !text.is_empty()), job: None, device_name: None }
+    }
+
+    pub fn with_job(self, job: Option<String>) -> Self {
+        Saying { job, ..self }
+    }
+
+    /// Times are kept while nothing changes, so that the same input gives the same status.
+    pub fn into_status(self, volume: &Volume, now: Timestamp) -> VolumeStatus {
+        let status = match self.phase {
+            Phase::Available => ConditionStatus::True,
+            Phase::Failed => ConditionStatus::False,
+            Phase::Pending | Phase::Terminating => ConditionStatus::Unknown,
+        };
+        let mut condition = Condition {
+            kind: ConditionType::Ready,
+            status,
+            reason: self.reason,
+            message: self.message,
+            last_update_time: None,
+            last_transition_time: None,
+        };
+        // Kubernetes stores whole seconds.
+        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        match volume.ready() {
+            Some(old) if same(old, &condition) => condition = old.clone(),
+            old => {
+                condition.last_update_time = Some(now.clone());
+                condition.last_transition_time = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone()).or(Some(now));
+            }
+        }
+        VolumeStatus { phase: Some(self.phase), conditions: vec![condition], job: self.job, device_name: self.device_name }
+    }
+}
+
+fn same(a: &Condition, b: &Condition) -> bool {
+    (a.status, a.reason, &a.message) == (b.status, b.reason, &b.message)
+}
