@@ -1,0 +1,59 @@
+//! What every controller is given: client, caches, clock, metrics.
+
+use crate::{cache::Caches, metrics::Metrics, writer::Writer};
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use std::sync::Arc;
+
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+#[derive(Clone)]
+pub struct Context {
+    pub client: Client,
+    pub caches: Arc<Caches>,
+    pub writer: Writer,
+    pub metrics: Arc<Metrics>,
+    pub clock: Clock,
+    /// The operator's own namespace: leases and the agents' DaemonSet live there.
+    pub namespace: String,
+    /// How long a finished NodeJob is kept.
+    pub job_retention: SignedDuration,
+    /// The agents' DaemonSet to make; `None` where agents are run by other means.
+    pub agent_set: Option<quarry_core::agent_set::Wanted>,
+}
+
+impl Context {
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}
+
+/// What a reconcile asks of its scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing until something changes.
+    Rest,
+    After(SignedDuration),
+}
+
+/// A reconcile that could not be finished. Always retried; `since` feeds the backoff.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt}")]
+pub struct Failure {
+    pub attempt: String,
+    #[source]
+    pub source: Option<kube::Error>,
+    /// Try again at once (a conflict: the cache was behind) or with backoff.
+    pub at_once: bool,
+}
+
+impl Failure {
+    pub fn api(attempt: impl Into<String>, source: kube::Error) -> Self {
+        let at_once = matches!(&source, kube::Error::Api(status) if status.code == 409);
+        Failure { attempt: attempt.into(), source: Some(source), at_once }
+    }
+
+    pub fn behind(attempt: impl Into<String>) -> Self {
+        Failure { attempt: attempt.into(), source: None, at_once: true }
+    }
+}

@@ -1,0 +1,234 @@
+//! The loop: watches feed caches and wake keys, keys are reconciled, failures come back with backoff.
+//!
+//! Nothing is remembered in the process: the backoff is derived from how long the object has been waiting,
+//! everything else is in the objects. Kill it anywhere, the next run continues.
+
+use crate::{
+    Context, agent_set, cache::Caches,
+    context::{Clock, Failure, Next},
+    leader::Election,
+    metrics::{self, Metrics},
+    node_inventory, node_job, preflight,
+    queue::Queue,
+    route::Route,
+    volume, watch,
+    writer::Writer,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::{Api, Client, ResourceExt};
+use quarry_api::volume::Phase;
+use std::{sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ControllerName {
+    Volume,
+    NodeInventory,
+    NodeJob,
+    Agent,
+}
+
+impl ControllerName {
+    pub const ALL: [ControllerName; 4] = [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Agent];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ControllerName::Volume => "volume",
+            ControllerName::NodeInventory => "nodeinventory",
+            ControllerName::NodeJob => "nodejob",
+            ControllerName::Agent => "agent",
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct OperatorOptions {
+    pub namespace: String,
+    pub controllers: Vec<ControllerName>,
+    /// Who we are in the leader's lease; `None`: no election (one process, or a developer's).
+    pub election_identity: Option<String>,
+    pub agent_set: Option<quarry_core::agent_set::Wanted>,
+    pub job_retention: SignedDuration,
+    /// The embedded API serves no CRD objects: its kinds are compiled in.
+    pub check_crds: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("the leader's lease was lost")]
+    LostLease,
+    #[error("the API server does not serve what Quarry needs: {0}")]
+    Unserved(String),
+    #[error("asking the API server for its CRDs")]
+    Preflight(#[source] kube::Error),
+}
+
+/// At most this many reconciles at once: more would only queue up at the API server.
+const AT_ONCE: usize = 8;
+
+/// One reconcile of one key, whichever controller it is for.
+pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Failure> {
+    match route.controller {
+        ControllerName::Volume => volume::reconcile_once(context, &route.key).await,
+        ControllerName::NodeInventory => node_inventory::reconcile_once(context, &route.key).await,
+        ControllerName::NodeJob => node_job::reconcile_once(context, &route.key).await,
+        ControllerName::Agent => agent_set::reconcile_once(context).await,
+    }
+}
+
+/// A context with empty caches.
+pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Context {
+    let metrics = Arc::new(Metrics::default());
+    Context {
+        client,
+        caches: Arc::new(Caches::default()),
+        writer: Writer::new(metrics.clone()),
+        metrics,
+        clock,
+        namespace: options.namespace.clone(),
+        job_retention: options.job_retention,
+        agent_set: options.agent_set.clone(),
+    }
+}
+
+/// Runs until told to stop (`Ok`) or until it must not act any more (`Err`).
+pub async fn run(client: Client, options: OperatorOptions, metrics_listener: Option<TcpListener>, stop: CancellationToken) -> Result<(), RunError> {
+    let context = context(client, &options, Arc::new(Timestamp::now));
+    let mut tasks = JoinSet::new();
+    let work = stop.child_token();
+    if let Some(listener) = metrics_listener {
+        let (metrics, stop) = (context.metrics.clone(), work.clone());
+        tasks.spawn(async move {
+            if let Err(error) = metrics::serve(metrics, listener, stop).await {
+                tracing::error!(%error, "the metrics listener ended");
+            }
+        });
+    }
+    if options.check_crds {
+        let missing = preflight::missing_fields(&context.client).await.map_err(RunError::Preflight)?;
+        if !missing.is_empty() {
+            return Err(RunError::Unserved(missing.join("; ")));
+        }
+    }
+    let election = options.election_identity.as_ref().map(|me| Election::new(context.client.clone(), &options.namespace, me));
+    if let Some(election) = &election {
+        tracing::info!("waiting to lead");
+        if !election.acquire(&stop).await {
+            return Ok(());
+        }
+    }
+    context.metrics.set_leading(true);
+    tracing::info!(controllers = ?options.controllers.iter().map(|name| name.as_str()).collect::<Vec<_>>(), "leading");
+    let outcome = tokio::select! {
+        () = hold(election.as_ref(), &stop) => if stop.is_cancelled() { Ok(()) } else { Err(RunError::LostLease) },
+        () = drive(context, &options.controllers) => Ok(()),
+    };
+    work.cancel();
+    tasks.shutdown().await;
+    outcome
+}
+
+async fn hold(election: Option<&Election>, stop: &CancellationToken) {
+    match election {
+        Some(election) => election.hold(stop).await,
+        None => stop.cancelled().await,
+    }
+}
+
+/// Watches, then works, for ever. Dropping the future ends everything that it started.
+async fn drive(context: Context, controllers: &[ControllerName]) {
+    let queue: Arc<Queue<Route>> = Arc::new(Queue::default());
+    let mut watches = JoinSet::new();
+    let mut synced = Vec::new();
+    macro_rules! watch {
+        ($api:expr) => {{
+            let (sender, receiver) = tokio::sync::watch::channel(false);
+            synced.push(receiver);
+            let (queue, enabled) = (queue.clone(), controllers.to_vec());
+            let wake = move |route: Route| {
+                if enabled.contains(&route.controller) {
+                    queue.push(route, Instant::now());
+                }
+            };
+            watches.spawn(watch::follow(context.clone(), $api, wake, sender));
+        }};
+    }
+    let client = &context.client;
+    use kube::core::DeserializeGuard as Guard;
+    watch!(Api::<Guard<quarry_api::Volume>>::all(client.clone()));
+    watch!(Api::<Guard<k8s_openapi::api::core::v1::PersistentVolume>>::all(client.clone()));
+    watch!(Api::<Guard<k8s_openapi::api::storage::v1::StorageClass>>::all(client.clone()));
+    watch!(Api::<Guard<k8s_openapi::api::core::v1::Node>>::all(client.clone()));
+    watch!(Api::<Guard<quarry_api::NodeJob>>::all(client.clone()));
+    watch!(Api::<Guard<quarry_api::NodeInventory>>::all(client.clone()));
+    watch!(Api::<Guard<k8s_openapi::api::coordination::v1::Lease>>::namespaced(client.clone(), &context.namespace));
+    for receiver in &mut synced {
+        // The sender lives as long as the watch, which never ends by itself.
+        if receiver.wait_for(|synced| *synced).await.is_err() {
+            return;
+        }
+    }
+    context.metrics.set_ready();
+    if controllers.contains(&ControllerName::Agent) {
+        queue.push(Route { controller: ControllerName::Agent, key: String::new() }, Instant::now());
+    }
+    work(context, queue).await;
+}
+
+async fn work(context: Context, queue: Arc<Queue<Route>>) {
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let route = queue.next().await;
+        while running.try_join_next().is_some() {}
+        let (context, queue) = (context.clone(), queue.clone());
+        running.spawn(async move {
+            let delay = work_on(&context, &route).await;
+            queue.done(&route);
+            if let Some(delay) = delay {
+                queue.push(route, Instant::now() + delay);
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// How long until this key is due again by itself.
+async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
+    let begun = Instant::now();
+    let result = reconcile_once(context, route).await;
+    let name = route.controller.as_str();
+    let (outcome, delay) = match &result {
+        Ok(Next::Rest) => ("done", None),
+        Ok(Next::After(after)) => ("waiting", Some(Duration::try_from(*after).unwrap_or_default().max(Duration::from_millis(100)))),
+        Err(failure) if failure.at_once => ("conflict", Some(Duration::from_millis(20))),
+        Err(failure) => {
+            tracing::warn!(controller = name, key = route.key, error = %failure, cause = failure.source.as_ref().map(tracing::field::display), "reconcile failed, trying again");
+            ("failed", Some(backoff(waiting_since(context, route), context.now())))
+        }
+    };
+    context.metrics.count_reconcile(name, outcome, begun.elapsed());
+    for phase in [Phase::Available, Phase::Pending, Phase::Failed, Phase::Terminating] {
+        if route.controller == ControllerName::Volume {
+            let count = context.caches.volumes.all().iter().filter(|volume| volume.phase() == Some(phase)).count();
+            context.metrics.set_volumes(phase.as_str(), count);
+        }
+    }
+    delay
+}
+
+/// Since when the object has been as it is.
+fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
+    let volume = context.caches.volumes.get(&route.key)?;
+    let updated = volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
+    updated.or(volume.creation_timestamp().map(|time| time.0))
+}
+
+/// Half as long as it has been waiting, from a quarter of a second to a minute: a young object is tried
+/// often, an old one seldom, and no counter needs to survive a restart.
+fn backoff(since: Option<Timestamp>, now: Timestamp) -> Duration {
+    let waited = since.map_or(Duration::from_secs(2), |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+    (waited / 2).clamp(Duration::from_millis(250), Duration::from_secs(60))
+}

@@ -1,0 +1,27 @@
+//! The NodeJob controller: forgets finished jobs by age, never one that an object names.
+
+use crate::{Context, context::{Failure, Next}};
+use kube::{Api, ResourceExt};
+use quarry_api::NodeJob;
+use quarry_core::{
+    node_job::{Retention, decide_retention},
+    volume::jobs::parse_handle,
+};
+
+pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
+    let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::Rest) };
+    let named = context.caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
+        volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
+    });
+    let now = context.now();
+    match decide_retention(&job, named, context.job_retention, now) {
+        Retention::Keep => Ok(Next::Rest),
+        Retention::KeepUntil(due) => Ok(Next::After(due.duration_since(now))),
+        Retention::Delete => {
+            let api: Api<NodeJob> = Api::all(context.client.clone());
+            let (uid, version) = (job.uid().unwrap_or_default(), job.resource_version());
+            context.writer.delete(&api, name, &uid, version.as_deref()).await.map_err(|error| Failure::api(format!("forgetting job {name}"), error))?;
+            Ok(Next::Rest)
+        }
+    }
+}

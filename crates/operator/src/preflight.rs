@@ -1,0 +1,64 @@
+//! At start: does each installed CRD serve the fields that we read and write? Else its controller stays off.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use kube::{Api, Client};
+
+/// The paths that must be in the served schema, by CRD.
+const NEEDED: &[(&str, &[&str])] = &[
+    ("volumes.storage.metalk8s.scality.com", &["spec.nodeName", "spec.storageClassName", "spec.sparseLoopDevice.size", "spec.mode", "status.conditions", "status.job", "status.deviceName", "status.phase"]),
+    ("nodejobs.quarry.dev", &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
+    ("nodeinventories.quarry.dev", &["status.devices", "status.nodeUID"]),
+];
+
+/// What is missing, as sentences; empty means that everything is served.
+pub async fn missing_fields(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut missing = Vec::new();
+    for (name, paths) in NEEDED {
+        match api.get_opt(name).await? {
+            None => missing.push(format!("the CRD {name} is not installed: install it with quarry crds apply")),
+            Some(crd) => missing.extend(lacking(&crd, paths)),
+        }
+    }
+    Ok(missing)
+}
+
+fn lacking(crd: &CustomResourceDefinition, paths: &[&str]) -> Vec<String> {
+    let name = crd.metadata.name.as_deref().unwrap_or_default();
+    let Some(schema) = crd.spec.versions.iter().find(|version| version.served).and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref()) else {
+        return vec![format!("the CRD {name} serves no schema")];
+    };
+    paths
+        .iter()
+        .filter(|path| !serves(schema, path))
+        .map(|path| format!("the CRD {name} does not serve {path}: update it with quarry crds apply --take-over"))
+        .collect()
+}
+
+fn serves(schema: &JSONSchemaProps, path: &str) -> bool {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
+        return true;
+    }
+    match (schema.properties.as_ref().and_then(|properties| properties.get(first)), rest) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(next), Some(rest)) => serves(next, rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_definitions_serve_what_we_need_and_the_shipped_volume_lacks_the_phase() {
+        for (name, paths) in NEEDED {
+            let mut crd = quarry_api::crds::crds().into_iter().find(|crd| crd.metadata.name.as_deref() == Some(name)).unwrap();
+            assert_eq!(lacking(&crd, paths), Vec::<String>::new());
+            let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+            schema.properties.as_mut().unwrap().get_mut("status").unwrap().properties.as_mut().unwrap().clear();
+            assert!(!lacking(&crd, paths).is_empty());
+        }
+    }
+}

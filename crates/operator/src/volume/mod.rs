@@ -1,0 +1,46 @@
+//! The Volume controller: observe → plan → check → apply → status.
+
+mod apply;
+mod observe;
+
+pub use observe::observe;
+
+use crate::{
+    Context, events,
+    context::{Failure, Next},
+    writer::Written,
+};
+use kube::{Api, ResourceExt};
+use quarry_api::Volume;
+use quarry_core::volume;
+use serde_json::json;
+
+/// One look at one Volume, and everything that follows from it.
+pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
+    let Some(seen) = observe(context, name).await? else { return Ok(Next::Rest) };
+    let plan = volume::plan(&seen, context.now());
+    if let Err(breach) = volume::check::check(&seen, &plan) {
+        // A bug in the planner: nothing of the plan is applied, and it is said loudly.
+        tracing::error!(volume = name, %breach, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
+        return Err(Failure { attempt: format!("volume {name}: the plan was refused: {breach}"), source: None, at_once: false });
+    }
+    let applied = apply::apply(context, &seen, &plan.steps).await?;
+    if let (Some(status), Some(current)) = (&plan.status, &applied) {
+        write_status(context, current, status).await?;
+    }
+    events::tell(context, &seen.volume, &plan.notes).await;
+    Ok(plan.requeue.map_or(Next::Rest, Next::After))
+}
+
+/// Only what differs is written, and only if the object is still the one that was applied to.
+async fn write_status(context: &Context, current: &Volume, status: &quarry_api::VolumeStatus) -> Result<(), Failure> {
+    let name = current.name_any();
+    let api: Api<Volume> = Api::all(context.client.clone());
+    let (old, new) = (json!(current.status.clone().unwrap_or_default()), json!(status));
+    let written = context.writer.patch_status(&api, &name, &current.resource_version().unwrap_or_default(), &old, &new).await;
+    match written.map_err(|error| Failure::api(format!("writing the status of volume {name}"), error))? {
+        Written::Changed(_) => tracing::info!(volume = name, phase = status.phase.map_or("", quarry_api::volume::Phase::as_str), "status"),
+        Written::Unchanged => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Keeps the caches true: one watch for each kind, whose events also wake the controllers.
+
+use crate::{
+    Context,
+    cache::Cached,
+    route::{Change, Route},
+};
+use futures::{StreamExt, TryStreamExt};
+use kube::{
+    Api, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::sync::watch;
+
+/// Runs for ever; `synced` turns true after the first whole list.
+pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGuard<K>>, wake: impl Fn(Route) + Send + Sync, synced: watch::Sender<bool>) {
+    let mut listed: Option<Vec<K>> = None;
+    let config = watcher::Config::default().any_semantic();
+    let mut events = watcher(api, config).default_backoff().boxed();
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "watching failed, trying again");
+                continue;
+            }
+        };
+        match event {
+            watcher::Event::Init => listed = Some(Vec::new()),
+            watcher::Event::InitApply(object) => {
+                if let (Some(list), Some(object)) = (&mut listed, readable(object)) {
+                    list.push(object);
+                }
+            }
+            watcher::Event::InitDone => {
+                let objects = listed.take().unwrap_or_default();
+                ingest_list(&context, objects, &wake);
+                synced.send_replace(true);
+            }
+            watcher::Event::Apply(object) => {
+                if let Some(object) = readable(object) {
+                    ingest(&context, object, &wake);
+                }
+            }
+            watcher::Event::Delete(object) => {
+                let name = object.name_any();
+                if let Some(gone) = K::cache(&context.caches).remove(&name) {
+                    K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, &wake);
+                }
+            }
+        }
+    }
+}
+
+/// An object that does not parse is reported and passed over: it must not stop the others.
+fn readable<K: Cached>(object: DeserializeGuard<K>) -> Option<K> {
+    match object.0 {
+        Ok(mut object) => {
+            object.trim();
+            Some(object)
+        }
+        Err(invalid) => {
+            tracing::error!(kind = %K::kind(&()), name = invalid.metadata.name.as_deref().unwrap_or_default(), error = %invalid, "an object cannot be read and is passed over: correct or delete it");
+            None
+        }
+    }
+}
+
+pub fn ingest<K: Cached + Routed>(context: &Context, object: K, wake: &impl Fn(Route)) {
+    let before = K::cache(&context.caches).put(object.clone());
+    K::route(&Change { before: before.as_deref(), after: Some(&object) }, &context.caches, wake);
+}
+
+/// A whole list: what is not in it is gone, and everybody concerned is woken.
+pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake: &impl Fn(Route)) {
+    for gone in K::cache(&context.caches).replace(objects.clone()) {
+        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
+    }
+    for object in &objects {
+        K::route(&Change { before: None, after: Some(object) }, &context.caches, wake);
+    }
+}
+
+pub use crate::route::Routed;
