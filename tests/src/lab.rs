@@ -1,0 +1,137 @@
+//! The cluster tier's fixture: the real cluster that this process runs in, with Quarry installed from `deploy/`.
+//!
+//! `make test` brings the cluster up and runs the test binary inside its namespaces. Everything here polls
+//! with a deadline and, when it gives up, says what it saw last.
+
+use serde_json::Value;
+use std::{
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+pub const NODE: &str = "lab-node";
+pub const NAMESPACE: &str = "quarry-system";
+
+/// Run by `make test`'s cluster tier, and by nothing else.
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Standard output of a command that must succeed.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = try_run(program, arguments, None);
+    assert!(output.status.success(), "{program} {arguments:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub fn try_run(program: &str, arguments: &[&str], input: Option<&str>) -> Output {
+    use std::io::Write;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(input.as_bytes()).expect("the command reads its input");
+    }
+    child.wait_with_output().expect("the command was started above")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn kubectl(arguments: &[&str]) -> String {
+    run("kubectl", arguments)
+}
+
+/// What the API server says when it refuses; panics when it does not.
+pub fn kubectl_refused(arguments: &[&str], input: Option<&str>) -> String {
+    let output = try_run("kubectl", arguments, input);
+    assert!(!output.status.success(), "kubectl {arguments:?} was accepted: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+/// Applies YAML; returns what kubectl said on both streams (warnings come on the second).
+pub fn apply(yaml: &str) -> String {
+    let output = try_run("kubectl", &["apply", "-f", "-"], Some(yaml));
+    assert!(output.status.success(), "{yaml}\n{}", text(&output.stderr));
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+pub fn get(arguments: &[&str]) -> Option<Value> {
+    let output = try_run("kubectl", &[&["get", "-o", "json", "--ignore-not-found"], arguments].concat(), None);
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// The quarry binary that this tier tests.
+pub fn quarry(arguments: &[&str]) -> Output {
+    let binary = std::env::var("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
+    try_run(&binary, arguments, None)
+}
+
+/// Polls until `probe` gives a value; panics with what was last seen.
+pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + limit;
+    loop {
+        match probe() {
+            Ok(value) => return value,
+            Err(seen) if Instant::now() > deadline => panic!("gave up after {limit:?} on: {what}\nlast seen: {seen}\n{}", diagnosis()),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// What an engineer would look at first.
+fn diagnosis() -> String {
+    let show = |arguments: &[&str]| {
+        let output = try_run("kubectl", arguments, None);
+        format!("--- kubectl {}\n{}{}", arguments.join(" "), text(&output.stdout), text(&output.stderr))
+    };
+    [
+        show(&["get", "volumes,pv,pvc,pods,nodejobs,nodeinventories", "-A", "-o", "wide"]),
+        show(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+        show(&["-n", NAMESPACE, "logs", "deploy/quarry-operator", "--tail=40"]),
+        show(&["-n", NAMESPACE, "logs", "ds/quarry-agent", "--tail=40"]),
+    ]
+    .join("\n")
+}
+
+/// Installs `deploy/`, once for the whole binary, and waits until operator and agent are at work.
+pub fn installed() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let deploy = repository().join("deploy");
+        until("the manifests are accepted", Duration::from_secs(60), || {
+            let output = try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+            // The first pass may meet kinds whose definitions are not served yet: what `kubectl apply` says to anybody.
+            if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+        });
+        until("the operator is ready", Duration::from_secs(60), || {
+            let ready = kubectl(&["-n", NAMESPACE, "get", "deploy", "quarry-operator", "-o", "jsonpath={.status.readyReplicas}"]);
+            if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
+        });
+        until("the agent has published the inventory", Duration::from_secs(60), || {
+            let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
+            if inventory["status"]["nodeUID"].is_string() { Ok(()) } else { Err(inventory.to_string()) }
+        });
+    });
+}
+
+pub fn phase_is(volume: &str, wanted: &str) -> Value {
+    until(&format!("volume {volume} is {wanted}"), Duration::from_secs(60), || {
+        let object = get(&["volume", volume]).unwrap_or_default();
+        if object["status"]["phase"] == wanted { Ok(object) } else { Err(object["status"].to_string()) }
+    })
+}
+
+pub fn gone(kind: &str, name: &str) {
+    until(&format!("{kind} {name} is gone"), Duration::from_secs(90), || match get(&[kind, name]) {
+        None => Ok(()),
+        Some(object) => Err(object["status"].to_string()),
+    });
+}

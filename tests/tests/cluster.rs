@@ -1,0 +1,12 @@
+//! The cluster tier: Quarry as pods in a real cluster with a real kubelet, installed from `deploy/` as it is.
+//!
+//! Run by `scripts/test-tiers` inside the cluster's namespaces, one test at a time.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
+
+#[path = "cluster/admission.rs"]
+mod admission;
+#[path = "cluster/confinement.rs"]
+mod confinement;
+#[path = "cluster/story.rs"]
+mod story;

@@ -1,0 +1,50 @@
+//! An agent's token opens the objects of its own node and no other's; it cannot make PVs or jobs.
+
+use quarry_tests::lab::{NAMESPACE, NODE, apply, get, installed, kubectl, text, try_run, until};
+use std::time::Duration;
+
+/// kubectl with a token instead of the administrator's certificate.
+fn with_token(token: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
+    let server = kubectl(&["config", "view", "--minify", "--raw", "-o", "jsonpath={.clusters[0].cluster.server}"]);
+    let base = ["--kubeconfig=/dev/null", "--server", &server, "--insecure-skip-tls-verify", "--token", token];
+    let output = try_run("kubectl", &[&base, arguments].concat(), input);
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn an_agents_token_changes_only_its_own_node() {
+    installed();
+    apply("apiVersion: v1\nkind: Node\nmetadata: {name: other-node}\n");
+    until("the other node has its inventory", Duration::from_secs(30), || get(&["nodeinventory", "other-node"]).ok_or_else(|| "none".to_owned()));
+    let pod = kubectl(&["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=quarry-agent", "-o", "jsonpath={.items[0].metadata.name}"]);
+    let token = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", &pod]);
+    let change = "{\"status\":{\"agentVersion\":\"tampered\"}}";
+    let patch = |token: &str, node: &str| with_token(token, &["patch", "nodeinventory", node, "--subresource=status", "--type=merge", "-p", change], None);
+    patch(&token, NODE).expect("its own node");
+    let refused = patch(&token, "other-node").unwrap_err();
+    assert!(refused.contains("only the objects of its own node"), "{refused}");
+    assert!(get(&["nodeinventory", "other-node"]).unwrap()["status"].is_null());
+
+    let job = "apiVersion: quarry.dev/v1alpha1\nkind: NodeJob\nmetadata: {name: forged}\nspec: {action: Cleanup, nodeName: lab-node, owner: {kind: Volume, name: v, uid: u}, device: {sparseFile: {volumeUID: 00000000-0000-0000-0000-000000000000}}, precondition: {nodeUID: x, specHash: y}, attempt: 1}\n";
+    for (what, arguments, input) in [
+        ("a job", &["create", "-f", "-", "--validate=false"] as &[&str], Some(job)),
+        ("a PersistentVolume", &["create", "-f", "-", "--validate=false"], Some("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: forged}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}\n")),
+        ("a volume's deletion", &["delete", "volume", "whatever"], None),
+        ("a secret", &["get", "secrets", "-n", NAMESPACE], None),
+    ] {
+        let refused = with_token(&token, arguments, input).unwrap_err();
+        assert!(refused.contains("orbidden"), "{what}: {refused}");
+    }
+    let lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: quarry-agent-other-node, namespace: quarry-system}\nspec: {holderIdentity: x}\n";
+    let refused = with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
+    assert!(refused.contains("only the objects of its own node"), "{refused}");
+
+    let unbound = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent"]);
+    let refused = patch(&unbound, NODE).unwrap_err();
+    assert!(refused.contains("names no node"), "{refused}");
+    kubectl(&["delete", "node", "other-node"]);
+    until("its inventory goes with it", Duration::from_secs(30), || match get(&["nodeinventory", "other-node"]) {
+        None => Ok(()),
+        Some(left) => Err(left.to_string()),
+    });
+}
