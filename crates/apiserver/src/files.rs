@@ -1,0 +1,103 @@
+//! Owns every file operation of this crate: the data directory, private files in it, atomic replacement.
+//! Everything it makes is readable by its owner only.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the embedded API keeps its own data directory; no host device or host root is touched here"
+)]
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {path}")]
+pub struct FileError {
+    action: &'static str,
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+impl FileError {
+    fn of(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { action, path, source }
+    }
+
+    pub fn retryable(&self) -> bool {
+        matches!(self.source.kind(), ErrorKind::StorageFull | ErrorKind::Interrupted)
+    }
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
+pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(FileError::of("creating directory", path))
+}
+
+pub fn create_private_file(path: &Path) -> Result<(), FileError> {
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.map(drop).map_err(FileError::of("creating", path))
+}
+
+pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() != ErrorKind::NotFound => Err(FileError::of("removing", path)(why)),
+        _ => Ok(()),
+    }
+}
+
+/// Renames so that the new name survives a power cut.
+pub fn rename_durably(from: &Path, to: &Path) -> Result<(), FileError> {
+    std::fs::rename(from, to).map_err(FileError::of("renaming to", to))?;
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = std::fs::OpenOptions::new().read(true).open(parent).map_err(FileError::of("opening", parent))?;
+    directory.sync_all().map_err(FileError::of("flushing", parent))
+}
+
+/// Replaces a file as a whole, with mode 0600 from its first byte on.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    remove_if_there(&new)?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&new).map_err(FileError::of("creating", &new))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(FileError::of("writing", &new))?;
+    drop(file);
+    rename_durably(&new, path)
+}
+
+/// The text of a file, or nothing when it does not exist.
+pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(FileError::of("reading", path)(why)),
+    }
+}
+
+/// A copy that is removed when dropped.
+pub struct TemporaryCopy(PathBuf);
+
+impl TemporaryCopy {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryCopy {
+    fn drop(&mut self) {
+        // It holds nothing that is not elsewhere; a leftover in the temporary directory does no harm.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+pub fn private_copy(path: &Path) -> Result<TemporaryCopy, FileError> {
+    let target = std::env::temp_dir().join(format!("quarry-store-{}.redb", uuid::Uuid::new_v4()));
+    create_private_file(&target)?;
+    let copy = TemporaryCopy(target);
+    std::fs::copy(path, copy.path()).map_err(FileError::of("copying", path))?;
+    Ok(copy)
+}
