@@ -1,0 +1,43 @@
+//! Percentiles, printed the same way everywhere.
+
+use std::time::Duration;
+
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    pub fn new(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        Samples(all)
+    }
+
+    /// The nearest rank.
+    pub fn percentile(&self, percent: usize) -> Duration {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        self.0.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+pub fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// `figure: NAME: ours p50/p95, peer p50/p95, difference at p95`.
+pub fn compare(name: &str, ours: Vec<Duration>, peer: Vec<Duration>, target: &str) {
+    let count = ours.len();
+    let (ours, peer) = (Samples::new(ours), Samples::new(peer));
+    let over = ours.percentile(95).as_secs_f64() - peer.percentile(95).as_secs_f64();
+    println!(
+        "figure: {name} ({count} samples): quarry p50 {} p95 {}; bare commands p50 {} p95 {}; over bare at p95 {:+.1} ms (aim: {target})",
+        milliseconds(ours.percentile(50)),
+        milliseconds(ours.percentile(95)),
+        milliseconds(peer.percentile(50)),
+        milliseconds(peer.percentile(95)),
+        over * 1000.0
+    );
+}
+
+/// Resident memory of a process, in KiB, by the kernel's own word.
+pub fn resident(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|text| text.split_whitespace().next()).and_then(|number| number.parse().ok())
+}

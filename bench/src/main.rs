@@ -1,0 +1,24 @@
+//! Figures beside the peer's, measured in the same run, interleaved: `make bench`.
+//!
+//! `quarry-bench standalone` runs `quarry up` on its own data folder; `quarry-bench cluster` runs inside the
+//! cluster lab against the installed operator. The peer is what an administrator types: truncate, losetup,
+//! mkfs.xfs, wait for the link. Nothing is asserted: a figure is read, not passed.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures real processes")]
+
+mod bare;
+mod cluster;
+mod figures;
+mod standalone;
+mod story;
+
+use anyhow::{Result, bail};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("standalone") => standalone::run().await,
+        Some("cluster") => cluster::run().await,
+        _ => bail!("say which: quarry-bench standalone | cluster"),
+    }
+}
