@@ -1,0 +1,117 @@
+//! A loop device over a finished file, and the partition on it.
+
+use crate::{
+    error::HandsError,
+    host::Host,
+    inspect::{gpt, loops},
+    sys, wait,
+};
+use quarry_failpoint::failpoint;
+use rustix::io::Errno;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Cursor},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, OpenOptionsExt},
+    },
+    time::Duration,
+};
+use uuid::Uuid;
+
+/// The kernel and devtmpfs make a node within milliseconds.
+const NODE_LIMIT: Duration = Duration::from_secs(5);
+/// How many times a free device may be snatched away by somebody else.
+const RACES: usize = 32;
+
+/// Does nothing if a loop is over the file already: two would write past each other.
+pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsError> {
+    let path = host.volume_file(uid);
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let opening = || format!("opening {}", path.display());
+    let file = OpenOptions::new().read(true).write(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(opening()))?;
+    let meta = file.metadata().map_err(HandsError::io(opening()))?;
+    if loops::scan(host)?.iter().any(|attached| attached.is_over(&meta)) {
+        return Ok(());
+    }
+    let control_path = host.dev("loop-control");
+    let control = open_device(&control_path).map_err(HandsError::io(format!("opening {}", control_path.display())))?;
+    let name_for_people = host.volume_on_node(uid);
+    failpoint!("attach.before");
+    for _ in 0..RACES {
+        let number = sys::loop_get_free(&control).map_err(HandsError::io("finding a free loop device"))?;
+        let device = open_node(host, &format!("loop{number}"))?;
+        match sys::loop_configure(&device, &file, partitioned, name_for_people.as_os_str().as_bytes()) {
+            Ok(()) => {
+                failpoint!("attach.configured");
+                let size = sys::block_size(&device).map_err(HandsError::io(format!("measuring loop{number}")))?;
+                if size != meta.len() / gpt::SECTOR * gpt::SECTOR {
+                    return Err(HandsError::Malformed(format!("loop{number} shows {size} bytes of the {} of {}", meta.len(), path.display())));
+                }
+                // `blockdev --setro` sticks to the number, whoever used it before.
+                if sys::is_read_only(&device).unwrap_or(false) {
+                    sys::set_writable(&device).map_err(HandsError::io(format!("making loop{number} writable")))?;
+                }
+                failpoint!("attach.after");
+                return Ok(());
+            }
+            Err(Errno::BUSY) => {}
+            Err(error) => return Err(HandsError::io(format!("attaching {} to loop{number}", path.display()))(error)),
+        }
+    }
+    Err(HandsError::io("attaching a loop device: others took every free one first")(Errno::BUSY))
+}
+
+/// For kernels that do not read partition tables themselves.
+pub fn add_partition(host: &Host, id: Uuid, device: &str) -> Result<(), HandsError> {
+    let opened = open_node(host, device)?;
+    let attempt = || format!("adding the partition of {device}");
+    let Some(partition) = find_partition(&opened, id).map_err(HandsError::io(attempt()))? else {
+        return Err(HandsError::Malformed(format!("{device} holds no partition table with this volume's partition")));
+    };
+    let (start, length) = (to_i64(partition.start)?, to_i64(partition.length)?);
+    failpoint!("add-partition.before");
+    match sys::add_partition(&opened, partition.number, start, length) {
+        // Busy: the kernel knows it already.
+        Ok(()) | Err(Errno::BUSY) => {}
+        Err(error) => return Err(HandsError::io(attempt())(error)),
+    }
+    failpoint!("add-partition.after");
+    let name = format!("{device}p{}", partition.number);
+    open_node(host, &name).map(drop)
+}
+
+/// Our partition in a file or device, read without moving its position.
+pub fn find_partition(file: &File, id: Uuid) -> io::Result<Option<gpt::Partition>> {
+    // MBR, header and 128 entries: one read instead of one an entry.
+    let mut head = vec![0; 34 * gpt::SECTOR as usize];
+    match file.read_exact_at(&mut head, 0) {
+        Ok(()) => Ok(gpt::find(&mut Cursor::new(head), id)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The device node, once it is there: the kernel makes it while we look.
+fn open_node(host: &Host, name: &str) -> Result<File, HandsError> {
+    let path = host.dev(name);
+    let attempt = format!("opening {}", path.display());
+    let opened = wait::until(NODE_LIMIT, || match open_device(&path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(HandsError::io(attempt.clone())(error)),
+    })?;
+    opened.ok_or_else(|| HandsError::Overdue {
+        attempt: attempt.clone(),
+        seconds: NODE_LIMIT.as_secs(),
+        check: "check that /dev of the node is a devtmpfs and is mounted into the agent".into(),
+    })
+}
+
+fn open_device(path: &std::path::Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+fn to_i64(value: u64) -> Result<i64, HandsError> {
+    i64::try_from(value).map_err(|_| HandsError::Malformed(format!("{value} is beyond any device")))
+}

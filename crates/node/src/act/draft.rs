@@ -1,0 +1,161 @@
+//! The file of a volume, from nothing to finished: made as a draft, formatted, synced, renamed.
+//!
+//! The rename is the proof: mkfs has ended and everything is on disk. A step that fails takes its draft away, so
+//! that a full disk is not fuller for it.
+
+use crate::{command::Command, error::HandsError, host::Host, inspect::{gpt, mounts::parse_mountinfo}, ledger::sync_folder, sys::DevNumber};
+use quarry_api::quantity::Bytes;
+use quarry_core::sparse::Format;
+use quarry_failpoint::failpoint;
+use rustix::fs::RenameFlags;
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+use uuid::Uuid;
+
+/// An existing draft in our volume folder. What writes a format takes this, never a path.
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    file: File,
+}
+
+impl Draft {
+    fn open(host: &Host, uid: &str) -> Result<Self, HandsError> {
+        let path = host.draft_file(uid);
+        // No link is followed: a draft is a plain file of ours, or it is nothing.
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(no_follow)
+            .open(&path)
+            .map_err(HandsError::io(format!("opening {}", path.display())))?;
+        Ok(Draft { path, file })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+pub fn discard(host: &Host, uid: &str) -> Result<(), HandsError> {
+    failpoint!("discard-draft.before");
+    remove(&host.draft_file(uid))?;
+    failpoint!("discard-draft.after");
+    Ok(())
+}
+
+/// Sparse, and exact to the byte.
+pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
+    let path = host.draft_file(uid);
+    failpoint!("make-draft.before");
+    let attempt = || format!("making {}", path.display());
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(HandsError::io(attempt()));
+    let file = file.map_err(|error| explain_full(host, error))?;
+    failpoint!("make-draft.created");
+    let sized = file.set_len(size.0).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => too_large(host, size),
+        _ => explain_full(host, HandsError::io(attempt())(error)),
+    });
+    undo_on_error(&path, sized)?;
+    failpoint!("make-draft.after");
+    Ok(())
+}
+
+/// A file system or a partition table, synced when this returns.
+pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), HandsError> {
+    failpoint!("format-draft.before");
+    let mut draft = Draft::open(host, uid)?;
+    let formatted = write_format(&mut draft, uid, id, format);
+    failpoint!("format-draft.written");
+    let synced = formatted.and_then(|()| {
+        draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display())))
+    });
+    undo_on_error(&draft.path, synced.map_err(|error| explain_full(host, error)))?;
+    failpoint!("format-draft.after");
+    Ok(())
+}
+
+fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Result<(), HandsError> {
+    match format {
+        Format::Filesystem { fs, options } => Command::mkfs(*fs, uid, options, draft).run(),
+        Format::Partition => {
+            let attempt = || format!("writing the partition table into {}", draft.path.display());
+            let size = draft.file.metadata().map_err(HandsError::io(attempt()))?.len();
+            if size < gpt::MINIMUM.0 {
+                return Err(HandsError::TooSmall { size: Bytes(size), minimum: gpt::MINIMUM });
+            }
+            gpt::write(&mut draft.file, id).map_err(|error| match error {
+                gptman::Error::Io(error) => HandsError::io(attempt())(error),
+                other => HandsError::Malformed(format!("{}: {other}", attempt())),
+            })
+        }
+    }
+}
+
+/// From here on the file counts as finished.
+pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
+    let (draft, finished) = (host.draft_file(uid), host.volume_file(uid));
+    failpoint!("publish-draft.before");
+    // Never over an existing file: that would be somebody's data.
+    let renamed = rustix::fs::renameat_with(rustix::fs::CWD, &draft, rustix::fs::CWD, &finished, RenameFlags::NOREPLACE);
+    renamed.map_err(HandsError::io(format!("renaming {} to {}", draft.display(), finished.display())))?;
+    failpoint!("publish-draft.renamed");
+    sync_folder(&host.volumes())?;
+    failpoint!("publish-draft.after");
+    Ok(())
+}
+
+fn undo_on_error(draft: &Path, result: Result<(), HandsError>) -> Result<(), HandsError> {
+    if let Err(error) = &result {
+        tracing::warn!(draft = %draft.display(), error = error.sentence(), "removing the draft");
+        if let Err(error) = remove(draft) {
+            tracing::error!(draft = %draft.display(), error = error.sentence(), "the draft stays until the next try or the cleanup");
+        }
+    }
+    result
+}
+
+/// Gone and durably so when this returns, whether or not it was there.
+pub fn remove(path: &Path) -> Result<(), HandsError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_folder(path.parent().unwrap_or(Path::new("/"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(HandsError::io(format!("removing {}", path.display()))(error)),
+    }
+}
+
+/// "No space left" with the place and what is left of it.
+fn explain_full(host: &Host, error: HandsError) -> HandsError {
+    if !error.is_no_space() {
+        return error;
+    }
+    let free = rustix::fs::statvfs(host.volumes()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    let attempt = match &error {
+        HandsError::Io { attempt, .. } => attempt.clone(),
+        other => other.to_string(),
+    };
+    HandsError::Full { attempt, folder: host.volumes(), free: Bytes(free) }
+}
+
+fn too_large(host: &Host, size: Bytes) -> HandsError {
+    let folder = host.volumes();
+    let fs = file_system(host, &folder).unwrap_or_else(|| "of unknown type".into());
+    let block = rustix::fs::statvfs(&folder).map_or(0, |stat| stat.f_frsize);
+    // ext4 numbers a file's blocks with 32 bits; the others' limits are beyond what a size can say.
+    let limit = match fs.as_str() {
+        "ext4" | "ext3" | "ext2" if block > 0 => format!(", whose files end at {}", Bytes(block.saturating_mul(1 << 32) - block)),
+        _ => String::new(),
+    };
+    HandsError::TooLarge { size, folder, fs, limit }
+}
+
+fn file_system(host: &Host, folder: &Path) -> Option<String> {
+    let device = DevNumber::from_stat(fs::metadata(folder).ok()?.dev());
+    let mounts = parse_mountinfo(&host.mountinfo().ok()?);
+    mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.fs)
+}

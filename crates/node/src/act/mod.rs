@@ -1,0 +1,33 @@
+//! Carrying out one step: each function does one thing, proves it done, and decides nothing.
+//!
+//! `draft.rs` builds the file, `attach.rs` puts a loop device and its partition over it, `links.rs` names it,
+//! `detach.rs` takes it down again. What a step may be done to was decided in `quarry_core::sparse`; what can
+//! only be known while the device is held is checked again here. Next to read: `draft.rs`.
+
+pub mod attach;
+pub mod detach;
+pub mod draft;
+pub mod links;
+
+use crate::{error::HandsError, host::Host};
+use quarry_core::sparse::Step;
+use uuid::Uuid;
+
+/// One step for one volume.
+pub fn act(host: &Host, uid: &str, step: &Step) -> Result<(), HandsError> {
+    let id = Uuid::parse_str(uid).map_err(|_| HandsError::NotAUid(uid.to_owned()))?;
+    match step {
+        Step::DiscardDraft => draft::discard(host, uid),
+        Step::MakeDraft { size } => draft::make(host, uid, *size),
+        Step::FormatDraft(format) => draft::format(host, uid, id, format),
+        Step::PublishDraft => draft::publish(host, uid),
+        Step::Attach { partitioned } => attach::attach(host, uid, *partitioned),
+        Step::AddPartition { device } => attach::add_partition(host, id, device),
+        Step::MakeLink { device } => links::make(host, uid, device),
+        Step::AwaitLink { device } => links::wait_for(host, uid, device),
+        Step::Detach { device } => detach::detach(host, uid, device),
+        Step::RemoveLink => links::remove(host, uid),
+        Step::AwaitNoLink => links::wait_gone(host, uid),
+        Step::RemoveFile => detach::remove_file(host, uid),
+    }
+}

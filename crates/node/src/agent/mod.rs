@@ -1,0 +1,146 @@
+//! The agent of one node: between the Kubernetes API and the hands.
+//!
+//! Decides nothing: what to do comes from jobs, whether it may be done from `quarry_core::live`, how from
+//! `quarry_core::sparse`. Remembers nothing that matters: kill it anywhere, the next one continues. `run_job`,
+//! `publish_inventory`, `restore` and `renew_lease` can each be called by themselves, as the simulator does.
+//! Next to read: `job.rs` (one job), `carry.rs` (its local half), `serve.rs` (the loop).
+
+mod carry;
+mod inventory;
+mod job;
+mod lease;
+mod live;
+mod queue;
+mod report;
+mod restore;
+mod serve;
+mod uevent;
+mod workers;
+
+pub use carry::{Ended, Order, Progress, carry_out};
+pub use inventory::Published;
+pub use job::Ran;
+pub use restore::Restored;
+pub use serve::run;
+pub use workers::Workers;
+
+use crate::{
+    error::{HandsError, chain},
+    hands::Hands,
+    host::DEFAULT_DATA_DIR,
+};
+use jiff::Timestamp;
+use kube::Client;
+use quarry_api::names;
+use std::{fmt, path::PathBuf, sync::Arc};
+
+/// Where "now" comes from: the system, or a simulator.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Clock(Arc::new(now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock::new(Timestamp::now)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// The Kubernetes name of the node that this agent runs on.
+    pub node_name: String,
+    /// Where the operator and the agents' leases live.
+    pub namespace: String,
+    /// Where the node's own root is: `/`, or its mount in the pod.
+    pub host_root: PathBuf,
+    /// Volumes and ledger, as a path on the node.
+    pub data_dir: PathBuf,
+    /// Who holds the lease: the pod's name, or any name of this process.
+    pub identity: String,
+    /// How many threads carry out steps. Fixed for the life of the agent.
+    pub workers: usize,
+    pub clock: Clock,
+}
+
+impl AgentOptions {
+    pub fn new(node_name: impl Into<String>) -> Self {
+        let node_name = node_name.into();
+        AgentOptions {
+            identity: format!("{node_name}-{}", std::process::id()),
+            node_name,
+            namespace: names::DEFAULT_NAMESPACE.to_owned(),
+            host_root: PathBuf::from("/"),
+            data_dir: PathBuf::from(DEFAULT_DATA_DIR),
+            workers: 4,
+            clock: Clock::default(),
+        }
+    }
+}
+
+pub struct Agent<H> {
+    client: Client,
+    hands: Arc<H>,
+    workers: Workers,
+    options: AgentOptions,
+}
+
+impl<H: Hands> Agent<H> {
+    pub fn new(client: Client, hands: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
+        Agent { client, hands, workers, options }
+    }
+
+    /// A blocking call to the hands, on a worker.
+    async fn with_hands<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
+    ) -> Result<T, HandsError> {
+        self.workers.call(&self.hands, doing, call).await
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("{attempt}")]
+    Api { attempt: String, source: Box<kube::Error> },
+    #[error("{attempt}")]
+    Hands { attempt: String, source: HandsError },
+}
+
+impl AgentError {
+    pub(crate) fn api(attempt: impl Into<String>) -> impl FnOnce(kube::Error) -> AgentError {
+        move |source| AgentError::Api { attempt: attempt.into(), source: Box::new(source) }
+    }
+
+    pub(crate) fn hands(attempt: impl Into<String>) -> impl FnOnce(HandsError) -> AgentError {
+        move |source| AgentError::Hands { attempt: attempt.into(), source }
+    }
+
+    /// Whether trying again later may help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            // An API that does not answer, or answers no, may answer yes later: rights and objects come and go.
+            AgentError::Api { .. } => true,
+            AgentError::Hands { source, .. } => source.retryable(),
+        }
+    }
+
+    pub fn sentence(&self) -> String {
+        chain(self)
+    }
+}

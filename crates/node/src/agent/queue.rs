@@ -1,0 +1,198 @@
+//! Which job runs next: one at a time for a volume, a few at once for the node, failed ones after a pause.
+//!
+//! Pure: events and times come in, jobs come out. What is queued is rebuilt from the API at every start.
+
+use super::job::is_finished;
+use quarry_api::NodeJob;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+const AT_ONCE: usize = 8;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    jobs: BTreeMap<String, Entry>,
+    /// Names seen since the watch began anew.
+    listed: Option<HashSet<String>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    job: NodeJob,
+    state: State,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting { until: Option<Instant> },
+    Running,
+    /// Reported; the watch has not delivered that back yet.
+    Reported,
+}
+
+impl Queue {
+    pub fn relist(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// What the new list does not have was deleted meanwhile.
+    pub fn relisted(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            self.jobs.retain(|name, entry| entry.state == State::Running || listed.contains(name));
+        }
+    }
+
+    pub fn seen(&mut self, job: NodeJob) {
+        let Some(name) = job.metadata.name.clone() else { return };
+        if let Some(listed) = &mut self.listed {
+            listed.insert(name.clone());
+        }
+        match self.jobs.get_mut(&name) {
+            Some(entry) if entry.state == State::Running => entry.job = job,
+            Some(_) if is_finished(&job) => drop(self.jobs.remove(&name)),
+            // The same name with another UID is another job.
+            Some(entry) if entry.job.metadata.uid == job.metadata.uid => entry.job = job,
+            None if is_finished(&job) => {}
+            Some(_) | None => {
+                self.jobs.insert(name, Entry { job, state: State::Waiting { until: None }, failures: 0 });
+            }
+        }
+    }
+
+    pub fn deleted(&mut self, name: &str) {
+        if self.jobs.get(name).is_some_and(|entry| entry.state != State::Running) {
+            self.jobs.remove(name);
+        }
+    }
+
+    /// The jobs to start now; they count as running.
+    pub fn take_due(&mut self, now: Instant) -> Vec<NodeJob> {
+        let running: Vec<&Entry> = self.jobs.values().filter(|entry| entry.state == State::Running).collect();
+        let mut room = AT_ONCE.saturating_sub(running.len());
+        let mut busy: HashSet<String> = running.iter().map(|entry| entry.job.spec.owner.uid.clone()).collect();
+        let mut due = Vec::new();
+        for entry in self.jobs.values_mut() {
+            if room == 0 {
+                break;
+            }
+            let ready = matches!(entry.state, State::Waiting { until } if until.is_none_or(|until| until <= now));
+            if ready && busy.insert(entry.job.spec.owner.uid.clone()) {
+                entry.state = State::Running;
+                due.push(entry.job.clone());
+                room -= 1;
+            }
+        }
+        due
+    }
+
+    pub fn reported(&mut self, name: &str) {
+        let Some(entry) = self.jobs.get_mut(name) else { return };
+        if is_finished(&entry.job) {
+            self.jobs.remove(name);
+        } else {
+            entry.state = State::Reported;
+        }
+    }
+
+    /// To be run again, later each time.
+    pub fn put_off(&mut self, name: &str, now: Instant) {
+        if let Some(entry) = self.jobs.get_mut(name) {
+            let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE);
+            entry.failures = entry.failures.saturating_add(1);
+            entry.state = State::Waiting { until: Some(now + pause) };
+        }
+    }
+
+    /// When to look again, if nothing else happens.
+    pub fn next_due(&self) -> Option<Instant> {
+        let waiting = self.jobs.values().filter_map(|entry| match entry.state {
+            State::Waiting { until } => until,
+            State::Running | State::Reported => None,
+        });
+        waiting.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(name: &str, volume: &str, phase: Option<&str>) -> NodeJob {
+        serde_json::from_value(json!({
+            "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeJob", "metadata": {"name": name, "uid": name},
+            "spec": {
+                "action": "Cleanup", "nodeName": "n", "owner": {"kind": "Volume", "name": "v", "uid": volume}, "device": {},
+                "precondition": {"nodeUID": "n", "specHash": "h"}, "attempt": 1,
+            },
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    fn names(jobs: &[NodeJob]) -> Vec<&str> {
+        jobs.iter().filter_map(|job| job.metadata.name.as_deref()).collect()
+    }
+
+    #[test]
+    fn one_job_a_volume_and_a_few_at_once() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(job("a", "v1", None));
+        queue.seen(job("b", "v1", None));
+        for number in 0..20 {
+            queue.seen(job(&format!("c{number:02}"), &format!("w{number}"), None));
+        }
+        let due = queue.take_due(now);
+        assert_eq!(due.len(), AT_ONCE);
+        assert!(names(&due).contains(&"a") && !names(&due).contains(&"b"));
+        assert!(queue.take_due(now).is_empty());
+        queue.reported("a");
+        assert_eq!(names(&queue.take_due(now)), ["b"]);
+    }
+
+    #[test]
+    fn a_reported_job_is_not_started_by_a_stale_event() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(job("a", "v", None));
+        queue.take_due(now);
+        queue.reported("a");
+        queue.seen(job("a", "v", None));
+        assert!(queue.take_due(now).is_empty());
+        queue.seen(job("a", "v", Some("Succeeded")));
+        assert!(queue.jobs.is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_reported_runs_again_after_a_growing_pause() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(job("a", "v", Some("Running")));
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            let start = queue.next_due().unwrap_or(now);
+            assert_eq!(queue.take_due(start).len(), 1);
+            queue.put_off("a", start);
+            assert_eq!(queue.next_due(), Some(start + Duration::from_secs(seconds)));
+            assert!(queue.take_due(start).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_new_list_forgets_what_was_deleted_while_we_did_not_watch() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(job("a", "v1", None));
+        queue.seen(job("b", "v2", None));
+        queue.relist();
+        queue.seen(job("b", "v2", None));
+        queue.relisted();
+        assert_eq!(names(&queue.take_due(now)), ["b"]);
+    }
+}

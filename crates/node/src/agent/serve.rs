@@ -1,0 +1,256 @@
+//! The agent's loop: lease, inventory, jobs, until it is told to stop.
+
+use super::{
+    Agent, AgentError, AgentOptions, Published, Ran, Restored, Workers, chain,
+    lease::RENEW_EVERY,
+    queue::Queue,
+    uevent::Uevents,
+};
+use crate::{
+    hands::{Hands, RealHands},
+    host::Host,
+};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        events::{Event, EventType, Recorder, Reporter},
+        watcher,
+    },
+};
+use quarry_api::{NodeInventory, NodeJob, names};
+use serde_json::json;
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Events within this time are published together.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Netlink may lose events: a look that costs no write when nothing changed.
+const LOOK_ANYWAY: Duration = Duration::from_secs(600);
+/// Together below ten seconds: a pod that is slower is killed.
+const DRAIN: Duration = Duration::from_secs(7);
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
+pub async fn run(client: Client, options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
+    let host = Host::open(&options.host_root, &options.data_dir).map_err(AgentError::hands("opening the data folder"))?;
+    let hands = RealHands::open(host).map_err(AgentError::hands("starting the agent"))?;
+    let workers = Workers::pool(options.workers).map_err(AgentError::hands("starting the agent"))?;
+    Arc::new(Agent::new(client, Arc::new(hands), workers, options)).serve(shutdown).await;
+    Ok(())
+}
+
+impl<H: Hands> Agent<H> {
+    /// The loop over any hands; returns after `shutdown`, within ten seconds.
+    pub async fn serve(self: Arc<Self>, shutdown: CancellationToken) {
+        tracing::info!(node = self.options.node_name, "agent started");
+        let changed = Arc::new(Notify::new());
+        let mut helpers = JoinSet::new();
+        helpers.spawn(self.clone().keep_lease());
+        helpers.spawn(self.clone().keep_inventory(changed.clone()));
+        helpers.spawn(self.clone().watch_inventory(changed.clone()));
+        helpers.spawn(watch_kernel(changed.clone()));
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = async {
+                match self.restore().await {
+                    Ok(restored) => self.tell_restored(&restored).await,
+                    Err(error) => tracing::error!(error = error.sentence(), "no volume was brought back"),
+                }
+                changed.notify_one();
+                self.clone().serve_jobs(&changed, &shutdown).await;
+            } => {}
+        }
+        helpers.shutdown().await;
+        match timeout(FAREWELL, self.release_lease()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = error.sentence(), "the lease runs out by itself"),
+            Err(_) => tracing::warn!("the lease runs out by itself: the API does not answer"),
+        }
+        tracing::info!(node = self.options.node_name, "agent stopped");
+    }
+
+    async fn serve_jobs(self: Arc<Self>, changed: &Notify, shutdown: &CancellationToken) {
+        let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.client.clone());
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
+        let mut events = watcher(jobs, config).default_backoff().boxed();
+        let mut queue = Queue::default();
+        let mut running: JoinSet<(String, Option<Result<Ran, AgentError>>)> = JoinSet::new();
+        loop {
+            for job in queue.take_due(Instant::now()) {
+                let (agent, name) = (self.clone(), job.name_any());
+                let run = async move { agent.run_job(&job).await };
+                // A panic in one job must not hold its volume for ever.
+                running.spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
+            }
+            let next = queue.next_due();
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.take_event(&mut queue, event).await,
+                    Some(Err(error)) => tracing::warn!(error = chain(&error), "the watch on jobs broke; it is taken up again"),
+                    None => break,
+                },
+                Some(ended) = running.join_next() => {
+                    if let Ok((name, result)) = ended {
+                        settle(&mut queue, &name, result);
+                        changed.notify_one();
+                    }
+                },
+                () = async { match next { Some(due) => sleep_until(due).await, None => std::future::pending().await } } => {}
+            }
+        }
+        let drained = timeout(DRAIN, async { while running.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            // Safe at any point: the next agent looks at what is there and continues.
+            tracing::warn!(jobs = running.len(), "leaving jobs unfinished");
+        }
+    }
+
+    async fn take_event(&self, queue: &mut Queue, event: watcher::Event<DeserializeGuard<NodeJob>>) {
+        match event {
+            watcher::Event::Init => queue.relist(),
+            watcher::Event::InitDone => queue.relisted(),
+            watcher::Event::Delete(guard) => queue.deleted(&guard.name_any()),
+            watcher::Event::Apply(DeserializeGuard(read)) | watcher::Event::InitApply(DeserializeGuard(read)) => match read {
+                Ok(job) => queue.seen(job),
+                Err(invalid) => {
+                    let name = invalid.metadata.name.clone().unwrap_or_default();
+                    tracing::error!(job = name, error = invalid.error, "this job cannot be read; it is failed, the others go on");
+                    self.fail_unreadable(&name, &invalid.error).await;
+                }
+            },
+        }
+    }
+
+    /// Told once: a job that says Failed already is left alone.
+    async fn fail_unreadable(&self, name: &str, why: &str) {
+        let jobs: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodeJob>(&()));
+        let told = async {
+            let current = jobs.get(name).await?;
+            if current.data["status"]["phase"] == "Failed" {
+                return Ok(());
+            }
+            let patch = json!({
+                "metadata": {"resourceVersion": current.metadata.resource_version},
+                "status": {"phase": "Failed", "message": format!("the job cannot be read by this agent: {why}")},
+            });
+            jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+        };
+        if let Err(error) = told.await {
+            tracing::warn!(job = name, error = chain(&error), "could not mark the job as failed");
+        }
+    }
+
+    async fn keep_lease(self: Arc<Self>) {
+        let mut last = None;
+        loop {
+            let begun = Instant::now();
+            last = match self.renew_lease(last).await {
+                Ok(lease) => Some(lease),
+                Err(error) => {
+                    tracing::warn!(error = error.sentence(), "the lease is renewed again in a moment");
+                    sleep(Duration::from_secs(1)).await;
+                    None
+                }
+            };
+            if last.is_some() {
+                sleep_until(begun + RENEW_EVERY).await;
+            }
+        }
+    }
+
+    async fn keep_inventory(self: Arc<Self>, changed: Arc<Notify>) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let _ = timeout(LOOK_ANYWAY, changed.notified()).await;
+            sleep(SETTLE).await;
+            match self.publish_inventory().await {
+                Ok(Published::Changed | Published::Unchanged) => pause = Duration::from_secs(1),
+                // The watch tells when the operator has made it.
+                Ok(Published::NoInventory) => tracing::debug!("the operator has not made the NodeInventory yet"),
+                Err(error) => {
+                    tracing::warn!(error = error.sentence(), "the inventory is published again in a moment");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                    changed.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Publishes once the object is there, and again should somebody change it.
+    async fn watch_inventory(self: Arc<Self>, changed: Arc<Notify>) {
+        let inventories: Api<DeserializeGuard<NodeInventory>> = Api::all(self.client.clone());
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.options.node_name));
+        let mut events = watcher(inventories, config).default_backoff().boxed();
+        loop {
+            match events.try_next().await {
+                Ok(Some(_)) => changed.notify_one(),
+                Ok(None) => return,
+                Err(error) => tracing::debug!(error = chain(&error), "the watch on the inventory broke; it is taken up again"),
+            }
+        }
+    }
+
+    /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
+    async fn tell_restored(&self, restored: &Restored) {
+        if restored.failed.is_empty() {
+            return;
+        }
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else { return };
+        let reporter = Reporter { controller: names::AGENT_SERVICE_ACCOUNT.to_owned(), instance: Some(self.options.identity.clone()) };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        for (uid, why) in &restored.failed {
+            let note: String = format!("the device of volume {uid} could not be brought back: {why}").chars().take(1000).collect();
+            let event =
+                Event { type_: EventType::Warning, reason: "RestoreFailed".into(), note: Some(note), action: "Restore".into(), secondary: None };
+            if let Err(error) = recorder.publish(&event, &inventory.object_ref(&())).await {
+                tracing::warn!(error = chain(&error), "no Event could be written");
+            }
+        }
+    }
+}
+
+fn settle(queue: &mut Queue, name: &str, result: Option<Result<Ran, AgentError>>) {
+    match result {
+        Some(Ok(Ran::Skipped | Ran::Succeeded(_) | Ran::Failed(_))) => queue.reported(name),
+        None => {
+            tracing::error!(job = name, "running the job panicked; it is run again later");
+            queue.put_off(name, Instant::now());
+        }
+        Some(Err(error)) => {
+            tracing::warn!(job = name, error = error.sentence(), "the job is run again later");
+            queue.put_off(name, Instant::now());
+        }
+    }
+}
+
+/// A device that somebody attaches or detaches behind our back is published as it is.
+async fn watch_kernel(changed: Arc<Notify>) {
+    let events = match Uevents::open() {
+        Ok(events) => events,
+        Err(error) => {
+            tracing::warn!(%error, "no kernel events: the inventory is refreshed after jobs and every few minutes only");
+            return;
+        }
+    };
+    loop {
+        match events.changed().await {
+            Ok(()) => changed.notify_one(),
+            Err(error) => {
+                tracing::warn!(%error, "reading kernel events");
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}

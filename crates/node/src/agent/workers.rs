@@ -1,0 +1,81 @@
+//! Where blocking calls run: a few threads that live as long as the agent.
+//!
+//! Not tokio's blocking pool: its threads come and go, and a tool is killed when the thread that started it ends
+//! (`sys::die_with_parent`). Simulated hands do not block and are called in place.
+
+use crate::error::HandsError;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
+use tokio::sync::oneshot;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Clone)]
+pub enum Workers {
+    /// In place, on the caller's thread.
+    Inline,
+    Pool(mpsc::Sender<Task>),
+}
+
+impl Workers {
+    /// The threads end when the last clone is dropped and their work is done.
+    pub fn pool(count: usize) -> Result<Self, HandsError> {
+        let (sender, receiver) = mpsc::channel::<Task>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        for number in 0..count.max(1) {
+            let receiver = receiver.clone();
+            let work = move || {
+                loop {
+                    let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(task) = next else { break };
+                    // A panic must end the call, not the thread.
+                    let _ = catch_unwind(AssertUnwindSafe(task));
+                }
+            };
+            thread::Builder::new().name(format!("quarry-hands-{number}")).spawn(work).map_err(HandsError::io("starting a worker thread"))?;
+        }
+        Ok(Workers::Pool(sender))
+    }
+
+    pub async fn call<H, T>(
+        &self,
+        hands: &Arc<H>,
+        doing: &'static str,
+        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
+    ) -> Result<T, HandsError>
+    where
+        H: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let sender = match self {
+            Workers::Inline => return call(hands),
+            Workers::Pool(sender) => sender,
+        };
+        let (answer, answered) = oneshot::channel();
+        let hands = hands.clone();
+        let task: Task = Box::new(move || {
+            // Nobody waits any more when the job was abandoned; the step itself is finished all the same.
+            let _ = answer.send(call(&hands));
+        });
+        let lost = || HandsError::WorkerLost(doing.to_owned());
+        sender.send(task).map_err(|_| lost())?;
+        answered.await.map_err(|_| lost())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_the_call_and_not_the_worker() {
+        let workers = Workers::pool(1).unwrap();
+        let hands = Arc::new(());
+        let lost: Result<(), _> = workers.call(&hands, "breaking", |_| panic!("on purpose")).await;
+        assert!(lost.unwrap_err().to_string().contains("while breaking"));
+        assert_eq!(workers.call(&hands, "adding", |_| Ok(1 + 1)).await.unwrap(), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! What can go wrong with the hands, in words that name the remedy.
+//!
+//! The text names the attempt, the cause is the source; `sentence()` joins them for a job's message.
+
+use quarry_api::quantity::Bytes;
+use std::{error::Error, io, path::PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum HandsError {
+    #[error("{attempt}")]
+    Io { attempt: String, source: io::Error },
+    #[error("{attempt}: the file system below {folder} is full, {free} are free; make room there, then ask for another try")]
+    Full { attempt: String, folder: PathBuf, free: Bytes },
+    #[error("a file of {size} is larger than the file system below {folder} ({fs}) can hold even sparsely{limit}; choose a smaller size")]
+    TooLarge { size: Bytes, folder: PathBuf, fs: String, limit: String },
+    #[error("{size} is too small for a partitioned volume: at least {minimum} are needed")]
+    TooSmall { size: Bytes, minimum: Bytes },
+    #[error("{tool} is not installed: install the package {package} where the agent runs (looked in {looked})")]
+    MissingTool { tool: &'static str, package: &'static str, looked: String },
+    #[error("{tool} failed ({how}): {said}")]
+    Tool { tool: &'static str, how: String, said: String },
+    #[error("{tool} did not end within {seconds} s and was stopped")]
+    ToolTimeout { tool: &'static str, seconds: u64 },
+    #[error("{device} is {users}: end that use, then it is tried again")]
+    InUse { device: String, users: String },
+    #[error("{attempt}: nothing happened within {seconds} s; {check}")]
+    Overdue { attempt: String, seconds: u64, check: String },
+    #[error("{link} {found} after {seconds} s; check that systemd-udevd runs on the node and what `udevadm info /dev/{device}` shows")]
+    LinkMissing { link: String, found: String, device: String, seconds: u64 },
+    #[error("{0:?} is not a volume's UID")]
+    NotAUid(String),
+    #[error("{0}")]
+    Malformed(String),
+    #[error("another agent runs on this node ({holder}): it holds {lock}")]
+    Locked { holder: String, lock: PathBuf },
+    #[error("the agent's worker ended while {0}")]
+    WorkerLost(String),
+    /// For hands other than the real ones.
+    #[error("{attempt}")]
+    Other { attempt: String, retryable: bool, source: Option<Box<dyn Error + Send + Sync>> },
+}
+
+impl HandsError {
+    /// `map_err(HandsError::io("opening x"))`
+    pub fn io<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> HandsError {
+        move |source| HandsError::Io { attempt: attempt.into(), source: source.into() }
+    }
+
+    /// Whether the same step may succeed a moment later without anybody's help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            HandsError::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
+            HandsError::Other { retryable, .. } => *retryable,
+            // A user of the device who is just looking (udev, blkid) is gone in a moment.
+            HandsError::InUse { .. } => true,
+            HandsError::WorkerLost(_) => true,
+            HandsError::Full { .. }
+            | HandsError::TooLarge { .. }
+            | HandsError::TooSmall { .. }
+            | HandsError::MissingTool { .. }
+            | HandsError::Tool { .. }
+            | HandsError::ToolTimeout { .. }
+            | HandsError::Overdue { .. }
+            | HandsError::LinkMissing { .. }
+            | HandsError::NotAUid(_)
+            | HandsError::Malformed(_)
+            | HandsError::Locked { .. } => false,
+        }
+    }
+
+    /// The error and every cause, in one line for people.
+    pub fn sentence(&self) -> String {
+        chain(self)
+    }
+
+    pub(crate) fn is_no_space(&self) -> bool {
+        match self {
+            HandsError::Full { .. } => true,
+            HandsError::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            HandsError::Tool { said, .. } => said.contains("No space left on device") || said.contains("Disk quota exceeded"),
+            _ => false,
+        }
+    }
+}
+
+/// An error and its causes, joined; a cause whose text its parent repeats is left out.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_names_the_attempt_and_the_cause() {
+        let error = HandsError::io("opening /dev/loop3")(io::Error::from_raw_os_error(16));
+        assert!(error.retryable());
+        assert_eq!(error.sentence(), "opening /dev/loop3: Device or resource busy (os error 16)");
+    }
+}

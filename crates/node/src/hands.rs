@@ -1,0 +1,273 @@
+//! The hands of an agent: look at one volume, carry out one step, keep the ledger.
+//!
+//! The trait is what the agent drives; the simulator implements it as well. `RealHands` is the node itself: it holds
+//! the node's lock for as long as it lives. Calls block; the agent makes them on its workers.
+//! Next to read: `quarry_core::sparse` (what to do), `act/mod.rs` (how).
+
+use crate::{
+    act::{self, attach::find_partition, links},
+    error::HandsError,
+    host::{Host, is_uid},
+    inspect::{
+        gpt,
+        link::{self, Leads},
+        loops::{self, Attached},
+        users,
+    },
+    ledger::{Ledger, Record},
+    lock::Lock,
+};
+use jiff::Timestamp;
+use quarry_api::{
+    node_inventory::{Device, DeviceType},
+    node_job::Action,
+    quantity::Bytes,
+};
+use quarry_core::sparse::{self, Link, Loop, Observed, Step, User};
+use quarry_failpoint::failpoint;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, Metadata, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use uuid::Uuid;
+
+pub trait Hands: Send + Sync + 'static {
+    /// Everything about one volume, users included.
+    fn look(&self, uid: &str) -> Result<Observed, HandsError>;
+
+    /// As `look`, without opening any device exclusively: for a volume that a pod may be about to mount.
+    fn glance(&self, uid: &str) -> Result<Observed, HandsError> {
+        self.look(uid)
+    }
+
+    fn act(&self, uid: &str, step: &Step) -> Result<(), HandsError>;
+
+    /// Durable when it returns. Only for a plan that is not a refusal: an intent makes the volume's files ours.
+    fn record_intent(&self, entry: &Intent) -> Result<(), HandsError>;
+
+    /// Durable when it returns.
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError>;
+
+    /// The UIDs of finished files that the ledger knows.
+    fn known_volumes(&self) -> Result<Vec<String>, HandsError>;
+
+    /// The loop devices of our volumes, sorted.
+    fn devices(&self) -> Result<Vec<Device>, HandsError>;
+
+    fn machine_id(&self) -> Result<Option<String>, HandsError>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    pub job: String,
+    pub action: Action,
+    pub volume_uid: String,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub job: String,
+    pub action: Action,
+    pub volume_uid: String,
+    pub result: OutcomeResult,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutcomeResult {
+    Succeeded,
+    Failed,
+}
+
+#[derive(Debug)]
+pub struct RealHands {
+    host: Host,
+    ledger: Mutex<Ledger>,
+    _lock: Lock,
+}
+
+impl RealHands {
+    /// Fails with the other's PID while another agent runs on this node.
+    pub fn open(host: Host) -> Result<Self, HandsError> {
+        let lock = Lock::take(&host.lock())?;
+        let ledger = Ledger::open(&host.ledger())?;
+        Ok(RealHands { host, ledger: Mutex::new(ledger), _lock: lock })
+    }
+
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn observe(&self, uid: &str, exclusive: bool) -> Result<Observed, HandsError> {
+        let id = volume_id(uid)?;
+        let host = &self.host;
+        let in_ledger = self.ledger().knows(uid);
+        let file = plain_file(host, uid)?;
+        let partition = match &file {
+            Some(_) => self.partition_of(uid, id)?,
+            None => None,
+        };
+        let all = loops::scan(host)?;
+        let mut attached = Vec::new();
+        for over in all.iter().filter(|a| self.is_over(a, uid, file.as_ref(), in_ledger)) {
+            let mut users = users::visible(host, &over.name, &all)?;
+            // Who is seen already explains a failing exclusive open.
+            if exclusive && users.is_empty() && users::hold(host, &over.name)?.is_none() {
+                users.push(User::Exclusive);
+            }
+            let partition = partition.and_then(|wanted| kernel_partition(host, &over.name, wanted));
+            attached.push(Loop { name: over.name.clone(), partition, users });
+        }
+        let link = self.link_of(uid, file.is_some(), partition.is_some());
+        Ok(Observed {
+            in_ledger,
+            file: file.map(|meta| sparse::File { size: Bytes(meta.len()), partitioned: partition.is_some() }),
+            draft: fs::symlink_metadata(host.draft_file(uid)).is_ok(),
+            loops: attached,
+            link,
+            udev: host.has_udev(),
+        })
+    }
+
+    /// An unlinked file is known by its name alone, which counts only for a volume that we made.
+    fn is_over(&self, attached: &Attached, uid: &str, file: Option<&Metadata>, in_ledger: bool) -> bool {
+        match file {
+            Some(meta) => attached.is_over(meta),
+            None => in_ledger && attached.deleted && loops::names_the_same(&attached.path, &self.host.volume_on_node(uid)),
+        }
+    }
+
+    fn partition_of(&self, uid: &str, id: Uuid) -> Result<Option<gpt::Partition>, HandsError> {
+        let path = self.host.volume_file(uid);
+        let attempt = || format!("reading {}", path.display());
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(attempt()))?;
+        find_partition(&opened, id).map_err(HandsError::io(attempt()))
+    }
+
+    fn link_of(&self, uid: &str, file: bool, partitioned: bool) -> Link {
+        let [by_uuid, by_partlabel] = links::both(uid);
+        if file {
+            return link::read(&self.host, if partitioned { &by_partlabel } else { &by_uuid }).into();
+        }
+        // Without the file, a link to a device that works is somebody else's; one that leads nowhere is our remains.
+        let remains = [by_uuid, by_partlabel].into_iter().find_map(|link| match link::read(&self.host, &link) {
+            Leads::Dangling(name) => Some(Link::To(name)),
+            Leads::Nowhere | Leads::To(_) => None,
+        });
+        remains.unwrap_or_default()
+    }
+
+    fn device_of(&self, uid: &str, all: &[Attached]) -> Result<Vec<Device>, HandsError> {
+        let Some(meta) = plain_file(&self.host, uid)? else { return Ok(Vec::new()) };
+        let wanted = self.partition_of(uid, volume_id(uid)?)?;
+        let mut devices = Vec::new();
+        for over in all.iter().filter(|attached| attached.is_over(&meta)) {
+            let published = match wanted {
+                Some(wanted) => kernel_partition(&self.host, &over.name, wanted).map(|(name, _)| name),
+                None => Some(over.name.clone()),
+            };
+            let link = published.and_then(|device| {
+                let link = links::of_device(uid, &device);
+                (link::read(&self.host, &link) == Leads::To(device)).then_some(link)
+            });
+            devices.push(Device {
+                name: over.name.clone(),
+                kind: DeviceType::Loop,
+                size: i64::try_from(loops::size(&self.host, &over.name).unwrap_or(meta.len())).unwrap_or(i64::MAX),
+                volume_uid: Some(uid.to_owned()),
+                backing_file: Some(self.host.volume_on_node(uid).display().to_string()),
+                link,
+            });
+        }
+        Ok(devices)
+    }
+}
+
+impl Hands for RealHands {
+    fn look(&self, uid: &str) -> Result<Observed, HandsError> {
+        self.observe(uid, true)
+    }
+
+    fn glance(&self, uid: &str) -> Result<Observed, HandsError> {
+        self.observe(uid, false)
+    }
+
+    fn act(&self, uid: &str, step: &Step) -> Result<(), HandsError> {
+        volume_id(uid)?;
+        act::act(&self.host, uid, step)
+    }
+
+    fn record_intent(&self, entry: &Intent) -> Result<(), HandsError> {
+        failpoint!("ledger.intent.before");
+        self.ledger().append(&Record::intent(Timestamp::now(), entry))?;
+        failpoint!("ledger.intent.after");
+        Ok(())
+    }
+
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError> {
+        failpoint!("ledger.outcome.before");
+        self.ledger().append(&Record::outcome(Timestamp::now(), entry))?;
+        failpoint!("ledger.outcome.after");
+        Ok(())
+    }
+
+    fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
+        let folder = self.host.volumes();
+        let attempt = || format!("listing {}", folder.display());
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(HandsError::io(attempt()))? {
+            let name = entry.map_err(HandsError::io(attempt()))?.file_name();
+            found.extend(name.into_string().ok().filter(|name| is_uid(name)));
+        }
+        let ledger = self.ledger();
+        found.retain(|uid| ledger.knows(uid));
+        found.sort();
+        Ok(found)
+    }
+
+    fn devices(&self) -> Result<Vec<Device>, HandsError> {
+        let all = loops::scan(&self.host)?;
+        let mut devices = Vec::new();
+        for uid in self.known_volumes()? {
+            devices.extend(self.device_of(&uid, &all)?);
+        }
+        devices.sort();
+        Ok(devices)
+    }
+
+    fn machine_id(&self) -> Result<Option<String>, HandsError> {
+        self.host.machine_id()
+    }
+}
+
+fn volume_id(uid: &str) -> Result<Uuid, HandsError> {
+    Uuid::parse_str(uid).ok().filter(|_| is_uid(uid)).ok_or_else(|| HandsError::NotAUid(uid.to_owned()))
+}
+
+/// The finished file; anything else under its name (a link, a folder) is an error, never followed.
+fn plain_file(host: &Host, uid: &str) -> Result<Option<Metadata>, HandsError> {
+    let path = host.volume_file(uid);
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() => Ok(Some(meta)),
+        Ok(_) => Err(HandsError::Malformed(format!("{} is not a plain file: it is left alone; move it away", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(HandsError::io(format!("reading {}", path.display()))(error)),
+    }
+}
+
+/// The kernel's partition at the place that the table names.
+fn kernel_partition(host: &Host, device: &str, wanted: gpt::Partition) -> Option<(String, Bytes)> {
+    let name = loops::partitions(host, device).into_iter().find(|name| loops::partition_number(host, name) == Some(wanted.number))?;
+    let size = loops::size(host, &name)?;
+    (loops::start(host, &name) == Some(wanted.start) && size == wanted.length).then_some((name, Bytes(size)))
+}

@@ -1,0 +1,254 @@
+//! What this node's agent set out to do, and how it ended: append-only, one JSON line a record.
+//!
+//! An intent is on disk before the first byte of the volume is, an outcome after the last. The intents decide which
+//! files are ours. A line that a crash cut short was never acted upon and is dropped; a line damaged later is told
+//! and skipped, the others count. Never rewritten: whoever asks what happened on the node reads it here.
+
+use crate::{
+    error::HandsError,
+    hands::{Intent, Outcome, OutcomeResult},
+};
+use jiff::Timestamp;
+use quarry_api::node_job::Action;
+use quarry_failpoint::failpoint;
+use rustix::fs::FallocateFlags;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashSet,
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Kept allocated behind the end: a cleanup must be recorded even when volumes have filled the file system.
+const RESERVE: u64 = 64 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub time: Timestamp,
+    pub kind: Kind,
+    pub job: String,
+    pub action: Action,
+    #[serde(rename = "volumeUID")]
+    pub volume_uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<OutcomeResult>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Intent,
+    Outcome,
+}
+
+impl Record {
+    pub fn intent(time: Timestamp, entry: &Intent) -> Self {
+        Record {
+            time,
+            kind: Kind::Intent,
+            job: entry.job.clone(),
+            action: entry.action,
+            volume_uid: entry.volume_uid.clone(),
+            result: None,
+            text: entry.text.clone(),
+        }
+    }
+
+    pub fn outcome(time: Timestamp, entry: &Outcome) -> Self {
+        Record {
+            time,
+            kind: Kind::Outcome,
+            job: entry.job.clone(),
+            action: entry.action,
+            volume_uid: entry.volume_uid.clone(),
+            result: Some(entry.result),
+            text: entry.text.clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    file: File,
+    /// Where the last whole line ends.
+    end: u64,
+    /// How far the file's blocks are allocated, as far as we asked for it.
+    reserved: u64,
+    ours: HashSet<String>,
+    damaged: Vec<usize>,
+}
+
+impl Ledger {
+    /// Opens or creates it, reads it all, and drops a torn last line.
+    pub fn open(path: &Path) -> Result<Self, HandsError> {
+        let attempt = |what: &str| format!("{what} the ledger {}", path.display());
+        let existed = path.exists();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(HandsError::io(attempt("opening")))?;
+        if !existed {
+            sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(HandsError::io(attempt("reading")))?;
+        let Parsed { records, damaged, whole } = parse(&bytes);
+        if whole < bytes.len() {
+            // Its writer never learned that it was on disk, so nothing was done because of it.
+            tracing::warn!(ledger = %path.display(), bytes = bytes.len() - whole, "dropped the unfinished last line");
+            file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(HandsError::io(attempt("repairing")))?;
+        }
+        for line in &damaged {
+            tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
+        }
+        let ours = records.iter().filter(|r| r.kind == Kind::Intent).map(|r| r.volume_uid.clone()).collect();
+        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, ours, damaged };
+        ledger.reserve();
+        Ok(ledger)
+    }
+
+    /// An intent for this volume was recorded on this node: files named after it are our work.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.ours.contains(uid)
+    }
+
+    /// Numbers of lines that could not be read.
+    pub fn damaged(&self) -> &[usize] {
+        &self.damaged
+    }
+
+    /// On disk when this returns.
+    pub fn append(&mut self, record: &Record) -> Result<(), HandsError> {
+        let attempt = || format!("writing to the ledger {}", self.path.display());
+        let mut line = serde_json::to_vec(record).map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
+        line.push(b'\n');
+        if let Err(error) = self.write_line(&line) {
+            // Half a line must not stay in front of the next one. What cannot be cut off now is cut off at the next start.
+            let _ = self.file.set_len(self.end);
+            return Err(HandsError::io(attempt())(error));
+        }
+        self.end += line.len() as u64;
+        if record.kind == Kind::Intent {
+            self.ours.insert(record.volume_uid.clone());
+        }
+        self.reserve();
+        Ok(())
+    }
+
+    fn write_line(&self, line: &[u8]) -> io::Result<()> {
+        let torn = line.len() / 2;
+        self.file.write_all_at(&line[..torn], self.end)?;
+        failpoint!("ledger.torn");
+        self.file.write_all_at(&line[torn..], self.end + torn as u64)?;
+        self.file.sync_data()
+    }
+
+    fn reserve(&mut self) {
+        if self.reserved >= self.end + RESERVE / 2 {
+            return;
+        }
+        // Best effort: a file system without it only loses the promise to record while full.
+        if rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.end, RESERVE).is_ok() {
+            self.reserved = self.end + RESERVE;
+        }
+    }
+}
+
+/// Makes a name in a folder durable.
+pub fn sync_folder(folder: &Path) -> Result<(), HandsError> {
+    File::open(folder).and_then(|dir| dir.sync_all()).map_err(HandsError::io(format!("syncing the folder {}", folder.display())))
+}
+
+#[derive(Debug)]
+pub struct Parsed {
+    pub records: Vec<Record>,
+    /// One-based numbers of the lines that are not records.
+    pub damaged: Vec<usize>,
+    /// How many bytes make up whole lines.
+    pub whole: usize,
+}
+
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let mut parsed = Parsed { records: Vec::new(), damaged: Vec::new(), whole };
+    for (index, line) in bytes[..whole].split(|byte| *byte == b'\n').enumerate() {
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(line) {
+            Ok(record) => parsed.records.push(record),
+            Err(_) => parsed.damaged.push(index + 1),
+        }
+    }
+    parsed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn intent(uid: &str) -> Record {
+        let entry = Intent { job: "prepare-1".into(), action: Action::Prepare, volume_uid: uid.into(), text: "1 GiB xfs".into() };
+        Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry)
+    }
+
+    #[test]
+    fn a_record_reads_as_written() {
+        let text = serde_json::to_string(&intent("u")).unwrap();
+        assert_eq!(text, r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#);
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
+    }
+
+    #[test]
+    fn a_line_torn_at_any_byte_loses_nothing_before_it_and_blocks_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let mut ledger = Ledger::open(&path).unwrap();
+        ledger.append(&intent("first")).unwrap();
+        let kept = fs::read(&path).unwrap();
+        ledger.append(&intent("torn")).unwrap();
+        let all = fs::read(&path).unwrap();
+        for cut in kept.len()..all.len() {
+            fs::write(&path, &all[..cut]).unwrap();
+            let mut ledger = Ledger::open(&path).unwrap();
+            assert!(ledger.knows("first") && !ledger.knows("torn"), "cut at {cut}");
+            ledger.append(&intent("next")).unwrap();
+            let again = Ledger::open(&path).unwrap();
+            assert!(again.knows("first") && again.knows("next") && again.damaged().is_empty(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_is_told_and_the_others_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let mut bytes = serde_json::to_vec(&intent("a")).unwrap();
+        bytes.extend_from_slice(b"\n{\"time\":\0\0\xff\n");
+        bytes.extend(serde_json::to_vec(&intent("b")).unwrap());
+        bytes.push(b'\n');
+        fs::write(&path, bytes).unwrap();
+        let ledger = Ledger::open(&path).unwrap();
+        assert_eq!(ledger.damaged(), [2]);
+        assert!(ledger.knows("a") && ledger.knows("b"));
+    }
+
+    #[test]
+    fn an_outcome_alone_does_not_make_a_file_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+        let entry = Outcome { job: "j".into(), action: Action::Prepare, volume_uid: "u".into(), result: OutcomeResult::Failed, text: "refused".into() };
+        ledger.append(&Record::outcome(Timestamp::UNIX_EPOCH, &entry)).unwrap();
+        assert!(!ledger.knows("u"));
+    }
+}
