@@ -1,0 +1,300 @@
+//! Every command and flag. Help texts are a product surface: short, exact, with the default.
+
+use crate::output::Format;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use quarry_api::names;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+#[derive(Debug, Parser)]
+#[command(name = "quarry", version, about = "Turns bare disks into ready Kubernetes volumes", propagate_version = true, max_term_width = 110)]
+#[command(after_help = "New here? `quarry up --demo` runs everything on this machine and makes a first volume.")]
+pub struct Cli {
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// How log lines are written (what is logged: RUST_LOG, such as RUST_LOG=quarry=debug).
+    #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text, help_heading = "Global options")]
+    pub log_format: LogFormat,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Which Kubernetes API is asked.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct ConnectArgs {
+    /// The kubeconfig file [default: $KUBECONFIG, ~/.kube/config, the pod's service account, then a standalone Quarry on this machine].
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: its current one].
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run Quarry standalone: API, operator and agent in one process.
+    Up(UpArgs),
+    /// List volumes.
+    #[command(visible_alias = "vols")]
+    Volumes(VolumesArgs),
+    /// Create, delete or retry a volume.
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
+    },
+    /// Tell every check of an object, and what blocks it.
+    Explain(ExplainArgs),
+    /// Run the operator (in a pod, or against $KUBECONFIG).
+    Operator(OperatorArgs),
+    /// Run the agent of one node (root).
+    Agent(AgentArgs),
+    /// Print the CustomResourceDefinitions, or install them.
+    Crds(CrdsArgs),
+    /// Print the admission policies.
+    Policies(PoliciesArgs),
+    /// Look into the store of a standalone Quarry.
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+    /// Print the version.
+    Version(VersionArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// Create a StorageClass and a first volume, and show it becoming available.
+    #[arg(long)]
+    pub demo: bool,
+    /// Where volumes, the store and the kubeconfig live [default: /var/lib/quarry as root, else ~/.local/share/quarry].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where the API listens; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
+    pub listen: SocketAddr,
+    /// The name of this machine as a node [default: the one of the last start, else the host name].
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct VolumesArgs {
+    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "How to print")]
+    pub output: Format,
+    /// Go on and print every change.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Only the volumes of this node.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume backed by a sparse file on a node.
+    Create(CreateArgs),
+    /// Delete a volume and its storage. Refused while a claim uses it.
+    Delete(DeleteArgs),
+    /// Try a failed volume again, once its cause is mended.
+    Retry(RetryArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    pub name: String,
+    /// The node that holds the storage [default: the only node, if there is one].
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// The StorageClass: its parameters say how to format.
+    #[arg(long, value_name = "NAME")]
+    pub class: String,
+    /// The size, such as 10Gi.
+    #[arg(long, value_name = "QUANTITY", allow_hyphen_values = true)]
+    pub size: String,
+    /// Filesystem (formatted) or Block (one raw partition).
+    #[arg(long, value_enum, default_value_t = Mode::Filesystem, ignore_case = true)]
+    pub mode: Mode,
+    /// A label for the volume and its PersistentVolume (repeatable).
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    #[value(name = "Filesystem")]
+    Filesystem,
+    #[value(name = "Block")]
+    Block,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitArgs {
+    /// Wait until it is done, showing every step.
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait, such as 30s or 5m.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    pub name: String,
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RetryArgs {
+    pub name: String,
+    #[command(flatten)]
+    pub wait: WaitArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// What to explain: volume/NAME.
+    #[arg(value_name = "KIND/NAME", value_parser = parse_target)]
+    pub target: Target,
+    /// The namespace of the agents' leases.
+    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+}
+
+/// What `explain` is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Volume(String),
+}
+
+#[derive(Debug, Args)]
+pub struct OperatorArgs {
+    /// Which controllers run.
+    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent", value_name = "LIST")]
+    pub controllers: Vec<Controller>,
+    /// The namespace of the operator, its agents and their leases.
+    #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+    /// Do not elect a leader: for one operator only, such as on a developer's machine.
+    #[arg(long)]
+    pub no_leader_election: bool,
+    /// The image of the agents [default: that of the operator's own pod; outside a pod no agents are deployed].
+    #[arg(long, env = "QUARRY_IMAGE", value_name = "IMAGE")]
+    pub agent_image: Option<String>,
+    /// The agents' folder on each node.
+    #[arg(long, default_value = "/var/lib/quarry", value_name = "DIR")]
+    pub agent_data_dir: PathBuf,
+    /// Where metrics and health are served.
+    #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub metrics_listen: SocketAddr,
+    /// Who this operator is among others [default: the pod's name, else the host name].
+    #[arg(long, env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Controller {
+    Volume,
+    #[value(name = "nodeinventory")]
+    NodeInventory,
+    #[value(name = "nodejob")]
+    NodeJob,
+    Agent,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The host's root as seen from here: /host in a pod.
+    #[arg(long, default_value = "/", value_name = "DIR")]
+    pub host_root: PathBuf,
+    /// The folder on the host for volumes, ledger and lock.
+    #[arg(long, default_value = "/var/lib/quarry", value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// This machine as a node of the cluster.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node_name: String,
+    /// The namespace of the agent's lease.
+    #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct CrdsArgs {
+    #[command(subcommand)]
+    pub action: Option<CrdsAction>,
+    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "How to print")]
+    pub format: ManifestFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CrdsAction {
+    /// Install or update them. A definition that somebody else installed is left alone.
+    Apply {
+        /// Replace definitions that somebody else installed, too.
+        #[arg(long)]
+        take_over: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct PoliciesArgs {
+    /// The namespace of the agents' service account.
+    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "How to print")]
+    pub format: ManifestFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ManifestFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Print every object of the store as JSON lines. Quarry must not be running on it.
+    Dump {
+        #[arg(long, value_name = "DIR", help = "The data directory [default: that of `quarry up`]")]
+        data_dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    #[arg(short, long, value_enum, default_value_t = VersionFormat::Text, help = "How to print")]
+    pub output: VersionFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VersionFormat {
+    Text,
+    Json,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let remedy = || format!("{text:?} is not a time: write it as 30s, 5m or 1h");
+    let span: jiff::SignedDuration = text.parse().map_err(|_| remedy())?;
+    Duration::try_from(span).ok().filter(|time| !time.is_zero()).ok_or_else(remedy)
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let (kind, name) = text.split_once('/').ok_or_else(|| format!("write it as KIND/NAME, such as volume/{text}"))?;
+    match (kind.to_lowercase().as_str(), name) {
+        (_, "") => Err("the name is missing: write it as volume/NAME".into()),
+        ("volume" | "volumes", name) => Ok(Target::Volume(name.to_owned())),
+        _ => Err(format!("{kind} cannot be explained yet; what can: volume/NAME")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

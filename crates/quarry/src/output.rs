@@ -1,0 +1,133 @@
+//! What is written to the terminal: formats, ages, errors.
+
+use crate::safe;
+use clap::ValueEnum;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// Writes to standard output. A closed pipe is an error that `main` takes as success.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') && !text.is_empty() {
+        out.write_all(b"\n")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A remark beside the result: on standard error, so that it never gets into a pipe.
+pub fn note(text: &str) {
+    // Nobody is left to be told when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "{}", safe::lines(text));
+}
+
+/// Whether people see the result as it is written.
+pub fn is_interactive() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Colours only for a terminal that wants them (https://no-color.org).
+pub fn colours() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+pub fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
+    Ok(safe::json(&serde_json::to_string_pretty(value)?))
+}
+
+pub fn yaml<T: Serialize>(value: &T) -> anyhow::Result<String> {
+    // Through a JSON value: enums and quantities are then plain scalars, as the API shows them.
+    let value = serde_json::to_value(value)?;
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(&value, options)?;
+    // JSON is YAML too, and can spell every character that a terminal must not get.
+    if safe::lines(&text) != text { Ok(json(&value)? + "\n") } else { Ok(text) }
+}
+
+/// Documents of one stream, each introduced by `---`.
+pub fn yaml_documents<T: Serialize>(values: &[T]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for value in values {
+        text.push_str("---\n");
+        text.push_str(&yaml(value)?);
+    }
+    Ok(text)
+}
+
+/// The age as kubectl shows it: one or two units, never a false precision.
+pub fn age(since: Option<&Timestamp>, now: Timestamp) -> String {
+    let Some(since) = since else { return "<unknown>".into() };
+    let seconds = now.duration_since(*since).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match () {
+        () if seconds < 120 => format!("{seconds}s"),
+        () if minutes < 10 => pair(minutes, 'm', seconds % 60, 's'),
+        () if hours < 3 => format!("{minutes}m"),
+        () if hours < 8 => pair(hours, 'h', minutes % 60, 'm'),
+        () if hours < 48 => format!("{hours}h"),
+        () if days < 8 => pair(days, 'd', hours % 24, 'h'),
+        () if days < 730 => format!("{days}d"),
+        () => format!("{}y", days / 365),
+    }
+}
+
+fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
+    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+}
+
+/// The error and its causes in one paragraph; a cause that only repeats what was said is left out.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn ages_read_as_in_kubectl() {
+        let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
+        let ago = |seconds: i64| age(Some(&(now - jiff::SignedDuration::from_secs(seconds))), now);
+        assert_eq!([ago(0), ago(119), ago(125), ago(600), ago(3 * 3600 + 60), ago(9 * 3600), ago(3 * 86400), ago(30 * 86400), ago(800 * 86400)], ["0s", "119s", "2m5s", "10m", "3h1m", "9h", "3d", "30d", "2y"]);
+        assert_eq!(ago(-5), "0s", "a clock that is behind is no reason for a negative age");
+        assert_eq!(age(None, now), "<unknown>");
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow!("no space left").context("writing the store");
+        assert_eq!(error_text(&error), "writing the store: no space left");
+        let repeated = anyhow!("no space left").context("writing the store: no space left");
+        assert_eq!(error_text(&repeated), "writing the store: no space left");
+    }
+
+    #[test]
+    fn yaml_keeps_strings_strings_and_hides_nothing() {
+        let value = serde_json::json!({"a": "1", "b": "yes", "d": "a: b # c", "e": "two\nlines", "f": "", "g": "1e3", "h": "0x1f"});
+        let text = yaml(&value).unwrap();
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), value, "{text}");
+        assert!(text.starts_with("a: \"1\"\n"), "{text}");
+        let hostile = serde_json::json!({"c": "x\u{1b}[2J\u{9b}\u{202e}"});
+        let text = yaml(&hostile).unwrap();
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), hostile, "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
+    }
+}

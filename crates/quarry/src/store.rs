@@ -1,0 +1,17 @@
+//! `quarry store dump`: what a standalone Quarry has stored, without starting it.
+
+use crate::{data_dir, output, safe};
+use serde_json::json;
+use std::path::Path;
+
+pub fn dump(chosen: Option<&Path>) -> anyhow::Result<()> {
+    let dir = match chosen {
+        Some(dir) => dir.to_owned(),
+        None => data_dir::default()?,
+    };
+    for object in quarry_apiserver::dump(&dir)? {
+        let line = json!({"resource": object.group_resource, "object": object.value}).to_string();
+        output::print(&safe::json(&line))?;
+    }
+    Ok(())
+}

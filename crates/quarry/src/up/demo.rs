@@ -1,0 +1,77 @@
+//! `quarry up --demo`: a StorageClass and a first volume, shown becoming available. The same again is no change.
+
+use super::{Standalone, objects, text};
+use crate::{
+    output,
+    volume::follow::{self, Goal},
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use quarry_api::{Volume, crds::MANAGED_BY_LABEL, names, node_job::FsType};
+use serde_json::json;
+use std::time::Duration;
+
+pub const CLASS: &str = "quarry-demo";
+pub const VOLUME: &str = "first";
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub async fn run(standalone: &Standalone) -> anyhow::Result<()> {
+    let cluster = &standalone.cluster;
+    let classes: Api<StorageClass> = Api::all(cluster.client.clone());
+    objects::create_missing(cluster, &classes, CLASS, &class(file_system())?).await?;
+    let volumes: Api<Volume> = Api::all(cluster.client.clone());
+    objects::create_missing(cluster, &volumes, VOLUME, &volume(&standalone.node)?).await?;
+    let first = crate::volume::get(cluster, VOLUME).await?;
+    if !standalone.agent {
+        return output::print(&text::demo_without_agent());
+    }
+    match follow::follow(cluster, &first, Goal::Available, LIMIT).await {
+        Ok(done) => {
+            output::print(&done)?;
+            output::print(&text::demo_done())
+        }
+        // The rest runs: whoever tries it out can look into it.
+        Err(error) => {
+            output::note(&format!("demo: {}", output::error_text(&error)));
+            Ok(())
+        }
+    }
+}
+
+/// WaitForFirstConsumer: a pod is first given a node where all of its volumes are.
+fn class(fs: FsType) -> anyhow::Result<StorageClass> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": CLASS, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": {"fsType": fs.as_str()},
+    }))?)
+}
+
+fn volume(node: &str) -> anyhow::Result<Volume> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume",
+        "metadata": {"name": VOLUME},
+        "spec": {"nodeName": node, "storageClassName": CLASS, "sparseLoopDevice": {"size": "1Gi"}},
+    }))?)
+}
+
+/// What this machine can format with.
+fn file_system() -> FsType {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    if std::env::split_paths(&path).chain(usual).any(|dir| dir.join("mkfs.xfs").is_file()) { FsType::Xfs } else { FsType::Ext4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_is_valid_by_our_own_rules() {
+        assert!(quarry_api::validate::validate_volume(&volume("n1").unwrap()).is_empty());
+        for fs in FsType::ALL {
+            assert_eq!(class(fs).unwrap().parameters.unwrap()["fsType"], fs.as_str());
+        }
+    }
+}

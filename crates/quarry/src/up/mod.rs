@@ -1,0 +1,110 @@
+//! `quarry up`: the embedded API, the operator and the agent in one process, until a signal.
+//!
+//! Nothing here decides about storage; the parts are those of a cluster, wired in process. Starts in the
+//! order store, port, objects, parts; stops in the reverse one, so that the agent can give its lease back.
+//! Next to read: `parts.rs` (what runs), `objects.rs` (what exists from the start), `demo.rs`.
+
+mod demo;
+mod objects;
+mod parts;
+mod text;
+
+use crate::{cli::UpArgs, connect::Cluster, data_dir, output, signals};
+use anyhow::{Context, bail};
+use parts::Parts;
+use quarry_api::admission;
+use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
+use std::{io, net::SocketAddr, path::PathBuf, time::Instant};
+use tokio::net::TcpListener;
+
+/// Everything that is open before the first part runs.
+pub struct Standalone {
+    pub dir: PathBuf,
+    pub url: String,
+    pub kubeconfig: PathBuf,
+    pub server: Server,
+    pub cluster: Cluster,
+    pub node: String,
+    /// Without root nothing can be attached or formatted: there is no agent.
+    pub agent: bool,
+}
+
+pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let stop = signals::stop_on_signal()?;
+    let (standalone, door) = open(args).await?;
+    let mut parts = Parts::start(&standalone, door);
+    let shown = async {
+        parts::ready(&standalone).await?;
+        output::print(&text::ready(&standalone, started.elapsed(), args.demo, objects::has_class(&standalone.cluster).await?))?;
+        if args.demo {
+            demo::run(&standalone).await?;
+        }
+        std::future::pending().await
+    };
+    let outcome: anyhow::Result<()> = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        failed = parts.failed() => Err(failed),
+        failed = shown => failed,
+    };
+    let stopped = parts.stop().await;
+    if outcome.is_ok() && stopped.is_ok() {
+        output::note(&text::stopped(&standalone));
+    }
+    outcome.and(stopped)
+}
+
+/// What `Server::serve` needs.
+pub struct Door {
+    listener: TcpListener,
+    identity: ServingIdentity,
+    token: String,
+}
+
+async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
+    let dir = data_dir::prepare(args.data_dir.as_deref())?;
+    // The store before the port: a second process on the same folder is told just that.
+    let mut options = Options::new(quarry_api::crds::crds());
+    options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+    let server = Server::open(&dir, options)?;
+    let listener = bind(args.listen).await?;
+    let address = listener.local_addr().context("asking for the port")?;
+    let url = format!("https://{address}");
+    let identity = ServingIdentity::load_or_create(&dir)?;
+    let token = load_or_create_token(&dir)?;
+    let kubeconfig = dir.join(data_dir::KUBECONFIG);
+    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&kubeconfig)?;
+    let cluster = Cluster::in_process(server.client("default"));
+    let node = objects::ensure(&cluster, args.node_name.as_deref()).await?;
+    let standalone = Standalone { dir, url, kubeconfig, server, cluster, node, agent: data_dir::is_root() };
+    Ok((standalone, Door { listener, identity, token }))
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        bail!("--listen {address} would be open to other machines, and whoever has its token is root here; use 127.0.0.1:{} (from elsewhere: ssh -L {0}:127.0.0.1:{0})", address.port());
+    }
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow::anyhow!("{address} is in use by another program (perhaps a Quarry with another --data-dir); stop that one, or take a free port with --listen 127.0.0.1:0"),
+        io::ErrorKind::PermissionDenied => anyhow::anyhow!("this user may not listen on {address}; choose a port above 1023 with --listen"),
+        _ => anyhow::Error::new(error).context(format!("listening on {address}; choose another address with --listen")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_for_other_machines_is_refused_with_the_way_in() {
+        let error = bind("0.0.0.0:7420".parse().unwrap()).await.unwrap_err().to_string();
+        assert!(error.contains("ssh -L 7420:127.0.0.1:7420") && error.contains("use 127.0.0.1:7420"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_busy_port_is_told_with_the_way_out() {
+        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let error = bind(first.local_addr().unwrap()).await.unwrap_err().to_string();
+        assert!(error.contains("is in use") && error.contains("--listen 127.0.0.1:0"), "{error}");
+    }
+}

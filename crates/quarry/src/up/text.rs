@@ -1,0 +1,76 @@
+//! What `quarry up` says. Written for somebody who has never run it before.
+
+use super::{Standalone, demo};
+use crate::volume::follow::seconds;
+use std::{path::Path, time::Duration};
+
+pub fn ready(standalone: &Standalone, took: Duration, demo: bool, has_class: bool) -> String {
+    let program = program();
+    let mut text = format!(
+        "Quarry {} is ready after {}: {}, node {}, data in {}\n",
+        crate::version::VERSION,
+        seconds(took),
+        standalone.url,
+        standalone.node,
+        standalone.dir.display()
+    );
+    if !standalone.agent {
+        text.push_str("\nNot root, so there is no agent: attaching loop devices and formatting them need root. The API, kubectl and the\ncommand line work; volumes stay Pending and say so. For real volumes: sudo quarry up\n");
+    }
+    text.push_str(&format!(
+        "\nIn another terminal:\n  export KUBECONFIG={}\n  {program} volumes\n  kubectl get volumes,persistentvolumes\n",
+        quoted(&standalone.kubeconfig)
+    ));
+    if !demo && !has_class {
+        text.push_str(&format!("\nA volume needs a StorageClass and there is none yet: --demo makes one ({}) with a first volume.\n", demo::CLASS));
+    }
+    text.push_str("\nCtrl-C stops it; volumes stay.\n");
+    text
+}
+
+pub fn demo_done() -> String {
+    let (program, volume, class) = (program(), demo::VOLUME, demo::CLASS);
+    format!(
+        "\nIt is a PersistentVolume of class {class} now. Look into it, make another, remove it:\n  {program} explain volume/{volume}\n  {program} volume create second --class {class} --size 2Gi --wait\n  {program} volume delete {volume} --wait\n"
+    )
+}
+
+pub fn demo_without_agent() -> String {
+    format!("volume {} is made and stays Pending without an agent: {} explain volume/{0}", demo::VOLUME, program())
+}
+
+pub fn stopped(standalone: &Standalone) -> String {
+    let volumes = if standalone.agent {
+        "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)"
+    } else {
+        ""
+    };
+    format!("stopped{volumes}")
+}
+
+/// This program as a person can type it: by its name where the shell finds it, else by its path.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    match std::env::current_exe() {
+        Ok(path) if called.contains('/') => quoted(&path),
+        _ => "quarry".into(),
+    }
+}
+
+/// For a shell, whatever the path has in it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%".contains(c));
+    if plain { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_survives_the_shell() {
+        assert_eq!(quoted(Path::new("/var/lib/quarry/kubeconfig")), "/var/lib/quarry/kubeconfig");
+        assert_eq!(quoted(Path::new("/my data/it's")), "'/my data/it'\\''s'");
+    }
+}

@@ -1,0 +1,87 @@
+//! `quarry volume delete`: refuses what the deletion criteria forbid, with the reason. There is no --force.
+
+use super::follow::{self, Goal};
+use crate::{
+    cli::{ConnectArgs, DeleteArgs},
+    connect::Cluster,
+    output,
+};
+use anyhow::bail;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
+use quarry_api::{Volume, volume::Phase};
+use quarry_core::volume::deletion::{Deletable, decide_deletable};
+
+pub async fn run(connect: &ConnectArgs, args: &DeleteArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(connect).await?;
+    let name = &args.name;
+    let volume = super::get(&cluster, name).await?;
+    let pvs: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let pv = cluster.call("reading its PersistentVolume", super::optional(pvs.get(name))).await?;
+    let leaving = volume.metadata.deletion_timestamp.is_some();
+    match decide_deletable(&volume, pv.as_ref()) {
+        // Whoever asked before: waiting for the same end is no new deletion.
+        Deletable::No(_) if leaving && args.wait.wait => {}
+        Deletable::No(why) => bail!("{}", refusal(&volume, &why)),
+        Deletable::Yes => {
+            // Exactly the object that was judged: a claim that binds it meanwhile changes its PersistentVolume,
+            // which the operator judges again before anything is touched.
+            let exactly = Preconditions { uid: volume.metadata.uid.clone(), resource_version: volume.metadata.resource_version.clone() };
+            let api: Api<Volume> = Api::all(cluster.client.clone());
+            let attempt = format!("deleting volume {name}");
+            cluster.call(&attempt, api.delete(name, &DeleteParams::default().preconditions(exactly))).await?;
+        }
+    }
+    if !args.wait.wait {
+        return output::print(&format!("volume {name} is being deleted; follow it with: quarry volumes --watch"));
+    }
+    let done = follow::follow(&cluster, &volume, Goal::Gone, args.wait.timeout).await?;
+    output::print(&done)
+}
+
+fn refusal(volume: &Volume, why: &str) -> String {
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    if volume.metadata.deletion_timestamp.is_some() {
+        return format!("{why}; `quarry explain volume/{name}` tells what it waits for");
+    }
+    match volume.phase() {
+        // It may never end: an agent that is away, a class that does not come.
+        None | Some(Phase::Pending) => format!("not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait"),
+        Some(Phase::Available | Phase::Failed | Phase::Terminating) => format!("not deleted: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn volume(phase: &str) -> Volume {
+        serde_json::from_value(json!({
+            "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": "v", "uid": "u"},
+            "spec": {"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}}, "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bound_volume_is_refused_with_the_claim_that_uses_it() {
+        let pv: PersistentVolume = serde_json::from_value(json!({
+            "metadata": {"name": "v", "ownerReferences": [{"apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "name": "v", "uid": "u", "controller": true}]},
+            "spec": {"claimRef": {"namespace": "shop", "name": "db", "uid": "c"}}, "status": {"phase": "Bound"},
+        }))
+        .unwrap();
+        let Deletable::No(why) = decide_deletable(&volume("Available"), Some(&pv)) else { panic!("a bound volume is not deletable") };
+        assert_eq!(refusal(&volume("Available"), &why), "not deleted: PersistentVolume v is bound to claim shop/db: delete that claim first (and the pods that use it)");
+    }
+
+    #[test]
+    fn a_pending_volume_is_refused_with_the_way_that_waits() {
+        let Deletable::No(why) = decide_deletable(&volume("Pending"), None) else { panic!("a pending volume is not deletable") };
+        let said = refusal(&volume("Pending"), &why);
+        assert!(said.contains("`quarry explain volume/v`") && said.contains("`kubectl delete volume v`"), "{said}");
+    }
+}
