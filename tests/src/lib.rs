@@ -6,3 +6,4 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot go on fails its test")]
 
 pub mod lab;
+pub mod parity;

@@ -81,7 +81,7 @@ impl VolumeMode {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SparseLoopDevice {
     /// The size of the file, exact to the byte.
-    #[x_kube(validation = Rule::new("type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))").message("size must be greater than 0, such as 10Gi"))]
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be greater than 0, such as 10Gi"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("size cannot be changed: a volume does not grow or shrink yet; delete it and create another"))]
     pub size: Quantity,
 }
@@ -103,7 +103,7 @@ pub struct LvmLogicalVolume {
     #[x_kube(validation = Rule::new("self == oldSelf").message("vgName cannot be changed: delete the volume and create another"))]
     pub vg_name: String,
     /// The size of the logical volume.
-    #[x_kube(validation = Rule::new("type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))").message("size must be greater than 0, such as 10Gi"))]
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be greater than 0, such as 10Gi"))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("size cannot be changed: delete the volume and create another"))]
     pub size: Quantity,
 }

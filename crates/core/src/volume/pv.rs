@@ -46,7 +46,7 @@ pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> Persi
         },
         spec: Some(PersistentVolumeSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            capacity: Some([("storage".to_owned(), Quantity(result.capacity.to_string()))].into()),
+            capacity: Some([("storage".to_owned(), Quantity(quarry_api::Quantity::from(quarry_api::Bytes(result.capacity.unsigned_abs())).0))].into()),
             claim_ref: template_claim(volume),
             local: Some(LocalVolumeSource { path: result.path.clone(), fs_type: request.fs.map(|fs| fs.as_str().to_owned()) }),
             mount_options: Some(request.mount_options.clone()).filter(|options| !options.is_empty()),
