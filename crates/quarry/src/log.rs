@@ -13,11 +13,11 @@ pub fn start(cli: &Cli) {
     }
 }
 
-/// A service logs what it does; a command for people says it in its own words.
+/// A service logs what it does; a command for people says it in its own words, a failed request once.
 fn default_filter(command: &Command) -> &'static str {
     match command {
         Command::Operator(_) | Command::Agent(_) => "info",
         Command::Up(_) => "warn",
-        Command::Volumes(_) | Command::Volume { .. } | Command::Explain(_) | Command::Crds(_) | Command::Policies(_) | Command::Store { .. } | Command::Version(_) => "error",
+        Command::Volumes(_) | Command::Volume { .. } | Command::Explain(_) | Command::Crds(_) | Command::Policies(_) | Command::Store { .. } | Command::Version(_) => "error,kube_client=off",
     }
 }

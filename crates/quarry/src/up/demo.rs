@@ -25,17 +25,8 @@ pub async fn run(standalone: &Standalone) -> anyhow::Result<()> {
     if !standalone.agent {
         return output::print(&text::demo_without_agent());
     }
-    match follow::follow(cluster, &first, Goal::Available, LIMIT).await {
-        Ok(done) => {
-            output::print(&done)?;
-            output::print(&text::demo_done())
-        }
-        // The rest runs: whoever tries it out can look into it.
-        Err(error) => {
-            output::note(&format!("demo: {}", output::error_text(&error)));
-            Ok(())
-        }
-    }
+    let done = follow::follow(cluster, &first, Goal::Available, LIMIT).await?;
+    output::print(&format!("{done}\n{}", text::demo_done()))
 }
 
 /// WaitForFirstConsumer: a pod is first given a node where all of its volumes are.

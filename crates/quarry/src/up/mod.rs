@@ -37,8 +37,11 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let shown = async {
         parts::ready(&standalone).await?;
         output::print(&text::ready(&standalone, started.elapsed(), args.demo, objects::has_class(&standalone.cluster).await?))?;
-        if args.demo {
-            demo::run(&standalone).await?;
+        if args.demo
+            && let Err(error) = demo::run(&standalone).await
+        {
+            // The rest runs: whoever tries it out can look into it.
+            output::note(&format!("the demo did not get through: {}", output::error_text(&error)));
         }
         std::future::pending().await
     };

@@ -1,0 +1,246 @@
+//! `quarry up` as a process: what a person meets in the first minute, and what goes wrong there.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "starts the binary on folders of its own")]
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_quarry");
+const LIMIT: Duration = Duration::from_secs(60);
+const NOBODY: u32 = 65534;
+
+/// A running `quarry up`; killed when the test ends early.
+struct Up {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    said: Vec<String>,
+}
+
+impl Up {
+    fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::spawn(command(dir, more))
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = child.stdout.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Up { child, lines, said: Vec::new() }
+    }
+
+    /// The first line that holds `text`.
+    fn line(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.said.push(line.clone());
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(why) => panic!("no line with {text:?} ({why}); it said: {:#?}", self.said),
+            }
+        }
+    }
+
+    fn ready(&mut self) -> String {
+        self.line("is ready after")
+    }
+
+    fn signal(&mut self, signal: rustix::process::Signal) -> i32 {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it did not end after {signal:?}");
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(dir: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.arg("up").arg("--data-dir").arg(dir).args(["--listen", "127.0.0.1:0", "--node-name", "box"]).args(more);
+    command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
+    command
+}
+
+/// A command that must fail at once, and what it says.
+fn refused(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("it runs although it should not");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    said
+}
+
+fn quarry(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(arguments).env("KUBECONFIG", dir.join("kubeconfig")).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+async fn client(dir: &Path) -> Client {
+    let file = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
+    Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn it_starts_serves_and_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path(), &[]);
+    let ready = up.ready();
+    assert!(ready.contains("https://127.0.0.1:") && !ready.contains(":0,") && ready.contains("node box"), "{ready}");
+    up.line(&format!("export KUBECONFIG={}", dir.path().join("kubeconfig").display()));
+    let mode = std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let listed = quarry(dir.path(), &["volumes"]);
+    assert!(listed.status.success() && text(&listed).contains("no volumes"), "{}", text(&listed));
+    let unknown = quarry(dir.path(), &["explain", "volume/nope"]);
+    assert_eq!(text(&unknown), "error: volume nope does not exist; `quarry volumes` lists them\n");
+    assert_eq!(unknown.status.code(), Some(1));
+    let crds = quarry(dir.path(), &["crds", "apply"]);
+    assert!(crds.status.success() && text(&crds).contains("customresourcedefinition/volumes.storage.metalk8s.scality.com unchanged"), "{}", text(&crds));
+    assert_eq!(up.signal(rustix::process::Signal::INT), 0);
+    let dump = quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]);
+    let dump = text(&dump);
+    assert!(dump.contains("\"name\":\"box\""), "{dump}");
+    if is_root() {
+        let lease = dump.lines().find(|line| line.contains("\"name\":\"quarry-agent-box\"")).unwrap();
+        assert!(lease.contains("\"holderIdentity\":\"\""), "the agent gives its lease back: {lease}");
+    }
+}
+
+#[test]
+fn a_second_process_on_the_same_folder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path(), &[]);
+    up.ready();
+    let said = refused(command(dir.path(), &[]));
+    assert!(said.contains("in use by another process") && said.contains("--data-dir"), "{said}");
+    let said = text(&quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]));
+    assert!(said.contains("in use by another process"), "{said}");
+    assert!(quarry(dir.path(), &["volumes"]).status.success(), "the first one goes on");
+    assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_survives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path(), &[]);
+    up.ready();
+    let maps: Api<ConfigMap> = Api::namespaced(client(dir.path()).await, "default");
+    let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "kept"}, "data": {"a": "b"}})).unwrap();
+    let uid = maps.create(&PostParams::default(), &map).await.unwrap().metadata.uid;
+    up.signal(rustix::process::Signal::KILL);
+    let mut again = Up::start(dir.path(), &[]);
+    again.ready();
+    let maps: Api<ConfigMap> = Api::namespaced(client(dir.path()).await, "default");
+    assert_eq!(maps.get("kept").await.unwrap().metadata.uid, uid);
+    assert_eq!(again.signal(rustix::process::Signal::INT), 0);
+}
+
+#[test]
+fn a_damaged_store_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("api.redb");
+    std::fs::write(&store, vec![7; 4096]).unwrap();
+    let said = refused(command(dir.path(), &[]));
+    assert!(said.contains("damaged") && said.contains("move it away to start empty"), "{said}");
+    assert_eq!(std::fs::read(&store).unwrap(), vec![7; 4096]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let said = refused(command(Path::new("/proc/quarry"), &[]));
+    assert!(said.contains("/proc/quarry") && said.contains("choose another with --data-dir"), "{said}");
+}
+
+#[test]
+fn a_cluster_out_of_reach_is_told_with_both_ways_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::start(dir.path(), &[]);
+    up.ready();
+    up.signal(rustix::process::Signal::INT);
+    let said = text(&quarry(dir.path(), &["volumes"]));
+    assert!(said.starts_with("error: listing volumes: cannot reach https://127.0.0.1:"), "{said}");
+    assert!(said.contains("`quarry up`") && said.contains("KUBECONFIG"), "{said}");
+    assert_eq!(said.lines().count(), 1, "told once: {said}");
+}
+
+/// Runs as nobody also where the tests run as root.
+fn without_root(dir: &Path, mut command: Command) -> Command {
+    if is_root() {
+        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+#[test]
+fn without_root_it_starts_and_says_what_it_cannot_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = Up::spawn(without_root(dir.path(), command(dir.path(), &["--demo"])));
+    up.ready();
+    up.line("there is no agent");
+    up.line("volume first is made and stays Pending without an agent");
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let said = text(&quarry(dir.path(), &["explain", "volume/first"]));
+        if said.contains("Blocked by: no agent has been seen on node box") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let refused = quarry(dir.path(), &["volume", "delete", "first"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused).contains("is Pending"), "{}", text(&refused));
+    assert_eq!(up.signal(rustix::process::Signal::INT), 0);
+    assert_eq!(std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn kubectl_finds_it_as_a_plugin() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin: PathBuf = dir.path().join("kubectl-quarry");
+    std::os::unix::fs::symlink(BINARY, &plugin).unwrap();
+    let help = Command::new(&plugin).args(["volumes", "--help"]).output().unwrap();
+    assert!(text(&help).contains("Usage: kubectl quarry volumes"), "{}", text(&help));
+}
