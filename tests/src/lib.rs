@@ -5,5 +5,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot go on fails its test")]
 
+pub mod disk;
 pub mod lab;
 pub mod parity;

@@ -1,0 +1,183 @@
+//! Owns the comparison: what of an answer must be equal.
+
+use serde_json::{Value, json};
+
+/// An answer, ready to be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub value: Value,
+}
+
+impl Answer {
+    pub fn new(code: u16, warnings: Vec<String>, body: &[u8]) -> Self {
+        let mut lines: Vec<Value> = Vec::new();
+        let mut whole = true;
+        for document in serde_json::Deserializer::from_slice(body).into_iter::<Value>() {
+            match document {
+                Ok(document) => lines.push(document),
+                Err(_) => whole = false,
+            }
+        }
+        // Bookmarks come when a server likes; everything else in a watch is compared.
+        lines.retain(|line| line["type"] != "BOOKMARK" || line["object"]["metadata"]["annotations"].is_object());
+        let mut body = match (whole, lines.len()) {
+            // Plain text, such as `404 page not found`, says nothing that clients read.
+            (false, _) => Value::Null,
+            (true, 1) => lines.remove(0),
+            (true, _) => Value::Array(lines),
+        };
+        normalise(&mut body);
+        let mut warnings: Vec<Value> = warnings.into_iter().map(Value::from).collect();
+        warnings.sort_by_key(Value::to_string);
+        Self { value: json!({"code": code, "warnings": warnings, "body": body}) }
+    }
+
+    pub fn code(&self) -> u64 {
+        self.value["code"].as_u64().unwrap_or_default()
+    }
+}
+
+/// Takes out what differs between any two servers.
+fn normalise(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.remove("managedFields");
+            map.remove("storageVersionHash");
+            for (key, inner) in map.iter_mut() {
+                let fixed = match key.as_str() {
+                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" | "continue" => {
+                        inner.as_str().is_some_and(|text| !text.is_empty())
+                    }
+                    _ => false,
+                };
+                if fixed {
+                    *inner = format!("<{key}>").into();
+                } else {
+                    normalise(inner);
+                }
+            }
+            if map.get("creationTimestamp").is_some_and(Value::is_null) {
+                map.remove("creationTimestamp");
+            }
+            if map.contains_key("generateName") && map.contains_key("name") {
+                let prefix = map["generateName"].as_str().unwrap_or_default().to_owned();
+                map.insert("name".into(), format!("{prefix}<random>").into());
+            }
+            if map.get("kind").is_some_and(|kind| kind == "Status") {
+                normalise_status(map);
+            }
+            if let Some(Value::Array(cells)) = map.get_mut("cells") {
+                cells.iter_mut().for_each(normalise_cell);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalise),
+        Value::String(text) => *text = without_uids(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The order of problems is not promised by the real server: the causes are compared as a set, and the list
+/// in the message, which repeats them, by its frame.
+fn normalise_status(status: &mut serde_json::Map<String, Value>) {
+    if let Some(causes) = status.get_mut("details").and_then(|details| details["causes"].as_array_mut()) {
+        causes.sort_by_key(Value::to_string);
+        causes.dedup();
+        if causes.len() > 1
+            && let Some(Value::String(message)) = status.get_mut("message")
+            && let (Some(start), true) = (message.find(" is invalid: ["), message.ends_with(']'))
+        {
+            message.replace_range(start + " is invalid: [".len()..message.len() - 1, "...");
+        }
+    }
+}
+
+/// Ages depend on when one looks.
+fn normalise_cell(cell: &mut Value) {
+    let Some(text) = cell.as_str() else { return };
+    let age = !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_digit() || "smhdy".contains(c))
+        && text.ends_with(['s', 'm', 'h', 'd', 'y'])
+        && text.starts_with(|c: char| c.is_ascii_digit());
+    if age {
+        *cell = "<age>".into();
+    }
+}
+
+/// Uids inside sentences.
+fn without_uids(text: &str) -> String {
+    let is_uid = |text: &str| {
+        text.len() == 36
+            && text.chars().enumerate().all(|(at, c)| {
+                if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() }
+            })
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if let Some(candidate) = rest.get(..36)
+            && is_uid(candidate)
+        {
+            out.push_str("<uid>");
+            rest = &rest[36..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}
+
+/// The JSON pointers at which two values differ, with both sides.
+pub fn differences(left: &Value, right: &Value) -> Vec<(String, Value, Value)> {
+    let mut found = Vec::new();
+    walk(left, right, String::new(), &mut found);
+    found
+}
+
+fn walk(left: &Value, right: &Value, at: String, found: &mut Vec<(String, Value, Value)>) {
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let null = Value::Null;
+                let escaped = key.replace('~', "~0").replace('/', "~1");
+                let sides = (a.get(key).unwrap_or(&null), b.get(key).unwrap_or(&null));
+                walk(sides.0, sides.1, format!("{at}/{escaped}"), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (left, right)) in a.iter().zip(b).enumerate() {
+                walk(left, right, format!("{at}/{index}"), found);
+            }
+        }
+        _ if left == right => {}
+        _ => found.push((at, left.clone(), right.clone())),
+    }
+}
+
+/// Whether a pointer is covered by a pattern with `*` steps.
+pub fn covers(pattern: &str, pointer: &str) -> bool {
+    let mut steps = pointer.split('/').skip(1);
+    pattern.split('/').skip(1).all(|wanted| steps.next().is_some_and(|step| wanted == "*" || wanted == step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_named_by_its_pointer() {
+        let found = differences(&json!({"a": [1, {"b": 2}], "c": 1}), &json!({"a": [1, {"b": 3}]}));
+        let at: Vec<&str> = found.iter().map(|(at, _, _)| at.as_str()).collect();
+        assert_eq!(at, ["/a/1/b", "/c"]);
+        assert!(covers("/a/*/b", "/a/1/b") && covers("/a", "/a/1/b") && !covers("/b", "/a"));
+    }
+
+    #[test]
+    fn what_differs_anywhere_is_taken_out() {
+        let one = br#"{"metadata":{"uid":"1","resourceVersion":"4","creationTimestamp":"x","managedFields":[]}}"#;
+        let two = br#"{"metadata":{"uid":"2","resourceVersion":"5","creationTimestamp":"y"}}"#;
+        assert_eq!(Answer::new(200, vec![], one), Answer::new(200, vec![], two));
+        assert_eq!(without_uids("a 25433403-4f21-4097-84d5-e27c60078621."), "a <uid>.");
+    }
+}
