@@ -12,6 +12,7 @@ pub mod quantity;
 pub mod validate;
 pub mod volume;
 
+pub use crds::crds;
 pub use node_inventory::{NodeInventory, NodeInventorySpec, NodeInventoryStatus};
 pub use node_job::{NodeJob, NodeJobSpec, NodeJobStatus};
 pub use quantity::{Bytes, Quantity};
