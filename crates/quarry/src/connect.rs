@@ -38,8 +38,9 @@ impl Cluster {
         let (config, said) = match &source {
             Source::File(path, from) => (read_file(path, &options).await?, format!("{} ({from})", path.display())),
             Source::Environment => {
-                let merged = Kubeconfig::from_env().context("reading the files of KUBECONFIG")?.ok_or_else(|| anyhow!(NONE))?;
-                (Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| broken("KUBECONFIG", error))?, "KUBECONFIG".to_owned())
+                let name = std::env::var("KUBECONFIG").unwrap_or_default();
+                let merged = Kubeconfig::from_env().map_err(|error| broken(&name, error))?.ok_or_else(|| anyhow!(NONE))?;
+                (Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| broken(&name, error))?, "KUBECONFIG".to_owned())
             }
             Source::Pod => (Config::incluster().context("reading the pod's service account")?, "the pod's service account".to_owned()),
             Source::Standalone(path) => {
@@ -141,7 +142,8 @@ fn broken(name: &str, error: KubeconfigError) -> anyhow::Error {
         KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::PermissionDenied => anyhow!("kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)", path.display()),
         KubeconfigError::CurrentContextNotSet => anyhow!("kubeconfig {name} selects no context; choose one with `kubectl config use-context NAME` or --context NAME"),
         KubeconfigError::LoadContext(context) => anyhow!("kubeconfig {name} has no context {context:?}; `kubectl config get-contexts` lists them"),
-        _ => anyhow::Error::new(error).context(format!("reading kubeconfig {name}")),
+        // The parser quotes the file over several lines: the first says what is wrong.
+        _ => anyhow!("kubeconfig {name} cannot be used: {}", error.to_string().lines().next().unwrap_or_default()),
     }
 }
 
@@ -176,6 +178,15 @@ mod tests {
         let error = cluster.call("listing volumes", api.list(&Default::default())).await.unwrap_err().to_string();
         assert!(error.starts_with("listing volumes: cannot reach https://127.0.0.1:1 (from KUBECONFIG): "), "{error}");
         assert!(error.contains("refused") && error.contains("`quarry up`") && error.contains("KUBECONFIG at a cluster"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_kubeconfig_is_told_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        std::fs::write(&path, "root:x:0:0\nsecret:x:1:1\n").unwrap();
+        let error = Cluster::connect(&ConnectArgs { kubeconfig: Some(path), context: None }).await.err().unwrap().to_string();
+        assert!(error.contains("cannot be used") && !error.contains("secret") && error.lines().count() == 1, "{error}");
     }
 
     #[tokio::test]

@@ -65,6 +65,7 @@ pub struct Door {
 }
 
 async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
+    refuse_outside(args.listen)?;
     let dir = data_dir::prepare(args.data_dir.as_deref())?;
     // The store before the port: a second process on the same folder is told just that.
     let mut options = Options::new(quarry_api::crds::crds());
@@ -83,10 +84,15 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     Ok((standalone, Door { listener, identity, token }))
 }
 
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Before anything is made on the disk.
+fn refuse_outside(address: SocketAddr) -> anyhow::Result<()> {
     if !address.ip().is_loopback() {
         bail!("--listen {address} would be open to other machines, and whoever has its token is root here; use 127.0.0.1:{} (from elsewhere: ssh -L {0}:127.0.0.1:{0})", address.port());
     }
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow::anyhow!("{address} is in use by another program (perhaps a Quarry with another --data-dir); stop that one, or take a free port with --listen 127.0.0.1:0"),
         io::ErrorKind::PermissionDenied => anyhow::anyhow!("this user may not listen on {address}; choose a port above 1023 with --listen"),
@@ -98,9 +104,10 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn an_address_for_other_machines_is_refused_with_the_way_in() {
-        let error = bind("0.0.0.0:7420".parse().unwrap()).await.unwrap_err().to_string();
+    #[test]
+    fn an_address_for_other_machines_is_refused_with_the_way_in() {
+        assert!(refuse_outside("[::1]:7420".parse().unwrap()).is_ok());
+        let error = refuse_outside("0.0.0.0:7420".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("ssh -L 7420:127.0.0.1:7420") && error.contains("use 127.0.0.1:7420"), "{error}");
     }
 

@@ -32,20 +32,21 @@ pub fn stage(volume: Option<&Volume>, goal: Goal) -> Stage {
     let Some(volume) = volume else {
         return match goal {
             Goal::Available => Stage::Stuck("was deleted meanwhile".into()),
-            Goal::Gone => Stage::Reached("is deleted, its storage is gone".into()),
+            Goal::Gone => Stage::Reached("is gone, with its storage".into()),
         };
     };
     let said = volume.ready().and_then(|ready| ready.message.as_deref()).filter(|text| !text.is_empty());
     let told = |phase: &str| said.map_or_else(|| phase.to_owned(), |said| format!("{phase}: {said}"));
     match (volume.phase(), goal) {
         (None, Goal::Available) => Stage::Going("waits for the operator to see it".into()),
-        (None, Goal::Gone) => Stage::Going("is being deleted".into()),
+        // The operator has not seen the deletion yet: its last word is not about it.
+        (None | Some(Phase::Available | Phase::Failed), Goal::Gone) => Stage::Going("is being deleted".into()),
         (Some(Phase::Available), Goal::Available) if volume.metadata.deletion_timestamp.is_none() => {
-            let device = volume.status.as_ref().and_then(|status| status.device_name.as_deref()).map_or_else(String::new, |device| format!(" (/dev/{device})"));
+            let device = volume.status.as_ref().and_then(|status| status.device_name.as_deref()).map_or_else(String::new, |device| format!(" on /dev/{device}"));
             Stage::Reached(format!("is Available{device}"))
         }
         (Some(phase @ Phase::Failed), Goal::Available) => Stage::Stuck(format!("is {}", told(phase.as_str()))),
-        (Some(phase), Goal::Available | Goal::Gone) => Stage::Going(format!("is {}", told(phase.as_str()))),
+        (Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)), Goal::Available) | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => Stage::Going(format!("is {}", told(phase.as_str()))),
     }
 }
 
@@ -89,7 +90,7 @@ impl<'a> Follow<'a> {
                 Err(_) if grace.take().is_some_and(|grace| grace < deadline) => None,
                 Err(_) => {
                     let last = self.view.end();
-                    bail!("volume {name} {last}, still after {}; it goes on by itself, `quarry explain volume/{name}` tells every check", seconds(self.limit));
+                    bail!("gave up waiting after {}: volume {name} {last} (`quarry explain volume/{name}` tells every check, --timeout waits longer)", seconds(self.limit));
                 }
                 Ok(Ok(None)) => bail!("the API ended the watch of volume {name}; `quarry explain volume/{name}` tells its state"),
                 Ok(Err(error)) => {
@@ -122,7 +123,7 @@ impl<'a> Follow<'a> {
                 Stage::Reached(text) => {
                     let took = self.view.started.elapsed();
                     self.view.end();
-                    return Ok(format!("volume {name} {text} after {}", seconds(took)));
+                    return Ok(format!("volume {name} {text} ({})", seconds(took)));
                 }
                 Stage::Stuck(text) => {
                     self.view.end();
@@ -205,7 +206,7 @@ mod tests {
     fn the_way_to_available_is_told_in_the_objects_own_words() {
         assert_eq!(stage(Some(&volume(json!({}))), Goal::Available), Stage::Going("waits for the operator to see it".into()));
         assert_eq!(stage(Some(&ready("Pending", Some("being prepared"))), Goal::Available), Stage::Going("is Pending: being prepared".into()));
-        assert_eq!(stage(Some(&ready("Available", None)), Goal::Available), Stage::Reached("is Available (/dev/loop3)".into()));
+        assert_eq!(stage(Some(&ready("Available", None)), Goal::Available), Stage::Reached("is Available on /dev/loop3".into()));
         assert_eq!(stage(Some(&ready("Failed", Some("no space"))), Goal::Available), Stage::Stuck("is Failed: no space".into()));
         assert_eq!(stage(None, Goal::Available), Stage::Stuck("was deleted meanwhile".into()));
     }

@@ -57,7 +57,8 @@ pub async fn observe_events(cluster: &Cluster, volume: &Volume) -> anyhow::Resul
     let selector = format!("involvedObject.kind=Volume,involvedObject.name={name}");
     let mut events = cluster.call("reading its Events", api.list(&ListParams::default().fields(&selector))).await?.items;
     events.retain(|event| event.involved_object.uid.is_none() || event.involved_object.uid == volume.metadata.uid);
-    events.sort_by_key(event_time);
+    // Times are whole seconds: within one, the version tells what came first.
+    events.sort_by_key(|event| (event_time(event), event.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok())));
     Ok(events)
 }
 

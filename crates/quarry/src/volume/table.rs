@@ -21,6 +21,7 @@ pub enum Tone {
 }
 
 pub const STATUS: usize = 5;
+pub const AGE: usize = 7;
 
 pub fn headers(wide: bool) -> Vec<&'static str> {
     let mut headers = vec!["NAME", "NODE", "CLASS", "SIZE", "MODE", "STATUS", "DEVICE", "AGE"];
