@@ -196,7 +196,7 @@ async fn work(context: Context, queue: Arc<Queue<Route>>) {
 }
 
 /// How long until this key is due again by itself.
-async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
+pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
     let begun = Instant::now();
     let result = reconcile_once(context, route).await;
     let name = route.controller.as_str();

@@ -1,0 +1,235 @@
+//! A simulated agent process: the real agent on simulated hands, its parts called one by one as its loop calls them.
+//!
+//! Disk operations go to a queue that the scheduler empties, so that they take time and others act meanwhile.
+//! A crash drops everything here; what is on the disk and in the API is all that the next one finds.
+
+use crate::{
+    clock::Clock,
+    disk::Disk,
+    door::{Door, Gate, Shared},
+    fault::Track,
+    hands::SimHands,
+    kind::Kind,
+    lock,
+    story::NODE,
+};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::ListParams};
+use quarry_api::{NodeJob, names};
+use quarry_apiserver::ApiService;
+use quarry_node::{
+    Agent as RealAgent, AgentOptions,
+    agent::{Clock as AgentClock, Published, Workers},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// As the agent's own loop: how long changes are gathered, how often it looks anyway, its first pause.
+const SETTLE: Duration = Duration::from_millis(200);
+const LOOK_ANYWAY: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+pub enum Done {
+    Lease(Option<Box<Lease>>),
+    Restored,
+    Listed(Option<(u64, Vec<NodeJob>)>),
+    Job { name: String, ran: bool },
+    Inventory(Option<Published>),
+}
+
+struct Entry {
+    job: NodeJob,
+    /// `None`: reported, the watch has not delivered that back yet.
+    due: Option<Instant>,
+    failures: u32,
+}
+
+pub struct Agent {
+    pub gate: Arc<Gate>,
+    pub task: Option<BoxFuture<'static, Done>>,
+    agent: Arc<RealAgent<SimHands>>,
+    client: Client,
+    shared: Arc<Shared>,
+    incoming: mpsc::Receiver<Work>,
+    work: VecDeque<(Instant, Work)>,
+    pace: Duration,
+    lease: Option<Box<Lease>>,
+    lease_due: Instant,
+    restore_due: Option<Instant>,
+    list_due: Option<Instant>,
+    inventory_due: Instant,
+    pause: Duration,
+    jobs: BTreeMap<String, Entry>,
+    jobs_cursor: Option<u64>,
+    inventory_cursor: u64,
+}
+
+impl Agent {
+    pub fn start(service: ApiService, shared: Arc<Shared>, clock: Clock, disk: Arc<Mutex<Disk>>, number: u32, pace: Duration) -> Self {
+        let gate = Arc::new(Gate::default());
+        let door = Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
+        let client = Client::new(door, names::DEFAULT_NAMESPACE);
+        let hands = SimHands { disk, gate: gate.clone(), shared: shared.clone() };
+        let (sender, incoming) = mpsc::channel();
+        let mut options = AgentOptions::new(NODE);
+        options.identity = format!("agent-{number}");
+        options.clock = AgentClock::new(move || clock.now());
+        let agent = Arc::new(RealAgent::new(client.clone(), Arc::new(hands), Workers::Pool(sender), options));
+        let now = Instant::now();
+        Agent {
+            gate,
+            task: None,
+            agent,
+            client,
+            shared,
+            incoming,
+            work: VecDeque::new(),
+            pace,
+            lease: None,
+            lease_due: now,
+            restore_due: Some(now),
+            list_due: Some(now),
+            inventory_due: now + LOOK_ANYWAY,
+            pause: PAUSE,
+            jobs: BTreeMap::new(),
+            jobs_cursor: None,
+            inventory_cursor: 0,
+        }
+    }
+
+    /// Disk operations that were asked for and not yet done.
+    pub fn gather(&mut self) -> usize {
+        while let Ok(work) = self.incoming.try_recv() {
+            self.work.push_back((Instant::now() + self.pace, work));
+        }
+        self.work.len()
+    }
+
+    pub fn take_work(&mut self, now: Instant) -> Option<Work> {
+        self.gather();
+        if self.work.front()?.0 > now {
+            return None;
+        }
+        self.work.pop_front().map(|(_, work)| work)
+    }
+
+    pub fn work_due(&self) -> Option<Instant> {
+        self.work.front().map(|(due, _)| *due)
+    }
+
+    /// Takes in what its two watches have to say. They are not held up: what they wake asks the API anyway.
+    pub fn watch(&mut self) {
+        let world = lock(&self.shared.world);
+        while let Some(change) = world.next_change(Kind::Inventory, self.inventory_cursor) {
+            self.inventory_cursor = change.version;
+            self.inventory_due = self.inventory_due.min(Instant::now() + SETTLE);
+        }
+        let Some(mut cursor) = self.jobs_cursor else { return };
+        while let Some(change) = world.next_change(Kind::Job, cursor) {
+            cursor = change.version;
+            match change.after.clone().map(serde_json::from_value::<NodeJob>) {
+                Some(Ok(job)) if job.spec.node_name == NODE => seen(&mut self.jobs, job),
+                Some(_) => {}
+                None => drop(self.jobs.remove(&change.name)),
+            }
+        }
+        self.jobs_cursor = Some(cursor);
+    }
+
+    /// The most pressing thing to do, in the order of the agent's own loop.
+    pub fn begin_due(&mut self, now: Instant) -> bool {
+        let agent = self.agent.clone();
+        if self.lease_due <= now {
+            let last = self.lease.take().map(|lease| *lease);
+            self.task = Some(async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }.boxed());
+        } else if self.restore_due.is_some_and(|due| due <= now) {
+            self.restore_due = None;
+            self.task = Some(async move { agent.restore().await.map_or(Done::Restored, |_| Done::Restored) }.boxed());
+        } else if self.list_due.is_some_and(|due| due <= now) {
+            self.list_due = None;
+            let jobs: Api<NodeJob> = Api::all(self.client.clone());
+            self.task = Some(list(jobs).boxed());
+        } else if let Some((name, entry)) = self.jobs.iter_mut().find(|(_, entry)| entry.due.is_some_and(|due| due <= now)) {
+            entry.due = None;
+            let (name, job) = (name.clone(), entry.job.clone());
+            self.task = Some(async move { Done::Job { name, ran: agent.run_job(&job).await.is_ok() } }.boxed());
+        } else if self.inventory_due <= now {
+            self.inventory_due = now + LOOK_ANYWAY;
+            self.task = Some(async move { Done::Inventory(agent.publish_inventory().await.ok()) }.boxed());
+        } else {
+            return false;
+        }
+        true
+    }
+
+    pub fn due(&self, now: Instant) -> bool {
+        self.next_due() <= now
+    }
+
+    pub fn next_due(&self) -> Instant {
+        let jobs = self.jobs.values().filter_map(|entry| entry.due);
+        jobs.chain(self.restore_due).chain(self.list_due).chain([self.lease_due, self.inventory_due]).min().unwrap_or(self.lease_due)
+    }
+
+    pub fn finish(&mut self, done: Done, renew_every: Duration) {
+        let now = Instant::now();
+        self.task = None;
+        match done {
+            Done::Lease(lease) => {
+                self.lease_due = now + if lease.is_some() { renew_every } else { PAUSE };
+                self.lease = lease;
+            }
+            Done::Restored => {
+                self.inventory_due = self.inventory_due.min(now + SETTLE);
+            }
+            Done::Listed(None) => self.list_due = Some(now + PAUSE),
+            Done::Listed(Some((version, jobs))) => {
+                self.jobs_cursor = Some(version);
+                jobs.into_iter().for_each(|job| seen(&mut self.jobs, job));
+            }
+            Done::Job { name, ran } => {
+                self.inventory_due = self.inventory_due.min(now + SETTLE);
+                if let Some(entry) = self.jobs.get_mut(&name).filter(|_| !ran) {
+                    entry.due = Some(now + PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE));
+                    entry.failures += 1;
+                }
+            }
+            Done::Inventory(Some(_)) => self.pause = PAUSE,
+            Done::Inventory(None) => {
+                self.inventory_due = now + self.pause;
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// The next renewal is not before this long.
+    pub fn slow_down(&mut self, renew_every: Duration) {
+        self.lease_due = Instant::now() + renew_every;
+    }
+}
+
+fn seen(jobs: &mut BTreeMap<String, Entry>, job: NodeJob) {
+    let Some(name) = job.metadata.name.clone() else { return };
+    let finished = job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished());
+    match jobs.get_mut(&name) {
+        _ if finished => drop(jobs.remove(&name)),
+        Some(entry) if entry.job.metadata.uid == job.metadata.uid => entry.job = job,
+        Some(_) | None => drop(jobs.insert(name, Entry { job, due: Some(Instant::now()), failures: 0 })),
+    }
+}
+
+async fn list(jobs: Api<NodeJob>) -> Done {
+    let listed = jobs.list(&ListParams::default().fields(&format!("spec.nodeName={NODE}"))).await;
+    Done::Listed(listed.ok().map(|list| {
+        let version = list.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        (version, list.items)
+    }))
+}

@@ -1,0 +1,144 @@
+//! The rest of a cluster, as far as the stories need it: the binder, the protection finalizers, a kubelet.
+//!
+//! One act at a time, each a single write as the real controllers make it, in their order.
+
+use crate::{
+    disk::Disk,
+    kind::Kind,
+    raw::{Raw, Refused},
+    story::CLAIM,
+    world::World,
+};
+use serde_json::{Value, json};
+
+const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
+const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// What the pod writes into its volume.
+const DATA: &str = "64 MiB of data";
+
+/// One write to the API or one act on the node.
+#[derive(Clone, Debug)]
+pub enum Act {
+    Patch { path: String, changes: Value },
+    Mount { device: String, uid: String },
+    Unmount { device: String },
+}
+
+/// The next thing that some controller of the cluster would do; `None` at rest.
+pub fn next(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
+    world.all(Kind::Claim).find_map(|claim| for_claim(claim, world, disk, pod)).or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world))).or_else(|| kubelet(world, disk, pod))
+}
+
+fn patch(kind: Kind, object: &Value, mut changes: Value, status: bool) -> Option<Act> {
+    let name = object["metadata"]["name"].as_str()?;
+    changes["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    let path = kind.object_path(name);
+    Some(Act::Patch { path: if status { format!("{path}/status") } else { path }, changes })
+}
+
+fn deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn finalizers(object: &Value) -> Vec<Value> {
+    object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default()
+}
+
+fn protect(kind: Kind, object: &Value, finalizer: &str) -> Option<Act> {
+    let mut list = finalizers(object);
+    if deleting(object) || list.contains(&json!(finalizer)) {
+        return None;
+    }
+    list.push(json!(finalizer));
+    patch(kind, object, json!({"metadata": {"finalizers": list}}), false)
+}
+
+fn unprotect(kind: Kind, object: &Value, finalizer: &str) -> Option<Act> {
+    let mut list = finalizers(object);
+    if !deleting(object) || !list.contains(&json!(finalizer)) {
+        return None;
+    }
+    list.retain(|found| found != finalizer);
+    patch(kind, object, json!({"metadata": {"finalizers": list}}), false)
+}
+
+fn for_pv(pv: &Value, world: &World) -> Option<Act> {
+    if let Some(act) = protect(Kind::Pv, pv, PV_PROTECTION) {
+        return Some(act);
+    }
+    let claimed = &pv["spec"]["claimRef"]["uid"];
+    let claim_lives = world.all(Kind::Claim).any(|claim| claim["metadata"]["uid"] == *claimed);
+    if claimed.is_string() && !claim_lives && pv["status"]["phase"] != "Released" {
+        return patch(Kind::Pv, pv, json!({"status": {"phase": "Released"}}), true);
+    }
+    if pv["status"]["phase"] != "Bound" {
+        return unprotect(Kind::Pv, pv, PV_PROTECTION);
+    }
+    None
+}
+
+/// The binder's four writes, and the claim's protection while a pod uses it.
+fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act> {
+    if let Some(act) = protect(Kind::Claim, claim, CLAIM_PROTECTION) {
+        return Some(act);
+    }
+    if deleting(claim) {
+        let used = pod || !disk.mounts.is_empty();
+        return if used { None } else { unprotect(Kind::Claim, claim, CLAIM_PROTECTION) };
+    }
+    let uid = &claim["metadata"]["uid"];
+    let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
+        let fits = |pv: &&Value| !deleting(pv) && pv["status"]["phase"] == "Available" && pv["spec"]["claimRef"].is_null() && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"];
+        let pv = world.all(Kind::Pv).find(fits)?;
+        let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
+        return patch(Kind::Pv, pv, json!({"spec": {"claimRef": reference}}), false);
+    };
+    if pv["status"]["phase"] != "Bound" {
+        return patch(Kind::Pv, pv, json!({"status": {"phase": "Bound"}}), true);
+    }
+    if claim["spec"]["volumeName"].is_null() {
+        return patch(Kind::Claim, claim, json!({"spec": {"volumeName": pv["metadata"]["name"]}}), false);
+    }
+    if claim["status"]["phase"] != "Bound" {
+        return patch(Kind::Claim, claim, json!({"status": {"phase": "Bound"}}), true);
+    }
+    None
+}
+
+/// Mounts the bound volume for the pod, unmounts it when the pod is gone.
+fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
+    if !pod {
+        return disk.mounts.keys().next().map(|device| Act::Unmount { device: device.clone() });
+    }
+    let claim = world.get(Kind::Claim, CLAIM).filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
+    let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
+    let uid = pv["spec"]["local"]["path"].as_str()?.rsplit('/').next()?.to_owned();
+    Some(Act::Mount { device: disk.device_of(&uid)?, uid })
+}
+
+/// Carries it out; `Some` says what is wrong with what was found.
+pub async fn carry_out(act: &Act, raw: &Raw, disk: &mut Disk) -> Option<String> {
+    match act {
+        Act::Patch { path, changes } => match raw.patch(path, changes).await {
+            Ok(_) | Err(Refused { code: 404 | 409, .. }) => None,
+            Err(refused) => Some(format!("the cluster's own write to {path} was refused: {refused}")),
+        },
+        Act::Mount { device, uid } => {
+            disk.mounts.insert(device.clone(), "/var/lib/kubelet/pods/x".to_owned());
+            let Some(file) = disk.files.get_mut(uid) else { return Some(format!("{device} was mounted without a file")) };
+            match &file.data {
+                Some(found) if found == DATA => None,
+                None if !disk.pod_wrote => {
+                    file.data = Some(DATA.to_owned());
+                    disk.pod_wrote = true;
+                    None
+                }
+                found => Some(format!("the pod's data is gone: found {found:?}")),
+            }
+        }
+        Act::Unmount { device } => {
+            disk.mounts.remove(device);
+            None
+        }
+    }
+}

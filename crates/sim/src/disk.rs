@@ -1,0 +1,207 @@
+//! The simulated node's storage: files, drafts, loop devices, links, mounts, the ledger.
+//!
+//! Files and ledger survive everything; loops, links and mounts survive the agent but not the node; what was not
+//! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
+//! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
+
+use quarry_api::{
+    node_inventory::{Device, DeviceType},
+    node_job::{Action, FsType},
+    quantity::Bytes,
+};
+use quarry_core::sparse::{self, Format, Link, Observed, User, link_path};
+use quarry_node::OutcomeResult;
+use std::collections::BTreeMap;
+
+/// A GPT takes the first and the last MiB.
+const TABLE: u64 = 2 << 20;
+pub const FOLDER: &str = "/var/lib/quarry/volumes";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    pub size: Bytes,
+    pub partitioned: bool,
+    /// Counts formats, so that a second one is seen.
+    pub made: u64,
+    /// Somebody else's.
+    pub foreign: bool,
+    /// What a pod wrote.
+    pub data: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    pub size: Bytes,
+    pub format: Option<Format>,
+    pub synced: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// The file's UID.
+    pub over: String,
+    pub partition: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub uid: String,
+    pub action: Action,
+    /// `None`: an intent.
+    pub outcome: Option<OutcomeResult>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub files: BTreeMap<String, File>,
+    pub drafts: BTreeMap<String, Draft>,
+    pub loops: BTreeMap<u32, Loop>,
+    pub links: BTreeMap<String, String>,
+    /// Where each device is mounted.
+    pub mounts: BTreeMap<String, String>,
+    pub ledger: Vec<Record>,
+    pub udev: bool,
+    /// The kernel reads partition tables by itself.
+    pub parser: bool,
+    /// mkfs fails as long as this is true.
+    pub broken_tool: bool,
+    pub boots: u32,
+    pub formats: u64,
+    /// A pod has written its data: from now on it must be found.
+    pub pod_wrote: bool,
+}
+
+impl Disk {
+    pub fn new(udev: bool, parser: bool) -> Self {
+        // Somebody else's file and loop, to be found untouched at the end.
+        let foreign = File { size: Bytes(4096), partitioned: false, made: 0, foreign: true, data: Some("not ours".into()) };
+        Disk {
+            files: [("foreign".to_owned(), foreign)].into(),
+            drafts: BTreeMap::new(),
+            loops: [(0, Loop { over: "foreign".into(), partition: false })].into(),
+            links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
+            mounts: BTreeMap::new(),
+            ledger: Vec::new(),
+            udev,
+            parser,
+            broken_tool: false,
+            boots: 0,
+            formats: 0,
+            pod_wrote: false,
+        }
+    }
+
+    pub fn knows(&self, uid: &str) -> bool {
+        self.ledger.iter().any(|record| record.uid == uid && record.outcome.is_none())
+    }
+
+    /// The loops over a volume's file.
+    pub fn loops_over(&self, uid: &str) -> Vec<u32> {
+        self.loops.iter().filter(|(_, device)| device.over == uid).map(|(number, _)| *number).collect()
+    }
+
+    /// Everything of this volume that is on the node.
+    pub fn remains(&self, uid: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        found.extend(self.files.contains_key(uid).then(|| "file".to_owned()));
+        found.extend(self.drafts.contains_key(uid).then(|| "draft".to_owned()));
+        found.extend(self.loops_over(uid).iter().map(|number| format!("loop{number}")));
+        found.extend(self.links.keys().filter(|link| link.ends_with(uid)).cloned());
+        found
+    }
+
+    /// The device that the volume's link leads to, if it is attached.
+    pub fn device_of(&self, uid: &str) -> Option<String> {
+        let file = self.files.get(uid)?;
+        let target = self.links.get(&link_of(uid, file.partitioned))?;
+        self.exists(target).then(|| target.clone())
+    }
+
+    pub fn power_cut(&mut self) {
+        self.boots += 1;
+        self.mounts.clear();
+        self.loops.retain(|_, device| device.over == "foreign");
+        self.links.retain(|link, _| link.ends_with("foreign"));
+        let keep = self.boots.is_multiple_of(2);
+        self.drafts.retain(|_, draft| draft.synced || keep);
+    }
+
+    fn exists(&self, device: &str) -> bool {
+        self.loops.iter().any(|(number, found)| {
+            let whole = format!("loop{number}");
+            device == whole || (found.partition && device == format!("{whole}p1"))
+        })
+    }
+
+    pub fn users_of(&self, number: u32) -> Vec<User> {
+        let (whole, part) = (format!("loop{number}"), format!("loop{number}p1"));
+        self.mounts.iter().filter(|(device, _)| **device == whole || **device == part).map(|(_, at)| User::Mount(at.clone())).collect()
+    }
+
+    pub fn look(&self, uid: &str) -> Observed {
+        let file = self.files.get(uid);
+        let loops = self.loops_over(uid).into_iter().map(|number| sparse::Loop {
+            name: format!("loop{number}"),
+            partition: self.partition_of(number).map(|size| (format!("loop{number}p1"), size)),
+            users: self.users_of(number),
+        });
+        let link = match file {
+            Some(file) => self.links.get(&link_of(uid, file.partitioned)),
+            // Without the file, only a link that leads nowhere is ours.
+            None => both_links(uid).iter().find_map(|link| self.links.get(link)).filter(|target| !self.exists(target)),
+        };
+        Observed {
+            in_ledger: self.knows(uid),
+            file: file.map(|file| sparse::File { size: file.size, partitioned: file.partitioned }),
+            draft: self.drafts.contains_key(uid),
+            loops: loops.collect(),
+            link: link.map_or(Link::Absent, |target| Link::To(target.clone())),
+            udev: self.udev,
+        }
+    }
+
+    fn partition_of(&self, number: u32) -> Option<Bytes> {
+        let device = self.loops.get(&number).filter(|device| device.partition)?;
+        let file = self.files.get(&device.over)?;
+        Some(Bytes(file.size.0.saturating_sub(TABLE)))
+    }
+
+    pub fn known_volumes(&self) -> Vec<String> {
+        self.files.keys().filter(|uid| self.knows(uid)).cloned().collect()
+    }
+
+    pub fn devices(&self) -> Vec<Device> {
+        let mut devices = Vec::new();
+        for uid in self.known_volumes() {
+            let Some(file) = self.files.get(&uid) else { continue };
+            for number in self.loops_over(&uid) {
+                let wanted = if file.partitioned { format!("loop{number}p1") } else { format!("loop{number}") };
+                let link = link_of(&uid, file.partitioned);
+                devices.push(Device {
+                    name: format!("loop{number}"),
+                    kind: DeviceType::Loop,
+                    size: i64::try_from(file.size.0).unwrap_or(i64::MAX),
+                    volume_uid: Some(uid.clone()),
+                    backing_file: Some(format!("{FOLDER}/{uid}")),
+                    link: (self.links.get(&link) == Some(&wanted)).then_some(link),
+                });
+            }
+        }
+        devices.sort();
+        devices
+    }
+
+    /// A free number; other ones after each boot, so that nobody can rely on them.
+    pub fn free_loop(&self) -> u32 {
+        (3 + self.boots..).find(|number| !self.loops.contains_key(number)).unwrap_or(u32::MAX)
+    }
+}
+
+pub fn both_links(uid: &str) -> [String; 2] {
+    [link_of(uid, false), link_of(uid, true)]
+}
+
+pub fn link_of(uid: &str, partitioned: bool) -> String {
+    let format = if partitioned { Format::Partition } else { Format::Filesystem { fs: FsType::Ext4, options: Vec::new() } };
+    link_path(uid, &format)
+}

@@ -1,0 +1,140 @@
+//! The invariants, checked over API and disk after every action (`check`) and before every step on the disk (`witness`).
+//!
+//! Written in terms of what may never be seen, not of how the code avoids it.
+
+use crate::{disk::Disk, kind::Kind, world::World};
+use quarry_core::sparse::Step;
+use serde_json::Value;
+
+/// The Volume with this UID.
+fn volume_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
+    world.all(Kind::Volume).find(|volume| volume["metadata"]["uid"] == uid)
+}
+
+/// The PersistentVolume that publishes this volume's storage.
+fn pv_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
+    world.all(Kind::Pv).find(|pv| pv["spec"]["local"]["path"].as_str().is_some_and(|path| path.ends_with(uid)))
+}
+
+fn claim_exists(world: &World, pv: &Value) -> bool {
+    let uid = &pv["spec"]["claimRef"]["uid"];
+    uid.is_string() && world.all(Kind::Claim).any(|claim| claim["metadata"]["uid"] == *uid)
+}
+
+fn deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// What is wrong with doing this step now.
+pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !disk.knows(uid) {
+        wrong.push(format!("{step:?} without an intent in the ledger"));
+    }
+    if volume_of(world, uid).is_none() {
+        wrong.push(format!("{step:?} for a Volume that does not exist"));
+    }
+    if disk.files.get(uid).is_some_and(|file| file.foreign) {
+        wrong.push(format!("{step:?} on somebody else's file"));
+    }
+    match step {
+        Step::Detach { .. } | Step::RemoveFile | Step::RemoveLink | Step::AwaitNoLink => {
+            if let Some(pv) = pv_of(world, uid) {
+                if pv["status"]["phase"] == "Bound" {
+                    wrong.push(format!("{step:?} while the PersistentVolume is bound"));
+                }
+                if claim_exists(world, pv) {
+                    wrong.push(format!("{step:?} while the claim exists"));
+                }
+                if !deleting(pv) {
+                    wrong.push(format!("{step:?} while the PersistentVolume can still be bound"));
+                }
+            }
+            let number = disk.loops_over(uid).into_iter().find(|number| !disk.users_of(*number).is_empty());
+            if let Some(number) = number {
+                wrong.push(format!("{step:?} while loop{number} is mounted"));
+            }
+            if !volume_of(world, uid).is_some_and(deleting) {
+                wrong.push(format!("{step:?} although nobody deletes the Volume"));
+            }
+        }
+        Step::MakeDraft { .. } | Step::FormatDraft(_) | Step::PublishDraft => {
+            if disk.files.contains_key(uid) {
+                wrong.push(format!("{step:?} although the file is finished"));
+            }
+            if pv_of(world, uid).is_some() {
+                wrong.push(format!("{step:?} although the storage is published"));
+            }
+        }
+        Step::DiscardDraft | Step::Attach { .. } | Step::AddPartition { .. } | Step::MakeLink { .. } | Step::AwaitLink { .. } => {}
+    }
+    wrong
+}
+
+/// What must not be seen at any time.
+pub fn check(world: &World, disk: &Disk) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let uids = disk.files.keys().chain(disk.drafts.keys()).chain(disk.loops.values().map(|device| &device.over));
+    for uid in uids.filter(|uid| *uid != "foreign") {
+        if disk.loops_over(uid).len() > 1 {
+            wrong.push(format!("several loops over the file of {uid}"));
+        }
+        let foreign = disk.files.get(uid).is_some_and(|file| file.foreign);
+        if !foreign && volume_of(world, uid).is_none() {
+            wrong.push(format!("the Volume {uid} is gone, and left behind: {}", disk.remains(uid).join(", ")));
+        }
+        if !foreign && !disk.knows(uid) {
+            wrong.push(format!("{uid} is on the disk and not in the ledger"));
+        }
+    }
+    for device in disk.loops.values().filter(|device| !disk.files.contains_key(&device.over)) {
+        wrong.push(format!("the file of {} was removed under its loop", device.over));
+    }
+    for device in disk.mounts.keys() {
+        let whole = device.strip_suffix("p1").unwrap_or(device);
+        if !disk.loops.keys().any(|number| format!("loop{number}") == whole) {
+            wrong.push(format!("{device} was taken away under its mount"));
+        }
+    }
+    for pv in world.all(Kind::Pv) {
+        let name = pv["metadata"]["name"].as_str().unwrap_or_default();
+        let uid = pv["spec"]["local"]["path"].as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let used = pv["status"]["phase"] == "Bound" || claim_exists(world, pv);
+        if (!deleting(pv) || used) && !disk.files.contains_key(uid) {
+            wrong.push(format!("PersistentVolume {name} without a finished file"));
+        }
+    }
+    for volume in world.all(Kind::Volume) {
+        wrong.extend(check_volume(volume, world));
+    }
+    for job in world.all(Kind::Job) {
+        wrong.extend(check_job(job, world));
+    }
+    wrong
+}
+
+fn check_volume(volume: &Value, world: &World) -> Option<String> {
+    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+    let status = &volume["status"];
+    match status["phase"].as_str()? {
+        "Available" => {
+            let published = world.get(Kind::Pv, name).is_some_and(|pv| pv["metadata"]["ownerReferences"][0]["uid"] == volume["metadata"]["uid"]);
+            (!published).then(|| format!("Volume {name} is Available without a PersistentVolume"))
+        }
+        phase => {
+            let told = status["conditions"][0]["message"].as_str().is_some_and(|message| !message.is_empty());
+            (!told).then(|| format!("Volume {name} is {phase} and does not say why"))
+        }
+    }
+}
+
+/// A job that has not begun is on record at its Volume, or its Volume has gone on to another one.
+fn check_job(job: &Value, world: &World) -> Option<String> {
+    let name = job["metadata"]["name"].as_str().unwrap_or_default();
+    let owner = &job["spec"]["owner"];
+    let volume = world.all(Kind::Volume).find(|volume| volume["metadata"]["uid"] == owner["uid"]);
+    if !job["status"].is_object() && volume.is_some_and(|volume| !volume["metadata"]["finalizers"].is_array()) {
+        return Some(format!("job {name} exists, its Volume has no finalizer"));
+    }
+    None
+}

@@ -1,0 +1,67 @@
+//! The kinds that the simulator follows, and where the API serves them.
+
+use quarry_api::names;
+
+/// Where claims of the stories live.
+pub const NAMESPACE: &str = "default";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Volume,
+    Pv,
+    Class,
+    Node,
+    Job,
+    Inventory,
+    Lease,
+    Claim,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Claim];
+    /// Those that an operator watches, in the order in which it starts.
+    pub const OPERATORS: [Kind; 7] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease];
+
+    /// The path of the collection.
+    pub fn path(self) -> String {
+        match self {
+            Kind::Volume => "/apis/storage.metalk8s.scality.com/v1alpha1/volumes".into(),
+            Kind::Pv => "/api/v1/persistentvolumes".into(),
+            Kind::Class => "/apis/storage.k8s.io/v1/storageclasses".into(),
+            Kind::Node => "/api/v1/nodes".into(),
+            Kind::Job => "/apis/quarry.dev/v1alpha1/nodejobs".into(),
+            Kind::Inventory => "/apis/quarry.dev/v1alpha1/nodeinventories".into(),
+            Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::DEFAULT_NAMESPACE),
+            Kind::Claim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
+        }
+    }
+
+    pub fn object_path(self, name: &str) -> String {
+        format!("{}/{name}", self.path())
+    }
+
+    /// What a path names: a kind and, unless it is the collection, an object.
+    pub fn of_path(path: &str) -> Option<(Kind, Option<&str>)> {
+        Kind::ALL.into_iter().find_map(|kind| {
+            let rest = path.strip_prefix(&kind.path())?;
+            match rest.strip_prefix('/') {
+                None if rest.is_empty() => Some((kind, None)),
+                Some(name) if !name.contains('/') => Some((kind, Some(name))),
+                _ => None,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_apart() {
+        assert_eq!(Kind::of_path("/api/v1/persistentvolumes/v1"), Some((Kind::Pv, Some("v1"))));
+        assert_eq!(Kind::of_path("/api/v1/persistentvolumes"), Some((Kind::Pv, None)));
+        assert_eq!(Kind::of_path("/api/v1/persistentvolumes/v1/status"), None);
+        assert_eq!(Kind::of_path("/api/v1/namespaces/default/events/x"), None);
+    }
+}

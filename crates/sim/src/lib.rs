@@ -1,0 +1,34 @@
+//! A deterministic simulator: the real controllers and the real agent, on the embedded API in memory and on simulated
+//! disks, with virtual time, and with a fault before or after any API call, disk operation or watch event.
+//!
+//! Owns schedules, faults, simulated disks, the rest of a cluster, and the checks. Decides nothing that operator or
+//! agent decide. A run follows from a story, a seed and its faults, and from nothing else.
+//! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
+
+mod agent;
+mod clock;
+mod cluster;
+mod disk;
+mod door;
+pub mod explore;
+pub mod fault;
+mod hands;
+mod invariant;
+mod kind;
+mod operator;
+mod process;
+mod random;
+mod raw;
+mod report;
+pub mod run;
+mod schedule;
+mod steps;
+pub mod story;
+mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A simulated crash may unwind past a lock; what it guards is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,70 @@
+//! The end of a run in a form that can be compared: without UIDs, versions, times and kernel names.
+
+use crate::{disk::Disk, kind::Kind, story::VOLUME, world::World};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Fields that differ between equal runs.
+const FLEETING: [&str; 12] = [
+    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "lastUpdateTime", "lastTransitionTime", "lastChange", "startTime",
+    "completionTime", "runs", "quarry.dev/retry",
+];
+
+/// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
+pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
+    let mut lines = Vec::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Lease) {
+        for object in world.all(kind) {
+            lines.push(format!("{kind:?} {}", normal(object)));
+        }
+    }
+    for (uid, file) in &disk.files {
+        lines.push(format!("file {uid} {} partitioned={} data={:?}", file.size, file.partitioned, file.data));
+    }
+    lines.extend(disk.drafts.keys().map(|uid| format!("draft {uid}")));
+    lines.extend(disk.loops.values().map(|device| format!("loop over {} partition={}", device.over, device.partition)));
+    lines.extend(disk.links.iter().map(|(link, device)| format!("link {link} -> {device}")));
+    lines.extend(disk.mounts.keys().map(|device| format!("mount of {device}")));
+    let mut ends = BTreeMap::new();
+    for record in &disk.ledger {
+        ends.insert(&record.uid, format!("{:?} {:?}", record.action, record.outcome));
+    }
+    // An outcome that could not be written is no loss; what was last set out to do must be the same.
+    lines.extend(ends.iter().map(|(uid, end)| format!("ledger {uid} {}", end.split(' ').next().unwrap_or_default())));
+    let text = lines.join("\n");
+    let text = if volume_uid.is_empty() { text } else { text.replace(volume_uid, &format!("<uid of {VOLUME}>")) };
+    without_numbers(&text)
+}
+
+fn normal(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept: Map<String, Value> = map.iter().filter(|(key, _)| !FLEETING.contains(&key.as_str())).map(|(key, value)| (key.clone(), normal(value))).collect();
+            let empty = kept.is_empty() && !map.is_empty();
+            if empty { Value::Null } else { Value::Object(without_nulls(kept)) }
+        }
+        Value::Array(items) => json!(items.iter().map(normal).collect::<Vec<_>>()),
+        other => other.clone(),
+    }
+}
+
+fn without_nulls(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter().filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// `loop7p1` → `loop*p1`: numbers change with every attach.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("loop") {
+        let (before, after) = rest.split_at(at + 4);
+        out.push_str(before);
+        let number = after.bytes().take_while(u8::is_ascii_digit).count();
+        if number > 0 {
+            out.push('*');
+        }
+        rest = &after[number..];
+    }
+    out.push_str(rest);
+    out
+}

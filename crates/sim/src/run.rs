@@ -1,0 +1,240 @@
+//! One run of one story: set up, play until the script is through, wait until all is quiet, check that it stays quiet.
+//!
+//! Virtual time moves only when nobody has anything to do. Next to read: `schedule.rs` (who may do what, and does it).
+
+use crate::{
+    agent::Agent,
+    clock::Clock,
+    disk::Disk,
+    door::Shared,
+    fault::{Fault, Injector, Point},
+    invariant,
+    kind::Kind,
+    lock,
+    operator::Operator,
+    random::Random,
+    raw::Raw,
+    report::report,
+    story::{Story, VOLUME},
+    world::{Observer, World},
+};
+use quarry_api::{admission, crds, names};
+use quarry_apiserver::{Options, Server};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, atomic::{AtomicU64, Ordering}},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Which of the things that could happen next does.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// In a fixed order, with these faults.
+    Ordered(Vec<Fault>),
+    /// In any order that the seed gives, with up to `at_most` faults.
+    Random { seed: u64, one_in: usize, at_most: u32 },
+}
+
+/// A run that went well.
+pub struct Ended {
+    /// API and node at the end, without what differs between equal runs.
+    pub end: String,
+    pub points: Vec<Point>,
+    pub struck: Vec<Fault>,
+    pub steps: usize,
+}
+
+/// A run that did not.
+pub struct Failed {
+    pub why: String,
+    pub struck: Vec<Fault>,
+    pub trace: Vec<String>,
+}
+
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// Once the script is through, time moves in large steps: renewals would be most of the work.
+const RENEW_SELDOM: Duration = Duration::from_secs(300);
+/// Long enough for jobs to be forgotten.
+const TAIL: Duration = Duration::from_secs(25 * 60);
+const REST: Duration = Duration::from_secs(60 * 60);
+const GIVE_UP: Duration = Duration::from_secs(3 * 60 * 60);
+const STEPS_AT_MOST: usize = 20_000;
+
+/// A process, or when it starts again.
+pub(crate) enum Slot<P> {
+    Up(P),
+    Down(Instant),
+}
+
+pub(crate) struct Sim {
+    pub story: Story,
+    pub shared: Arc<Shared>,
+    pub server: Server,
+    pub raw: Raw,
+    pub observer: Observer,
+    pub disk: Arc<Mutex<Disk>>,
+    pub clock: Clock,
+    pub operators: Vec<Slot<Operator>>,
+    pub agent: Slot<Agent>,
+    /// How many agents have been started.
+    pub agents: u32,
+    /// The next step of the script.
+    pub at: usize,
+    pub pod: bool,
+    /// The job after whose failure a retry was asked for.
+    pub retried: Option<String>,
+    pub retries: u32,
+    pub renew_every: Duration,
+    pub random: Option<Random>,
+    pub volume_uid: String,
+}
+
+/// Plays the story. Every call is a new world with its own time.
+pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| Failed { why: format!("no runtime: {error}"), struck: Vec::new(), trace: Vec::new() })?;
+    runtime.block_on(async {
+        let mut sim = Sim::new(story.clone(), mode).await;
+        let played = sim.play().await;
+        let mut injector = lock(&sim.shared.injector);
+        let (points, struck) = (std::mem::take(&mut injector.points), injector.struck.clone());
+        match played {
+            Ok((end, steps)) => Ok(Ended { end, points, struck, steps }),
+            Err(why) => Err(Failed { why, struck, trace: std::mem::take(&mut lock(&sim.shared.trace)) }),
+        }
+    })
+}
+
+impl Sim {
+    async fn new(story: Story, mode: &Mode) -> Self {
+        let clock = Clock::start();
+        let made = AtomicU64::new(0);
+        let server = Server::in_memory(Options {
+            crds: crds::crds(),
+            policies: admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect(),
+            clock: clock.as_function(),
+            uids: Arc::new(move || format!("00000000-0000-4000-8000-{:012x}", made.fetch_add(1, Ordering::Relaxed))),
+            extra_kinds: Vec::new(),
+        });
+        let raw = Raw::new(server.service());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::DEFAULT_NAMESPACE}});
+        // Refused only if it were there already.
+        let _ = raw.create("/api/v1/namespaces", &namespace).await;
+        let (injector, random) = match mode {
+            Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
+            Mode::Random { seed, one_in, at_most } => (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed))),
+        };
+        let shared = Arc::new(Shared {
+            world: Mutex::new(World::default()),
+            injector: Mutex::new(injector),
+            trace: Mutex::default(),
+            violations: Mutex::default(),
+        });
+        let observer = Observer::start(&server.service(), server.version()).await;
+        let now = Instant::now();
+        Sim {
+            disk: Arc::new(Mutex::new(Disk::new(story.udev, story.parser))),
+            operators: story.operators.iter().map(|_| Slot::Down(now)).collect(),
+            agent: Slot::Down(now),
+            agents: 0,
+            at: 0,
+            pod: false,
+            retried: None,
+            retries: 0,
+            renew_every: RENEW_EVERY,
+            volume_uid: String::new(),
+            story,
+            shared,
+            server,
+            raw,
+            observer,
+            clock,
+            random,
+        }
+    }
+
+    /// To the end, then through the rest; the end and the number of steps.
+    async fn play(&mut self) -> Result<(String, usize), String> {
+        let give_up = Instant::now() + GIVE_UP;
+        let mut steps = 0;
+        self.until(&mut steps, give_up, |sim| sim.at == sim.story.steps.len()).await?;
+        self.renew_every = RENEW_SELDOM;
+        if let Slot::Up(agent) = &mut self.agent {
+            agent.slow_down(RENEW_SELDOM);
+        }
+        let quiet = Instant::now() + TAIL;
+        self.until(&mut steps, give_up, move |_| Instant::now() >= quiet).await?;
+        lock(&self.shared.injector).calm();
+        let (end, writes) = (self.report(), self.writes());
+        let over = Instant::now() + REST;
+        self.until(&mut steps, over + TAIL, move |_| Instant::now() >= over).await?;
+        if self.writes() != writes {
+            return Err(format!("written at rest: {writes:?} became {:?}", self.writes()));
+        }
+        let rested = self.report();
+        if rested != end {
+            return Err(format!("changed at rest:\n{end}\n--- became ---\n{rested}"));
+        }
+        Ok((end, steps))
+    }
+
+    async fn until(&mut self, steps: &mut usize, give_up: Instant, done: impl Fn(&Sim) -> bool) -> Result<(), String> {
+        loop {
+            self.observe()?;
+            self.follow_script();
+            if done(self) {
+                return Ok(());
+            }
+            *steps += 1;
+            if *steps > STEPS_AT_MOST || Instant::now() >= give_up {
+                return Err(format!("does not come to an end (step {steps}): waits for {:?}\n{}", self.story.steps.get(self.at), self.report()));
+            }
+            let enabled = self.enabled();
+            match self.choose(enabled.len()) {
+                Some(index) => {
+                    let action = enabled.into_iter().nth(index);
+                    if let Some(action) = action {
+                        self.perform(action).await;
+                    }
+                }
+                None => self.pass_time().await,
+            }
+        }
+    }
+
+    fn choose(&mut self, count: usize) -> Option<usize> {
+        if count == 0 {
+            return None;
+        }
+        let Some(random) = &mut self.random else { return Some(0) };
+        // Sometimes nobody is fast enough.
+        if random.one_in(40) { None } else { Some(random.below(count)) }
+    }
+
+    /// Takes in what happened, and checks it.
+    fn observe(&mut self) -> Result<(), String> {
+        let mut world = lock(&self.shared.world);
+        self.observer.observe(&mut world);
+        if self.volume_uid.is_empty()
+            && let Some(uid) = world.get(Kind::Volume, VOLUME).and_then(|volume| volume["metadata"]["uid"].as_str())
+        {
+            self.volume_uid = uid.to_owned();
+        }
+        let mut wrong = std::mem::take(&mut *lock(&self.shared.violations));
+        wrong.extend(invariant::check(&world, &lock(&self.disk)));
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    }
+
+    fn report(&self) -> String {
+        report(&lock(&self.shared.world), &lock(&self.disk), &self.volume_uid)
+    }
+
+    /// Accepted writes by kind, but for leases.
+    fn writes(&self) -> BTreeMap<String, u64> {
+        let mut counts = self.server.write_counts();
+        counts.retain(|kind, _| kind != "coordination.k8s.io/leases");
+        counts
+    }
+}

@@ -1,0 +1,306 @@
+//! Who may act next, and the act itself: one API call, one disk operation, one event, one step of the script.
+
+use crate::{
+    agent::Agent,
+    cluster,
+    disk::File,
+    fault::What,
+    hands::Crash,
+    kind::Kind,
+    lock,
+    operator::Operator,
+    process::{Turn, turn},
+    run::{Sim, Slot},
+    story::{Step, VOLUME},
+};
+use quarry_api::{Bytes, names};
+use quarry_operator::route::Route;
+use serde_json::json;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until};
+
+const PROCESS_START: Duration = Duration::from_secs(1);
+const NODE_START: Duration = Duration::from_secs(5);
+
+pub(crate) enum Action {
+    User,
+    Retry,
+    Cluster(cluster::Act),
+    AgentStart,
+    AgentWork,
+    AgentCall,
+    AgentBegin,
+    OperatorStart(usize),
+    OperatorCall(usize),
+    OperatorList(usize, Kind),
+    Deliver(usize, Kind),
+    Reconcile(usize, Route),
+}
+
+impl Sim {
+    /// Passes by the conditions that are fulfilled.
+    pub fn follow_script(&mut self) {
+        let (world, disk) = (lock(&self.shared.world), lock(&self.disk));
+        while let Some(Step::Await(name, condition)) = self.story.steps.get(self.at) {
+            if !condition(&world, &disk) {
+                return;
+            }
+            self.shared.note(|| format!("user: sees {name}"));
+            self.at += 1;
+        }
+    }
+
+    /// Everything that could happen now; in the fixed order the first of them does.
+    pub fn enabled(&mut self) -> Vec<Action> {
+        let now = Instant::now();
+        let mut actions = Vec::new();
+        if matches!(self.story.steps.get(self.at), Some(step) if !matches!(step, Step::Await(..))) {
+            actions.push(Action::User);
+        } else if self.failed_job().is_some() {
+            actions.push(Action::Retry);
+        }
+        let act = cluster::next(&lock(&self.shared.world), &lock(&self.disk), self.pod);
+        actions.extend(act.map(Action::Cluster));
+        match &mut self.agent {
+            Slot::Down(until) if *until <= now => actions.push(Action::AgentStart),
+            Slot::Down(_) => {}
+            Slot::Up(agent) => {
+                agent.gather();
+                agent.watch();
+                if agent.work_due().is_some_and(|due| due <= now) {
+                    actions.push(Action::AgentWork);
+                }
+                if agent.gate.waiting() > 0 {
+                    actions.push(Action::AgentCall);
+                }
+                if agent.task.is_none() && agent.due(now) {
+                    actions.push(Action::AgentBegin);
+                }
+            }
+        }
+        for (id, slot) in self.operators.iter().enumerate() {
+            match slot {
+                Slot::Down(until) if *until <= now => actions.push(Action::OperatorStart(id)),
+                Slot::Down(_) => {}
+                Slot::Up(operator) if operator.gate.waiting() > 0 => actions.push(Action::OperatorCall(id)),
+                Slot::Up(operator) => {
+                    actions.extend(operator.deliverable(now).into_iter().map(|kind| Action::Deliver(id, kind)));
+                    if operator.task.is_none() {
+                        actions.extend(operator.list_due(now).map(|kind| Action::OperatorList(id, kind)));
+                        actions.extend(operator.due(now).into_iter().map(|route| Action::Reconcile(id, route)));
+                    }
+                }
+            }
+        }
+        actions
+    }
+
+    pub async fn perform(&mut self, action: Action) {
+        match action {
+            Action::User => self.user_step().await,
+            Action::Retry => self.ask_for_retry().await,
+            Action::Cluster(act) => {
+                self.shared.note(|| format!("cluster: {act:?}"));
+                let mut disk = lock(&self.disk).clone();
+                let wrong = cluster::carry_out(&act, &self.raw, &mut disk).await;
+                *lock(&self.disk) = disk;
+                lock(&self.shared.violations).extend(wrong);
+            }
+            Action::AgentStart => {
+                self.agents += 1;
+                let agent = Agent::start(self.server.service(), self.shared.clone(), self.clock, self.disk.clone(), self.agents, self.story.pace);
+                self.agent = Slot::Up(agent);
+            }
+            Action::AgentWork => self.agent_work().await,
+            Action::AgentCall => {
+                if let Slot::Up(agent) = &self.agent {
+                    agent.gate.release();
+                }
+                self.turn_agent(None).await;
+            }
+            Action::AgentBegin => {
+                if let Slot::Up(agent) = &mut self.agent {
+                    agent.begin_due(Instant::now());
+                }
+                self.turn_agent(None).await;
+            }
+            Action::OperatorStart(id) => {
+                let lag = self.story.operators[id];
+                let operator = Operator::start(u8::try_from(id).unwrap_or_default(), self.server.service(), self.shared.clone(), self.clock, lag);
+                self.operators[id] = Slot::Up(operator);
+            }
+            Action::OperatorCall(id) => {
+                if let Slot::Up(operator) = &self.operators[id] {
+                    operator.gate.release();
+                }
+                self.turn_operator(id).await;
+            }
+            Action::OperatorList(id, kind) => {
+                if let Slot::Up(operator) = &mut self.operators[id] {
+                    operator.begin_list(kind);
+                }
+                self.turn_operator(id).await;
+            }
+            Action::Deliver(id, kind) => {
+                if let Slot::Up(operator) = &mut self.operators[id] {
+                    operator.deliver(kind);
+                }
+            }
+            Action::Reconcile(id, route) => {
+                self.shared.note(|| format!("operator{id}: reconcile {route:?}"));
+                if let Slot::Up(operator) = &mut self.operators[id] {
+                    operator.begin_reconcile(route);
+                }
+                self.turn_operator(id).await;
+            }
+        }
+    }
+
+    /// Nobody has anything to do: on to the next moment at which somebody has.
+    pub async fn pass_time(&mut self) {
+        let now = Instant::now();
+        let mut next: Vec<Instant> = Vec::new();
+        let mut sleeps = false;
+        match &self.agent {
+            Slot::Down(until) => next.push(*until),
+            Slot::Up(agent) => {
+                next.extend(agent.work_due());
+                if agent.task.is_none() {
+                    next.push(agent.next_due());
+                }
+                sleeps = agent.task.is_some();
+            }
+        }
+        for slot in &self.operators {
+            match slot {
+                Slot::Down(until) => next.push(*until),
+                Slot::Up(operator) => next.extend(operator.next_due()),
+            }
+        }
+        // What is due already waits for somebody else to finish first.
+        let limit = next.into_iter().filter(|due| *due > now).min().unwrap_or(now + Duration::from_millis(50));
+        if sleeps {
+            self.turn_agent(Some(limit)).await;
+        } else {
+            sleep_until(limit).await;
+        }
+    }
+
+    async fn agent_work(&mut self) {
+        let Slot::Up(agent) = &mut self.agent else { return };
+        let Some(work) = agent.take_work(Instant::now()) else { return };
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(()) => self.turn_agent(None).await,
+            Err(payload) if payload.is::<Crash>() => {
+                let how = agent.gate.crashed().unwrap_or(What::Crash);
+                self.agent_crashed(how);
+            }
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+
+    async fn turn_agent(&mut self, limit: Option<Instant>) {
+        let Slot::Up(agent) = &mut self.agent else { return };
+        let Some(mut task) = agent.task.take() else { return };
+        let gate = agent.gate.clone();
+        match turn(&mut task, &gate, || agent.gather(), limit).await {
+            Turn::Done(done) => agent.finish(done, self.renew_every),
+            Turn::Waits | Turn::Sleeps => agent.task = Some(task),
+            Turn::Crashed(how) => {
+                drop(task);
+                self.agent_crashed(how);
+            }
+        }
+    }
+
+    fn agent_crashed(&mut self, how: What) {
+        let after = if how == What::PowerCut {
+            lock(&self.disk).power_cut();
+            NODE_START
+        } else {
+            PROCESS_START
+        };
+        self.shared.note(|| format!("agent: gone ({how:?})"));
+        self.agent = Slot::Down(Instant::now() + after);
+    }
+
+    async fn turn_operator(&mut self, id: usize) {
+        let Slot::Up(operator) = &mut self.operators[id] else { return };
+        let Some(mut task) = operator.task.take() else { return };
+        let gate = operator.gate.clone();
+        match turn(&mut task, &gate, || 0, None).await {
+            Turn::Done(done) => operator.finish(done),
+            Turn::Waits | Turn::Sleeps => operator.task = Some(task),
+            Turn::Crashed(_) => {
+                self.shared.note(|| format!("operator{id}: gone"));
+                self.operators[id] = Slot::Down(Instant::now() + PROCESS_START);
+            }
+        }
+    }
+
+    async fn user_step(&mut self) {
+        let Some(step) = self.story.steps.get(self.at).cloned() else { return };
+        self.shared.note(|| format!("user: {step:?}"));
+        self.at += 1;
+        let refused = match step {
+            Step::Create(kind, object) => self.raw.create(&kind.path(), &object).await.err(),
+            Step::Delete(kind, name) => self.raw.delete(&kind.object_path(name)).await.err(),
+            Step::Await(..) => None,
+            Step::StartPod => {
+                self.pod = true;
+                None
+            }
+            Step::EndPod => {
+                self.pod = false;
+                None
+            }
+            Step::RestartAgent => {
+                self.agent_crashed(What::Crash);
+                None
+            }
+            Step::Reboot => {
+                self.agent_crashed(What::PowerCut);
+                None
+            }
+            Step::BreakTool | Step::MendTool => {
+                lock(&self.disk).broken_tool = matches!(step, Step::BreakTool);
+                None
+            }
+            Step::PutForeignFile => {
+                let file = File { size: Bytes(1 << 30), partitioned: false, made: 0, foreign: true, data: Some("not ours".into()) };
+                lock(&self.disk).files.insert(self.volume_uid.clone(), file);
+                None
+            }
+            Step::RemoveForeignFile => {
+                lock(&self.disk).files.remove(&self.volume_uid);
+                None
+            }
+        };
+        if let Some(refused) = refused {
+            lock(&self.shared.violations).push(format!("the user was refused: {refused}"));
+        }
+    }
+
+    /// The job whose failure made the Volume Failed, if nobody has asked for another try yet.
+    fn failed_job(&self) -> Option<String> {
+        let world = lock(&self.shared.world);
+        let volume = world.get(Kind::Volume, VOLUME)?;
+        let status = &volume["status"];
+        let failed = status["phase"] == "Failed" && status["conditions"][0]["reason"] == "CreationError" && !volume["metadata"]["deletionTimestamp"].is_string();
+        let job = status["job"].as_str().filter(|_| failed)?;
+        (self.retried.as_deref() != Some(job)).then(|| job.to_owned())
+    }
+
+    async fn ask_for_retry(&mut self) {
+        self.retried = self.failed_job();
+        self.retries += 1;
+        let value = self.retries.to_string();
+        self.shared.note(|| format!("user: asks for another try ({value})"));
+        let changes = json!({"metadata": {"annotations": {names::RETRY_ANNOTATION: value}}});
+        // Gone meanwhile: nothing to try again.
+        let _ = self.raw.patch(&Kind::Volume.object_path(VOLUME), &changes).await;
+    }
+}

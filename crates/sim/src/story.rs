@@ -1,0 +1,208 @@
+//! The stories: what people do, one step after the other, each when its time has come.
+//!
+//! A step is taken when its condition is seen in API and on disk; nobody waits by the clock. Beside the script
+//! there is an administrator who does what the message of a failed Volume says: asks for another try.
+
+use crate::{disk::Disk, kind::{Kind, NAMESPACE}, world::World};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub const NODE: &str = "n1";
+pub const VOLUME: &str = "v1";
+pub const CLAIM: &str = "c1";
+pub const CLASS: &str = "local";
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Create(Kind, Value),
+    Delete(Kind, &'static str),
+    Await(&'static str, fn(&World, &Disk) -> bool),
+    StartPod,
+    EndPod,
+    /// The agent is replaced, as an update does it.
+    RestartAgent,
+    Reboot,
+    BreakTool,
+    MendTool,
+    /// Somebody's file under the name that the volume's file will have.
+    PutForeignFile,
+    RemoveForeignFile,
+}
+
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub name: &'static str,
+    pub udev: bool,
+    pub parser: bool,
+    /// How long each disk operation takes.
+    pub pace: Duration,
+    /// One operator for each, and how far its watches are behind.
+    pub operators: Vec<Duration>,
+    pub steps: Vec<Step>,
+}
+
+fn volume(world: &World) -> Option<&Value> {
+    world.get(Kind::Volume, VOLUME)
+}
+
+fn phase(world: &World) -> &str {
+    volume(world).and_then(|volume| volume["status"]["phase"].as_str()).unwrap_or_default()
+}
+
+fn message(world: &World) -> &str {
+    volume(world).and_then(|volume| volume["status"]["conditions"][0]["message"].as_str()).unwrap_or_default()
+}
+
+fn available(world: &World, _: &Disk) -> bool {
+    phase(world) == "Available"
+}
+
+fn gone(world: &World, _: &Disk) -> bool {
+    volume(world).is_none() && world.get(Kind::Pv, VOLUME).is_none()
+}
+
+fn waits_because_bound(world: &World, _: &Disk) -> bool {
+    phase(world) == "Terminating" && message(world).contains("is bound to claim default/c1")
+}
+
+/// The device that the status names is the one that the volume is behind now.
+fn device_is_true(world: &World, disk: &Disk) -> bool {
+    let Some(volume) = volume(world) else { return false };
+    let uid = volume["metadata"]["uid"].as_str().unwrap_or_default();
+    let named = volume["status"]["deviceName"].as_str().unwrap_or_default();
+    let loops: Vec<String> = disk.loops_over(uid).iter().map(|number| format!("loop{number}")).collect();
+    loops == [named] && disk.device_of(uid).is_some_and(|device| device.starts_with(named)) && phase(world) == "Available"
+}
+
+fn mounted(_: &World, disk: &Disk) -> bool {
+    !disk.mounts.is_empty()
+}
+
+fn pending_with_job(world: &World, _: &Disk) -> bool {
+    phase(world) == "Pending" && volume(world).is_some_and(|volume| volume["status"]["job"].is_string())
+}
+
+fn job_running(world: &World, _: &Disk) -> bool {
+    world.all(Kind::Job).any(|job| job["status"]["phase"] == "Running")
+}
+
+fn failed(world: &World, _: &Disk) -> bool {
+    phase(world) == "Failed"
+}
+
+fn volume_exists(world: &World, _: &Disk) -> bool {
+    volume(world).is_some()
+}
+
+fn class(fs: &str) -> Step {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer", "parameters": {"fsType": fs}, "mountOptions": ["noatime"],
+    });
+    Step::Create(Kind::Class, class)
+}
+
+fn node() -> Step {
+    Step::Create(Kind::Node, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}))
+}
+
+fn wanted(mode: &str) -> Step {
+    let volume = json!({
+        "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": VOLUME},
+        "spec": {"nodeName": NODE, "storageClassName": CLASS, "mode": mode, "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": {"labels": {"tier": "gold"}}}},
+    });
+    Step::Create(Kind::Volume, volume)
+}
+
+fn claim(mode: &str) -> Step {
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM, "namespace": NAMESPACE},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode, "resources": {"requests": {"storage": "1Mi"}}},
+    });
+    Step::Create(Kind::Claim, claim)
+}
+
+fn story(name: &'static str, steps: Vec<Step>) -> Story {
+    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps }
+}
+
+/// Created, claimed, used, deleted while bound, released, gone.
+pub fn whole_life(fs: &str, mode: &str) -> Vec<Step> {
+    vec![
+        class(fs),
+        node(),
+        wanted(mode),
+        Step::Await("Available", available),
+        claim(mode),
+        Step::StartPod,
+        Step::Await("mounted", mounted),
+        Step::Delete(Kind::Volume, VOLUME),
+        Step::Await("waits because it is bound", waits_because_bound),
+        Step::EndPod,
+        Step::Delete(Kind::Claim, CLAIM),
+        Step::Await("gone", gone),
+    ]
+}
+
+/// Every story, by name.
+pub fn stories() -> Vec<Story> {
+    let made = |fs: &str, mode: &str| vec![class(fs), node(), wanted(mode)];
+    vec![
+        story("ext4", whole_life("ext4", "Filesystem")),
+        Story { udev: false, ..story("xfs-without-udev", whole_life("xfs", "Filesystem")) },
+        Story { parser: false, udev: false, ..story("block-without-parser", whole_life("ext4", "Block")) },
+        story("deleted-while-pending", [made("ext4", "Filesystem"), vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]].concat()),
+        Story {
+            pace: Duration::from_millis(400),
+            ..story("deleted-while-running", [made("xfs", "Filesystem"), vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]].concat())
+        },
+        story(
+            "failed-then-retried",
+            [
+                vec![Step::BreakTool],
+                made("ext4", "Filesystem"),
+                vec![Step::Await("Failed", failed), Step::MendTool, Step::Await("Available", available), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)],
+            ]
+            .concat(),
+        ),
+        story(
+            "restart-and-reboot",
+            [
+                made("ext4", "Block"),
+                vec![
+                    Step::Await("Available", available),
+                    Step::RestartAgent,
+                    Step::Await("device is true", device_is_true),
+                    claim("Block"),
+                    Step::StartPod,
+                    Step::Await("mounted", mounted),
+                    Step::Reboot,
+                    Step::Await("device is true", device_is_true),
+                    Step::Await("mounted again", mounted),
+                ],
+            ]
+            .concat(),
+        ),
+        story(
+            "foreign-file",
+            [
+                made("ext4", "Filesystem"),
+                vec![
+                    Step::Await("exists", volume_exists),
+                    Step::PutForeignFile,
+                    Step::Await("Failed", failed),
+                    Step::RemoveForeignFile,
+                    Step::Await("Available", available),
+                    Step::Delete(Kind::Volume, VOLUME),
+                    Step::Await("gone", gone),
+                ],
+            ]
+            .concat(),
+        ),
+        Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("two-operators", whole_life("ext4", "Filesystem")) },
+    ]
+}
+
+pub fn find(name: &str) -> Option<Story> {
+    stories().into_iter().find(|story| story.name == name)
+}
