@@ -30,8 +30,13 @@ pub struct Committer {
     engine: Arc<Mutex<Engine>>,
     progress: watch::Sender<Progress>,
     /// Nothing: in memory.
-    queue: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    writer: Option<Mutex<Writer>>,
+}
+
+/// The way to the thread that writes.
+enum Writer {
+    Open { queue: Sender<Job>, thread: JoinHandle<()> },
+    Closed,
 }
 
 /// The engine's lock. A panic while it was held leaves objects that were validated one by one: go on.
@@ -45,12 +50,14 @@ pub enum Pending {
     Write(oneshot::Receiver<Outcome>),
     /// It only read: everything it may have seen.
     Read(u64, Progress),
+    /// Nothing is read or written any more.
+    Closed,
 }
 
 impl Committer {
     pub fn in_memory(engine: Engine) -> Self {
         let progress = watch::Sender::new(Progress { version: engine.version(), failures: 0 });
-        Self { engine: Arc::new(Mutex::new(engine)), progress, queue: None, thread: None }
+        Self { engine: Arc::new(Mutex::new(engine)), progress, writer: None }
     }
 
     pub fn durable(engine: Engine, backend: impl Backend + 'static) -> std::io::Result<Self> {
@@ -59,7 +66,7 @@ impl Committer {
         let (sender, receiver) = channel();
         let worker = Worker { engine: engine.clone(), progress: progress.clone(), backend };
         let thread = std::thread::Builder::new().name("api-commit".into()).spawn(move || worker.run(&receiver))?;
-        Ok(Self { engine, progress, queue: Some(sender), thread: Some(thread) })
+        Ok(Self { engine, progress, writer: Some(Mutex::new(Writer::Open { queue: sender, thread })) })
     }
 
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
@@ -74,12 +81,14 @@ impl Committer {
     pub fn hand_over(&self, engine: &mut Engine) -> Pending {
         let changes = engine.take_pending();
         let version = engine.version();
-        let Some(queue) = &self.queue else {
+        let Some(writer) = &self.writer else {
             if !changes.is_empty() {
                 self.progress.send_modify(|progress| progress.version = version);
             }
             return Pending::Read(0, Progress::default());
         };
+        let writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Writer::Open { queue, .. } = &*writer else { return Pending::Closed };
         if changes.is_empty() {
             return Pending::Read(version, *self.progress.borrow());
         }
@@ -95,8 +104,9 @@ impl Committer {
             Pending::Write(wait) => match wait.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(why)) => Err(ApiError::internal(why)),
-                Err(_) => Err(ApiError::internal("the store is shutting down; nothing was written")),
+                Err(_) => Err(closed()),
             },
+            Pending::Closed => Err(closed()),
             Pending::Read(version, seen) => {
                 if seen.version >= version {
                     return Ok(());
@@ -110,16 +120,27 @@ impl Committer {
             }
         }
     }
+
+    /// Writes what is queued, lets go of the file, and refuses everything from then on.
+    pub fn close(&self) {
+        let Some(writer) = &self.writer else { return };
+        let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Writer::Open { queue, thread } = std::mem::replace(&mut *writer, Writer::Closed) {
+            // The thread ends with its queue, after writing what is in it.
+            drop(queue);
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        // The thread ends with its queue, after writing what is in it.
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.close();
     }
+}
+
+fn closed() -> ApiError {
+    ApiError::new(503, "ServiceUnavailable", "the store is closed: Quarry is shutting down")
 }
 
 struct Worker<B> {

@@ -132,6 +132,12 @@ impl Server {
         self.inner.committer.engine().writes().clone()
     }
 
+    /// Writes what is pending and lets go of the file; every later request is refused. Dropping the last
+    /// clone does the same, but clients keep one alive for as long as their tasks run.
+    pub fn close(&self) {
+        self.inner.committer.close();
+    }
+
     /// The newest version.
     pub fn version(&self) -> u64 {
         self.inner.committer.engine().version()

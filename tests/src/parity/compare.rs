@@ -79,7 +79,11 @@ fn normalise(value: &mut Value) {
 /// The order of problems is not promised by the real server: the causes are compared as a set, and the list
 /// in the message, which repeats them, by its frame.
 fn normalise_status(status: &mut serde_json::Map<String, Value>) {
-    if let Some(causes) = status.get_mut("details").and_then(|details| details["causes"].as_array_mut()) {
+    if let Some(Value::String(message)) = status.get_mut("message") {
+        *message = without_versions(message);
+    }
+    let causes = status.get_mut("details").and_then(|details| details.get_mut("causes"));
+    if let Some(causes) = causes.and_then(Value::as_array_mut) {
         causes.sort_by_key(Value::to_string);
         causes.dedup();
         if causes.len() > 1
@@ -89,6 +93,21 @@ fn normalise_status(status: &mut serde_json::Map<String, Value>) {
             message.replace_range(start + " is invalid: [".len()..message.len() - 1, "...");
         }
     }
+}
+
+/// Versions in sentences stand in parentheses.
+fn without_versions(text: &str) -> String {
+    let mut out = String::new();
+    for (index, part) in text.split('(').enumerate() {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        if index > 0 {
+            out.push('(');
+        }
+        let version = index > 0 && end > 0 && part[end..].starts_with(')');
+        out.push_str(if version { "<version>" } else { &part[..end] });
+        out.push_str(&part[end..]);
+    }
+    out
 }
 
 /// Ages depend on when one looks.

@@ -1,5 +1,6 @@
-//! Owns where objects live when the process does not: nowhere (`memory`), or in a redb file (`redb`). A
-//! backend loads everything once and then writes batches; it never reads back and knows no rules.
+//! Owns where objects live when the process does not: in a redb file (`redb`), or nowhere:
+//! the server in memory simply has no backend (`commit`). A backend loads everything once and then writes
+//! batches; it never reads back and knows no rules.
 
 pub mod redb;
 
@@ -49,14 +50,4 @@ impl CommitError {
 /// Makes batches durable before it returns.
 pub trait Backend: Send {
     fn commit(&mut self, batch: &Batch) -> Result<(), CommitError>;
-}
-
-/// Keeps nothing: the simulator's backend. It never waits and starts no thread.
-#[derive(Debug, Default)]
-pub struct Memory;
-
-impl Backend for Memory {
-    fn commit(&mut self, _batch: &Batch) -> Result<(), CommitError> {
-        Ok(())
-    }
 }

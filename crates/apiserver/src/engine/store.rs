@@ -111,10 +111,6 @@ impl Store {
         &self.buckets[bucket]
     }
 
-    pub fn bucket_count(&self) -> usize {
-        self.buckets.len()
-    }
-
     pub fn find_uid(&self, uid: &str) -> Option<&(usize, Key)> {
         self.by_uid.get(uid)
     }

@@ -29,7 +29,8 @@ impl Engine {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let mut warnings = Vec::new();
-        let mut object = decode(resource, request, body, options.validation, &mut warnings)?;
+        let mut object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_object(resource))?;
         if !text(&object, "resourceVersion").is_empty() {
             return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
@@ -52,7 +53,7 @@ impl Engine {
         if resource.status != crate::kind::StatusMode::Plain && !resource.keeps_status_on_create {
             object.as_object_mut().map(|map| map.remove("status"));
         }
-        (resource.hooks.prepare)(&mut object, None);
+        (resource.hooks.prepare)(&mut object, None, &outside.now_text());
         let name = text(&object, "name").to_owned();
         validate(resource, &object, None, &name)?;
         warnings.extend(self.admit(resource, request, Operation::Create, options.dry_run, &name, Some(&object), None)?);
@@ -82,7 +83,8 @@ impl Engine {
             return self.create(request, body, options, outside);
         }
         let mut warnings = Vec::new();
-        let object = decode(resource, request, body, options.validation, &mut warnings)?;
+        let object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_object(resource))?;
         let object = resource.to_stored(object);
         let Some(old) = self.store.get(resource.bucket, &at).cloned() else {
             return Err(ApiError::not_found(&resource.named(), &request.name));
@@ -113,7 +115,9 @@ impl Engine {
         let patched = patch::apply(kind, &current, &body.value, resource.hooks.merge_keys)?;
         let mut warnings = Vec::new();
         let body = Body { value: patched, duplicates: body.duplicates };
-        let object = decode(resource, request, body, options.validation, &mut warnings)?;
+        let shown = body.value.to_string();
+        let object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_patch(&shown))?;
         let object = resource.to_stored(object);
         let answer = self.replace(resource, request, object, &old, options, outside)?;
         Ok(Answer { warnings: [warnings, answer.warnings].concat(), ..answer })
@@ -132,7 +136,7 @@ impl Engine {
         check_preconditions(resource, &request.name, &object, &old.value)?;
         meta::confine(resource, &mut object, &old.value, request.status);
         meta::keep_server_fields(&mut object, &old.value);
-        (resource.hooks.prepare)(&mut object, Some(&old.value));
+        (resource.hooks.prepare)(&mut object, Some(&old.value), &outside.now_text());
         meta::bump_generation(resource, &mut object, &old.value);
         validate(resource, &object, Some(&old.value), &request.name)?;
         let warnings = self.admit(
@@ -276,6 +280,38 @@ fn check_preconditions(resource: &Resource, name: &str, object: &Value, old: &Va
     Err(ApiError::modified(&resource.named(), name))
 }
 
+/// Why a body is not an object of its kind.
+enum DecodeError {
+    /// It does not belong here at all.
+    Refused(ApiError),
+    /// A field is of a wrong type, or unknown to a strict client.
+    Malformed(String),
+}
+
+impl DecodeError {
+    fn of_object(self, resource: &Resource) -> ApiError {
+        match self {
+            DecodeError::Refused(error) => error,
+            DecodeError::Malformed(why) => ApiError::bad_request(format!(
+                "{kind} in version \"{}\" cannot be handled as a {kind}: {why}",
+                resource.version,
+                kind = resource.kind,
+            )),
+        }
+    }
+
+    /// The server blames the patch, and shows what came of it.
+    fn of_patch(self, patched: &str) -> ApiError {
+        match self {
+            DecodeError::Refused(error) => error,
+            DecodeError::Malformed(why) => {
+                let nothing = crate::status::Named { group: "", resource: "", kind: "" };
+                ApiError::invalid(&nothing, "", &[FieldError::invalid("patch", patched, why)])
+            }
+        }
+    }
+}
+
 /// From a body to a pruned and defaulted object in the resource's own shape.
 fn decode(
     resource: &Resource,
@@ -283,11 +319,12 @@ fn decode(
     body: Body,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
-) -> Result<Value, ApiError> {
+) -> Result<Value, DecodeError> {
     let Body { value: mut object, duplicates } = body;
     let kind = &resource.kind;
     let unrecognized = |why: &str| {
-        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why}"))
+        let message = format!("the object provided is unrecognized (must be of type {kind}): {why}");
+        DecodeError::Refused(ApiError::bad_request(message))
     };
     if !object.is_object() {
         return Err(unrecognized("it is not a JSON object"));
@@ -299,15 +336,15 @@ fn decode(
         return Err(unrecognized(&format!("Object 'Kind' is missing in '{object}'")));
     }
     if !given_version.is_empty() && given_version != expected {
-        return Err(ApiError::bad_request(format!(
+        return Err(DecodeError::Refused(ApiError::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({expected})"
-        )));
+        ))));
     }
     if !given_kind.is_empty() && given_kind != *kind {
-        return Err(ApiError::bad_request(format!(
+        return Err(DecodeError::Refused(ApiError::bad_request(format!(
             "{given_kind} in version \"{}\" cannot be handled as a {kind}",
             resource.version
-        )));
+        ))));
     }
     object["kind"] = kind.clone().into();
     object["apiVersion"] = expected.into();
@@ -319,11 +356,7 @@ fn decode(
         FieldValidation::Warn => warnings.extend(complaints),
         FieldValidation::Strict if complaints.is_empty() => {}
         FieldValidation::Strict => {
-            return Err(ApiError::bad_request(format!(
-                "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {}",
-                resource.version,
-                complaints.join(", ")
-            )));
+            return Err(DecodeError::Malformed(format!("strict decoding error: {}", complaints.join(", "))));
         }
     }
     check_types(resource, &object)?;
@@ -332,12 +365,12 @@ fn decode(
         meta::tidy_built_in(&resource.schema, &mut object);
     }
     schema::apply_defaults(&resource.schema, &mut object);
-    place(resource, request, &mut object)?;
+    place(resource, request, &mut object).map_err(DecodeError::Refused)?;
     Ok(object)
 }
 
 /// Types that the server's decoder insists on: all of a built-in kind, the metadata of every kind.
-fn check_types(resource: &Resource, object: &Value) -> Result<(), ApiError> {
+fn check_types(resource: &Resource, object: &Value) -> Result<(), DecodeError> {
     let errors = if resource.custom {
         let schema = resource.schema.properties.get("metadata");
         schema.map(|schema| schema::validate(schema, &object["metadata"], None)).unwrap_or_default()
@@ -346,11 +379,9 @@ fn check_types(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     };
     let wrong = errors.iter().find(|error| matches!(error.problem, Problem::TypeInvalid(..)));
     match wrong {
-        Some(error) if !(error.field.is_empty() && object["metadata"].is_null()) => Err(ApiError::bad_request(format!(
-            "{kind} in version \"{}\" cannot be handled as a {kind}: {error}",
-            resource.version,
-            kind = resource.kind,
-        ))),
+        Some(error) if !(error.field.is_empty() && object["metadata"].is_null()) => {
+            Err(DecodeError::Malformed(error.to_string()))
+        }
         _ => Ok(()),
     }
 }

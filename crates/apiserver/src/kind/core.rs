@@ -10,13 +10,13 @@ pub const NAMESPACE: Hooks =
 pub const NODE: Hooks = Hooks { prepare: prepare_node, validate: |_, _, _| {}, merge_keys: builtin_merge_keys };
 pub const SECRET: Hooks = Hooks { prepare: prepare_secret, validate: validate_secret, merge_keys: builtin_merge_keys };
 pub const CONFIG_MAP: Hooks =
-    Hooks { prepare: |_, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
-pub const LEASE: Hooks = Hooks { prepare: |_, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
+    Hooks { prepare: |_, _, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
+pub const LEASE: Hooks = Hooks { prepare: |_, _, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
 
 /// The largest Secret or ConfigMap.
 const DATA_MAX: usize = 1024 * 1024;
 
-fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
+fn prepare_namespace(object: &mut Value, old: Option<&Value>, _now: &str) {
     let name = object["metadata"]["name"].clone();
     object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
     match old {
@@ -31,20 +31,37 @@ fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
 fn validate_namespace(object: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     // The generic check of a subdomain ran already; a namespace must be a single label, too.
-    if names::subdomain(name).is_empty() {
+    if name.contains('.') {
+        errors.push(FieldError::invalid("metadata.name", name, "must not contain dots"));
+    } else if names::subdomain(name).is_empty() {
         errors.extend(names::label(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
     }
 }
 
-fn prepare_node(object: &mut Value, _old: Option<&Value>) {
+fn prepare_node(object: &mut Value, _old: Option<&Value>, _now: &str) {
     for field in ["spec", "status"] {
         if object[field].is_null() {
             object[field] = json!({});
         }
     }
+    // Fields that the server's type always prints.
+    let status = &mut object["status"];
+    if status["daemonEndpoints"].is_null() {
+        status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": 0}});
+    }
+    for field in NODE_INFO {
+        if status["nodeInfo"][field].is_null() {
+            status["nodeInfo"][field] = "".into();
+        }
+    }
 }
 
-fn prepare_secret(object: &mut Value, _old: Option<&Value>) {
+const NODE_INFO: [&str; 10] = [
+    "architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion",
+    "machineID", "operatingSystem", "osImage", "systemUUID",
+];
+
+fn prepare_secret(object: &mut Value, _old: Option<&Value>, _now: &str) {
     use base64::Engine;
     if object["type"].as_str().unwrap_or_default().is_empty() {
         object["type"] = "Opaque".into();

@@ -5,7 +5,7 @@ use super::{Hooks, View};
 use crate::status::FieldError;
 use serde_json::Value;
 
-pub const HOOKS: Hooks = Hooks { prepare: |_, _| {}, validate: validate_event, merge_keys: builtin_merge_keys };
+pub const HOOKS: Hooks = Hooks { prepare: prepare_event, validate: validate_event, merge_keys: builtin_merge_keys };
 pub const VIEW: View = View { to_stored, from_stored };
 
 /// Field labels of Events in both groups, spelled as in the core group.
@@ -43,6 +43,18 @@ pub fn selectable_path(label: &str) -> (String, Vec<String>) {
     (label.to_owned(), path)
 }
 
+/// Fields that the server's core type always prints.
+fn prepare_event(object: &mut Value, _old: Option<&Value>, _now: &str) {
+    if object["source"].is_null() {
+        object["source"] = serde_json::json!({});
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        if object[field].is_null() {
+            object[field] = "".into();
+        }
+    }
+}
+
 fn to_stored(mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
         for (new, core) in NAMES {
@@ -60,6 +72,11 @@ fn from_stored(stored: &Value) -> Value {
         for (new, core) in NAMES {
             if let Some(value) = map.remove(core) {
                 map.insert(new.into(), value);
+            }
+        }
+        for field in ["reportingController", "reportingInstance"] {
+            if map.get(field).is_some_and(|value| value == "") {
+                map.remove(field);
             }
         }
     }

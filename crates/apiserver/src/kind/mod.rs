@@ -34,15 +34,16 @@ pub enum StatusMode {
 /// What only a built-in kind does. CRDs have the defaults.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// Sets defaults and the fields the server owns. `old` is the stored object of an update.
-    pub prepare: fn(&mut Value, Option<&Value>),
+    /// Sets defaults and the fields the server owns, with the time as text. `old` is the stored object of an
+    /// update.
+    pub prepare: fn(&mut Value, Option<&Value>, &str),
     pub validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
     pub merge_keys: MergeKeys,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { prepare: |_, _| {}, validate: |_, _, _| {}, merge_keys: builtin::metadata_merge_keys }
+        Self { prepare: |_, _, _| {}, validate: |_, _, _| {}, merge_keys: builtin::metadata_merge_keys }
     }
 }
 

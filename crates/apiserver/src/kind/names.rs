@@ -111,7 +111,7 @@ pub fn validate_metadata(metadata: &serde_json::Value, errors: &mut Vec<FieldErr
         }
     }
     let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for (index, owner) in owners.iter().enumerate() {
+    for owner in owners {
         for (field, what) in [
             ("apiVersion", "version must not be empty"),
             ("kind", "must not be empty"),
@@ -119,8 +119,7 @@ pub fn validate_metadata(metadata: &serde_json::Value, errors: &mut Vec<FieldErr
             ("uid", "must not be empty"),
         ] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let at = format!("metadata.ownerReferences[{index}].{field}");
-                errors.push(FieldError::invalid(at, "", what));
+                errors.push(FieldError::invalid(format!("metadata.ownerReferences.{field}"), "", what));
             }
         }
     }

@@ -24,7 +24,7 @@ fn default(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-fn prepare_volume(object: &mut Value, old: Option<&Value>) {
+fn prepare_volume(object: &mut Value, old: Option<&Value>, now: &str) {
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }
@@ -33,14 +33,13 @@ fn prepare_volume(object: &mut Value, old: Option<&Value>) {
     if object["spec"]["storageClassName"] == "" {
         object["spec"].as_object_mut().map(|spec| spec.remove("storageClassName"));
     }
-    if object["spec"]["claimRef"].is_object() {
-        default(&mut object["spec"]["claimRef"], "kind", "PersistentVolumeClaim");
-        default(&mut object["spec"]["claimRef"], "apiVersion", "v1");
-    }
     if old.is_none() {
         // Nobody binds here; what the binder would leave unbound is available at once.
         let bound = object["spec"]["claimRef"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
         object["status"] = json!({"phase": if bound { "Pending" } else { "Available" }});
+    }
+    if old.is_none_or(|old| old["status"]["phase"] != object["status"]["phase"]) {
+        object["status"]["lastPhaseTransitionTime"] = now.into();
     }
 }
 
@@ -50,9 +49,12 @@ fn sources(spec: &Value) -> Vec<&'static str> {
 
 fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
-    validate_access_modes(spec, errors);
+    validate_access_modes(spec, "", errors);
     match spec["capacity"].as_object() {
-        None => errors.push(FieldError::required("spec.capacity", "")),
+        None => {
+            errors.push(FieldError::required("spec.capacity", ""));
+            errors.push(FieldError::new("spec.capacity", Problem::NotSupported(Shown::Json(Value::Null), vec!["storage".into()])));
+        }
         Some(capacity) => validate_capacity(capacity, errors),
     }
     match sources(spec).as_slice() {
@@ -83,11 +85,11 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
         errors.push(FieldError::forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"));
     }
     if old["spec"]["volumeMode"] != spec["volumeMode"] {
-        errors.push(FieldError::invalid("spec.volumeMode", spec["volumeMode"].clone(), "field is immutable"));
+        errors.push(FieldError::invalid("volumeMode", spec["volumeMode"].clone(), "field is immutable"));
     }
     if old["spec"]["nodeAffinity"].is_object() && old["spec"]["nodeAffinity"] != spec["nodeAffinity"] {
         errors.push(FieldError::new(
-            "spec.nodeAffinity",
+            "nodeAffinity",
             Problem::Invalid(Shown::Json(spec["nodeAffinity"].clone()), "field is immutable, except for updating from beta label to GA".into()),
         ));
     }
@@ -105,10 +107,10 @@ fn validate_capacity(capacity: &Map<String, Value>, errors: &mut Vec<FieldError>
     }
 }
 
-fn validate_access_modes(spec: &Value, errors: &mut Vec<FieldError>) {
+fn validate_access_modes(spec: &Value, hint: &str, errors: &mut Vec<FieldError>) {
     let modes = spec["accessModes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if modes.is_empty() {
-        errors.push(FieldError::required("spec.accessModes", ""));
+        errors.push(FieldError::required("spec.accessModes", hint));
     }
     for mode in modes {
         if !ACCESS_MODES.iter().any(|known| mode == known) {
@@ -127,7 +129,7 @@ fn validate_choice(object: &Value, at: &str, field: &str, allowed: &[&str], erro
     }
 }
 
-fn prepare_claim(object: &mut Value, old: Option<&Value>) {
+fn prepare_claim(object: &mut Value, old: Option<&Value>, _now: &str) {
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }
@@ -139,7 +141,7 @@ fn prepare_claim(object: &mut Value, old: Option<&Value>) {
 
 fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
-    validate_access_modes(spec, errors);
+    validate_access_modes(spec, "at least 1 access mode is required", errors);
     match spec["resources"]["requests"]["storage"].as_str() {
         None => errors.push(FieldError::required("spec.resources[storage]", "")),
         Some(text) if !quantity::is_positive(text) => {
@@ -149,13 +151,16 @@ fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     }
     validate_choice(spec, "spec", "volumeMode", &["Block", "Filesystem"], errors);
     let Some(old) = old else { return };
-    // A claim is immutable but for its size and the volume it is bound to.
+    // A claim is immutable but for the volume it gets, and for its size once it is bound.
+    let bound = old["status"]["phase"] == "Bound";
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();
         if let Some(map) = spec.as_object_mut() {
-            map.remove("resources");
-            map.remove("volumeAttributesClassName");
             map.remove("volumeName");
+            if bound {
+                map.remove("resources");
+                map.remove("volumeAttributesClassName");
+            }
         }
         spec
     };
@@ -169,7 +174,7 @@ fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     }
 }
 
-fn prepare_class(object: &mut Value, _old: Option<&Value>) {
+fn prepare_class(object: &mut Value, _old: Option<&Value>, _now: &str) {
     default(object, "reclaimPolicy", "Delete");
     default(object, "volumeBindingMode", "Immediate");
 }
@@ -181,16 +186,9 @@ fn validate_class(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     validate_choice(object, "", "reclaimPolicy", &["Delete", "Retain"], errors);
     validate_choice(object, "", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], errors);
     let Some(old) = old else { return };
-    if old["parameters"] != object["parameters"] {
-        errors.push(FieldError::forbidden("parameters", "updates to parameters are forbidden."));
-    }
-    if old["provisioner"] != object["provisioner"] {
-        errors.push(FieldError::forbidden("provisioner", "updates to provisioner are forbidden."));
-    }
-    if old["reclaimPolicy"] != object["reclaimPolicy"] {
-        errors.push(FieldError::invalid("reclaimPolicy", object["reclaimPolicy"].clone(), "field is immutable"));
-    }
-    if old["volumeBindingMode"] != object["volumeBindingMode"] {
-        errors.push(FieldError::invalid("volumeBindingMode", object["volumeBindingMode"].clone(), "field is immutable"));
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        if old[field] != object[field] {
+            errors.push(FieldError::invalid(field, object[field].clone(), "field is immutable"));
+        }
     }
 }

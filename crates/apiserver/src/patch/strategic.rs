@@ -67,7 +67,8 @@ fn merge_map<'a>(
         let (Some(field), Value::Array(order)) = (key.strip_prefix(ORDER), order) else { continue };
         path.push(field);
         if let Some(Value::Array(list)) = out.get_mut(field) {
-            sort_by_order(list, order, keys(path));
+            let before = current.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            *list = in_order(std::mem::take(list), order, before, keys(path).unwrap_or_default());
         }
         path.pop();
     }
@@ -88,7 +89,7 @@ fn merge_list<'a>(
                 out.push(item.clone());
             }
         }
-        return Ok(out);
+        return Ok(in_order(out, new, old, merge_key));
     }
     if new.iter().any(|item| item.get("$patch").and_then(Value::as_str) == Some("replace")) {
         return Ok(new.iter().filter(|item| item.get("$patch").is_none()).map(strip).collect());
@@ -111,18 +112,29 @@ fn merge_list<'a>(
             None => out.push(Value::Object(merge_map(&Map::new(), item_map, keys, path)?)),
         }
     }
-    Ok(out)
+    Ok(in_order(out, new, old, merge_key))
 }
 
-/// Items named in `order` come in that order; what the patch does not know keeps its place behind them.
-fn sort_by_order(list: &mut [Value], order: &[Value], merge_key: Option<&str>) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match merge_key {
-            Some(key) if !key.is_empty() => wanted.get(key).is_some() && wanted.get(key) == item.get(key),
-            _ => wanted == item,
-        })
+/// The server's order: what the patch names comes in the patch's order; what only the server has keeps its
+/// place relative to items that were there before, and otherwise follows.
+fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], merge_key: &str) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| {
+        if merge_key.is_empty() { a == b } else { a.get(merge_key).is_some() && a.get(merge_key) == b.get(merge_key) }
     };
-    list.sort_by_key(|item| rank(item).unwrap_or(usize::MAX));
+    let (mut named, rest): (Vec<Value>, Vec<Value>) =
+        list.into_iter().partition(|item| order.iter().any(|wanted| same(wanted, item)));
+    named.sort_by_key(|item| order.iter().position(|wanted| same(wanted, item)));
+    let place = |item: &Value| before.iter().position(|known| same(known, item));
+    let mut out = Vec::with_capacity(named.len() + rest.len());
+    let mut named = named.into_iter().peekable();
+    for item in rest {
+        while let Some(next) = named.next_if(|next| place(next).is_none_or(|at| Some(at) < place(&item))) {
+            out.push(next);
+        }
+        out.push(item);
+    }
+    out.extend(named);
+    out
 }
 
 fn strip(value: &Value) -> Value {

@@ -22,6 +22,10 @@ fn verbs(resource: &Resource) -> Value {
     if resource.group.is_empty() && resource.kind == "Namespace" {
         return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
     }
+    if resource.custom {
+        // The order in which the server lists the verbs of custom resources.
+        return json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]);
+    }
     json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"])
 }
 

@@ -219,6 +219,9 @@ fn parse(parts: &http::request::Parts, body: &[u8]) -> Result<ObjectBody, ApiErr
             let value = serde_saphyr::from_str(text).map_err(|why| ApiError::bad_request(why.to_string()))?;
             Ok(ObjectBody { value, duplicates: Vec::new() })
         }
+        "application/vnd.kubernetes.protobuf" => Err(ApiError::unsupported_media_type(
+            "Quarry's embedded API takes JSON and YAML, not protobuf: instead of kubectl create KIND use kubectl apply -f, or pipe it there with --dry-run=client -o yaml",
+        )),
         _ => Err(ApiError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
         )),

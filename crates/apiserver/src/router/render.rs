@@ -45,7 +45,7 @@ pub fn whole(resource: &Resource, stored: &Stored) -> Bytes {
 }
 
 fn render_list(resource: &Resource, list: &List, form: Form, include: Include, now: Timestamp) -> Bytes {
-    let metadata = list_metadata(resource, list);
+    let metadata = list_metadata(resource.custom && form == Form::Whole, list);
     match form {
         Form::Table => {
             let objects = list.items.iter().map(|stored| &stored.value);
@@ -91,10 +91,11 @@ fn item(resource: &Resource, stored: &Stored) -> String {
     object.to_string()
 }
 
-fn list_metadata(resource: &Resource, list: &List) -> Value {
+/// Only whole lists of custom resources carry an empty token.
+fn list_metadata(always_token: bool, list: &List) -> Value {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), list.version.to_string().into());
-    if resource.custom || !list.continue_token.is_empty() {
+    if always_token || !list.continue_token.is_empty() {
         metadata.insert("continue".into(), list.continue_token.clone().into());
     }
     if let Some(remaining) = list.remaining {

@@ -6,8 +6,6 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
-    /// As asked: error messages repeat it.
-    text: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,15 +31,11 @@ impl FieldSelector {
             };
             terms.push(Term { field: field.to_owned(), value: unescape(value), equal });
         }
-        Ok(Self { terms, text: text.to_owned() })
+        Ok(Self { terms })
     }
 
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| term.field.as_str())
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     pub fn is_empty(&self) -> bool {

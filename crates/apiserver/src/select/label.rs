@@ -131,7 +131,13 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     if rest.is_empty() {
         return Ok(Requirement { key, test: Test::Exists });
     }
-    let (operator, list) = rest.split_once('(').ok_or_else(|| format!("found {rest:?}, expected: in, notin, =, ==, !=, gt, lt"))?;
+    let Some((operator, list)) = rest.split_once('(') else {
+        let mut words = rest.split_whitespace();
+        return Err(match (words.next(), words.next()) {
+            (Some("in" | "notin"), next) => format!("found '{}' expected: '('", next.unwrap_or_default()),
+            (word, _) => format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", word.unwrap_or_default()),
+        });
+    };
     let list = list.strip_suffix(')').ok_or_else(|| format!("found {rest:?}, expected: ',' or ')'"))?;
     let values = list.split(',').map(value_of).collect::<Result<Vec<_>, _>>()?;
     match operator.trim() {

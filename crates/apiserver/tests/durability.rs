@@ -1,0 +1,223 @@
+//! The durable store: nothing that was answered is lost by a kill at any moment, and nothing is overwritten
+//! that cannot be read. The child of the kill test is this test binary, started again.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "these tests damage files and kill processes on purpose"
+)]
+
+mod common;
+
+use common::{Widget, crds, widget};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use quarry_apiserver::{OpenError, Options, Server, dump};
+use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CHILD_DIR: &str = "QUARRY_TEST_STORE";
+
+fn open(directory: &Path) -> Server {
+    Server::open(directory, Options::new(crds())).unwrap()
+}
+
+fn widgets(client: Client) -> Api<Widget> {
+    Api::default_namespaced(client)
+}
+
+/// Writes until it is killed; prints each acknowledged write.
+#[tokio::test]
+async fn child_writes_until_killed() {
+    let Ok(directory) = std::env::var(CHILD_DIR) else { return };
+    let server = open(Path::new(&directory));
+    let api = widgets(server.client("default"));
+    let start = server.version();
+    println!("open {start}");
+    for round in 0.. {
+        let name = format!("w-{start}-{round}");
+        let made = api.create(&PostParams::default(), &widget(&name, "12")).await.unwrap();
+        println!("made {name} {}", made.resource_version().unwrap());
+        let patch = Patch::Merge(json!({"spec": {"size": format!("{}", 100 + round % 900)}}));
+        let changed = api.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        println!("size {name} {} {}", changed.spec.size, changed.resource_version().unwrap());
+        if round % 3 == 0 {
+            api.delete(&name, &DeleteParams::default()).await.unwrap();
+            println!("gone {name} 0");
+        }
+    }
+}
+
+fn start_child(directory: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["child_writes_until_killed", "--nocapture", "--test-threads=1"])
+        .env(CHILD_DIR, directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn every_acknowledged_write_survives_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut newest = 0;
+    for round in 0u64..6 {
+        let mut child = start_child(directory.path());
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let killer = std::thread::spawn(move || {
+            // Different moments, so that some fall into the middle of a commit.
+            std::thread::sleep(Duration::from_millis(150 + 37 * round));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        let mut sizes = std::collections::BTreeMap::new();
+        let mut gone = std::collections::BTreeSet::new();
+        for line in lines.map_while(Result::ok) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [.., "made", name, version] => {
+                    sizes.insert((*name).to_owned(), "12".to_owned());
+                    newest = newest.max(version.parse::<u64>().unwrap());
+                }
+                ["size", name, size, version] => {
+                    sizes.insert((*name).to_owned(), (*size).to_owned());
+                    newest = newest.max(version.parse::<u64>().unwrap());
+                }
+                ["gone", name, _] => {
+                    gone.insert((*name).to_owned());
+                }
+                _ => {}
+            }
+        }
+        killer.join().unwrap();
+        let dumped = dump(directory.path()).unwrap();
+        assert!(!dumped.is_empty(), "a store that was not closed can be dumped");
+        let server = open(directory.path());
+        assert!(server.version() >= newest, "versions never go back");
+        let api = widgets(server.client("default"));
+        for (name, size) in sizes {
+            let found = api.get_opt(&name).await.unwrap();
+            match found {
+                // The write after the last acknowledged one may be there, too.
+                Some(found) => assert!(found.spec.size == size || found.spec.size.parse::<u64>().unwrap() >= 100),
+                None => assert!(gone.contains(&name) || may_be_deleted(&name), "{name} is lost"),
+            }
+            if gone.contains(&name) {
+                assert!(api.get_opt(&name).await.unwrap().is_none(), "{name} came back");
+            }
+        }
+        server.close();
+    }
+    assert!(newest > 0, "the children wrote something");
+}
+
+/// Names of every third round may be deleted without an acknowledgement.
+fn may_be_deleted(name: &str) -> bool {
+    name.rsplit('-').next().and_then(|round| round.parse::<u64>().ok()).is_some_and(|round| round.is_multiple_of(3))
+}
+
+#[tokio::test]
+async fn a_store_is_used_by_one_process_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = start_child(directory.path());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("made"))).unwrap().unwrap();
+    let refused = Server::open(directory.path(), Options::new(crds())).err().unwrap();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("in use by another process"), "{refused}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    open(directory.path());
+}
+
+#[tokio::test]
+async fn damage_is_reported_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let server = open(directory.path());
+        let api = widgets(server.client("default"));
+        for index in 0..20 {
+            api.create(&PostParams::default(), &widget(&format!("w{index}"), "12")).await.unwrap();
+        }
+        server.close();
+        let refused = api.list(&ListParams::default()).await.unwrap_err();
+        assert!(matches!(refused, kube::Error::Api(status) if status.code == 503));
+    }
+    let path = directory.path().join("api.redb");
+    let good = std::fs::read(&path).unwrap();
+    let at = good.windows(4).position(|bytes| bytes == b"\"12\"").unwrap();
+    let damages: [(&str, Vec<u8>); 4] = [
+        ("empty", Vec::new()),
+        ("garbage", b"this is not a database, it is a sentence".repeat(500)),
+        ("cut short", good[..good.len() / 3].to_vec()),
+        ("a flipped bit in a value", {
+            let mut bad = good.clone();
+            bad[at + 1] ^= 1;
+            bad
+        }),
+    ];
+    for (what, bad) in damages {
+        std::fs::write(&path, &bad).unwrap();
+        let refused = Server::open(directory.path(), Options::new(crds())).err();
+        let refused = refused.unwrap_or_else(|| panic!("{what} was accepted"));
+        assert!(matches!(refused, OpenError::Damaged { .. }), "{what}: {refused:?}");
+        assert!(refused.to_string().contains("left as it is"), "{refused}");
+        if what != "a flipped bit in a value" {
+            assert_eq!(std::fs::read(&path).unwrap(), bad, "{what} was overwritten");
+        }
+    }
+    std::fs::write(&path, &good).unwrap();
+    let api = widgets(open(directory.path()).client("default"));
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 20);
+}
+
+#[tokio::test]
+async fn private_files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    drop(open(&data));
+    let identity = quarry_apiserver::ServingIdentity::load_or_create(&data).unwrap();
+    let token = quarry_apiserver::load_or_create_token(&data).unwrap();
+    assert_eq!(token, quarry_apiserver::load_or_create_token(&data).unwrap(), "the token stays");
+    let again = quarry_apiserver::ServingIdentity::load_or_create(&data).unwrap();
+    assert_eq!(identity.ca_pem(), again.ca_pem(), "the authority stays");
+    let config = quarry_apiserver::Kubeconfig {
+        server: "https://127.0.0.1:1",
+        ca_pem: identity.ca_pem(),
+        token: &token,
+        namespace: "default",
+    };
+    config.write(&data.join("kubeconfig")).unwrap();
+    for name in ["api.redb", "ca.key", "token", "kubeconfig"] {
+        let mode = std::fs::metadata(data.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    assert_eq!(std::fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn many_writers_share_their_flushes() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = open(directory.path());
+    let api = widgets(server.client("default"));
+    let mut single = Vec::new();
+    for index in 0..50 {
+        let start = Instant::now();
+        api.create(&PostParams::default(), &widget(&format!("a{index}"), "12")).await.unwrap();
+        single.push(start.elapsed());
+    }
+    single.sort();
+    let start = Instant::now();
+    let writers = (0..100).map(|index| {
+        let api = api.clone();
+        async move { api.create(&PostParams::default(), &widget(&format!("b{index}"), "12")).await.unwrap() }
+    });
+    futures::future::join_all(writers).await;
+    let together = start.elapsed();
+    println!("one write: p50 {:?}, p95 {:?}; 100 at once: {together:?}", single[25], single[47]);
+    assert!(together < single[25] * 50 + Duration::from_millis(200), "{together:?} for 100, {:?} for one", single[25]);
+}
