@@ -8,3 +8,4 @@
 pub mod disk;
 pub mod lab;
 pub mod parity;
+pub mod process;

@@ -1,6 +1,6 @@
 //! Named places where a test may kill the process, as a power cut would.
 //!
-//! `failpoint!("ledger.intent.before")` does nothing, unless the feature `failpoints` is on and the process was
+//! `failpoint!("ledger.intent.before")` does nothing, unless this is a debug build and the process was
 //! started with `QUARRY_FAILPOINT=ledger.intent.before` (or `NAME:3`: at the third hit): then it sends SIGKILL to
 //! itself there. No unwinding, no destructor, no flush: returning an error instead would prove nothing.
 
@@ -16,12 +16,12 @@ macro_rules! failpoint {
 }
 
 /// Called by `failpoint!`.
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub fn hit(_name: &'static str) {}
 
 /// Called by `failpoint!`.
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 pub fn hit(name: &'static str) {
     use std::sync::{
         OnceLock,
@@ -35,21 +35,21 @@ pub fn hit(name: &'static str) {
     }
 }
 
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 fn die() {
     // A signal to oneself is delivered before the call returns; should it fail, an abort still ends the process.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort();
 }
 
-#[cfg(any(feature = "failpoints", test))]
+#[cfg(debug_assertions)]
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     name: String,
     hit: u64,
 }
 
-#[cfg(any(feature = "failpoints", test))]
+#[cfg(debug_assertions)]
 impl Asked {
     fn parse(text: &str) -> Option<Self> {
         let (name, hit) = match text.rsplit_once(':') {

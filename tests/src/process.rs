@@ -1,0 +1,204 @@
+//! Quarry's parts as real processes: the API in this process, operator and agent as children.
+//!
+//! Owns the children and ends them when dropped. Polls with deadlines; says what it saw last.
+
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use quarry_api::{NodeInventory, Volume, volume::Phase};
+use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
+use serde_json::json;
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Operator,
+    Agent,
+}
+
+const NODE: &str = "story-node";
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub struct Parts {
+    folder: PathBuf,
+    client: Client,
+    operator: Option<Child>,
+    agent: Option<Child>,
+    stop_api: tokio_util::sync::CancellationToken,
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for child in [&mut self.operator, &mut self.agent].into_iter().flatten() {
+            end(child);
+        }
+        self.stop_api.cancel();
+    }
+}
+
+/// The binary under test, a debug build: releases have no failpoints.
+fn binary() -> PathBuf {
+    std::env::var_os("QUARRY_BIN").map(PathBuf::from).expect("QUARRY_BIN is set by the tier's runner")
+}
+
+fn end(child: &mut Child) {
+    // It may have died at its failpoint already; either way it is gone after the wait.
+    if child.kill().is_err() {
+        eprintln!("process {} had ended", child.id());
+    }
+    child.wait().expect("a child of ours can be waited for");
+}
+
+impl Parts {
+    pub async fn start(folder: &Path) -> Self {
+        let mut options = Options::new(quarry_api::crds());
+        options.policies = quarry_api::admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        let server = Server::in_memory(options);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let identity = ServingIdentity::load_or_create(folder).unwrap();
+        let token = load_or_create_token(folder).unwrap();
+        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&folder.join("kubeconfig")).unwrap();
+        let stop_api = tokio_util::sync::CancellationToken::new();
+        let client = server.client("default");
+        let closed = stop_api.clone();
+        tokio::spawn(async move { server.serve(listener, identity, token, closed.cancelled_owned()).await });
+        let mut parts = Parts { folder: folder.to_owned(), client, operator: None, agent: None, stop_api };
+        parts.make_objects().await;
+        parts.restart(Victim::Operator, None).await;
+        parts.restart(Victim::Agent, None).await;
+        parts
+    }
+
+    async fn make_objects(&self) {
+        let client = || self.client.clone();
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": quarry_api::names::DEFAULT_NAMESPACE}})).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client());
+        nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap()).await.unwrap();
+        let classes: Api<StorageClass> = Api::all(client());
+        let class = json!({"metadata": {"name": "story"}, "provisioner": "kubernetes.io/no-provisioner", "parameters": {"fsType": "ext4"}});
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+
+    /// Ends the process and starts it again, with or without a point to die at.
+    pub async fn restart(&mut self, victim: Victim, failpoint: Option<&str>) {
+        let slot = match victim {
+            Victim::Operator => &mut self.operator,
+            Victim::Agent => &mut self.agent,
+        };
+        if let Some(mut child) = slot.take() {
+            end(&mut child);
+        }
+        let kubeconfig = self.folder.join("kubeconfig");
+        let mut command = Command::new(binary());
+        match victim {
+            Victim::Operator => command.args(["operator", "--no-leader-election", "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0"]),
+            Victim::Agent => command.args(["agent", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data")),
+        };
+        let log = File::options().create(true).append(true).open(self.folder.join(format!("{victim:?}.log"))).unwrap();
+        command.arg("--kubeconfig").arg(kubeconfig).env_remove("QUARRY_FAILPOINT").env("RUST_LOG", "info").stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        if let Some(point) = failpoint {
+            command.env("QUARRY_FAILPOINT", point);
+        }
+        *slot = Some(command.spawn().unwrap());
+    }
+
+    /// Whoever has died is started again, without the point. `true` when somebody had.
+    async fn revive(&mut self) -> bool {
+        let dead = |child: &mut Option<Child>| child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
+        let (operator, agent) = (dead(&mut self.operator), dead(&mut self.agent));
+        if operator {
+            self.restart(Victim::Operator, None).await;
+        }
+        if agent {
+            self.restart(Victim::Agent, None).await;
+        }
+        operator || agent
+    }
+
+    /// Create, Available, delete, gone without a trace; whether a process died on the way.
+    pub async fn story(&mut self, name: &str, mode: &str) -> bool {
+        let volumes: Api<Volume> = Api::all(self.client.clone());
+        let volume = json!({
+            "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": name},
+            "spec": {"nodeName": NODE, "storageClassName": "story", "mode": mode, "sparseLoopDevice": {"size": "64Mi"}},
+        });
+        let made = volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+        let uid = made.uid().unwrap();
+        let mut died = false;
+        self.until(name, "is Available", &mut died, |volume| volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))).await;
+        let link = if mode == "Block" { format!("/dev/disk/by-partlabel/{uid}") } else { format!("/dev/disk/by-uuid/{uid}") };
+        assert!(Path::new(&link).exists(), "{name}: {link} leads somewhere");
+        assert_eq!(loops_over(&uid), 1, "{name}: one loop");
+        let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
+        assert_eq!(pvs.get(name).await.unwrap().spec.unwrap().local.unwrap().path, link);
+        self.inventory(&uid, true, &mut died).await;
+        volumes.delete(name, &DeleteParams::default()).await.unwrap();
+        self.until(name, "is gone", &mut died, |volume| volume.is_none()).await;
+        assert!(pvs.get_opt(name).await.unwrap().is_none(), "{name}: no PersistentVolume is left");
+        assert_eq!(loops_over(&uid), 0, "{name}: no loop is left");
+        for path in [self.folder.join("data/volumes").join(&uid), self.folder.join(format!("data/volumes/{uid}.draft")), PathBuf::from(&link)] {
+            assert!(path.symlink_metadata().is_err(), "{name}: {} is left", path.display());
+        }
+        // The inventory tells the truth in the end; a point after the last write is reached only now.
+        self.inventory(&uid, false, &mut died).await;
+        died
+    }
+
+    /// Waits until the node's inventory shows the volume's device, or no longer does.
+    async fn inventory(&mut self, uid: &str, shown: bool, died: &mut bool) {
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            *died |= self.revive().await;
+            let devices = inventories.get(NODE).await.unwrap().status.unwrap_or_default().devices;
+            if devices.iter().any(|device| device.volume_uid.as_deref() == Some(uid)) == shown {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the inventory shows {uid}: not {shown}: {devices:?}\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn until(&mut self, name: &str, what: &str, died: &mut bool, wanted: impl Fn(Option<&Volume>) -> bool) {
+        let volumes: Api<Volume> = Api::all(self.client.clone());
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            *died |= self.revive().await;
+            let seen = volumes.get_opt(name).await.unwrap();
+            if wanted(seen.as_ref()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} {what}? last seen: {:?}\n{}", seen.and_then(|volume| volume.status), self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn logs(&self) -> String {
+        ["Operator", "Agent"].map(|part| std::fs::read_to_string(self.folder.join(format!("{part}.log"))).unwrap_or_default()).join("\n---\n")
+    }
+
+    pub async fn stop(mut self) {
+        for child in [&mut self.operator, &mut self.agent] {
+            if let Some(mut child) = child.take() {
+                end(&mut child);
+            }
+        }
+    }
+}
+
+/// Loop devices over a file that is named after the volume.
+fn loops_over(uid: &str) -> usize {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else { return 0 };
+    entries.filter_map(Result::ok).filter(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).is_ok_and(|file| file.contains(uid))).count()
+}

@@ -1,0 +1,20 @@
+//! The disk tier: the agent's hands on real files, loop devices, udev, mkfs. Root; one test at a time.
+//!
+//! Run by `scripts/test-tiers`, which starts a udev daemon where the machine has none. Oracles are the system's own
+//! tools: losetup, blkid, sgdisk, mount.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+#[path = "disk/agent.rs"]
+mod agent;
+#[path = "disk/crash.rs"]
+mod crash;
+#[path = "disk/life.rs"]
+mod life;
+#[path = "disk/refusal.rs"]
+mod refusal;
+#[path = "disk/story.rs"]
+mod story;
+#[path = "disk/trouble.rs"]
+mod trouble;
