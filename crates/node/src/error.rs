@@ -9,7 +9,7 @@ use std::{error::Error, io, path::PathBuf};
 pub enum HandsError {
     #[error("{attempt}")]
     Io { attempt: String, source: io::Error },
-    #[error("{attempt}: the file system below {folder} is full, {free} are free; make room there, then ask for another try")]
+    #[error("{attempt}: the file system below {folder} ran full, without this volume {free} are free; make room there, then ask for another try")]
     Full { attempt: String, folder: PathBuf, free: Bytes },
     #[error("a file of {size} is larger than the file system below {folder} ({fs}) can hold even sparsely{limit}; choose a smaller size")]
     TooLarge { size: Bytes, folder: PathBuf, fs: String, limit: String },

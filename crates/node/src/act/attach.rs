@@ -1,5 +1,6 @@
 //! A loop device over a finished file, and the partition on it.
 
+use super::detach::detach;
 use crate::{
     error::HandsError,
     host::Host,
@@ -15,6 +16,8 @@ use std::{
         ffi::OsStrExt,
         fs::{FileExt, OpenOptionsExt},
     },
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use uuid::Uuid;
@@ -23,6 +26,9 @@ use uuid::Uuid;
 const NODE_LIMIT: Duration = Duration::from_secs(5);
 /// How many times a free device may be snatched away by somebody else.
 const RACES: usize = 32;
+
+/// Set once this kernel has shown that it does not read partition tables.
+static NO_PARSER: AtomicBool = AtomicBool::new(false);
 
 /// Does nothing if a loop is over the file already: two would write past each other.
 pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsError> {
@@ -40,31 +46,66 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
     failpoint!("attach.before");
     for _ in 0..RACES {
         let number = sys::loop_get_free(&control).map_err(HandsError::io("finding a free loop device"))?;
-        let device = open_node(host, &format!("loop{number}"))?;
-        match sys::loop_configure(&device, &file, partitioned, name_for_people.as_os_str().as_bytes()) {
-            Ok(()) => {
-                failpoint!("attach.configured");
-                let size = sys::block_size(&device).map_err(HandsError::io(format!("measuring loop{number}")))?;
-                if size != meta.len() / gpt::SECTOR * gpt::SECTOR {
-                    return Err(HandsError::Malformed(format!("loop{number} shows {size} bytes of the {} of {}", meta.len(), path.display())));
-                }
-                // `blockdev --setro` sticks to the number, whoever used it before.
-                if sys::is_read_only(&device).unwrap_or(false) {
-                    sys::set_writable(&device).map_err(HandsError::io(format!("making loop{number} writable")))?;
-                }
-                failpoint!("attach.after");
-                return Ok(());
-            }
-            Err(Errno::BUSY) => {}
-            Err(error) => return Err(HandsError::io(format!("attaching {} to loop{number}", path.display()))(error)),
+        let name = format!("loop{number}");
+        let device = open_node(host, &name)?;
+        let scan = partitioned && !NO_PARSER.load(Ordering::Relaxed);
+        match sys::loop_configure(&device, &file, scan, name_for_people.as_os_str().as_bytes()) {
+            Ok(()) => {}
+            Err(Errno::BUSY) => continue,
+            Err(error) => return Err(HandsError::io(format!("attaching {} to {name}", path.display()))(error)),
         }
+        failpoint!("attach.configured");
+        if scan && loops::partitions(host, &name).is_empty() {
+            // No parser. udev asks the kernel to read the table again whenever somebody closes the device, which here
+            // would drop the partition that we add: a loop without the scan flag refuses that.
+            NO_PARSER.store(true, Ordering::Relaxed);
+            let_go(host, &name, device)?;
+            continue;
+        }
+        check(host, &name, &device, meta.len(), scan)?;
+        failpoint!("attach.after");
+        return Ok(());
     }
     Err(HandsError::io("attaching a loop device: others took every free one first")(Errno::BUSY))
 }
 
+/// The device is ours now; what its number's last user left on it goes.
+fn check(host: &Host, name: &str, device: &File, file_size: u64, scanned: bool) -> Result<(), HandsError> {
+    let size = sys::block_size(device).map_err(HandsError::io(format!("measuring {name}")))?;
+    if size != file_size / gpt::SECTOR * gpt::SECTOR {
+        return Err(HandsError::Malformed(format!("{name} shows {size} of the {file_size} bytes of its file")));
+    }
+    // `blockdev --setro` sticks to the number.
+    if sys::is_read_only(device).unwrap_or(false) {
+        sys::set_writable(device).map_err(HandsError::io(format!("making {name} writable")))?;
+    }
+    if !scanned {
+        for stale in loops::partitions(host, name) {
+            if let Some(number) = loops::partition_number(host, &stale) {
+                sys::delete_partition(device, number).map_err(HandsError::io(format!("removing the stale partition {stale}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn let_go(host: &Host, name: &str, device: File) -> Result<(), HandsError> {
+    sys::loop_clear(&device).map_err(HandsError::io(format!("detaching {name}")))?;
+    drop(device);
+    let gone = wait::until(NODE_LIMIT, || loops::read(host, name).map(|attached| attached.is_none().then_some(())))?;
+    gone.ok_or_else(|| HandsError::io(format!("detaching {name}"))(Errno::BUSY))
+}
+
 /// For kernels that do not read partition tables themselves.
-pub fn add_partition(host: &Host, id: Uuid, device: &str) -> Result<(), HandsError> {
-    let opened = open_node(host, device)?;
+pub fn add_partition(host: &Host, uid: &str, id: Uuid, device: &str) -> Result<(), HandsError> {
+    if loops::scans_partitions(host, device) {
+        // The kernel was asked to find it and did not; an agent that died at that moment left the device like this.
+        NO_PARSER.store(true, Ordering::Relaxed);
+        return detach(host, uid, device);
+    }
+    // Read-only: closing a writable descriptor would make udev look at the device once more.
+    let path = host.dev(device);
+    let opened = File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
     let attempt = || format!("adding the partition of {device}");
     let Some(partition) = find_partition(&opened, id).map_err(HandsError::io(attempt()))? else {
         return Err(HandsError::Malformed(format!("{device} holds no partition table with this volume's partition")));
@@ -78,13 +119,15 @@ pub fn add_partition(host: &Host, id: Uuid, device: &str) -> Result<(), HandsErr
     }
     failpoint!("add-partition.after");
     let name = format!("{device}p{}", partition.number);
-    open_node(host, &name).map(drop)
+    let node = host.dev(&name);
+    let made = wait::until(NODE_LIMIT, || Ok::<_, HandsError>(node.exists().then_some(())))?;
+    made.ok_or_else(|| overdue(&node))
 }
 
 /// Our partition in a file or device, read without moving its position.
 pub fn find_partition(file: &File, id: Uuid) -> io::Result<Option<gpt::Partition>> {
-    // MBR, header and 128 entries: one read instead of one an entry.
-    let mut head = vec![0; 34 * gpt::SECTOR as usize];
+    // MBR, header and 128 entries, and what the parser reads ahead: one read instead of one an entry.
+    let mut head = vec![0; 64 * gpt::SECTOR as usize];
     match file.read_exact_at(&mut head, 0) {
         Ok(()) => Ok(gpt::find(&mut Cursor::new(head), id)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -101,14 +144,18 @@ fn open_node(host: &Host, name: &str) -> Result<File, HandsError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(HandsError::io(attempt.clone())(error)),
     })?;
-    opened.ok_or_else(|| HandsError::Overdue {
-        attempt: attempt.clone(),
-        seconds: NODE_LIMIT.as_secs(),
-        check: "check that /dev of the node is a devtmpfs and is mounted into the agent".into(),
-    })
+    opened.ok_or_else(|| overdue(&path))
 }
 
-fn open_device(path: &std::path::Path) -> io::Result<File> {
+fn overdue(path: &Path) -> HandsError {
+    HandsError::Overdue {
+        attempt: format!("opening {}", path.display()),
+        seconds: NODE_LIMIT.as_secs(),
+        check: "check that /dev of the node is a devtmpfs and is mounted into the agent".into(),
+    }
+}
+
+fn open_device(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 

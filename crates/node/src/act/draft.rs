@@ -59,9 +59,9 @@ pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
     failpoint!("make-draft.created");
     let sized = file.set_len(size.0).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => too_large(host, size),
-        _ => explain_full(host, HandsError::io(attempt())(error)),
+        _ => HandsError::io(attempt())(error),
     });
-    undo_on_error(&path, sized)?;
+    undo_on_error(host, &path, sized)?;
     failpoint!("make-draft.after");
     Ok(())
 }
@@ -75,7 +75,7 @@ pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), H
     let synced = formatted.and_then(|()| {
         draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display())))
     });
-    undo_on_error(&draft.path, synced.map_err(|error| explain_full(host, error)))?;
+    undo_on_error(host, &draft.path, synced)?;
     failpoint!("format-draft.after");
     Ok(())
 }
@@ -110,14 +110,14 @@ pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
     Ok(())
 }
 
-fn undo_on_error(draft: &Path, result: Result<(), HandsError>) -> Result<(), HandsError> {
-    if let Err(error) = &result {
-        tracing::warn!(draft = %draft.display(), error = error.sentence(), "removing the draft");
-        if let Err(error) = remove(draft) {
-            tracing::error!(draft = %draft.display(), error = error.sentence(), "the draft stays until the next try or the cleanup");
-        }
+/// What is free is told without the draft: with it there would be nothing.
+fn undo_on_error(host: &Host, draft: &Path, result: Result<(), HandsError>) -> Result<(), HandsError> {
+    let Err(error) = result else { return Ok(()) };
+    tracing::warn!(draft = %draft.display(), error = error.sentence(), "removing the draft");
+    if let Err(error) = remove(draft) {
+        tracing::error!(draft = %draft.display(), error = error.sentence(), "the draft stays until the next try or the cleanup");
     }
-    result
+    Err(explain_full(host, error))
 }
 
 /// Gone and durably so when this returns, whether or not it was there.

@@ -22,7 +22,7 @@ pub fn act(host: &Host, uid: &str, step: &Step) -> Result<(), HandsError> {
         Step::FormatDraft(format) => draft::format(host, uid, id, format),
         Step::PublishDraft => draft::publish(host, uid),
         Step::Attach { partitioned } => attach::attach(host, uid, *partitioned),
-        Step::AddPartition { device } => attach::add_partition(host, id, device),
+        Step::AddPartition { device } => attach::add_partition(host, uid, id, device),
         Step::MakeLink { device } => links::make(host, uid, device),
         Step::AwaitLink { device } => links::wait_for(host, uid, device),
         Step::Detach { device } => detach::detach(host, uid, device),

@@ -17,7 +17,7 @@ mod serve;
 mod uevent;
 mod workers;
 
-pub use carry::{Ended, Order, Progress, carry_out};
+pub use carry::{Ended, Order, Progress, Task, carry_out};
 pub use inventory::Published;
 pub use job::Ran;
 pub use restore::Restored;

@@ -55,7 +55,7 @@ pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
             found.push(attached);
         }
     }
-    found.sort_by(|a, b| a.number.cmp(&b.number));
+    found.sort_by_key(|attached| attached.number);
     Ok(found)
 }
 
@@ -111,6 +111,11 @@ pub fn partitions(host: &Host, name: &str) -> Vec<String> {
 /// The partition's number in its table.
 pub fn partition_number(host: &Host, name: &str) -> Option<i32> {
     fs::read_to_string(host.sys_block(name).join("partition")).ok()?.trim().parse().ok()
+}
+
+/// Whether the loop was attached with the flag that makes the kernel read its partition table.
+pub fn scans_partitions(host: &Host, name: &str) -> bool {
+    fs::read_to_string(host.sys_block(name).join("loop/partscan")).is_ok_and(|text| text.trim() == "1")
 }
 
 /// In bytes. sysfs counts in 512 whatever the device's block size is.

@@ -1,0 +1,252 @@
+//! The disk tier's ground: a node's root and data folder of their own, volumes on real loop devices.
+//!
+//! `Bed::new(Links::Udev)` is the machine itself with its udev daemon; `Bed::new(Links::Own)` a host root made of bind
+//! mounts, in which no such daemon is to be seen. Whatever a test leaves behind is taken down when the bed is dropped;
+//! nothing but loops over files in the bed's own folder is ever touched.
+
+use quarry_api::{node_job::FsType, quantity::Bytes};
+use quarry_core::sparse::{Format, Target};
+use quarry_node::{
+    Host, RealHands,
+    agent::{Ended, Order, Progress, Task, Workers, carry_out},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub const MIB: u64 = 1 << 20;
+
+/// Who makes the links in /dev/disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// The udev daemon, which the tier's script has started.
+    Udev,
+    /// The agent: the host root has no daemon's socket.
+    Own,
+}
+
+impl Links {
+    pub const BOTH: [Links; 2] = [Links::Udev, Links::Own];
+}
+
+pub struct Bed {
+    // Dropped in this order: mounts before the folder that holds them.
+    mounts: Vec<Mounted>,
+    pub root: PathBuf,
+    /// The data folder, as a path on the node.
+    pub data_on_node: PathBuf,
+    /// The same, as this process reaches it.
+    pub data: PathBuf,
+    _folder: TempDir,
+}
+
+impl Bed {
+    pub fn new(links: Links) -> Self {
+        let folder = scratch();
+        let path = fs::canonicalize(folder.path()).unwrap();
+        match links {
+            Links::Udev => {
+                assert!(Path::new("/run/udev/control").exists(), "no udev daemon runs: start one with scripts/udevd start NAME");
+                let data = path.join("data");
+                Bed { mounts: Vec::new(), root: "/".into(), data_on_node: data.clone(), data, _folder: folder }
+            }
+            Links::Own => {
+                let root = path.join("root");
+                let mounts = host_root(&root);
+                Bed { mounts, data: root.join("data"), data_on_node: "/data".into(), root, _folder: folder }
+            }
+        }
+    }
+
+    /// With the data folder on a file system of its own, so that it can be full.
+    pub fn on(links: Links, size: &str) -> Self {
+        let mut bed = Bed::new(links);
+        fs::create_dir_all(&bed.data).unwrap();
+        bed.mounts.push(Mounted::new(&["-t", "tmpfs", "-o", &format!("size={size}"), "none"], &bed.data));
+        bed
+    }
+
+    pub fn host(&self) -> Host {
+        Host::open(&self.root, &self.data_on_node).unwrap()
+    }
+
+    /// Takes the node's lock, as an agent's start does.
+    pub fn hands(&self) -> Arc<RealHands> {
+        Arc::new(RealHands::open(self.host()).unwrap())
+    }
+
+    /// A path of this bed's node, as this process reaches it.
+    pub fn at(&self, on_node: &str) -> PathBuf {
+        self.root.join(on_node.trim_start_matches('/'))
+    }
+
+    pub fn file(&self, uid: &str) -> PathBuf {
+        self.data.join("volumes").join(uid)
+    }
+
+    /// Loop devices over files of this bed, by `losetup` as an independent witness.
+    pub fn loops(&self) -> Vec<String> {
+        let table = run("losetup", &["-l", "-n", "-O", "NAME,BACK-FILE"]);
+        let mine = self.data.to_string_lossy().into_owned();
+        let lines = table.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        lines.filter(|(_, file)| file.trim().starts_with(&mine)).map(|(name, _)| name.trim_start_matches("/dev/").to_owned()).collect()
+    }
+
+    /// Names of everything in the volume folder.
+    pub fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.data.join("volumes")).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    pub fn links(&self, uid: &str) -> Vec<String> {
+        let candidates = ["by-uuid", "by-partlabel", "by-partuuid"].map(|kind| format!("/dev/disk/{kind}/{uid}"));
+        let made = candidates.iter().flat_map(|link| [link.clone(), format!("{link}.quarry")]);
+        made.filter(|link| fs::symlink_metadata(self.at(link)).is_ok()).collect()
+    }
+
+    /// No file, no loop, no link of this volume.
+    #[track_caller]
+    pub fn assert_clean(&self, uid: &str) {
+        assert_eq!(self.files(), Vec::<String>::new(), "files are left");
+        assert_eq!(self.loops(), Vec::<String>::new(), "loops are left");
+        // by-partuuid is udev's alone and goes a moment later than the link that is waited for.
+        eventually("the links are gone", || self.links(uid).is_empty());
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for name in self.loops() {
+            let device = format!("/dev/{name}");
+            // Partitions are kept by the kernel when nobody deletes them.
+            let _ = Command::new("partx").args(["-d", &device]).output();
+            let _ = Command::new("losetup").args(["-d", &device]).output();
+        }
+        while let Some(mount) = self.mounts.pop() {
+            drop(mount);
+        }
+    }
+}
+
+/// Unmounted when dropped.
+pub struct Mounted(pub PathBuf);
+
+impl Mounted {
+    pub fn new(arguments: &[&str], at: &Path) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let path = at.to_string_lossy().into_owned();
+        run("mount", &[arguments, &[&path]].concat());
+        Mounted(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let tried = Command::new("umount").arg(&self.0).output();
+        if !tried.is_ok_and(|output| output.status.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+        }
+    }
+}
+
+/// A root as a pod sees its node: the machine's /dev, /sys and /proc, its own /dev/disk, no udev socket.
+fn host_root(root: &Path) -> Vec<Mounted> {
+    fs::create_dir_all("/dev/disk").unwrap();
+    fs::create_dir_all(root.join("run")).unwrap();
+    let mut mounts = Vec::new();
+    for part in ["dev", "sys", "proc"] {
+        mounts.push(Mounted::new(&["--bind", &format!("/{part}")], &root.join(part)));
+        // What is mounted on top must not show up on the machine itself.
+        run("mount", &["--make-private", &root.join(part).to_string_lossy()]);
+    }
+    mounts.push(Mounted::new(&["-t", "tmpfs", "none"], &root.join("dev/disk")));
+    mounts
+}
+
+fn scratch() -> TempDir {
+    assert!(rustix::process::geteuid().is_root(), "the disk tier needs root: run it by scripts/test-tiers");
+    tempfile::Builder::new().prefix("quarry-disk-").tempdir().unwrap()
+}
+
+pub fn new_uid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+pub fn filesystem(fs: FsType) -> Format {
+    Format::Filesystem { fs, options: Vec::new() }
+}
+
+pub fn prepare_order(uid: &str, size: u64, format: Format) -> Order {
+    let target = Target { uid: uid.to_owned(), size: Bytes(size), format };
+    Order { job: format!("prepare-{uid}"), uid: uid.to_owned(), task: Task::Prepare(target) }
+}
+
+pub fn cleanup_order(uid: &str) -> Order {
+    Order { job: format!("cleanup-{uid}"), uid: uid.to_owned(), task: Task::Cleanup }
+}
+
+/// As the agent would, without an API.
+pub fn carry(hands: &Arc<RealHands>, order: &Order) -> Ended {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(carry_out(hands, &Workers::Inline, order, &Progress::default()))
+}
+
+#[track_caller]
+pub fn succeed(hands: &Arc<RealHands>, order: &Order) -> Option<quarry_api::node_job::JobResult> {
+    match carry(hands, order) {
+        Ended::Succeeded(result) => result,
+        Ended::Failed(why) => panic!("{:?} failed: {why}", order.task),
+    }
+}
+
+#[track_caller]
+pub fn fail(hands: &Arc<RealHands>, order: &Order) -> String {
+    match carry(hands, order) {
+        Ended::Succeeded(_) => panic!("{:?} succeeded", order.task),
+        Ended::Failed(why) => why,
+    }
+}
+
+/// Runs a tool that must succeed; its output.
+#[track_caller]
+pub fn run(tool: &str, arguments: &[&str]) -> String {
+    let output = Command::new(tool).args(arguments).output().unwrap_or_else(|error| panic!("{tool}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool} {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Detaches a device behind the agent's back, with its partitions: a kernel without a parser keeps those.
+#[track_caller]
+pub fn snatch(name: &str) {
+    drop_partitions(name);
+    run("losetup", &["-d", &format!("/dev/{name}")]);
+    eventually("the device is idle", || !Path::new(&format!("/sys/block/{name}/loop")).exists());
+}
+
+/// Makes the kernel forget the partitions of a device.
+#[track_caller]
+pub fn drop_partitions(name: &str) {
+    // Refused while udev has one open.
+    eventually("the partitions are gone", || {
+        let _ = Command::new("partx").args(["-d", &format!("/dev/{name}")]).output();
+        !Path::new(&format!("/sys/block/{name}/{name}p1")).exists()
+    });
+}
+
+/// Polls for at most ten seconds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,180 @@
+//! SIGKILL at every failpoint of the hands, in a process of its own; then again: the same end, nothing left behind.
+
+use quarry_failpoint::VARIABLE;
+use quarry_node::failpoints::ALL;
+use quarry_tests::disk::{Bed, Links, MIB, eventually, run};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::{fs::MetadataExt, process::ExitStatusExt},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+fn hand(bed: &Bed, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
+    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
+    command
+}
+
+/// `true` when the process met the point and died there.
+fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
+    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
+    match (output.status.signal(), output.status.success()) {
+        (Some(9), _) => true,
+        (None, true) => false,
+        _ => panic!("{arguments:?} at {point}: {}", said(&output)),
+    }
+}
+
+#[track_caller]
+fn finish(bed: &Bed, arguments: &[&str], after: &str) {
+    let output = hand(bed, arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?} after a kill at {after}: {}", said(&output));
+}
+
+fn said(output: &Output) -> String {
+    format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr))
+}
+
+/// What a finished volume looks like from outside.
+fn look(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
+    let target = fs::canonicalize(bed.at(link)).unwrap_or_default();
+    let device = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let leads_home = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
+    (bed.loops().len(), bed.files(), fs::metadata(bed.file(uid)).map_or(0, |meta| meta.len()), leads_home)
+}
+
+/// One flow: every point that it meets is a place to die. Returns those it met.
+fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
+    let bed = Bed::new(links);
+    let uid = quarry_tests::disk::new_uid();
+    let size = (16 * MIB).to_string();
+    let prepare = ["prepare", &uid, &size, format];
+    let cleanup = ["cleanup", &uid];
+    let link = if format == "partition" { format!("/dev/disk/by-partlabel/{uid}") } else { format!("/dev/disk/by-uuid/{uid}") };
+    let done = (1, vec![uid.clone()], 16 * MIB, true);
+    let mut met = BTreeSet::new();
+    for point in ALL {
+        if killed_at(&bed, &prepare, point) {
+            met.insert(*point);
+            finish(&bed, &prepare, point);
+        }
+        assert_eq!(look(&bed, &uid, &link), done, "prepared, after a kill at {point}");
+        if killed_at(&bed, &cleanup, point) {
+            met.insert(*point);
+            finish(&bed, &cleanup, point);
+        }
+        bed.assert_clean(&uid);
+    }
+    // A killed build leaves a draft; the next one is killed while it takes that away, or in its own middle again.
+    for point in ["discard-draft.before", "discard-draft.after", "make-draft.created", "format-draft.written"] {
+        assert!(killed_at(&bed, &prepare, "make-draft.created"));
+        assert!(killed_at(&bed, &prepare, point), "{point} is met over a leftover draft");
+        met.insert(point);
+        finish(&bed, &prepare, point);
+        assert_eq!(look(&bed, &uid, &link), done, "prepared, after a kill at {point}");
+        finish(&bed, &cleanup, point);
+        bed.assert_clean(&uid);
+    }
+    // The cleanup of a build that never finished.
+    assert!(killed_at(&bed, &prepare, "format-draft.written"));
+    assert!(killed_at(&bed, &cleanup, "discard-draft.before"));
+    finish(&bed, &cleanup, "discard-draft.before");
+    bed.assert_clean(&uid);
+    // Whatever udev or anybody else does with the device later: the partition of a kernel without parser stays.
+    if format == "partition" {
+        assert!(killed_at(&bed, &prepare, "attach.configured"));
+        finish(&bed, &prepare, "attach.configured");
+        for name in bed.loops() {
+            let _ = Command::new("blockdev").args(["--rereadpt", &format!("/dev/{name}")]).output();
+        }
+        eventually("the partition is there", || look(&bed, &uid, &link) == done);
+        finish(&bed, &cleanup, "attach.configured");
+        bed.assert_clean(&uid);
+    }
+    met
+}
+
+/// Lets udev handle no event while it lives, and all of them afterwards.
+struct Paused;
+
+impl Paused {
+    fn new() -> Self {
+        run("udevadm", &["control", "--stop-exec-queue"]);
+        Paused
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let _ = Command::new("udevadm").args(["control", "--start-exec-queue"]).output();
+    }
+}
+
+/// The points around waiting for udev are met for certain only when udev is slow.
+fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
+    let bed = Bed::new(Links::Udev);
+    let uid = quarry_tests::disk::new_uid();
+    let size = (16 * MIB).to_string();
+    let prepare = ["prepare", &uid, &size, "ext4"];
+    let cleanup = ["cleanup", &uid];
+    let killed_when = |arguments: &[&str], point: &str, reached: &dyn Fn() -> bool| {
+        let paused = Paused::new();
+        let mut agent = hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
+        eventually("the hands wait for udev", || reached() || agent.try_wait().unwrap().is_some());
+        drop(paused);
+        assert_eq!(agent.wait().unwrap().signal(), Some(9), "{point} is met");
+        finish(&bed, arguments, point);
+    };
+    for (before, after) in [("await-link.before", "await-no-link.before"), ("await-link.after", "await-no-link.after")] {
+        killed_when(&prepare, before, &|| !bed.loops().is_empty());
+        assert_eq!(bed.links(&uid), [format!("/dev/disk/by-uuid/{uid}")]);
+        killed_when(&cleanup, after, &|| bed.loops().is_empty());
+        bed.assert_clean(&uid);
+    }
+    BTreeSet::from(["await-link.before", "await-link.after", "await-no-link.before", "await-no-link.after"])
+}
+
+#[test]
+fn killed_at_every_failpoint_the_hands_reach_the_same_end() {
+    let mut met = BTreeSet::new();
+    for links in Links::BOTH {
+        for format in ["ext4", "partition"] {
+            met.extend(die_everywhere(links, format));
+        }
+    }
+    met.extend(die_while_waiting_for_udev());
+    // Those around API writes are for the tests that have an API.
+    let of_the_hands: BTreeSet<&str> = ALL.iter().copied().filter(|name| !name.starts_with("status.") && !name.starts_with("inventory.")).collect();
+    let missed: Vec<_> = of_the_hands.difference(&met).collect();
+    assert!(missed.is_empty(), "never met: {missed:?}");
+    println!("figure: hands killed at {} failpoints in 4 flows", met.len());
+}
+
+#[test]
+fn mkfs_dies_with_the_agent_and_the_volume_is_built_anew() {
+    let bed = Bed::new(Links::Own);
+    let uid = quarry_tests::disk::new_uid();
+    let size = (64u64 << 30).to_string();
+    let prepare = ["prepare", &uid, &size, "xfs"];
+    let draft = bed.file(&format!("{uid}.draft"));
+    let mut agent = hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
+    // Blocks in the draft: mkfs is writing, or has just written.
+    eventually("mkfs has begun", || fs::metadata(&draft).is_ok_and(|meta| meta.blocks() > 0) || bed.file(&uid).exists());
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let tool = format!("uuid={uid}");
+    eventually("mkfs is gone", || !running(&tool));
+    finish(&bed, &prepare, "a kill in mid-mkfs");
+    assert_eq!(bed.files(), [uid.as_str()]);
+    finish(&bed, &["cleanup", &uid], "a kill in mid-mkfs");
+    bed.assert_clean(&uid);
+}
+
+/// Whether a process has this argument.
+fn running(argument: &str) -> bool {
+    let processes = fs::read_dir(Path::new("/proc")).unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes()))
+}
