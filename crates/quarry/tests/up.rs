@@ -1,5 +1,5 @@
 //! `quarry up` as a process: what a person meets in the first minute, and what goes wrong there.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "starts the binary on folders of its own")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, reason = "starts the binary on folders of its own")]
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -234,6 +234,38 @@ fn without_root_it_starts_and_says_what_it_cannot_do() {
     assert!(text(&refused).contains("is Pending"), "{}", text(&refused));
     assert_eq!(up.signal(rustix::process::Signal::INT), 0);
     assert_eq!(std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// A command by somebody who has set up nothing.
+fn newcomer(home: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", home).env("XDG_DATA_HOME", home);
+    text(&without_root(home, command).output().unwrap())
+}
+
+#[test]
+fn a_newcomer_finds_the_standalone_quarry_without_a_kubeconfig() {
+    let home = tempfile::tempdir().unwrap();
+    let said = newcomer(home.path(), &["volumes"]);
+    assert!(said.starts_with("error: no cluster is configured: run `quarry up`"), "{said}");
+    let dir = home.path().join("quarry");
+    let mut up = Up::spawn(without_root(home.path(), command(&dir, &[])));
+    up.ready();
+    let said = newcomer(home.path(), &["volumes"]);
+    assert!(said.starts_with(&format!("using the standalone Quarry of {}", dir.join("kubeconfig").display())) && said.contains("no volumes"), "{said}");
+    assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
+}
+
+#[test]
+fn an_agent_in_the_same_folder_is_told() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let said = refused(command(dir.path(), &[]));
+    assert!(said.contains("another agent runs on this node") && said.contains("--data-dir"), "{said}");
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
         failed = shown => failed,
     };
     let stopped = parts.stop().await;
+    standalone.server.close();
     if outcome.is_ok() && stopped.is_ok() {
         output::note(&text::stopped(&standalone));
     }

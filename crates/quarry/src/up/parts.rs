@@ -34,7 +34,7 @@ impl Parts {
         workers.spawn(async move { operator.await.context("running the operator") });
         if standalone.agent {
             let agent = quarry_node::run(standalone.server.client("default"), agent_options(standalone), stop_workers.clone());
-            workers.spawn(async move { agent.await.context("running the agent") });
+            workers.spawn(async move { agent.await.map_err(agent_error) });
         }
         Parts { workers, door: serving, stop_workers, stop_door }
     }
@@ -63,6 +63,16 @@ impl Parts {
             bail!("not everything ended within {} s; nothing is lost, the next start continues", STOP_LIMIT.as_secs());
         }
         Ok(())
+    }
+}
+
+/// The usual cause: a cluster's agent works in the same folder.
+fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
+    match &error {
+        quarry_node::agent::AgentError::Hands { source: quarry_node::HandsError::Locked { .. }, .. } => {
+            anyhow::Error::new(error).context("this folder is in use; stop that agent (a cluster's agent pod uses /var/lib/quarry), or choose another folder with --data-dir")
+        }
+        _ => anyhow::Error::new(error).context("running the agent"),
     }
 }
 

@@ -1,0 +1,74 @@
+//! `deploy/`: complete, in step with the names in the code, and no more rights than needed.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads the committed manifests")]
+
+use quarry_api::names;
+use serde_json::Value;
+use std::{fs, path::PathBuf};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&fs::read_to_string(folder().join(file)).unwrap()).unwrap()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_kustomization_names_every_file() {
+    let mut listed = texts(&documents("kustomization.yaml")[0]["resources"]);
+    let mut found: Vec<String> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml").collect();
+    listed.sort();
+    found.sort();
+    assert_eq!(listed, found);
+}
+
+#[test]
+fn names_are_those_of_the_code() {
+    assert_eq!(documents("namespace.yaml")[0]["metadata"]["name"], names::DEFAULT_NAMESPACE);
+    let accounts: Vec<Value> = documents("rbac.yaml").into_iter().filter(|object| object["kind"] == "ServiceAccount").collect();
+    assert!(accounts.iter().any(|account| account["metadata"]["name"] == names::AGENT_SERVICE_ACCOUNT));
+    for object in documents("rbac.yaml").iter().chain(&documents("operator.yaml")) {
+        let namespace = &object["metadata"]["namespace"];
+        assert!(namespace.is_null() || namespace == names::DEFAULT_NAMESPACE, "{object}");
+    }
+    let pod = &documents("operator.yaml")[0]["spec"]["template"]["spec"];
+    assert!(accounts.iter().any(|account| account["metadata"]["name"] == pod["serviceAccountName"]));
+    assert_eq!(pod["containers"][0]["args"], serde_json::json!(["operator"]));
+}
+
+/// Everything that a role of this name may write: (resource, verbs).
+fn writes(name: &str) -> Vec<(String, Vec<String>)> {
+    let roles = documents("rbac.yaml").into_iter().filter(|object| object["metadata"]["name"] == name && object["rules"].is_array());
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    rules
+        .flat_map(|rule| {
+            let verbs: Vec<String> = texts(&rule["verbs"]).into_iter().filter(|verb| !["get", "list", "watch"].contains(&verb.as_str())).collect();
+            texts(&rule["resources"]).into_iter().map(move |resource| (resource, verbs.clone()))
+        })
+        .filter(|(_, verbs)| !verbs.is_empty())
+        .collect()
+}
+
+#[test]
+fn an_agent_writes_status_leases_and_events_only() {
+    for (resource, verbs) in writes(names::AGENT_SERVICE_ACCOUNT) {
+        let allowed: &[&str] = match resource.as_str() {
+            "nodejobs/status" | "nodeinventories/status" => &["patch"],
+            "leases" => &["create", "update", "patch"],
+            "events" => &["create", "patch"],
+            other => panic!("an agent may {verbs:?} {other}"),
+        };
+        assert!(verbs.iter().all(|verb| allowed.contains(&verb.as_str())), "{resource}: {verbs:?}");
+    }
+}
+
+#[test]
+fn nobody_gets_everything() {
+    for object in documents("rbac.yaml") {
+        assert!(!object.to_string().contains("\"*\""), "{}", object["metadata"]["name"]);
+    }
+}
