@@ -5,7 +5,6 @@
 //! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is asked).
 #![expect(
     clippy::disallowed_methods,
-    clippy::disallowed_types,
     reason = "the binary writes the kubeconfig and reads its own data directory"
 )]
 
