@@ -113,6 +113,37 @@ impl Parts {
         *slot = Some(command.spawn().unwrap());
     }
 
+    /// As at a shutdown of the node: the agent gives its lease back.
+    pub async fn stop_agent(&mut self) {
+        let Some(mut child) = self.agent.take() else { return };
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let deadline = Instant::now() + LIMIT;
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the agent does not end on SIGTERM\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub async fn create(&self, name: &str, mode: &str) -> Volume {
+        let volumes: Api<Volume> = Api::all(self.client.clone());
+        let volume = json!({
+            "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": name},
+            "spec": {"nodeName": NODE, "storageClassName": "story", "mode": mode, "sparseLoopDevice": {"size": "64Mi"}},
+        });
+        volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap()
+    }
+
+    pub async fn delete(&self, name: &str) {
+        let volumes: Api<Volume> = Api::all(self.client.clone());
+        volumes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until the volume is so; whoever dies meanwhile is started again.
+    pub async fn wait(&mut self, name: &str, what: &str, wanted: impl Fn(Option<&Volume>) -> bool) {
+        self.until(name, what, &mut false, wanted).await;
+    }
+
     /// Whoever has died is started again, without the point. `true` when somebody had.
     async fn revive(&mut self) -> bool {
         let dead = |child: &mut Option<Child>| child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
@@ -129,11 +160,7 @@ impl Parts {
     /// Create, Available, delete, gone without a trace; whether a process died on the way.
     pub async fn story(&mut self, name: &str, mode: &str) -> bool {
         let volumes: Api<Volume> = Api::all(self.client.clone());
-        let volume = json!({
-            "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": name},
-            "spec": {"nodeName": NODE, "storageClassName": "story", "mode": mode, "sparseLoopDevice": {"size": "64Mi"}},
-        });
-        let made = volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+        let made = self.create(name, mode).await;
         let uid = made.uid().unwrap();
         let mut died = false;
         self.until(name, "is Available", &mut died, |volume| volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))).await;

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
     plural = "volumes",
     status = "VolumeStatus",
     derive = "PartialEq",
+    shortname = "qvol",
     category = "quarry",
     doc = "A volume on one node: prepared storage and the PersistentVolume made from it.",
     selectable = ".spec.nodeName",

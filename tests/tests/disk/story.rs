@@ -14,9 +14,7 @@ async fn killed_at_every_failpoint_the_story_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let mut parts = Parts::start(folder.path()).await;
     let agent = quarry_node::failpoints::ALL.iter().map(|name| (Victim::Agent, (*name).to_owned()));
-    let operator = quarry_operator::writer::FAILPOINTS
-        .iter()
-        .flat_map(|name| (1..=OPERATOR_HITS).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
+    let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| (1..=OPERATOR_HITS).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
     let mut deaths: BTreeMap<String, usize> = BTreeMap::new();
     let mut runs = 0;
     for (victim, point) in agent.chain(operator) {
@@ -36,6 +34,32 @@ async fn killed_at_every_failpoint_the_story_ends_the_same() {
     // With a udev daemon the agent makes no link of its own, and a job that is quick reports no progress; a draft is
     // discarded only after a crash in mid-build: `crash.rs` kills at those with the hands alone.
     let elsewhere = ["make-link", "remove-link", "status.running", "discard-draft", "await-no-link", "add-partition"];
-    let missed: Vec<&String> = deaths.iter().filter(|(name, count)| **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))).map(|(name, _)| name).collect();
+    let missed: Vec<&String> =
+        deaths.iter().filter(|(name, count)| **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))).map(|(name, _)| name).collect();
     assert!(missed.is_empty(), "no process died at {missed:?}: a failpoint that nothing reaches proves nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absent_agent_is_told_with_since_when_and_the_volume_goes_on_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parts = Parts::start(folder.path()).await;
+    // Once around, so that the agent has been seen.
+    parts.story("before", "Filesystem").await;
+    parts.stop_agent().await;
+    let says = |volume: Option<&quarry_api::Volume>| {
+        let message = volume.and_then(|volume| volume.ready()).and_then(|ready| ready.message.clone()).unwrap_or_default();
+        message.contains("the agent on node story-node is absent since 20")
+    };
+    parts.create("waiting", "Filesystem").await;
+    parts.wait("waiting", "says that the agent is absent", says).await;
+    // Nothing has begun on the node: it can go at once, without an agent.
+    parts.delete("waiting").await;
+    parts.wait("waiting", "is gone", |volume| volume.is_none()).await;
+    parts.create("patient", "Block").await;
+    parts.wait("patient", "says that the agent is absent", says).await;
+    parts.restart(Victim::Agent, None).await;
+    parts.wait("patient", "is Available", |volume| volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))).await;
+    parts.delete("patient").await;
+    parts.wait("patient", "is gone", |volume| volume.is_none()).await;
+    parts.stop().await;
 }
