@@ -188,3 +188,56 @@ impl<B: Backend> Worker<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::{Backend, Batch, CommitError};
+    use crate::commit::Committer;
+    use crate::server::{Options, Server};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, ListParams, PostParams};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A disk that is full while the flag is set.
+    struct Flaky(Arc<AtomicBool>);
+
+    impl Backend for Flaky {
+        fn commit(&mut self, _: &Batch) -> Result<(), CommitError> {
+            if self.0.load(Ordering::SeqCst) {
+                let source = std::io::Error::from(std::io::ErrorKind::StorageFull).into();
+                return Err(CommitError::Full { path: "api.redb".into(), source });
+            }
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_refuses_writes_and_loses_nothing() {
+        let full = Arc::new(AtomicBool::new(false));
+        let backend = Flaky(full.clone());
+        let server = Server::with_committer(Options::new(Vec::new()), |engine| {
+            Committer::durable(engine, backend).expect("a thread starts")
+        });
+        let maps: Api<ConfigMap> = Api::default_namespaced(server.client("default"));
+        let map = |name: &str| {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(name.into());
+            map
+        };
+        maps.create(&PostParams::default(), &map("a")).await.unwrap();
+        full.store(true, Ordering::SeqCst);
+        let (one, two) = (map("b"), map("c"));
+        let params = PostParams::default();
+        let (one, two) = tokio::join!(maps.create(&params, &one), maps.create(&params, &two));
+        for refused in [one, two] {
+            let kube::Error::Api(status) = refused.unwrap_err() else { panic!("no status") };
+            assert_eq!(status.code, 500);
+            assert!(status.message.contains("free space"), "{}", status.message);
+        }
+        assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 1, "reads go on");
+        full.store(false, Ordering::SeqCst);
+        maps.create(&PostParams::default(), &map("b")).await.unwrap();
+        assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 2);
+    }
+}

@@ -107,6 +107,14 @@ impl Server {
         Ok(Self::assemble(committer, registry, &options))
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_committer(options: Options, committer: impl FnOnce(Engine) -> Committer) -> Self {
+        let registry = Arc::new(registry(&options).expect("the options can be served"));
+        let mut engine = prepare(&options, registry.clone(), Store::new(registry.buckets(), 0));
+        engine.take_pending();
+        Self::assemble(committer(engine), registry, &options)
+    }
+
     fn assemble(committer: Committer, registry: Arc<Registry>, options: &Options) -> Self {
         let inner = Inner { committer, registry, clock: options.clock.clone(), uids: options.uids.clone() };
         Self { inner: Arc::new(inner) }

@@ -19,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const CHILD_DIR: &str = "QUARRY_TEST_STORE";
+const FULL_DIR: &str = "QUARRY_TEST_FULL_STORE";
 
 fn open(directory: &Path) -> Server {
     Server::open(directory, Options::new(crds())).unwrap()
@@ -117,6 +118,49 @@ async fn every_acknowledged_write_survives_a_kill() {
 /// Names of every third round may be deleted without an acknowledgement.
 fn may_be_deleted(name: &str) -> bool {
     name.rsplit('-').next().and_then(|round| round.parse::<u64>().ok()).is_some_and(|round| round.is_multiple_of(3))
+}
+
+/// Writes large objects until the store is full, then checks that what was there still is.
+#[tokio::test]
+async fn child_fills_the_disk() {
+    let Ok(directory) = std::env::var(FULL_DIR) else { return };
+    let server = open(Path::new(&directory));
+    let api = widgets(server.client("default"));
+    let mut made = 0;
+    let refused = loop {
+        let mut big = widget(&format!("w{made}"), "12");
+        big.metadata.annotations = Some([("big".to_owned(), "x".repeat(100_000))].into());
+        match api.create(&PostParams::default(), &big).await {
+            Ok(_) => made += 1,
+            Err(why) => break why,
+        }
+    };
+    println!("\nmade {made}\nrefused {refused}");
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), made, "reads go on");
+    assert!(api.create(&PostParams::default(), &widget("more", "12")).await.is_err(), "it is still full");
+    println!("done");
+    // Without the destructors: as if killed.
+    std::process::exit(0);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    open(directory.path()).close();
+    // A limit on the size of files stands in for a full disk; it works without root.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 5000; exec {} child_fills_the_disk --nocapture",
+        std::env::current_exe().unwrap().display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).env(FULL_DIR, directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("done"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("is full; free space there"), "{text}");
+    let made = text.lines().find_map(|line| line.strip_prefix("made ")).unwrap().parse::<usize>().unwrap();
+    assert!(made > 3, "{text}");
+    let api = widgets(open(directory.path()).client("default"));
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), made);
+    api.create(&PostParams::default(), &widget("more", "12")).await.unwrap();
 }
 
 #[tokio::test]

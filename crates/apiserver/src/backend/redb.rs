@@ -217,7 +217,8 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         let full = |kind: std::io::ErrorKind| {
-            matches!(kind, std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+            use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+            matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
         };
         if let Some(io) = error.downcast_ref::<std::io::Error>()
             && full(io.kind())

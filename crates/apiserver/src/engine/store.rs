@@ -61,7 +61,8 @@ pub struct Change {
 pub struct Store {
     names: Vec<String>,
     buckets: Vec<BTreeMap<Key, Arc<Stored>>>,
-    version: u64,
+    /// The last version given out, also to changes that were taken back since.
+    last_version: u64,
     log: VecDeque<Entry>,
     log_bytes: usize,
     /// The log holds every change after this version.
@@ -76,7 +77,7 @@ impl Store {
         Self {
             names: names.to_vec(),
             buckets: names.iter().map(|_| BTreeMap::new()).collect(),
-            version,
+            last_version: version,
             log: VecDeque::new(),
             log_bytes: 0,
             compacted: version,
@@ -95,8 +96,9 @@ impl Store {
         true
     }
 
+    /// The version of the newest change that was not taken back.
     pub fn version(&self) -> u64 {
-        self.version
+        self.log.back().map_or(self.compacted, |entry| entry.version)
     }
 
     pub fn compacted(&self) -> u64 {
@@ -121,8 +123,8 @@ impl Store {
 
     /// Stores an object under the next version and returns it as stored.
     pub fn put(&mut self, bucket: usize, key: &str, mut value: Value) -> Arc<Stored> {
-        self.version += 1;
-        value["metadata"]["resourceVersion"] = self.version.to_string().into();
+        self.last_version += 1;
+        value["metadata"]["resourceVersion"] = self.last_version.to_string().into();
         let stored = Stored::new(value);
         let before = self.buckets[bucket].insert(key.to_owned(), stored.clone());
         self.index(bucket, key, before.as_ref(), Some(&stored));
@@ -133,9 +135,9 @@ impl Store {
     /// Removes an object; watchers see `last` under the next version.
     pub fn remove(&mut self, bucket: usize, key: &str, last: &Value) {
         let Some(before) = self.buckets[bucket].remove(key) else { return };
-        self.version += 1;
+        self.last_version += 1;
         let mut last = last.clone();
-        last["metadata"]["resourceVersion"] = self.version.to_string().into();
+        last["metadata"]["resourceVersion"] = self.last_version.to_string().into();
         self.index(bucket, key, Some(&before), None);
         self.record(bucket, key, Some(before), None, Stored::new(last));
     }
@@ -151,7 +153,7 @@ impl Store {
         let value = after.as_ref().map(|after| after.json.clone());
         self.pending.push(Change { bucket: self.names[bucket].clone(), key: key.to_owned(), value });
         self.log_bytes += shown.json.len();
-        self.log.push_back(Entry { version: self.version, bucket, key: key.to_owned(), before, after, shown });
+        self.log.push_back(Entry { version: self.last_version, bucket, key: key.to_owned(), before, after, shown });
         // The newest change always stays: a watcher that is up to date must never be told it is too old.
         while self.log.len() > 1 && (self.log.len() > LOG_MAX_ENTRIES || self.log_bytes > LOG_MAX_BYTES) {
             if let Some(dropped) = self.log.pop_front() {
