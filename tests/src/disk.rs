@@ -20,6 +20,8 @@ use std::{
 use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
+/// How long anything may take before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who makes the links in /dev/disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ impl Bed {
         match links {
             Links::Udev => {
                 assert!(Path::new("/run/udev/control").exists(), "no udev daemon runs: start one with scripts/udevd start NAME");
+                // A run that was killed may have left it paused.
+                run("udevadm", &["control", "--start-exec-queue"]);
                 let data = path.join("data");
                 Bed { mounts: Vec::new(), root: "/".into(), data_on_node: data.clone(), data, _folder: folder }
             }
@@ -117,7 +121,12 @@ impl Bed {
         assert_eq!(self.files(), Vec::<String>::new(), "files are left");
         assert_eq!(self.loops(), Vec::<String>::new(), "loops are left");
         // by-partuuid is udev's alone and goes a moment later than the link that is waited for.
-        eventually("the links are gone", || self.links(uid).is_empty());
+        let end = Instant::now() + PATIENCE;
+        while !self.links(uid).is_empty() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let left: Vec<_> = self.links(uid).into_iter().map(|link| (fs::read_link(self.at(&link)), link)).collect();
+        assert!(left.is_empty(), "links are left: {left:?}");
     }
 }
 
@@ -241,12 +250,12 @@ pub fn drop_partitions(name: &str) {
     });
 }
 
-/// Polls for at most ten seconds.
+/// Polls until it holds; fails when it does not.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

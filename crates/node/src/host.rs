@@ -192,7 +192,13 @@ mod tests {
     #[test]
     fn only_a_uid_names_a_file() {
         assert!(is_uid("0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab"));
-        for bad in ["", "../../etc/passwd", "0b0f1f9e-3c1c-4a5e-8e0e-0123456789aB", "0b0f1f9e-3c1c-4a5e-8e0e-0123456789a/", "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab.draft"] {
+        for bad in [
+            "",
+            "../../etc/passwd",
+            "0b0f1f9e-3c1c-4a5e-8e0e-0123456789aB",
+            "0b0f1f9e-3c1c-4a5e-8e0e-0123456789a/",
+            "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab.draft",
+        ] {
             assert!(!is_uid(bad), "{bad}");
         }
     }

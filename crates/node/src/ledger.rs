@@ -89,14 +89,8 @@ impl Ledger {
     pub fn open(path: &Path) -> Result<Self, HandsError> {
         let attempt = |what: &str| format!("{what} the ledger {}", path.display());
         let existed = path.exists();
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(HandsError::io(attempt("opening")))?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(HandsError::io(attempt("opening")))?;
         if !existed {
             sync_folder(path.parent().unwrap_or(Path::new("/")))?;
         }

@@ -4,11 +4,7 @@
 //! do comes from `quarry_core::sparse`. `hands.rs` joins the two behind the trait that the simulator implements
 //! as well. `agent/` is the loop between the Kubernetes API and the hands. `unsafe` is in `sys.rs` alone.
 //! Next to read: `hands.rs`, then `agent/mod.rs`.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "this crate is where the node's files are touched and its tools are run"
-)]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is where the node's files are touched and its tools are run")]
 
 pub mod act;
 pub mod agent;

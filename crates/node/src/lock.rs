@@ -19,14 +19,7 @@ pub struct Lock {
 impl Lock {
     pub fn take(path: &Path) -> Result<Self, HandsError> {
         let attempt = || format!("taking the lock {}", path.display());
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(HandsError::io(attempt()))?;
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(HandsError::io(attempt()))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

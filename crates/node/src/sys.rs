@@ -143,11 +143,7 @@ pub fn loop_clear(device: impl AsFd) -> Result<()> {
 pub fn loop_backing(device: impl AsFd) -> Result<Option<Backing>> {
     // SAFETY: LoopInfo64 is linux/loop.h's loop_info64, which the kernel fills in; every bit pattern is valid.
     match unsafe { ioctl::ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
-        Ok(info) => Ok(Some(Backing {
-            device: DevNumber::from_kernel(info.device),
-            inode: info.inode,
-            rdevice: DevNumber::from_kernel(info.rdevice),
-        })),
+        Ok(info) => Ok(Some(Backing { device: DevNumber::from_kernel(info.device), inode: info.inode, rdevice: DevNumber::from_kernel(info.rdevice) })),
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(error) => Err(error),
     }

@@ -108,7 +108,9 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
     // There before the operator has made the inventory; it is filled in as soon as it exists.
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), names::DEFAULT_NAMESPACE);
     let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-    cluster.poll("the agent shows itself", || async { leases.get_opt(&names::agent_lease(NODE)).await.unwrap().filter(|lease| !holder(lease).is_empty()) }).await;
+    cluster
+        .poll("the agent shows itself", || async { leases.get_opt(&names::agent_lease(NODE)).await.unwrap().filter(|lease| !holder(lease).is_empty()) })
+        .await;
     let inventories: Api<NodeInventory> = cluster.all();
     inventories.create(&PostParams::default(), &NodeInventory { metadata: meta(NODE), ..NodeInventory::default() }).await.unwrap();
     let published = cluster.poll("the inventory is filled in", || async { inventories.get(NODE).await.unwrap().status }).await;

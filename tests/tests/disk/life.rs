@@ -147,5 +147,8 @@ fn how_long_a_volume_takes() {
     }
     prepares.sort();
     cleanups.sort();
-    println!("figure: hands, 1 GiB xfs with udev: prepare {:.0?} median, {:.0?} worst; cleanup {:.0?} median, {:.0?} worst of 10", prepares[5], prepares[9], cleanups[5], cleanups[9]);
+    println!(
+        "figure: hands, 1 GiB xfs with udev: prepare {:.0?} median, {:.0?} worst; cleanup {:.0?} median, {:.0?} worst of 10",
+        prepares[5], prepares[9], cleanups[5], cleanups[9]
+    );
 }

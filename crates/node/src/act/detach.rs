@@ -50,9 +50,7 @@ fn is_ours(host: &Host, uid: &str, device: &str) -> Result<bool, HandsError> {
     let Some(attached) = loops::read(host, device)? else { return Ok(false) };
     match fs::metadata(host.volume_file(uid)) {
         Ok(meta) => Ok(attached.is_over(&meta)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(attached.deleted && loops::names_the_same(&attached.path, &host.volume_on_node(uid)))
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(attached.deleted && loops::names_the_same(&attached.path, &host.volume_on_node(uid))),
         Err(error) => Err(HandsError::io(format!("reading {}", host.volume_file(uid).display()))(error)),
     }
 }

@@ -3,7 +3,14 @@
 //! The rename is the proof: mkfs has ended and everything is on disk. A step that fails takes its draft away, so
 //! that a full disk is not fuller for it.
 
-use crate::{command::Command, error::HandsError, host::Host, inspect::{gpt, mounts::parse_mountinfo}, ledger::sync_folder, sys::DevNumber};
+use crate::{
+    command::Command,
+    error::HandsError,
+    host::Host,
+    inspect::{gpt, mounts::parse_mountinfo},
+    ledger::sync_folder,
+    sys::DevNumber,
+};
 use quarry_api::quantity::Bytes;
 use quarry_core::sparse::Format;
 use quarry_failpoint::failpoint;
@@ -28,12 +35,8 @@ impl Draft {
         let path = host.draft_file(uid);
         // No link is followed: a draft is a plain file of ours, or it is nothing.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(no_follow)
-            .open(&path)
-            .map_err(HandsError::io(format!("opening {}", path.display())))?;
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
         Ok(Draft { path, file })
     }
 
@@ -72,9 +75,7 @@ pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), H
     let mut draft = Draft::open(host, uid)?;
     let formatted = write_format(&mut draft, uid, id, format);
     failpoint!("format-draft.written");
-    let synced = formatted.and_then(|()| {
-        draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display())))
-    });
+    let synced = formatted.and_then(|()| draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display()))));
     undo_on_error(host, &draft.path, synced)?;
     failpoint!("format-draft.after");
     Ok(())

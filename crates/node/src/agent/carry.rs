@@ -199,11 +199,7 @@ impl<H: Hands> Run<'_, H> {
         }
     }
 
-    async fn call<T: Send + 'static>(
-        &self,
-        doing: &'static str,
-        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
-    ) -> Result<T, HandsError> {
+    async fn call<T: Send + 'static>(&self, doing: &'static str, call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static) -> Result<T, HandsError> {
         self.workers.call(self.hands, doing, call).await
     }
 }

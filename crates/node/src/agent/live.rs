@@ -23,8 +23,9 @@ impl<H: Hands> Agent<H> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let volumes: Api<Volume> = Api::all(self.client.clone());
         let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
-        let (fresh, node, volume, pv) = futures::try_join!(jobs.get_opt(name), nodes.get_opt(&self.options.node_name), volumes.get_opt(owner), pvs.get_opt(owner))
-            .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
+        let (fresh, node, volume, pv) =
+            futures::try_join!(jobs.get_opt(name), nodes.get_opt(&self.options.node_name), volumes.get_opt(owner), pvs.get_opt(owner))
+                .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
         let claim_uid = self.claim_uid(pv.as_ref()).await?;
         let live = Live { node_uid: node.and_then(|node| node.metadata.uid), owner: volume, pv, claim_uid };
         Ok(Fresh { job: fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live })

@@ -30,7 +30,9 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Waiting { until: Option<Instant> },
+    Waiting {
+        until: Option<Instant>,
+    },
     Running,
     /// Reported; the watch has not delivered that back yet.
     Reported,

@@ -24,7 +24,8 @@ pub struct Restored {
 
 impl<H: Hands> Agent<H> {
     pub async fn restore(&self) -> Result<Restored, AgentError> {
-        let known = self.with_hands("listing the volumes", |hands| hands.known_volumes()).await.map_err(AgentError::hands("listing the volumes of this node"))?;
+        let known =
+            self.with_hands("listing the volumes", |hands| hands.known_volumes()).await.map_err(AgentError::hands("listing the volumes of this node"))?;
         let mut results: Vec<_> = stream::iter(known).map(|uid| async { (self.restore_one(&uid).await, uid) }).buffer_unordered(AT_ONCE).collect().await;
         results.sort_by(|(_, a), (_, b)| a.cmp(b));
         let mut restored = Restored::default();

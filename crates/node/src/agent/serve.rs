@@ -1,11 +1,6 @@
 //! The agent's loop: lease, inventory, jobs, until it is told to stop.
 
-use super::{
-    Agent, AgentError, AgentOptions, Published, Ran, Restored, Workers, chain,
-    lease::RENEW_EVERY,
-    queue::Queue,
-    uevent::Uevents,
-};
+use super::{Agent, AgentError, AgentOptions, Published, Ran, Restored, Workers, chain, lease::RENEW_EVERY, queue::Queue, uevent::Uevents};
 use crate::{
     hands::{Hands, RealHands},
     host::Host,
@@ -212,8 +207,7 @@ impl<H: Hands> Agent<H> {
         let recorder = Recorder::new(self.client.clone(), reporter);
         for (uid, why) in &restored.failed {
             let note: String = format!("the device of volume {uid} could not be brought back: {why}").chars().take(1000).collect();
-            let event =
-                Event { type_: EventType::Warning, reason: "RestoreFailed".into(), note: Some(note), action: "Restore".into(), secondary: None };
+            let event = Event { type_: EventType::Warning, reason: "RestoreFailed".into(), note: Some(note), action: "Restore".into(), secondary: None };
             if let Err(error) = recorder.publish(&event, &inventory.object_ref(&())).await {
                 tracing::warn!(error = chain(&error), "no Event could be written");
             }

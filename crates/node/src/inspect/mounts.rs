@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn swaps_are_parsed_without_their_heading() {
-        let text = b"Filename\t\t\t\tType\t\tSize\tUsed\tPriority\n/dev/loop3                              partition\t102396\t0\t-2\n/swap\\040file file 1 0 -3\n";
+        let text =
+            b"Filename\t\t\t\tType\t\tSize\tUsed\tPriority\n/dev/loop3                              partition\t102396\t0\t-2\n/swap\\040file file 1 0 -3\n";
         assert_eq!(parse_swaps(text), [PathBuf::from("/dev/loop3"), PathBuf::from("/swap file")]);
         assert!(parse_swaps(b"").is_empty());
     }
