@@ -3,9 +3,7 @@
 //! Not offered: `authorizer`, and a namespaceSelector or objectSelector in the match constraints.
 
 use crate::status::{ApiError, Named, resource_details};
-use k8s_openapi::api::admissionregistration::v1::{
-    NamedRuleWithOperations, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-};
+use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map as CelMap};
 use kube_cel::cel::{Context, Program, Value as Cel};
@@ -156,12 +154,7 @@ fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPoli
         binding: binding.metadata.name.clone().unwrap_or_default(),
         rules: constraints.resource_rules.unwrap_or_default(),
         conditions: spec.match_conditions.iter().flatten().map(|c| Expression::new(&c.expression)).collect(),
-        variables: spec
-            .variables
-            .iter()
-            .flatten()
-            .map(|variable| (variable.name.clone(), Expression::new(&variable.expression)))
-            .collect(),
+        variables: spec.variables.iter().flatten().map(|variable| (variable.name.clone(), Expression::new(&variable.expression))).collect(),
         validations: spec
             .validations
             .iter()
@@ -183,17 +176,13 @@ fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPoli
 
 impl Policy {
     fn matches(&self, review: &Review<'_>) -> bool {
-        let any = |list: &Option<Vec<String>>, wanted: &str| {
-            list.iter().flatten().any(|known| known == "*" || known == wanted)
-        };
+        let any = |list: &Option<Vec<String>>, wanted: &str| list.iter().flatten().any(|known| known == "*" || known == wanted);
         self.rules.iter().any(|rule| {
             any(&rule.operations, review.operation.name())
                 && any(&rule.api_groups, review.named.group)
                 && any(&rule.api_versions, review.version)
                 && rule.resources.iter().flatten().any(|known| resource_matches(known, &review.resource))
-                && rule.resource_names.as_ref().is_none_or(|names| {
-                    names.is_empty() || names.iter().any(|name| name == review.name)
-                })
+                && rule.resource_names.as_ref().is_none_or(|names| names.is_empty() || names.iter().any(|name| name == review.name))
         })
     }
 
@@ -271,9 +260,7 @@ impl Validation {
 fn resource_matches(known: &str, wanted: &str) -> bool {
     match (known.split_once('/'), wanted.split_once('/')) {
         (None, None) => known == "*" || known == wanted,
-        (Some((known, known_sub)), Some((wanted, wanted_sub))) => {
-            (known == "*" || known == wanted) && (known_sub == "*" || known_sub == wanted_sub)
-        }
+        (Some((known, known_sub)), Some((wanted, wanted_sub))) => (known == "*" || known == wanted) && (known_sub == "*" || known_sub == wanted_sub),
         (Some(("*", "*")), None) => true,
         (None, Some(_)) | (Some(_), None) => false,
     }

@@ -16,19 +16,22 @@ impl Rules {
 
     pub fn check(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let Err(errors) = validate_compiled(&self.0, object, old) else { return Vec::new() };
-        errors.into_iter().map(|error| {
-            let shown = match lookup(object, &error.field_path) {
-                None | Some(Value::Object(_) | Value::Array(_)) => Shown::Nothing,
-                Some(scalar) => Shown::Json(scalar.clone()),
-            };
-            let problem = match error.reason.as_deref() {
-                Some("FieldValueForbidden") => Problem::Forbidden(error.message),
-                Some("FieldValueRequired") => Problem::Required(error.message),
-                Some("FieldValueDuplicate") => Problem::Duplicate(shown),
-                _ => Problem::Invalid(shown, error.message),
-            };
-            FieldError::new(error.field_path, problem)
-        }).collect()
+        errors
+            .into_iter()
+            .map(|error| {
+                let shown = match lookup(object, &error.field_path) {
+                    None | Some(Value::Object(_) | Value::Array(_)) => Shown::Nothing,
+                    Some(scalar) => Shown::Json(scalar.clone()),
+                };
+                let problem = match error.reason.as_deref() {
+                    Some("FieldValueForbidden") => Problem::Forbidden(error.message),
+                    Some("FieldValueRequired") => Problem::Required(error.message),
+                    Some("FieldValueDuplicate") => Problem::Duplicate(shown),
+                    _ => Problem::Invalid(shown, error.message),
+                };
+                FieldError::new(error.field_path, problem)
+            })
+            .collect()
     }
 }
 

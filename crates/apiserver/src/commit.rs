@@ -216,9 +216,7 @@ mod tests {
     async fn a_full_disk_refuses_writes_and_loses_nothing() {
         let full = Arc::new(AtomicBool::new(false));
         let backend = Flaky(full.clone());
-        let server = Server::with_committer(Options::new(Vec::new()), |engine| {
-            Committer::durable(engine, backend).expect("a thread starts")
-        });
+        let server = Server::with_committer(Options::new(Vec::new()), |engine| Committer::durable(engine, backend).expect("a thread starts"));
         let maps: Api<ConfigMap> = Api::default_namespaced(server.client("default"));
         let map = |name: &str| {
             let mut map = ConfigMap::default();

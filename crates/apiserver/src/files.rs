@@ -1,9 +1,6 @@
 //! Owns every file operation of this crate: the data directory, private files in it, atomic replacement.
 //! Everything it makes is readable by its owner only.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the embedded API keeps its own data directory; no host device or host root is touched here"
-)]
+#![expect(clippy::disallowed_methods, reason = "the embedded API keeps its own data directory; no host device or host root is touched here")]
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -35,13 +35,7 @@ pub struct Options {
 impl Options {
     /// With the system's clock and random uids.
     pub fn new(crds: Vec<CustomResourceDefinition>) -> Self {
-        Self {
-            crds,
-            policies: Vec::new(),
-            clock: Arc::new(Timestamp::now),
-            uids: Arc::new(|| uuid::Uuid::new_v4().to_string()),
-            extra_kinds: Vec::new(),
-        }
+        Self { crds, policies: Vec::new(), clock: Arc::new(Timestamp::now), uids: Arc::new(|| uuid::Uuid::new_v4().to_string()), extra_kinds: Vec::new() }
     }
 }
 
@@ -218,14 +212,8 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
     }
     for (policy, binding) in &options.policies {
         let to_value = |value: Result<Value, _>| value.unwrap_or_default();
-        definitions.push((
-            "admissionregistration.k8s.io/validatingadmissionpolicies",
-            to_value(serde_json::to_value(policy)),
-        ));
-        definitions.push((
-            "admissionregistration.k8s.io/validatingadmissionpolicybindings",
-            to_value(serde_json::to_value(binding)),
-        ));
+        definitions.push(("admissionregistration.k8s.io/validatingadmissionpolicies", to_value(serde_json::to_value(policy))));
+        definitions.push(("admissionregistration.k8s.io/validatingadmissionpolicybindings", to_value(serde_json::to_value(binding))));
     }
     for (bucket, mut value) in definitions {
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -257,9 +245,8 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
 
 /// The status that says a definition is served: clients wait for it after applying one.
 fn established(definition: &Value, now: &str) -> Value {
-    let condition = |kind: &str, reason: &str, message: &str| {
-        json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now})
-    };
+    let condition =
+        |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
     let versions: Vec<Value> = definition["spec"]["versions"]
         .as_array()
         .map(Vec::as_slice)

@@ -79,13 +79,11 @@ impl ApiError {
     }
 
     pub fn not_found(what: &Named<'_>, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", what.qualified_resource()))
-            .with_details(resource_details(what, name))
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", what.qualified_resource())).with_details(resource_details(what, name))
     }
 
     pub fn already_exists(what: &Named<'_>, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", what.qualified_resource()))
-            .with_details(resource_details(what, name))
+        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", what.qualified_resource())).with_details(resource_details(what, name))
     }
 
     pub fn conflict(what: &Named<'_>, name: &str, why: &str) -> Self {
@@ -94,11 +92,7 @@ impl ApiError {
     }
 
     pub fn modified(what: &Named<'_>, name: &str) -> Self {
-        Self::conflict(
-            what,
-            name,
-            "the object has been modified; please apply your changes to the latest version and try again",
-        )
+        Self::conflict(what, name, "the object has been modified; please apply your changes to the latest version and try again")
     }
 
     pub fn forbidden(what: &Named<'_>, name: &str, why: &str) -> Self {
@@ -265,11 +259,7 @@ impl FieldError {
     /// Whether CEL rules are left out while this is wrong: they could not rely on types and sizes.
     pub fn blocks_rules(&self) -> bool {
         match self.problem {
-            Problem::Required(_)
-            | Problem::TypeInvalid(..)
-            | Problem::NotSupported(..)
-            | Problem::TooLong(_)
-            | Problem::TooMany(..) => true,
+            Problem::Required(_) | Problem::TypeInvalid(..) | Problem::NotSupported(..) | Problem::TooLong(_) | Problem::TooMany(..) => true,
             Problem::Invalid(..) | Problem::Duplicate(_) | Problem::Forbidden(_) => false,
         }
     }

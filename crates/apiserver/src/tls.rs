@@ -143,13 +143,7 @@ impl Kubeconfig<'_> {
 
 impl Server {
     /// Serves over TLS to bearers of the token, until `shutdown` is ready; open connections end then, too.
-    pub async fn serve(
-        &self,
-        listener: TcpListener,
-        tls: ServingIdentity,
-        token: String,
-        shutdown: impl Future<Output = ()>,
-    ) -> io::Result<()> {
+    pub async fn serve(&self, listener: TcpListener, tls: ServingIdentity, token: String, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let acceptor = TlsAcceptor::from(Arc::new(tls.config()?));
         let token: Arc<str> = token.into();
         let mut connections = JoinSet::new();

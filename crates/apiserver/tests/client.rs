@@ -51,8 +51,7 @@ async fn status_and_spec_are_written_apart() {
     let params = PatchParams::default();
     let main = widgets.patch("a", &params, &merge(json!({"spec": {"size": "14"}, "status": {"x": 1}}))).await.unwrap();
     assert_eq!((main.metadata.generation, main.status), (Some(2), None));
-    let status =
-        widgets.patch_status("a", &params, &merge(json!({"spec": {"size": "15"}, "status": {"x": 1}}))).await.unwrap();
+    let status = widgets.patch_status("a", &params, &merge(json!({"spec": {"size": "15"}, "status": {"x": 1}}))).await.unwrap();
     assert_eq!((status.metadata.generation, status.spec.size.as_str()), (Some(2), "14"));
     assert_eq!(status.status, Some(json!({"x": 1})));
     let again = widgets.patch_status("a", &params, &merge(json!({"status": {"x": 1}}))).await.unwrap();
@@ -100,9 +99,7 @@ async fn kubes_finalizer_helper_works() {
         async move {
             finalizer(&widgets, "example.com/f", Arc::new(widget), |event| async move {
                 match event {
-                    Finalizing::Apply(_) | Finalizing::Cleanup(_) => {
-                        Ok::<_, std::io::Error>(kube::runtime::controller::Action::await_change())
-                    }
+                    Finalizing::Apply(_) | Finalizing::Cleanup(_) => Ok::<_, std::io::Error>(kube::runtime::controller::Action::await_change()),
                 }
             })
             .await
@@ -126,13 +123,7 @@ async fn kubes_recorder_writes_events_that_the_core_group_shows() {
     let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let reporter = Reporter { controller: "tests".into(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let event = NewEvent {
-        type_: EventType::Warning,
-        reason: "Broken".into(),
-        note: Some("it broke".into()),
-        action: "Testing".into(),
-        secondary: None,
-    };
+    let event = NewEvent { type_: EventType::Warning, reason: "Broken".into(), note: Some("it broke".into()), action: "Testing".into(), secondary: None };
     for _ in 0..2 {
         recorder.publish(&event, &made.object_ref(&())).await.unwrap();
     }
@@ -162,11 +153,7 @@ async fn dependents_follow_their_owner_across_scopes() {
     owned.metadata.owner_references = Some(vec![pv.owner_ref(&()).unwrap()]);
     let owned = widgets.create(&PostParams::default(), &owned).await.unwrap();
     let map = ConfigMap {
-        metadata: kube::api::ObjectMeta {
-            name: Some("m".into()),
-            owner_references: Some(vec![owned.owner_ref(&()).unwrap()]),
-            ..Default::default()
-        },
+        metadata: kube::api::ObjectMeta { name: Some("m".into()), owner_references: Some(vec![owned.owner_ref(&()).unwrap()]), ..Default::default() },
         ..Default::default()
     };
     maps.create(&PostParams::default(), &map).await.unwrap();

@@ -1,5 +1,7 @@
 //! The listener: TLS with the data directory's authority, and the bearer token.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{Widget, server, widget};
@@ -21,9 +23,7 @@ async fn clients_with_the_token_are_served_and_others_are_not() {
     let identity = ServingIdentity::load_or_create(directory.path()).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let config = |token| {
-        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token, namespace: "default" }.to_yaml()
-    };
+    let config = |token| Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token, namespace: "default" }.to_yaml();
     let (good, bad) = (config("secret"), config("guess"));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let api = server();

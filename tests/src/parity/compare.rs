@@ -45,9 +45,7 @@ fn normalise(value: &mut Value) {
             map.remove("storageVersionHash");
             for (key, inner) in map.iter_mut() {
                 let fixed = match key.as_str() {
-                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" | "continue" => {
-                        inner.as_str().is_some_and(|text| !text.is_empty())
-                    }
+                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" | "continue" => inner.as_str().is_some_and(|text| !text.is_empty()),
                     _ => false,
                 };
                 if fixed {
@@ -124,12 +122,8 @@ fn normalise_cell(cell: &mut Value) {
 
 /// Uids inside sentences.
 fn without_uids(text: &str) -> String {
-    let is_uid = |text: &str| {
-        text.len() == 36
-            && text.chars().enumerate().all(|(at, c)| {
-                if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() }
-            })
-    };
+    let is_uid =
+        |text: &str| text.len() == 36 && text.chars().enumerate().all(|(at, c)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() });
     let mut out = String::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {

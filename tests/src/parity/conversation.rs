@@ -54,8 +54,7 @@ pub fn conversations() -> Vec<Conversation> {
     let mut all = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a conversation file");
-        let some: Vec<Conversation> =
-            serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        let some: Vec<Conversation> = serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
         all.extend(some);
     }
     all
@@ -76,9 +75,7 @@ pub fn fill_value(value: &Value, saved: &BTreeMap<String, String>) -> Value {
     match value {
         Value::String(text) => fill(text, saved).into(),
         Value::Array(items) => items.iter().map(|item| fill_value(item, saved)).collect(),
-        Value::Object(map) => {
-            Value::Object(map.iter().map(|(key, value)| (fill(key, saved), fill_value(value, saved))).collect())
-        }
+        Value::Object(map) => Value::Object(map.iter().map(|(key, value)| (fill(key, saved), fill_value(value, saved))).collect()),
         other => other.clone(),
     }
 }

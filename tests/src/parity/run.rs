@@ -121,10 +121,7 @@ pub async fn run_embedded(client: Client) -> Report {
 }
 
 fn explain(known: &[Known], conversation: &str, at: &str) -> Option<usize> {
-    known.iter().position(|known| {
-        (known.conversation == "*" || known.conversation == conversation)
-            && known.at.iter().any(|pattern| covers(pattern, at))
-    })
+    known.iter().position(|known| (known.conversation == "*" || known.conversation == conversation) && known.at.iter().any(|pattern| covers(pattern, at)))
 }
 
 async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
@@ -149,12 +146,7 @@ async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
     answers
 }
 
-async fn send(
-    client: &Client,
-    exchange: &Exchange,
-    path: &str,
-    saved: &BTreeMap<String, String>,
-) -> (u16, Vec<String>, Vec<u8>) {
+async fn send(client: &Client, exchange: &Exchange, path: &str, saved: &BTreeMap<String, String>) -> (u16, Vec<String>, Vec<u8>) {
     let body = match (&exchange.raw, &exchange.body) {
         (Some(raw), _) => raw.clone().into_bytes(),
         (None, Some(body)) => fill_value(body, saved).to_string().into_bytes(),
@@ -163,8 +155,7 @@ async fn send(
     let accept = exchange.accept.as_deref().unwrap_or("application/json");
     let mut request = Request::builder().method(exchange.method.as_str()).uri(path).header(header::ACCEPT, accept);
     if !body.is_empty() || exchange.content_type.is_some() {
-        request = request
-            .header(header::CONTENT_TYPE, exchange.content_type.as_deref().unwrap_or("application/json"));
+        request = request.header(header::CONTENT_TYPE, exchange.content_type.as_deref().unwrap_or("application/json"));
     }
     let request = request.body(Body::from(body)).expect("a conversation holds valid requests");
     let response = client.send(request).await.unwrap_or_else(|why| panic!("{} {path}: {why}", exchange.method));
@@ -180,9 +171,7 @@ async fn clean_up(client: &Client, made: Vec<String>) {
     for path in made.into_iter().rev() {
         for _ in 0..100 {
             let release = json!({"metadata": {"finalizers": null}}).to_string();
-            let patch = Request::patch(path.as_str())
-                .header(header::CONTENT_TYPE, "application/merge-patch+json")
-                .body(Body::from(release.into_bytes()));
+            let patch = Request::patch(path.as_str()).header(header::CONTENT_TYPE, "application/merge-patch+json").body(Body::from(release.into_bytes()));
             let delete = Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Body::empty());
             let get = Request::get(path.as_str()).body(Body::empty());
             for request in [delete, patch].into_iter().flatten() {
@@ -220,10 +209,7 @@ async fn install(real: &Client) {
             "metadata": {"name": "probe", "labels": {label: "yes"}}, "spec": {"size": "12"},
         });
         let path = format!("/apis/example.com/v1/namespaces/{NAMESPACE}/widgets?dryRun=All");
-        Request::post(path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Body::from(probe.to_string().into_bytes()))
-            .expect("a valid request")
+        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(probe.to_string().into_bytes())).expect("a valid request")
     };
     // The deny policy needs its parameters to be known to the server, too; they are part of a conversation,
     // so that only the policy itself is waited for here.

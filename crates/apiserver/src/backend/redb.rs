@@ -161,13 +161,9 @@ fn open_error(path: &Path, why: DatabaseError) -> OpenError {
     let path = path.to_owned();
     match why {
         DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { path },
-        DatabaseError::Storage(StorageError::Io(ref error)) if error.kind() == std::io::ErrorKind::NotFound => {
-            OpenError::Missing { path }
-        }
+        DatabaseError::Storage(StorageError::Io(ref error)) if error.kind() == std::io::ErrorKind::NotFound => OpenError::Missing { path },
         // A file that is not redb's at all is reported as an I/O error of this kind.
-        DatabaseError::Storage(StorageError::Io(ref error))
-            if !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
-        {
+        DatabaseError::Storage(StorageError::Io(ref error)) if !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) => {
             OpenError::Failed { path, source: why.into() }
         }
         other => OpenError::Damaged { path, source: other.into() },
@@ -179,9 +175,7 @@ fn load(path: &Path, database: &impl ReadableDatabase) -> Result<Snapshot, OpenE
     let read = || -> Result<(u64, Snapshot), Cause> {
         let transaction = database.begin_read()?;
         let numbers = transaction.open_table(NUMBERS)?;
-        let number = |name: &str| -> Result<u64, Cause> {
-            Ok(numbers.get(name)?.ok_or_else(|| format!("the number {name} is missing"))?.value())
-        };
+        let number = |name: &str| -> Result<u64, Cause> { Ok(numbers.get(name)?.ok_or_else(|| format!("the number {name} is missing"))?.value()) };
         let mut snapshot = Snapshot { version: number("version")?, objects: Vec::new() };
         for entry in transaction.open_table(OBJECTS)?.iter()? {
             let (key, value) = entry?;
@@ -208,9 +202,7 @@ fn parse(key: &str, value: &[u8]) -> Result<Loaded, Cause> {
 
 /// FNV-1a over key and value: finds flipped bits that redb, which trusts a cleanly closed file, would pass on.
 fn checksum(key: &str, json: &[u8]) -> u64 {
-    key.bytes().chain(json.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    key.bytes().chain(json.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -54,14 +54,7 @@ impl Engine {
         Some((bucket, namespace.to_owned()))
     }
 
-    fn settle_one(
-        &mut self,
-        bucket: usize,
-        at: &str,
-        stored: &Arc<Stored>,
-        outside: &Outside<'_>,
-        queue: &mut VecDeque<(usize, Key)>,
-    ) {
+    fn settle_one(&mut self, bucket: usize, at: &str, stored: &Arc<Stored>, outside: &Outside<'_>, queue: &mut VecDeque<(usize, Key)>) {
         if meta::is_deleting(&stored.value) {
             self.settle_deleting(bucket, at, stored, outside, queue);
             return;
@@ -91,30 +84,20 @@ impl Engine {
     /// The owner is of a kind served here and does not exist. Owners of other kinds are taken to exist.
     fn is_dangling(&self, owner: &Value) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        self.registry.of_kind(text("apiVersion"), text("kind")).is_some()
-            && self.store.find_uid(text("uid")).is_none()
+        self.registry.of_kind(text("apiVersion"), text("kind")).is_some() && self.store.find_uid(text("uid")).is_none()
     }
 
     fn waits_in_foreground(&self, owner: &Value) -> bool {
         let uid = owner["uid"].as_str().unwrap_or_default();
         let found = self.store.find_uid(uid).and_then(|(bucket, at)| self.store.get(*bucket, at));
-        found.is_some_and(|stored| {
-            meta::is_deleting(&stored.value) && meta::finalizers(&stored.value).contains(&"foregroundDeletion")
-        })
+        found.is_some_and(|stored| meta::is_deleting(&stored.value) && meta::finalizers(&stored.value).contains(&"foregroundDeletion"))
     }
 
     fn requeue_owners(&self, stored: &Stored, queue: &mut VecDeque<(usize, Key)>) {
         queue.extend(owner_uids(&stored.value).filter_map(|uid| self.store.find_uid(uid).cloned()));
     }
 
-    fn settle_deleting(
-        &mut self,
-        bucket: usize,
-        at: &str,
-        stored: &Arc<Stored>,
-        outside: &Outside<'_>,
-        queue: &mut VecDeque<(usize, Key)>,
-    ) {
+    fn settle_deleting(&mut self, bucket: usize, at: &str, stored: &Arc<Stored>, outside: &Outside<'_>, queue: &mut VecDeque<(usize, Key)>) {
         let uid = stored.metadata()["uid"].as_str().unwrap_or_default();
         let finalizers = meta::finalizers(&stored.value);
         if finalizers.contains(&"orphan") {
@@ -134,9 +117,7 @@ impl Engine {
             if blocking.is_empty() {
                 self.drop_finalizer(bucket, at, "foregroundDeletion", outside);
             } else {
-                let waiting = |(bucket, at): &(usize, Key)| {
-                    self.store.get(*bucket, at).is_some_and(|dependent| !meta::is_deleting(&dependent.value))
-                };
+                let waiting = |(bucket, at): &(usize, Key)| self.store.get(*bucket, at).is_some_and(|dependent| !meta::is_deleting(&dependent.value));
                 queue.extend(blocking.iter().filter(|at| waiting(at)).cloned());
             }
             return;
@@ -157,8 +138,7 @@ impl Engine {
     fn drop_finalizer(&mut self, bucket: usize, at: &str, finalizer: &str, outside: &Outside<'_>) {
         let Some(stored) = self.store.get(bucket, at).cloned() else { return };
         let mut object = stored.value.clone();
-        let left: Vec<Value> =
-            meta::finalizers(&object).into_iter().filter(|name| *name != finalizer).map(Value::from).collect();
+        let left: Vec<Value> = meta::finalizers(&object).into_iter().filter(|name| *name != finalizer).map(Value::from).collect();
         object["metadata"]["finalizers"] = left.into();
         meta::tidy_metadata(&mut object);
         if is_finished(&object) {
@@ -177,8 +157,7 @@ impl Engine {
         }
         let prefix = format!("{at}/");
         let registry = self.registry.clone();
-        let namespaced: BTreeSet<usize> =
-            registry.iter().filter(|resource| resource.namespaced).map(|resource| resource.bucket).collect();
+        let namespaced: BTreeSet<usize> = registry.iter().filter(|resource| resource.namespaced).map(|resource| resource.bucket).collect();
         let contents = |engine: &Self| -> Vec<(usize, Key)> {
             let mut found = Vec::new();
             for &bucket in &namespaced {
@@ -217,9 +196,7 @@ impl Engine {
             .store
             .bucket(bucket)
             .iter()
-            .filter(|(_, stored)| {
-                last_seen(&stored.value).is_some_and(|seen| outside.now.duration_since(seen) > EVENT_LIFE)
-            })
+            .filter(|(_, stored)| last_seen(&stored.value).is_some_and(|seen| outside.now.duration_since(seen) > EVENT_LIFE))
             .map(|(key, stored)| (key.clone(), stored.clone()))
             .collect();
         for (key, stored) in old {

@@ -95,8 +95,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if out.contains_key(&key) {
                 self.duplicates.borrow_mut().push(path.clone());
             }
-            let value =
-                entries.next_value_seed(Node { path, depth: self.depth + 1, duplicates: self.duplicates })?;
+            let value = entries.next_value_seed(Node { path, depth: self.depth + 1, duplicates: self.duplicates })?;
             out.insert(key, value);
         }
         Ok(Value::Object(out))

@@ -16,12 +16,7 @@ const PERMANENT: [&str; 2] = ["default", "kube-system"];
 const POD_GRACE: i64 = 30;
 
 impl Engine {
-    pub(super) fn delete(
-        &mut self,
-        request: &Request,
-        options: &DeleteOptions,
-        outside: &Outside<'_>,
-    ) -> Result<Answer, ApiError> {
+    pub(super) fn delete(&mut self, request: &Request, options: &DeleteOptions, outside: &Outside<'_>) -> Result<Answer, ApiError> {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let at = key(&request.namespace, &request.name);
@@ -32,15 +27,7 @@ impl Engine {
         if resource.group.is_empty() && resource.kind == "Namespace" && PERMANENT.contains(&request.name.as_str()) {
             return Err(ApiError::forbidden(&resource.named(), &request.name, "this namespace may not be deleted"));
         }
-        let warnings = self.admit(
-            resource,
-            request,
-            Operation::Delete,
-            options.dry_run,
-            &request.name,
-            None,
-            Some(&old.value),
-        )?;
+        let warnings = self.admit(resource, request, Operation::Delete, options.dry_run, &request.name, None, Some(&old.value))?;
         let (object, removed) = plan(resource, &old.value, options, outside);
         let answer = match (removed, resource.returns_deleted) {
             (true, false) => Answered::Status(success(&resource.named(), &request.name, text(&old.value, "uid"))),
@@ -62,11 +49,7 @@ impl Engine {
     ) -> Result<Answer, ApiError> {
         let found = self.select(request, list)?;
         for item in &found.items {
-            let one = Request {
-                namespace: text(&item.value, "namespace").to_owned(),
-                name: text(&item.value, "name").to_owned(),
-                ..request.clone()
-            };
+            let one = Request { namespace: text(&item.value, "namespace").to_owned(), name: text(&item.value, "name").to_owned(), ..request.clone() };
             match self.delete(&one, options, outside) {
                 // Somebody was faster, or it went with its owner.
                 Err(error) if error.code == 404 => {}
@@ -87,15 +70,7 @@ impl Engine {
     }
 
     /// Returns the object when it stays for now.
-    fn carry_out(
-        &mut self,
-        resource: &Resource,
-        at: &str,
-        old: &Arc<Stored>,
-        object: Value,
-        removed: bool,
-        outside: &Outside<'_>,
-    ) -> Option<Arc<Stored>> {
+    fn carry_out(&mut self, resource: &Resource, at: &str, old: &Arc<Stored>, object: Value, removed: bool, outside: &Outside<'_>) -> Option<Arc<Stored>> {
         if removed {
             self.store.remove(resource.bucket, at, &object);
             self.settle_after(vec![(resource.bucket, at.to_owned())], old, outside);
@@ -156,18 +131,12 @@ fn grace_seconds(resource: &Resource, old: &Value, options: &DeleteOptions) -> i
     if !resource.graceful {
         return 0;
     }
-    let running = !old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
-        && !matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let running = !old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() && !matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let own = old["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
     if running { options.grace_seconds.unwrap_or(own).max(0) } else { 0 }
 }
 
-fn check_preconditions(
-    resource: &Resource,
-    name: &str,
-    options: &DeleteOptions,
-    old: &Value,
-) -> Result<(), ApiError> {
+fn check_preconditions(resource: &Resource, name: &str, options: &DeleteOptions, old: &Value) -> Result<(), ApiError> {
     // The server names the kind here, not the resource.
     let named = resource.named();
     let as_kind = Named { resource: named.kind, ..named };

@@ -5,6 +5,7 @@
 mod collect;
 mod decode;
 mod delete;
+mod intake;
 mod meta;
 mod read;
 pub mod store;
@@ -154,15 +155,11 @@ impl Engine {
     pub fn handle(&mut self, request: Request, outside: &Outside<'_>) -> Result<Answer, ApiError> {
         let resource = self.registry.get(request.resource);
         if request.status && resource.status == crate::kind::StatusMode::Plain {
-            return Err(ApiError::new(404, "NotFound", "the server could not find the requested resource")
-                .with_details(serde_json::json!({})));
+            return Err(ApiError::new(404, "NotFound", "the server could not find the requested resource").with_details(serde_json::json!({})));
         }
         let is_write = !matches!(request.verb, Verb::Get | Verb::List(_));
         if is_write && resource.read_only {
-            let message = format!(
-                "{} are compiled into Quarry and cannot be changed here; on a Kubernetes cluster apply them with kubectl",
-                resource.plural
-            );
+            let message = format!("{} are compiled into Quarry and cannot be changed here; on a Kubernetes cluster apply them with kubectl", resource.plural);
             return Err(ApiError::method_not_allowed(message));
         }
         let bucket = self.registry.buckets()[resource.bucket].clone();

@@ -80,7 +80,9 @@ impl Engine {
             last = Some(at.clone());
         }
         let rest = matching.count();
-        if rest > 0 && let Some(last) = last {
+        if rest > 0
+            && let Some(last) = last
+        {
             list.continue_token = make_token(version, &last);
             // With a selector the server does not count the rest; clients must not expect it.
             let counted = options.labels.is_empty() && options.fields.is_empty();
@@ -91,8 +93,7 @@ impl Engine {
 }
 
 pub(super) fn matches(resource: &Resource, options: &ListOptions, object: &Value) -> bool {
-    options.labels.matches(object["metadata"]["labels"].as_object())
-        && options.fields.matches(object, |object, label| resource.field_text(object, label))
+    options.labels.matches(object["metadata"]["labels"].as_object()) && options.fields.matches(object, |object, label| resource.field_text(object, label))
 }
 
 /// A field selector may use what the kind offers, nothing else.

@@ -142,14 +142,7 @@ impl Store {
         self.record(bucket, key, Some(before), None, Stored::new(last));
     }
 
-    fn record(
-        &mut self,
-        bucket: usize,
-        key: &str,
-        before: Option<Arc<Stored>>,
-        after: Option<Arc<Stored>>,
-        shown: Arc<Stored>,
-    ) {
+    fn record(&mut self, bucket: usize, key: &str, before: Option<Arc<Stored>>, after: Option<Arc<Stored>>, shown: Arc<Stored>) {
         let value = after.as_ref().map(|after| after.json.clone());
         self.pending.push(Change { bucket: self.names[bucket].clone(), key: key.to_owned(), value });
         self.log_bytes += shown.json.len();

@@ -28,8 +28,7 @@ impl Lab {
     fn call(&mut self, plural: &str, namespace: &str, name: &str, verb: Verb) -> Result<Answer, ApiError> {
         let group = if plural == "leases" { "coordination.k8s.io" } else { "" };
         let resource = self.engine.registry.find(group, "v1", plural).unwrap();
-        let request =
-            Request { resource, namespace: namespace.into(), name: name.into(), status: false, verb };
+        let request = Request { resource, namespace: namespace.into(), name: name.into(), status: false, verb };
         let uids = || {
             self.next.set(self.next.get() + 1);
             format!("uid-{}", self.next.get())
@@ -127,9 +126,12 @@ fn a_dependent_of_two_loses_only_the_owner_that_went() {
 #[test]
 fn owners_of_kinds_that_are_not_served_are_taken_to_exist() {
     let mut lab = Lab::new();
-    lab.map("child", json!({"ownerReferences": [
-        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "quarry", "uid": "elsewhere"},
-    ]}));
+    lab.map(
+        "child",
+        json!({"ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": "quarry", "uid": "elsewhere"},
+        ]}),
+    );
     assert!(lab.get("configmaps", "n", "child").is_some());
 }
 

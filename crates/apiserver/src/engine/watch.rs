@@ -39,12 +39,7 @@ pub struct Watching {
 
 impl Engine {
     /// The first events of a watch, and its state.
-    pub fn watch(
-        &self,
-        request: Request,
-        options: ListOptions,
-        from: WatchFrom,
-    ) -> Result<(Vec<WatchEvent>, Watching), ApiError> {
+    pub fn watch(&self, request: Request, options: ListOptions, from: WatchFrom) -> Result<(Vec<WatchEvent>, Watching), ApiError> {
         check_fields(self.resource(&request), &options.fields)?;
         let newest = self.store.version();
         let (events, cursor) = match from {
@@ -65,8 +60,7 @@ impl Engine {
     /// Events up to a durable version; moves the cursor there.
     pub fn events(&self, watching: &mut Watching, upto: u64) -> Result<Vec<WatchEvent>, ApiError> {
         if watching.cursor < self.store.compacted() {
-            let message =
-                format!("too old resource version: {} ({})", watching.cursor, self.store.compacted());
+            let message = format!("too old resource version: {} ({})", watching.cursor, self.store.compacted());
             return Err(ApiError::expired(message));
         }
         let resource = self.resource(&watching.request);
@@ -74,9 +68,7 @@ impl Engine {
             "" => String::new(),
             namespace => format!("{namespace}/"),
         };
-        let wanted = |stored: &Option<Arc<Stored>>| {
-            stored.as_ref().is_some_and(|stored| matches(resource, &watching.options, &stored.value))
-        };
+        let wanted = |stored: &Option<Arc<Stored>>| stored.as_ref().is_some_and(|stored| matches(resource, &watching.options, &stored.value));
         let mut events = Vec::new();
         for entry in self.store.log_between(watching.cursor, upto) {
             if entry.bucket != resource.bucket || !entry.key.starts_with(&prefix) {

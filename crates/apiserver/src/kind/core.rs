@@ -5,12 +5,10 @@ use super::{Hooks, names};
 use crate::status::{FieldError, Problem};
 use serde_json::{Value, json};
 
-pub const NAMESPACE: Hooks =
-    Hooks { prepare: prepare_namespace, validate: validate_namespace, merge_keys: builtin_merge_keys };
+pub const NAMESPACE: Hooks = Hooks { prepare: prepare_namespace, validate: validate_namespace, merge_keys: builtin_merge_keys };
 pub const NODE: Hooks = Hooks { prepare: prepare_node, validate: |_, _, _| {}, merge_keys: builtin_merge_keys };
 pub const SECRET: Hooks = Hooks { prepare: prepare_secret, validate: validate_secret, merge_keys: builtin_merge_keys };
-pub const CONFIG_MAP: Hooks =
-    Hooks { prepare: |_, _, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
+pub const CONFIG_MAP: Hooks = Hooks { prepare: |_, _, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
 pub const LEASE: Hooks = Hooks { prepare: |_, _, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
 
 /// The largest Secret or ConfigMap.
@@ -57,8 +55,16 @@ fn prepare_node(object: &mut Value, _old: Option<&Value>, _now: &str) {
 }
 
 const NODE_INFO: [&str; 10] = [
-    "architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion",
-    "machineID", "operatingSystem", "osImage", "systemUUID",
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
 ];
 
 fn prepare_secret(object: &mut Value, _old: Option<&Value>, _now: &str) {

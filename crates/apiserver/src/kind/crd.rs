@@ -28,9 +28,7 @@ pub fn register(registry: &mut Registry, crd: &CustomResourceDefinition) -> Resu
         let raw = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let raw = raw.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
         let mut compiled = match &raw {
-            Value::Object(_) => {
-                schema::compile(&raw).map_err(|source| CrdError::Schema { name: name.clone(), source })?
-            }
+            Value::Object(_) => schema::compile(&raw).map_err(|source| CrdError::Schema { name: name.clone(), source })?,
             _ => Schema { preserve_unknown: true, ..Schema::object([]) },
         };
         compiled.properties.insert("apiVersion".into(), Schema::string());
@@ -50,10 +48,7 @@ pub fn register(registry: &mut Registry, crd: &CustomResourceDefinition) -> Resu
             name: column.name.clone(),
             kind: column.type_.clone(),
             format: column.format.clone().unwrap_or_default(),
-            description: column
-                .description
-                .clone()
-                .unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {}", column.json_path)),
+            description: column.description.clone().unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {}", column.json_path)),
             priority: column.priority.unwrap_or_default(),
             path: crate::present::JsonPath::parse(&column.json_path),
         });

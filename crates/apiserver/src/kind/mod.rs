@@ -10,8 +10,8 @@ pub mod names;
 mod quantity;
 mod storage;
 
-pub use builtin::BuiltIn;
 pub use crate::present::Columns;
+pub use builtin::BuiltIn;
 pub use quantity::canonical as canonical_quantity;
 
 use crate::patch::MergeKeys;
@@ -110,7 +110,7 @@ impl Resource {
     }
 
     /// A stored object in this resource's shape.
-    pub fn from_stored(&self, stored: &Value) -> Value {
+    pub fn show(&self, stored: &Value) -> Value {
         let mut out = match self.view {
             Some(view) => (view.from_stored)(stored),
             None => stored.clone(),

@@ -29,9 +29,8 @@ pub fn is_quantity(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let (number, suffix) = rest.split_at(end);
-    let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|digits| {
-        !digits.is_empty() && digits.trim_start_matches(['+', '-']).chars().all(|c| c.is_ascii_digit())
-    });
+    let exponent =
+        suffix.strip_prefix(['e', 'E']).is_some_and(|digits| !digits.is_empty() && digits.trim_start_matches(['+', '-']).chars().all(|c| c.is_ascii_digit()));
     number.chars().any(|c| c.is_ascii_digit())
         && number.matches('.').count() <= 1
         && (exponent || matches!(suffix, "n" | "u" | "m") || BINARY.contains(&suffix) || DECIMAL.contains(&suffix))

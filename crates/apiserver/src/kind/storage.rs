@@ -6,15 +6,33 @@ use super::{Hooks, quantity};
 use crate::status::{FieldError, Problem, Shown};
 use serde_json::{Map, Value, json};
 
-pub const PERSISTENT_VOLUME: Hooks =
-    Hooks { prepare: prepare_volume, validate: validate_volume, merge_keys: builtin_merge_keys };
+pub const PERSISTENT_VOLUME: Hooks = Hooks { prepare: prepare_volume, validate: validate_volume, merge_keys: builtin_merge_keys };
 pub const CLAIM: Hooks = Hooks { prepare: prepare_claim, validate: validate_claim, merge_keys: builtin_merge_keys };
 pub const CLASS: Hooks = Hooks { prepare: prepare_class, validate: validate_class, merge_keys: builtin_merge_keys };
 
 const SOURCES: [&str; 22] = [
-    "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc", "flexVolume", "flocker",
-    "gcePersistentDisk", "glusterfs", "hostPath", "iscsi", "local", "nfs", "photonPersistentDisk", "portworxVolume",
-    "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "csi",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "glusterfs",
+    "hostPath",
+    "iscsi",
+    "local",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
 ];
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
@@ -167,10 +185,7 @@ fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     let unbound = old["spec"]["volumeName"].as_str().unwrap_or_default().is_empty();
     let rebound = !unbound && old["spec"]["volumeName"] != spec["volumeName"];
     if fixed(&old["spec"]) != fixed(spec) || rebound {
-        errors.push(FieldError::forbidden(
-            "spec",
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
-        ));
+        errors.push(FieldError::forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"));
     }
 }
 

@@ -12,8 +12,7 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
     let Some(list) = patch.as_array() else {
         return Err(ApiError::bad_request("error decoding patch: a JSON patch is a list of operations"));
     };
-    let operations: Vec<PatchOperation> =
-        list.iter().map(|op| serde_json::from_value(op.clone())).collect::<Result<_, _>>().map_err(|_| refused())?;
+    let operations: Vec<PatchOperation> = list.iter().map(|op| serde_json::from_value(op.clone())).collect::<Result<_, _>>().map_err(|_| refused())?;
     if operations.len() > MAX_OPERATIONS {
         let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len());
         return Err(ApiError::new(413, "RequestEntityTooLarge", why));
@@ -29,10 +28,7 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
             }
             // The server's library makes a replaced key of an existing object when it is missing.
             PatchOperation::Replace(replace) if out.pointer(replace.path.as_str()).is_none() => {
-                let add = PatchOperation::Add(json_patch::AddOperation {
-                    path: replace.path.clone(),
-                    value: replace.value.clone(),
-                });
+                let add = PatchOperation::Add(json_patch::AddOperation { path: replace.path.clone(), value: replace.value.clone() });
                 json_patch::patch(&mut out, &[add]).map_err(|_| refused())?;
             }
             other => json_patch::patch(&mut out, std::slice::from_ref(other)).map_err(|_| refused())?,

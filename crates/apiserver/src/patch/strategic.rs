@@ -75,12 +75,7 @@ fn merge_map<'a>(
     Ok(out)
 }
 
-fn merge_list<'a>(
-    old: &[Value],
-    new: &'a [Value],
-    keys: MergeKeys,
-    path: &mut Vec<&'a str>,
-) -> Result<Vec<Value>, ApiError> {
+fn merge_list<'a>(old: &[Value], new: &'a [Value], keys: MergeKeys, path: &mut Vec<&'a str>) -> Result<Vec<Value>, ApiError> {
     let Some(merge_key) = keys(path) else { return Ok(new.iter().map(strip).collect()) };
     if merge_key.is_empty() {
         let mut out = old.to_vec();
@@ -121,8 +116,7 @@ fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], merge_key: &str
     let same = |a: &Value, b: &Value| {
         if merge_key.is_empty() { a == b } else { a.get(merge_key).is_some() && a.get(merge_key) == b.get(merge_key) }
     };
-    let (mut named, rest): (Vec<Value>, Vec<Value>) =
-        list.into_iter().partition(|item| order.iter().any(|wanted| same(wanted, item)));
+    let (mut named, rest): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|item| order.iter().any(|wanted| same(wanted, item)));
     named.sort_by_key(|item| order.iter().position(|wanted| same(wanted, item)));
     let place = |item: &Value| before.iter().position(|known| same(known, item));
     let mut out = Vec::with_capacity(named.len() + rest.len());

@@ -40,10 +40,7 @@ fn plain_lists_merge_as_sets_and_lose_what_is_named() {
         strategic(current.clone(), json!({"metadata": {"finalizers": ["more", "held"]}})),
         json!({"metadata": {"finalizers": ["more", "held", "other"]}})
     );
-    assert_eq!(
-        strategic(current, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["held"]}})),
-        json!({"metadata": {"finalizers": ["other"]}})
-    );
+    assert_eq!(strategic(current, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["held"]}})), json!({"metadata": {"finalizers": ["other"]}}));
 }
 
 #[test]
@@ -59,14 +56,8 @@ fn the_order_of_the_patch_holds() {
 #[test]
 fn maps_are_replaced_deleted_or_kept_by_key() {
     let current = json!({"spec": {"a": {"x": 1, "y": 2}, "b": 1}});
-    assert_eq!(
-        strategic(current.clone(), json!({"spec": {"a": {"$patch": "replace", "z": 3}, "b": null}})),
-        json!({"spec": {"a": {"z": 3}}})
-    );
-    assert_eq!(
-        strategic(current, json!({"spec": {"a": {"$retainKeys": ["y", "z"], "z": 3}}})),
-        json!({"spec": {"a": {"y": 2, "z": 3}, "b": 1}})
-    );
+    assert_eq!(strategic(current.clone(), json!({"spec": {"a": {"$patch": "replace", "z": 3}, "b": null}})), json!({"spec": {"a": {"z": 3}}}));
+    assert_eq!(strategic(current, json!({"spec": {"a": {"$retainKeys": ["y", "z"], "z": 3}}})), json!({"spec": {"a": {"y": 2, "z": 3}, "b": 1}}));
 }
 
 #[test]

@@ -71,33 +71,62 @@ impl Columns {
             Columns::Definition => &[("Name", "string", 0), ("Created At", "date", 0)],
             Columns::Namespace => &[("Name", "string", 0), ("Status", "string", 0), ("Age", "string", 0)],
             Columns::Node => &[
-                ("Name", "string", 0), ("Status", "string", 0), ("Roles", "string", 0), ("Age", "string", 0),
-                ("Version", "string", 0), ("Internal-IP", "string", 1), ("External-IP", "string", 1),
-                ("OS-Image", "string", 1), ("Kernel-Version", "string", 1), ("Container-Runtime", "string", 1),
+                ("Name", "string", 0),
+                ("Status", "string", 0),
+                ("Roles", "string", 0),
+                ("Age", "string", 0),
+                ("Version", "string", 0),
+                ("Internal-IP", "string", 1),
+                ("External-IP", "string", 1),
+                ("OS-Image", "string", 1),
+                ("Kernel-Version", "string", 1),
+                ("Container-Runtime", "string", 1),
             ],
             Columns::PersistentVolume => &[
-                ("Name", "string", 0), ("Capacity", "string", 0), ("Access Modes", "string", 0),
-                ("Reclaim Policy", "string", 0), ("Status", "string", 0), ("Claim", "string", 0),
-                ("StorageClass", "string", 0), ("VolumeAttributesClass", "string", 0), ("Reason", "string", 0),
-                ("Age", "string", 0), ("VolumeMode", "string", 1),
+                ("Name", "string", 0),
+                ("Capacity", "string", 0),
+                ("Access Modes", "string", 0),
+                ("Reclaim Policy", "string", 0),
+                ("Status", "string", 0),
+                ("Claim", "string", 0),
+                ("StorageClass", "string", 0),
+                ("VolumeAttributesClass", "string", 0),
+                ("Reason", "string", 0),
+                ("Age", "string", 0),
+                ("VolumeMode", "string", 1),
             ],
             Columns::PersistentVolumeClaim => &[
-                ("Name", "string", 0), ("Status", "string", 0), ("Volume", "string", 0), ("Capacity", "string", 0),
-                ("Access Modes", "string", 0), ("StorageClass", "string", 0), ("VolumeAttributesClass", "string", 0),
-                ("Age", "string", 0), ("VolumeMode", "string", 1),
+                ("Name", "string", 0),
+                ("Status", "string", 0),
+                ("Volume", "string", 0),
+                ("Capacity", "string", 0),
+                ("Access Modes", "string", 0),
+                ("StorageClass", "string", 0),
+                ("VolumeAttributesClass", "string", 0),
+                ("Age", "string", 0),
+                ("VolumeMode", "string", 1),
             ],
-            Columns::Secret => {
-                &[("Name", "string", 0), ("Type", "string", 0), ("Data", "string", 0), ("Age", "string", 0)]
-            }
+            Columns::Secret => &[("Name", "string", 0), ("Type", "string", 0), ("Data", "string", 0), ("Age", "string", 0)],
             Columns::ConfigMap => &[("Name", "string", 0), ("Data", "string", 0), ("Age", "string", 0)],
             Columns::Event => &[
-                ("Last Seen", "string", 0), ("Type", "string", 0), ("Reason", "string", 0), ("Object", "string", 0),
-                ("Subobject", "string", 1), ("Source", "string", 1), ("Message", "string", 0),
-                ("First Seen", "string", 1), ("Count", "string", 1), ("Name", "string", 1),
+                ("Last Seen", "string", 0),
+                ("Type", "string", 0),
+                ("Reason", "string", 0),
+                ("Object", "string", 0),
+                ("Subobject", "string", 1),
+                ("Source", "string", 1),
+                ("Message", "string", 0),
+                ("First Seen", "string", 1),
+                ("Count", "string", 1),
+                ("Name", "string", 1),
             ],
             Columns::StorageClass => &[
-                ("Name", "string", 0), ("Provisioner", "string", 0), ("ReclaimPolicy", "string", 0),
-                ("VolumeBindingMode", "string", 0), ("AllowVolumeExpansion", "string", 0), ("Age", "string", 0),
+                ("Name", "string", 0),
+                ("Provisioner", "string", 0),
+                ("ReclaimPolicy", "string", 0),
+                ("VolumeBindingMode", "string", 0),
+                ("AllowVolumeExpansion", "string", 0),
+                ("Age", "string", 0),
             ],
             Columns::Lease => &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)],
         }
@@ -128,10 +157,17 @@ impl Columns {
                     None => String::new(),
                 };
                 json!([
-                    name, text(&spec["capacity"]["storage"]), access_modes(&spec["accessModes"]),
-                    text(&spec["persistentVolumeReclaimPolicy"]), phase(object), claim,
-                    text(&spec["storageClassName"]), unset(&spec["volumeAttributesClassName"]),
-                    text(&status["reason"]), age, unset(&spec["volumeMode"]),
+                    name,
+                    text(&spec["capacity"]["storage"]),
+                    access_modes(&spec["accessModes"]),
+                    text(&spec["persistentVolumeReclaimPolicy"]),
+                    phase(object),
+                    claim,
+                    text(&spec["storageClassName"]),
+                    unset(&spec["volumeAttributesClassName"]),
+                    text(&status["reason"]),
+                    age,
+                    unset(&spec["volumeMode"]),
                 ])
             }
             Columns::PersistentVolumeClaim => {
@@ -139,8 +175,15 @@ impl Columns {
                 let modes = if bound { access_modes(&status["accessModes"]) } else { String::new() };
                 let capacity = if bound { text(&status["capacity"]["storage"]) } else { String::new() };
                 json!([
-                    name, phase(object), text(&spec["volumeName"]), capacity, modes, text(&spec["storageClassName"]),
-                    unset(&spec["volumeAttributesClassName"]), age, unset(&spec["volumeMode"]),
+                    name,
+                    phase(object),
+                    text(&spec["volumeName"]),
+                    capacity,
+                    modes,
+                    text(&spec["storageClassName"]),
+                    unset(&spec["volumeAttributesClassName"]),
+                    age,
+                    unset(&spec["volumeMode"]),
                 ])
             }
             Columns::Secret => json!([name, text(&object["type"]), count(&object["data"]), age]),
@@ -150,10 +193,7 @@ impl Columns {
                 let default = &object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
                 let shown = text(&name) + if default == "true" { " (default)" } else { "" };
                 let expansion = object["allowVolumeExpansion"].as_bool().unwrap_or_default();
-                json!([
-                    shown, text(&object["provisioner"]), text(&object["reclaimPolicy"]),
-                    text(&object["volumeBindingMode"]), expansion, age,
-                ])
+                json!([shown, text(&object["provisioner"]), text(&object["reclaimPolicy"]), text(&object["volumeBindingMode"]), expansion, age,])
             }
             Columns::Lease => json!([name, text(&spec["holderIdentity"]), age]),
         }
@@ -217,12 +257,8 @@ fn node_cells(object: &Value, name: &Value, age: &Value) -> Value {
         shown.push("SchedulingDisabled");
     }
     let labels = object["metadata"]["labels"].as_object();
-    let mut roles: Vec<&str> = labels
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
-        .filter(|role| !role.is_empty())
-        .collect();
+    let mut roles: Vec<&str> =
+        labels.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).filter(|role| !role.is_empty()).collect();
     roles.sort_unstable();
     let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
     let addresses = status["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -236,8 +272,16 @@ fn node_cells(object: &Value, name: &Value, age: &Value) -> Value {
         text => text,
     };
     json!([
-        name, shown.join(","), roles, age, text(&info["kubeletVersion"]), address("InternalIP"), address("ExternalIP"),
-        known(&info["osImage"]), known(&info["kernelVersion"]), known(&info["containerRuntimeVersion"]),
+        name,
+        shown.join(","),
+        roles,
+        age,
+        text(&info["kubeletVersion"]),
+        address("InternalIP"),
+        address("ExternalIP"),
+        known(&info["osImage"]),
+        known(&info["kernelVersion"]),
+        known(&info["containerRuntimeVersion"]),
     ])
 }
 
@@ -254,7 +298,15 @@ fn event_cells(object: &Value, name: &Value, now: Timestamp) -> Value {
     };
     let times = object["series"]["count"].as_i64().or(object["count"].as_i64()).unwrap_or(1);
     json!([
-        since(&last, now), text(&object["type"]), text(&object["reason"]), target, text(&about["fieldPath"]), source,
-        text(&object["message"]).trim(), since(&first, now), times.to_string(), name,
+        since(&last, now),
+        text(&object["type"]),
+        text(&object["reason"]),
+        target,
+        text(&about["fieldPath"]),
+        source,
+        text(&object["message"]).trim(),
+        since(&first, now),
+        times.to_string(),
+        name,
     ])
 }

@@ -60,11 +60,8 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
 }
 
 pub fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let versions: Vec<Value> = registry
-        .versions(name)
-        .into_iter()
-        .map(|version| json!({"groupVersion": api_version(name, version), "version": version}))
-        .collect();
+    let versions: Vec<Value> =
+        registry.versions(name).into_iter().map(|version| json!({"groupVersion": api_version(name, version), "version": version})).collect();
     let preferred = versions.first()?.clone();
     Some(json!({
         "kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": preferred,
@@ -95,11 +92,8 @@ pub fn aggregated(registry: &Registry, core: bool, form: &str) -> Value {
                 .versions(name)
                 .into_iter()
                 .map(|version| {
-                    let resources: Vec<Value> = registry
-                        .iter()
-                        .filter(|resource| resource.group == name && resource.version == version)
-                        .map(aggregated_resource)
-                        .collect();
+                    let resources: Vec<Value> =
+                        registry.iter().filter(|resource| resource.group == name && resource.version == version).map(aggregated_resource).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();
@@ -127,8 +121,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         entry["categories"] = resource.categories.clone().into();
     }
     if resource.status != StatusMode::Plain {
-        entry["subresources"] =
-            json!([{"subresource": "status", "responseKind": kind, "verbs": ["get", "patch", "update"]}]);
+        entry["subresources"] = json!([{"subresource": "status", "responseKind": kind, "verbs": ["get", "patch", "update"]}]);
     }
     entry
 }

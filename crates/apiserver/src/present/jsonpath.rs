@@ -11,7 +11,11 @@ enum Step {
     Field(String),
     Index(i64),
     All,
-    Filter { path: Vec<String>, equal: bool, value: Value },
+    Filter {
+        path: Vec<String>,
+        equal: bool,
+        value: Value,
+    },
     /// Syntax this subset does not have: the column stays empty.
     Unsupported,
 }

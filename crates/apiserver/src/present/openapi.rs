@@ -45,8 +45,7 @@ fn path_of(group: &str, version: &str) -> String {
 }
 
 pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let resources: Vec<&Resource> =
-        registry.iter().filter(|resource| resource.group == group && resource.version == version).collect();
+    let resources: Vec<&Resource> = registry.iter().filter(|resource| resource.group == group && resource.version == version).collect();
     if resources.is_empty() {
         return None;
     }
@@ -54,8 +53,7 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
     for resource in resources {
         add_paths(&mut paths, resource);
         let mut schema = resource.openapi.clone();
-        schema["x-kubernetes-group-version-kind"] =
-            json!([{"group": group, "version": version, "kind": resource.kind}]);
+        schema["x-kubernetes-group-version-kind"] = json!([{"group": group, "version": version, "kind": resource.kind}]);
         add_referenced(&mut schemas, registry, &schema);
         schemas.insert(resource.openapi_name.clone(), schema);
     }
@@ -85,11 +83,7 @@ fn add_referenced(schemas: &mut Map<String, Value>, registry: &Registry, schema:
 
 fn add_paths(paths: &mut Map<String, Value>, resource: &Resource) {
     let base = format!("/{}", path_of(&resource.group, &resource.version));
-    let collection = if resource.namespaced {
-        format!("{base}/namespaces/{{namespace}}/{}", resource.plural)
-    } else {
-        format!("{base}/{}", resource.plural)
-    };
+    let collection = if resource.namespaced { format!("{base}/namespaces/{{namespace}}/{}", resource.plural) } else { format!("{base}/{}", resource.plural) };
     let one = format!("{collection}/{{name}}");
     let read = |action: &str| operation(resource, action, &[]);
     let write = |action: &str| operation(resource, action, &["dryRun", "fieldManager", "fieldValidation"]);
@@ -112,10 +106,8 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource) {
 
 fn operation(resource: &Resource, action: &str, parameters: &[&str]) -> Value {
     let reference = json!({"$ref": format!("#/components/schemas/{}", resource.openapi_name)});
-    let parameters: Vec<Value> = parameters
-        .iter()
-        .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
-        .collect();
+    let parameters: Vec<Value> =
+        parameters.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}})).collect();
     let mut out = json!({
         "operationId": format!("{action}{}{}", resource.version, resource.kind),
         "parameters": parameters,

@@ -15,21 +15,14 @@ pub enum Include {
 }
 
 /// `objects` are in the stored shape. Later tables of a watch leave the header out.
-pub fn table<'a>(
-    resource: &Resource,
-    objects: impl Iterator<Item = &'a Value>,
-    metadata: Value,
-    include: Include,
-    header: bool,
-    now: Timestamp,
-) -> Value {
+pub fn table<'a>(resource: &Resource, objects: impl Iterator<Item = &'a Value>, metadata: Value, include: Include, header: bool, now: Timestamp) -> Value {
     let rows: Vec<Value> = objects
         .map(|object| {
             let mut row = json!({"cells": resource.columns.cells(object, now)});
             match include {
                 Include::None => row["object"] = Value::Null,
                 Include::Metadata => row["object"] = partial(object),
-                Include::Object => row["object"] = resource.from_stored(object),
+                Include::Object => row["object"] = resource.show(object),
             }
             row
         })

@@ -27,9 +27,21 @@ fn paths_find_what_columns_ask_for() {
 #[test]
 fn ages_are_short() {
     for (seconds, wanted) in [
-        (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"), (600, "10m"), (10_799, "179m"),
-        (10_800, "3h"), (11_520, "3h12m"), (28_800, "8h"), (172_800, "2d"), (180_000, "2d2h"), (691_200, "8d"),
-        (63_072_000, "2y"), (-5, "<invalid>"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (125, "2m5s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (10_799, "179m"),
+        (10_800, "3h"),
+        (11_520, "3h12m"),
+        (28_800, "8h"),
+        (172_800, "2d"),
+        (180_000, "2d2h"),
+        (691_200, "8d"),
+        (63_072_000, "2y"),
+        (-5, "<invalid>"),
     ] {
         assert_eq!(age::human(seconds), wanted, "{seconds}");
     }
@@ -44,10 +56,7 @@ fn built_in_rows_show_what_kubectl_users_know() {
             "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "n", "name": "c"}, "volumeMode": "Block"},
         "status": {"phase": "Bound"},
     });
-    assert_eq!(
-        Columns::PersistentVolume.cells(&pv, now),
-        json!(["pv", "1Gi", "RWO,RWX", "Retain", "Bound", "n/c", "", "<unset>", "", "60m", "Block"])
-    );
+    assert_eq!(Columns::PersistentVolume.cells(&pv, now), json!(["pv", "1Gi", "RWO,RWX", "Retain", "Bound", "n/c", "", "<unset>", "", "60m", "Block"]));
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     assert_eq!(Columns::Node.cells(&node, now)[1], "Ready,SchedulingDisabled");

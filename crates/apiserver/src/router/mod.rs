@@ -126,21 +126,14 @@ async fn answer(inner: Arc<Inner>, parts: &http::request::Parts, body: Bytes) ->
         }
         Route::Nothing { kind, version } => {
             let at = inner.committer.engine().version().to_string();
-            let empty =
-                json!({"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": at}, "items": []});
+            let empty = json!({"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": at}, "items": []});
             Ok(json_body(200, &empty))
         }
         Route::Objects(target) => objects(&inner, parts, body, target, form).await,
     }
 }
 
-async fn objects(
-    inner: &Arc<Inner>,
-    parts: &http::request::Parts,
-    body: Bytes,
-    target: Target,
-    form: Form,
-) -> Result<Response<ApiBody>, ApiError> {
+async fn objects(inner: &Arc<Inner>, parts: &http::request::Parts, body: Bytes, target: Target, form: Form) -> Result<Response<ApiBody>, ApiError> {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let registry = inner.registry.clone();
     let resource = registry.get(target.resource);
@@ -169,24 +162,13 @@ async fn objects(
     render::answer(resource, outcome?, form, query.include(), now)
 }
 
-fn verb(
-    resource: &Resource,
-    parts: &http::request::Parts,
-    query: &Query,
-    body: Bytes,
-    name: &str,
-    namespace: &str,
-) -> Result<Verb, ApiError> {
+fn verb(resource: &Resource, parts: &http::request::Parts, query: &Query, body: Bytes, name: &str, namespace: &str) -> Result<Verb, ApiError> {
     let one = !name.is_empty();
     match parts.method {
         Method::GET | Method::HEAD if one => Ok(Verb::Get),
         Method::GET | Method::HEAD => Ok(Verb::List(query.list()?)),
-        Method::POST if one => {
-            Err(ApiError::method_not_allowed("the server does not allow this method on the requested resource"))
-        }
-        Method::POST | Method::PUT if resource.namespaced && namespace.is_empty() => {
-            Err(path::unknown("objects of this kind are created in a namespace"))
-        }
+        Method::POST if one => Err(ApiError::method_not_allowed("the server does not allow this method on the requested resource")),
+        Method::POST | Method::PUT if resource.namespaced && namespace.is_empty() => Err(path::unknown("objects of this kind are created in a namespace")),
         Method::POST => Ok(Verb::Create(object(resource, parts, &body)?, query.write("CreateOptions")?)),
         Method::PUT | Method::PATCH if !one => Err(ApiError::bad_request("name must be provided")),
         Method::PUT => Ok(Verb::Update(object(resource, parts, &body)?, query.write("UpdateOptions")?)),
@@ -238,11 +220,7 @@ fn object(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Res
     })
 }
 
-fn patch(
-    resource: &Resource,
-    parts: &http::request::Parts,
-    body: &[u8],
-) -> Result<(PatchKind, ObjectBody), ApiError> {
+fn patch(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Result<(PatchKind, ObjectBody), ApiError> {
     let accepted = if resource.custom {
         "application/json-patch+json, application/merge-patch+json"
     } else {
@@ -263,8 +241,7 @@ fn patch(
             )));
         }
     };
-    let (value, duplicates) =
-        parse_json(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    let (value, duplicates) = parse_json(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
     Ok((kind, ObjectBody { value, duplicates }))
 }
 

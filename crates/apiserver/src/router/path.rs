@@ -13,13 +13,22 @@ pub enum Route {
     /// `/apis`
     Groups,
     Group(String),
-    Resources { group: String, version: String },
+    Resources {
+        group: String,
+        version: String,
+    },
     OpenApiIndex,
-    OpenApi { group: String, version: String },
+    OpenApi {
+        group: String,
+        version: String,
+    },
     /// What a path under a group and version names.
     Objects(Target),
     /// A list that kubectl's describe asks for of a kind that is not served: it is empty.
-    Nothing { kind: &'static str, version: &'static str },
+    Nothing {
+        kind: &'static str,
+        version: &'static str,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -43,9 +52,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Route, ApiError> {
         ["apis", group, version] => Ok(Route::Resources { group: (*group).into(), version: (*version).into() }),
         ["openapi", "v3"] => Ok(Route::OpenApiIndex),
         ["openapi", "v3", "api", version] => Ok(Route::OpenApi { group: String::new(), version: (*version).into() }),
-        ["openapi", "v3", "apis", group, version] => {
-            Ok(Route::OpenApi { group: (*group).into(), version: (*version).into() })
-        }
+        ["openapi", "v3", "apis", group, version] => Ok(Route::OpenApi { group: (*group).into(), version: (*version).into() }),
         ["api", version, rest @ ..] => objects(registry, "", version, rest),
         ["apis", group, version, rest @ ..] => objects(registry, group, version, rest),
         _ => Err(unknown(&format!("the path {path} is not served"))),
@@ -88,8 +95,7 @@ fn objects(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Re
 
 /// 404 in the server's words, and what is missing in ours.
 pub fn unknown(what: &str) -> ApiError {
-    ApiError::new(404, "NotFound", format!("the server could not find the requested resource: {what}"))
-        .with_details(json!({}))
+    ApiError::new(404, "NotFound", format!("the server could not find the requested resource: {what}")).with_details(json!({}))
 }
 
 pub fn percent_decode(text: &str) -> String {
@@ -97,10 +103,7 @@ pub fn percent_decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let hex = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten().and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match hex {
             Some(byte) => {
                 out.push(byte);

@@ -12,13 +12,7 @@ use http::{HeaderValue, Response};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub fn answer(
-    resource: &Resource,
-    answer: Answer,
-    form: Form,
-    include: Include,
-    now: Timestamp,
-) -> Result<Response<ApiBody>, ApiError> {
+pub fn answer(resource: &Resource, answer: Answer, form: Form, include: Include, now: Timestamp) -> Result<Response<ApiBody>, ApiError> {
     let mut response = match &answer.body {
         Answered::Status(status) => json_body(answer.code, status),
         Answered::Object(stored) => match form {
@@ -41,7 +35,7 @@ pub fn answer(
 
 /// An object as JSON in the resource's shape.
 pub fn whole(resource: &Resource, stored: &Stored) -> Bytes {
-    if resource.shows_stored() { stored.json.clone() } else { resource.from_stored(&stored.value).to_string().into() }
+    if resource.shows_stored() { stored.json.clone() } else { resource.show(&stored.value).to_string().into() }
 }
 
 fn render_list(resource: &Resource, list: &List, form: Form, include: Include, now: Timestamp) -> Bytes {
@@ -83,7 +77,7 @@ fn item(resource: &Resource, stored: &Stored) -> String {
     if resource.custom {
         return String::from_utf8_lossy(&whole(resource, stored)).into_owned();
     }
-    let mut object = resource.from_stored(&stored.value);
+    let mut object = resource.show(&stored.value);
     if let Some(map) = object.as_object_mut() {
         map.remove("apiVersion");
         map.remove("kind");

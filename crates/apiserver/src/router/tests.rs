@@ -10,12 +10,7 @@ fn server() -> Server {
 }
 
 async fn ask(server: &Server, method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, content_type)
-        .body(Full::new(Bytes::from(body.to_owned())))
-        .unwrap();
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type).body(Full::new(Bytes::from(body.to_owned()))).unwrap();
     let response = server.service().oneshot(request).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -69,9 +69,7 @@ impl Compiler<'_> {
         }
         out.additional = match map.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
-            Some(inner @ Value::Object(_)) => {
-                Additional::Schema(Box::new(self.node(inner, format!("{path}[*]"), depth + 1)?))
-            }
+            Some(inner @ Value::Object(_)) => Additional::Schema(Box::new(self.node(inner, format!("{path}[*]"), depth + 1)?)),
             _ => Additional::None,
         };
         if let Some(items) = map.get("items") {
@@ -158,11 +156,7 @@ fn bounds(map: &Map<String, Value>, path: &str) -> Result<Bounds, CompileError> 
     let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
     let pattern = match map.get("pattern").and_then(Value::as_str) {
         None => None,
-        Some(pattern) => Some(Regex::new(pattern).map_err(|source| CompileError::Pattern {
-            path: path.into(),
-            pattern: pattern.into(),
-            source,
-        })?),
+        Some(pattern) => Some(Regex::new(pattern).map_err(|source| CompileError::Pattern { path: path.into(), pattern: pattern.into(), source })?),
     };
     Ok(Bounds {
         enumeration: map.get("enum").and_then(Value::as_array).cloned(),

@@ -18,7 +18,10 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
                 if let Some(property) = schema.properties.get(key) {
                     apply_defaults(property, inner);
                 } else if let Additional::Schema(additional) = &schema.additional {
-                    if inner.is_null() && !additional.nullable && let Some(default) = &additional.default {
+                    if inner.is_null()
+                        && !additional.nullable
+                        && let Some(default) = &additional.default
+                    {
                         *inner = default.clone();
                     }
                     apply_defaults(additional, inner);
@@ -28,7 +31,10 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
             for item in items {
-                if item.is_null() && !schema.nullable && let Some(default) = &schema.default {
+                if item.is_null()
+                    && !schema.nullable
+                    && let Some(default) = &schema.default
+                {
                     *item = default.clone();
                 }
                 apply_defaults(schema, item);

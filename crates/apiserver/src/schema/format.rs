@@ -70,9 +70,10 @@ fn is_duration(text: &str) -> bool {
             return false;
         }
         rest = &rest[digits..];
-        let Some(unit) = ["ns", "us", "µs", "ms", "s", "m", "h"].iter().find(|unit| {
-            rest.starts_with(**unit) && !rest[unit.len()..].starts_with(|c: char| c.is_ascii_alphabetic())
-        }) else {
+        let Some(unit) = ["ns", "us", "µs", "ms", "s", "m", "h"]
+            .iter()
+            .find(|unit| rest.starts_with(**unit) && !rest[unit.len()..].starts_with(|c: char| c.is_ascii_alphabetic()))
+        else {
             return false;
         };
         rest = &rest[unit.len()..];

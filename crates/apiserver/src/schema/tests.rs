@@ -29,7 +29,11 @@ fn problems_are_worded_as_the_api_server_words_them() {
         (json!({"type": "array", "maxItems": 1, "items": {}}), json!([1, 2]), "a: Too many: 2: must have at most 1 items"),
         (json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), json!(["a", "a"]), r#"a[1]: Duplicate value: "a""#),
         (json!({"type": "object", "required": ["b"]}), json!({}), "a.b: Required value"),
-        (json!({"type": "object", "not": {"required": ["b"]}, "properties": {"b": {}}}), json!({"b": 1}), r#"<nil>: Invalid value: "": "a" must not validate the schema (not)"#),
+        (
+            json!({"type": "object", "not": {"required": ["b"]}, "properties": {"b": {}}}),
+            json!({"b": 1}),
+            r#"<nil>: Invalid value: "": "a" must not validate the schema (not)"#,
+        ),
         (json!({"x-kubernetes-int-or-string": true}), json!(true), r#"a: Invalid value: "boolean": a in body must be of type integer,string: "boolean""#),
     ] {
         assert_eq!(problems(object(property), json!({"a": value})), [wanted]);
@@ -72,10 +76,7 @@ fn unknown_fields_are_pruned_and_named() {
         "list": [{"k": 1}, {"q": 1}], "nul": null,
     });
     assert_eq!(prune(&schema, &mut value), ["a.c", "list[1].q", "map.m.n", "open.in.z", "x"]);
-    assert_eq!(
-        value,
-        json!({"a": {}, "open": {"y": 1, "in": {}}, "map": {"m": {"k": 1}}, "list": [{"k": 1}, {}], "nul": null})
-    );
+    assert_eq!(value, json!({"a": {}, "open": {"y": 1, "in": {}}, "map": {"m": {"k": 1}}, "list": [{"k": 1}, {}], "nul": null}));
 }
 
 #[test]
@@ -110,12 +111,7 @@ fn formats_hold_or_not() {
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        (-5i64..5).prop_map(Value::from),
-        "[ab]{0,2}".prop_map(Value::from),
-    ];
+    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), (-5i64..5).prop_map(Value::from), "[ab]{0,2}".prop_map(Value::from),];
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
@@ -137,9 +133,8 @@ fn any_schema() -> impl Strategy<Value = Value> {
         prop_oneof![
             inner.clone().prop_map(|items| json!({"type": "array", "items": items})),
             inner.clone().prop_map(|values| json!({"type": "object", "additionalProperties": values})),
-            prop::collection::btree_map("[abc]", inner, 0..3).prop_map(|map| {
-                json!({"type": "object", "properties": map.into_iter().collect::<serde_json::Map<_, _>>()})
-            }),
+            prop::collection::btree_map("[abc]", inner, 0..3)
+                .prop_map(|map| { json!({"type": "object", "properties": map.into_iter().collect::<serde_json::Map<_, _>>()}) }),
         ]
     })
 }

@@ -25,10 +25,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
         let found = type_name(value);
         errors.push(FieldError::new(
             path,
-            Problem::TypeInvalid(
-                Shown::Json(found.into()),
-                format!("{} must be of type {expected}: {}", in_body(path), crate::status::go_quote(found)),
-            ),
+            Problem::TypeInvalid(Shown::Json(found.into()), format!("{} must be of type {expected}: {}", in_body(path), crate::status::go_quote(found))),
         ));
         if found == "number" && expected == "integer" {
             let why = format!("Checked value must be of type integer (default format) in {path}");
@@ -56,13 +53,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
     combinators(schema, value, old, path, errors);
 }
 
-fn object(
-    schema: &Schema,
-    map: &Map<String, Value>,
-    old: Option<&Map<String, Value>>,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn object(schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Value>>, path: &str, errors: &mut Vec<FieldError>) {
     let bounds = &schema.bounds;
     if let Some(min) = bounds.min_properties
         && map.len() < min

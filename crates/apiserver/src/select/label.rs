@@ -24,9 +24,7 @@ enum Test {
 
 impl LabelSelector {
     pub fn parse(text: &str) -> Result<Self, ApiError> {
-        let refuse = |why: String| {
-            ApiError::bad_request(format!("unable to parse requirement: {why}"))
-        };
+        let refuse = |why: String| ApiError::bad_request(format!("unable to parse requirement: {why}"));
         let mut out = Vec::new();
         for part in split_outside_parentheses(text) {
             let part = part.trim();
