@@ -101,7 +101,9 @@ impl Parts {
         let kubeconfig = self.folder.join("kubeconfig");
         let mut command = Command::new(binary());
         match victim {
-            Victim::Operator => command.args(["operator", "--no-leader-election", "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0"]),
+            Victim::Operator => {
+                command.args(["operator", "--no-leader-election", "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0"])
+            }
             Victim::Agent => command.args(["agent", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data")),
         };
         let log = File::options().create(true).append(true).open(self.folder.join(format!("{victim:?}.log"))).unwrap();

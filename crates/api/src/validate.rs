@@ -59,7 +59,19 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
     if let Some(lvm) = &spec.lvm_logical_volume {
         problems.extend(size_problem("spec.lvmLogicalVolume.size", lvm.size.bytes().map(|bytes| bytes.0)));
     }
+    problems.extend(claim_problem(volume));
     problems
+}
+
+/// A claimRef reserves the PersistentVolume: one that names no claim would reserve it for nobody.
+fn claim_problem(volume: &Volume) -> Option<Problem> {
+    let claim = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
+    let names = |key: &str| claim.get(key).and_then(|value| value.as_str()).is_some_and(|text| !text.is_empty());
+    (!(names("name") && names("namespace"))).then(|| Problem {
+        field: "spec.template.spec.claimRef",
+        wrong: "names no claim".into(),
+        allowed: "give its name and namespace, or leave claimRef out".into(),
+    })
 }
 
 fn size_problem(field: &'static str, size: Result<u64, QuantityError>) -> Option<Problem> {
@@ -96,6 +108,15 @@ mod tests {
         assert!(told.iter().any(|t| t == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
         assert!(told.iter().any(|t| t == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi"));
         assert!(told.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
+    }
+
+    #[test]
+    fn a_claim_ref_must_name_a_claim() {
+        let with = |claim: serde_json::Value| problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}));
+        assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());
+        for bad in [json!("data"), json!({"name": "data"}), json!({"name": 5, "namespace": "shop"}), json!(null)] {
+            assert_eq!(with(bad.clone()).len(), 1, "{bad}");
+        }
     }
 
     #[test]

@@ -83,3 +83,6 @@ fn check_unused(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

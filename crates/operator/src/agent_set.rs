@@ -33,21 +33,28 @@ pub async fn reconcile_once(context: &Context) -> Result<Next, Failure> {
         }
         Some(_) => {}
     }
-    replace_pods(context, &wanted).await?;
-    Ok(Next::After(LOOK_EVERY))
+    let replaced = replace_pod(context, &wanted).await?;
+    Ok(Next::After(if replaced { SignedDuration::from_secs(5) } else { LOOK_EVERY }))
 }
 
-async fn replace_pods(context: &Context, wanted: &DaemonSet) -> Result<(), Failure> {
+/// One at a time: a bad agent must not reach every node before it is noticed. `true` when one was replaced.
+async fn replace_pod(context: &Context, wanted: &DaemonSet) -> Result<bool, Failure> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("app.kubernetes.io/name={}", names::AGENT_DAEMON_SET);
     let pods = api.list(&ListParams::default().labels(&selector)).await.map_err(|error| Failure::api("listing the agents' pods", error))?.items;
     let busy = |node: &str| {
         context.caches.jobs.all().iter().any(|job| job.spec.node_name == node && !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished()))
     };
-    for pod in replaceable(&pods, wanted, busy) {
-        let name = pod.name_any();
-        context.writer.delete(&api, &name, &pod.uid().unwrap_or_default(), None).await.map_err(|error| Failure::api(format!("replacing agent {name}"), error))?;
-        tracing::info!(pod = name, "agent replaced");
+    // While one is on its way out or not up yet, the next one waits.
+    let settled = pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"));
+    let candidates = replaceable(&pods, wanted, busy);
+    let Some(pod) = candidates.first() else { return Ok(false) };
+    let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    if running && !settled {
+        return Ok(true);
     }
-    Ok(())
+    let name = pod.name_any();
+    context.writer.delete(&api, &name, &pod.uid().unwrap_or_default(), None).await.map_err(|error| Failure::api(format!("replacing agent {name}"), error))?;
+    tracing::info!(pod = name, "agent replaced");
+    Ok(true)
 }

@@ -15,7 +15,10 @@ fn what_can_be_known_at_admission_is_refused_there() {
         (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: -1Gi}}}}"), "size must be greater than 0"),
         (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: plenty}}}}"), "spec.sparseLoopDevice.size"),
         (format!("{{nodeName: {NODE}, storageClassName: c}}"), "set exactly one of sparseLoopDevice"),
-        (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 1Gi}}, rawBlockDevice: {{devicePath: /dev/sdb}}}}"), "set exactly one of sparseLoopDevice"),
+        (
+            format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 1Gi}}, rawBlockDevice: {{devicePath: /dev/sdb}}}}"),
+            "set exactly one of sparseLoopDevice",
+        ),
         ("{storageClassName: c, sparseLoopDevice: {size: 1Gi}}".to_owned(), "spec.nodeName: Required value"),
         (format!("{{nodeName: {NODE}, storageClassName: c, mode: Tape, sparseLoopDevice: {{size: 1Gi}}}}"), "spec.mode: Unsupported value"),
     ] {
@@ -48,14 +51,18 @@ fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
 fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
     installed();
     let class = |name: &str, parameters: &str| {
-        apply(&format!("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {name}}}\nprovisioner: kubernetes.io/no-provisioner\nparameters: {parameters}\n"))
+        apply(&format!(
+            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {name}}}\nprovisioner: kubernetes.io/no-provisioner\nparameters: {parameters}\n"
+        ))
     };
     class("bad-nofs", "{other: x}");
     class("bad-zfs", "{fsType: zfs}");
     class("bad-options", "{fsType: xfs, mkfsOptions: '[\"-N\"]'}");
     class("bad-mkfs", "{fsType: xfs, mkfsOptions: '[\"-b\", \"size=7\"]'}");
     class("good", "{fsType: xfs}");
-    apply("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: bad-taken}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: x, hostPath: {path: /tmp/x}}\n");
+    apply(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: bad-taken}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: x, hostPath: {path: /tmp/x}}\n",
+    );
     let sparse = |class: &str, size: &str| format!("{{nodeName: {NODE}, storageClassName: {class}, sparseLoopDevice: {{size: {size}}}}}");
     for (name, spec, phase, words) in [
         ("bad-node", "{nodeName: nowhere, storageClassName: good, sparseLoopDevice: {size: 1Gi}}".to_owned(), "Pending", "node nowhere does not exist"),
@@ -84,7 +91,9 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         let uid = object["metadata"]["uid"].as_str().unwrap();
         kubectl(&["delete", "volume", name, "--wait=false"]);
         gone("volume", name);
-        let left: Vec<_> = std::fs::read_dir("/var/lib/quarry/volumes").map(|dir| dir.filter_map(Result::ok).filter(|entry| entry.file_name().to_string_lossy().starts_with(uid)).collect()).unwrap_or_default();
+        let left: Vec<_> = std::fs::read_dir("/var/lib/quarry/volumes")
+            .map(|dir| dir.filter_map(Result::ok).filter(|entry| entry.file_name().to_string_lossy().starts_with(uid)).collect())
+            .unwrap_or_default();
         assert!(left.is_empty(), "{name} left {left:?}");
     }
     assert!(get(&["pv", "bad-taken"]).is_some(), "somebody else's PersistentVolume is still there");

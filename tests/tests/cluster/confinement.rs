@@ -44,14 +44,21 @@ fn an_agents_token_changes_only_its_own_node() {
     let job = "apiVersion: quarry.dev/v1alpha1\nkind: NodeJob\nmetadata: {name: forged}\nspec: {action: Cleanup, nodeName: lab-node, owner: {kind: Volume, name: v, uid: u}, device: {sparseFile: {volumeUID: 00000000-0000-0000-0000-000000000000}}, precondition: {nodeUID: x, specHash: y}, attempt: 1}\n";
     for (what, arguments, input) in [
         ("a job", &["create", "-f", "-", "--validate=false"] as &[&str], Some(job)),
-        ("a PersistentVolume", &["create", "-f", "-", "--validate=false"], Some("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: forged}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}\n")),
+        (
+            "a PersistentVolume",
+            &["create", "-f", "-", "--validate=false"],
+            Some(
+                "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: forged}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}\n",
+            ),
+        ),
         ("a volume's deletion", &["delete", "volume", "whatever"], None),
         ("a secret", &["get", "secrets", "-n", NAMESPACE], None),
     ] {
         let refused = with_token(&token, arguments, input).unwrap_err();
         assert!(refused.contains("orbidden"), "{what}: {refused}");
     }
-    let lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: quarry-agent-other-node, namespace: quarry-system}\nspec: {holderIdentity: x}\n";
+    let lease =
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: quarry-agent-other-node, namespace: quarry-system}\nspec: {holderIdentity: x}\n";
     let refused = with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 

@@ -121,7 +121,12 @@ fn a_block_volume_is_one_partition_found_by_its_label() {
     assert_eq!(pv["spec"]["local"]["path"], format!("/dev/disk/by-partlabel/{uid}"));
     assert_eq!(pv["spec"]["volumeMode"], "Block");
     claim("story-block", "story-block", "Block", "1000Mi");
-    pod("block-writer", "story-block", true, "dd if=/dev/urandom of=/tmp/blob bs=1M count=64 2>/dev/null && dd if=/tmp/blob of=/dev/data bs=1M conv=fsync 2>/dev/null && sha256sum < /tmp/blob");
+    pod(
+        "block-writer",
+        "story-block",
+        true,
+        "dd if=/dev/urandom of=/tmp/blob bs=1M count=64 2>/dev/null && dd if=/tmp/blob of=/dev/data bs=1M conv=fsync 2>/dev/null && sha256sum < /tmp/blob",
+    );
     let written = pod_output("block-writer");
     kubectl(&["delete", "pod", "block-writer"]);
     pod("block-reader", "story-block", true, "dd if=/dev/data bs=1M count=64 2>/dev/null | sha256sum");

@@ -3,7 +3,7 @@
 //! Written apart from the planner and in other terms (what may never be in a plan, given the world), so
 //! that the same mistake is not made twice. A refused plan is a bug: nothing of it is applied.
 
-use super::{Observed, Plan, Step, jobs, pv, usage::{PvUsage, pv_usage}};
+use super::{Observed, Plan, Step, finalize::ABANDON_ANNOTATION, jobs, pv, usage::{PvUsage, pv_usage}};
 use quarry_api::{node_job::{Action, JobPhase}, volume::Phase};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +93,7 @@ fn nothing_left(seen: &Observed) -> bool {
         job.spec.action == Action::Cleanup && job.spec.owner.uid == seen.uid() && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
     });
     let never = seen.job_handle().is_none() && seen.device.is_none() && seen.volume.phase() != Some(Phase::Available);
-    let node_given_up = seen.node.is_none();
+    let said = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == ABANDON_ANNOTATION);
+    let node_given_up = seen.node.is_none() && said.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
     cleaned || never || node_given_up
 }

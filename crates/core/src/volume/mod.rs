@@ -8,7 +8,7 @@ pub mod check;
 pub mod deletion;
 mod deploy;
 pub mod explain;
-mod finalize;
+pub mod finalize;
 pub mod jobs;
 pub mod pv;
 pub mod request;
