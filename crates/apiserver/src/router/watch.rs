@@ -5,7 +5,7 @@ use super::accept::Form;
 use super::query::WatchOptions;
 use super::render::whole;
 use super::{ApiBody, respond};
-use crate::commit::{Pending, Progress};
+use crate::commit::Progress;
 use crate::engine::{ListOptions, Request as Call, Stored, WatchEvent, WatchEventKind, Watching};
 use crate::present::{Include, partial, table};
 use crate::server::Inner;
@@ -55,10 +55,8 @@ pub async fn start(
     let (initial, watching, pending) = {
         let mut engine = inner.committer.engine();
         let (initial, watching) = engine.watch(call, ListOptions { limit: 0, ..list }, options.from)?;
-        let pending = match initial.is_empty() {
-            true => Pending::Read(0, Progress::default()),
-            false => inner.committer.hand_over(&mut engine),
-        };
+        // What the watch starts from, a bookmark's version included, must be durable.
+        let pending = inner.committer.hand_over(&mut engine);
         (initial, watching, pending)
     };
     inner.committer.wait(pending).await?;
