@@ -1,7 +1,7 @@
 //! A story once without faults, then once for every point and every fault that can strike there; and random runs.
 
 use crate::{
-    fault::Fault,
+    fault::{Fault, Point},
     run::{Ended, Failed, Mode, run},
     story::Story,
 };
@@ -29,17 +29,35 @@ impl fmt::Display for Summary {
 }
 
 /// Which of the faults of a point are tried.
-pub type Choice = fn(&Fault) -> bool;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    All,
+    /// One a point, another kind at each.
+    InTurn,
+}
+
+impl Choice {
+    fn faults(self, points: &[Point]) -> Vec<Fault> {
+        let of = |(number, point): (usize, &Point)| -> Vec<Fault> {
+            let faults: Vec<Fault> = point.faults().collect();
+            match self {
+                Choice::All => faults,
+                Choice::InTurn => faults.get(number % faults.len().max(1)).copied().into_iter().collect(),
+            }
+        };
+        points.iter().enumerate().flat_map(of).collect()
+    }
+}
 
 pub fn every_point(story: &Story, choice: Choice) -> Summary {
     let calm = match run(story, &Mode::Ordered(Vec::new())) {
         Ok(calm) => calm,
-        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, &[], &failed)] },
+        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, "", &failed.why)] },
     };
-    let faults: Vec<Fault> = calm.points.iter().flat_map(|point| point.faults()).filter(choice).collect();
+    let faults: Vec<Fault> = choice.faults(&calm.points);
     let failures = each(faults.len(), |index| {
         let fault = faults[index];
-        check(story, &[fault], run(story, &Mode::Ordered(vec![fault])), &calm)
+        check(story, fault, run(story, &Mode::Ordered(vec![fault])), &calm)
     });
     Summary { story: story.name, points: calm.points.len(), runs: faults.len() + 1, failures }
 }
@@ -48,47 +66,45 @@ pub fn every_point(story: &Story, choice: Choice) -> Summary {
 pub fn random(story: &Story, first: u64, count: u64) -> Summary {
     let calm = match run(story, &Mode::Ordered(Vec::new())) {
         Ok(calm) => calm,
-        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, &[], &failed)] },
+        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, "", &failed.why)] },
     };
     let failures = each(usize::try_from(count).unwrap_or(usize::MAX), |index| {
         let seed = first + index as u64;
-        // The first seeds only shuffle; the others also break things, more and more often.
-        let at_most = u32::try_from(seed % 7).unwrap_or_default();
-        let mode = Mode::Random { seed, one_in: 12 + usize::try_from(seed % 31).unwrap_or_default(), at_most };
-        match run(story, &mode) {
+        match run(story, &random_mode(seed)) {
             Ok(ended) if ended.end == calm.end => None,
-            Ok(ended) => Some(format!("story {} seed {seed}: another end\n--- calm ---\n{}\n--- got ---\n{}", story.name, calm.end, ended.end)),
-            Err(failed) => Some(format!("seed {seed}: {}", explain(story, &failed.struck, &failed))),
+            Ok(ended) => Some(explain(story, &format!("seed={seed}"), &another_end(&calm, &ended))),
+            Err(failed) => Some(explain(story, &format!("seed={seed}"), &format!("{} (faults: {})", failed.why, list(&failed.struck)))),
         }
     });
     Summary { story: story.name, points: calm.points.len(), runs: usize::try_from(count).unwrap_or(usize::MAX), failures }
 }
 
-fn check(story: &Story, faults: &[Fault], got: Result<Ended, Failed>, calm: &Ended) -> Option<String> {
-    match got {
-        Err(failed) => Some(explain(story, faults, &failed)),
-        Ok(ended) if ended.struck.len() != faults.len() => Some(format!("story {}: {} did not strike: the run is not deterministic", story.name, list(faults))),
-        Ok(ended) if ended.end != calm.end => Some(format!("story {} {}: another end\n--- calm ---\n{}\n--- got ---\n{}", story.name, list(faults), calm.end, ended.end)),
-        Ok(_) => None,
-    }
+/// The schedule and the faults of a seed: some seeds only shuffle, the others also break things, up to six times.
+pub fn random_mode(seed: u64) -> Mode {
+    Mode::Random { seed, one_in: 12 + usize::try_from(seed % 31).unwrap_or_default(), at_most: u32::try_from(seed % 7).unwrap_or_default() }
+}
+
+fn check(story: &Story, fault: Fault, got: Result<Ended, Failed>, calm: &Ended) -> Option<String> {
+    let wrong = match got {
+        Err(failed) => failed.why,
+        Ok(ended) if ended.struck.len() != 1 => "it did not strike: the run is not deterministic".to_owned(),
+        Ok(ended) if ended.end != calm.end => another_end(calm, &ended),
+        Ok(_) => return None,
+    };
+    Some(explain(story, &fault.to_string(), &wrong))
+}
+
+fn another_end(calm: &Ended, got: &Ended) -> String {
+    format!("another end\n--- without faults ---\n{}\n--- now ---\n{}", calm.end, got.end)
 }
 
 fn list(faults: &[Fault]) -> String {
     faults.iter().map(Fault::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// With the end of the trace, and how to see it again.
-fn explain(story: &Story, faults: &[Fault], failed: &Failed) -> String {
-    let tail = failed.trace.len().saturating_sub(60);
-    format!(
-        "story {} {}: {}\n  replay: QUARRY_SIM_REPLAY='{} {}' cargo test -p quarry-sim --test replay -- --nocapture\n  ...\n  {}",
-        story.name,
-        list(faults),
-        failed.why,
-        story.name,
-        list(faults),
-        failed.trace[tail..].join("\n  ")
-    )
+/// What went wrong, and how to see it again.
+fn explain(story: &Story, how: &str, wrong: &str) -> String {
+    format!("{} {how}: {wrong}\n  replay: QUARRY_SIM_REPLAY='{} {how}' cargo test -p quarry-sim --test replay -- --nocapture", story.name, story.name)
 }
 
 /// Calls `job` for every index, on as many threads as there are processors; the answers in order.

@@ -4,6 +4,7 @@
 
 use crate::{
     agent::Agent,
+    bench,
     clock::Clock,
     disk::Disk,
     door::Shared,
@@ -18,12 +19,10 @@ use crate::{
     story::{Story, VOLUME},
     world::{Observer, World},
 };
-use quarry_api::{admission, crds, names};
-use quarry_apiserver::{Options, Server};
-use serde_json::json;
+use quarry_apiserver::Server;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, atomic::{AtomicU64, Ordering}},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -44,6 +43,8 @@ pub struct Ended {
     pub points: Vec<Point>,
     pub struck: Vec<Fault>,
     pub steps: usize,
+    /// What happened, for people.
+    pub trace: Vec<String>,
 }
 
 /// A run that did not.
@@ -55,7 +56,7 @@ pub struct Failed {
 
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Once the script is through, time moves in large steps: renewals would be most of the work.
-const RENEW_SELDOM: Duration = Duration::from_secs(300);
+const RENEW_SELDOM: Duration = Duration::from_secs(15 * 60);
 /// Long enough for jobs to be forgotten.
 const TAIL: Duration = Duration::from_secs(25 * 60);
 const REST: Duration = Duration::from_secs(60 * 60);
@@ -89,6 +90,10 @@ pub(crate) struct Sim {
     pub renew_every: Duration,
     pub random: Option<Random>,
     pub volume_uid: String,
+    /// Up to where the API has been observed.
+    pub version: u64,
+    /// How many points there were until the end.
+    pub points: usize,
 }
 
 /// Plays the story. Every call is a new world with its own time.
@@ -98,30 +103,25 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
     runtime.block_on(async {
         let mut sim = Sim::new(story.clone(), mode).await;
         let played = sim.play().await;
+        if played.is_ok() {
+            bench::give_back(&sim.server).await;
+        }
         let mut injector = lock(&sim.shared.injector);
-        let (points, struck) = (std::mem::take(&mut injector.points), injector.struck.clone());
+        let (mut points, struck) = (std::mem::take(&mut injector.points), injector.struck.clone());
+        points.truncate(sim.points);
+        let trace = std::mem::take(&mut *lock(&sim.shared.trace));
         match played {
-            Ok((end, steps)) => Ok(Ended { end, points, struck, steps }),
-            Err(why) => Err(Failed { why, struck, trace: std::mem::take(&mut lock(&sim.shared.trace)) }),
+            Ok((end, steps)) => Ok(Ended { end, points, struck, steps, trace }),
+            Err(why) => Err(Failed { why, struck, trace }),
         }
     })
 }
 
 impl Sim {
     async fn new(story: Story, mode: &Mode) -> Self {
-        let clock = Clock::start();
-        let made = AtomicU64::new(0);
-        let server = Server::in_memory(Options {
-            crds: crds::crds(),
-            policies: admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect(),
-            clock: clock.as_function(),
-            uids: Arc::new(move || format!("00000000-0000-4000-8000-{:012x}", made.fetch_add(1, Ordering::Relaxed))),
-            extra_kinds: Vec::new(),
-        });
+        let (server, clock) = bench::take();
+        bench::lay_out(&server).await;
         let raw = Raw::new(server.service());
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::DEFAULT_NAMESPACE}});
-        // Refused only if it were there already.
-        let _ = raw.create("/api/v1/namespaces", &namespace).await;
         let (injector, random) = match mode {
             Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
             Mode::Random { seed, one_in, at_most } => (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed))),
@@ -145,6 +145,8 @@ impl Sim {
             retries: 0,
             renew_every: RENEW_EVERY,
             volume_uid: String::new(),
+            version: 0,
+            points: 0,
             story,
             shared,
             server,
@@ -166,7 +168,11 @@ impl Sim {
         }
         let quiet = Instant::now() + TAIL;
         self.until(&mut steps, give_up, move |_| Instant::now() >= quiet).await?;
-        lock(&self.shared.injector).calm();
+        let mut injector = lock(&self.shared.injector);
+        injector.calm();
+        // What is passed at rest is no point: nothing strikes there.
+        self.points = injector.points.len();
+        drop(injector);
         let (end, writes) = (self.report(), self.writes());
         let over = Instant::now() + REST;
         self.until(&mut steps, over + TAIL, move |_| Instant::now() >= over).await?;
@@ -216,7 +222,10 @@ impl Sim {
     /// Takes in what happened, and checks it.
     fn observe(&mut self) -> Result<(), String> {
         let mut world = lock(&self.shared.world);
-        self.observer.observe(&mut world);
+        if self.version != self.server.version() {
+            self.version = self.server.version();
+            self.observer.observe(&mut world);
+        }
         if self.volume_uid.is_empty()
             && let Some(uid) = world.get(Kind::Volume, VOLUME).and_then(|volume| volume["metadata"]["uid"].as_str())
         {

@@ -1,0 +1,97 @@
+//! The API server of a run. Making one compiles every schema, which takes longer than most runs: so each thread keeps
+//! one and empties it after a run. UIDs start anew and time does; only versions go on, and nobody reads those.
+
+use crate::{clock::Clock, lock, raw::Raw};
+use http::Method;
+use quarry_api::{admission, crds, names};
+use quarry_apiserver::{Options, Server};
+use serde_json::json;
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+struct Bench {
+    server: Server,
+    clock: Arc<Mutex<Clock>>,
+    uids: Arc<AtomicU64>,
+}
+
+thread_local! {
+    static IDLE: RefCell<Option<Bench>> = const { RefCell::new(None) };
+    static USED: RefCell<Option<Bench>> = const { RefCell::new(None) };
+}
+
+/// What a story can leave behind, in collections.
+const COLLECTIONS: [&str; 9] = [
+    "/apis/storage.metalk8s.scality.com/v1alpha1/volumes",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/api/v1/nodes",
+    "/apis/quarry.dev/v1alpha1/nodejobs",
+    "/apis/quarry.dev/v1alpha1/nodeinventories",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/events",
+];
+
+/// An empty server whose time begins now.
+pub fn take() -> (Server, Clock) {
+    let now = Clock::start();
+    let bench = IDLE.take().unwrap_or_else(|| make(now));
+    *lock(&bench.clock) = now;
+    bench.uids.store(0, Ordering::Relaxed);
+    let server = bench.server.clone();
+    USED.set(Some(bench));
+    (server, now)
+}
+
+fn make(now: Clock) -> Bench {
+    let clock = Arc::new(Mutex::new(now));
+    let uids = Arc::new(AtomicU64::new(0));
+    let (time, counter) = (clock.clone(), uids.clone());
+    let server = Server::in_memory(Options {
+        crds: crds::crds(),
+        policies: admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect(),
+        clock: Arc::new(move || lock(&time).now()),
+        uids: Arc::new(move || format!("00000000-0000-4000-8000-{:012x}", counter.fetch_add(1, Ordering::Relaxed))),
+        extra_kinds: Vec::new(),
+    });
+    Bench { server, clock, uids }
+}
+
+/// Makes sure that the operator's namespace is there.
+pub async fn lay_out(server: &Server) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::DEFAULT_NAMESPACE}});
+    // Refused when an earlier run made it.
+    let _ = Raw::new(server.service()).create("/api/v1/namespaces", &namespace).await;
+}
+
+/// Empties the server and keeps it, unless something does not go.
+pub async fn give_back(server: &Server) {
+    let raw = Raw::new(server.service());
+    for collection in COLLECTIONS {
+        let Ok(list) = raw.call(Method::GET, collection, None).await else { return };
+        for object in list["items"].as_array().into_iter().flatten() {
+            let metadata = &object["metadata"];
+            let name = metadata["name"].as_str().unwrap_or_default();
+            let path = match metadata["namespace"].as_str() {
+                Some(namespace) => match collection.rsplit_once('/') {
+                    Some((group, plural)) => format!("{group}/namespaces/{namespace}/{plural}/{name}"),
+                    None => return,
+                },
+                None => format!("{collection}/{name}"),
+            };
+            if metadata["finalizers"].is_array() && raw.patch(&path, &json!({"metadata": {"finalizers": null}})).await.is_err_and(|refused| refused.code != 404) {
+                return;
+            }
+            if raw.delete(&path).await.is_err_and(|refused| refused.code != 404) {
+                return;
+            }
+        }
+    }
+    IDLE.set(USED.take());
+}

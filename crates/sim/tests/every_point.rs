@@ -1,0 +1,64 @@
+//! Every story once for every point: the first with every fault that can strike there, the others with one of them in
+//! turn; QUARRY_SIM_FULL=1 tries them all everywhere.
+
+use quarry_sim::{
+    explore::{Choice, every_point},
+    story::find,
+};
+
+fn every(name: &str, choice: Choice) {
+    let Some(story) = find(name) else { panic!("there is no story {name:?}") };
+    let choice = if std::env::var_os("QUARRY_SIM_FULL").is_some() { Choice::All } else { choice };
+    let begun = std::time::Instant::now();
+    let summary = every_point(&story, choice);
+    println!("{summary} ({:.1} s)", begun.elapsed().as_secs_f32());
+    for failure in &summary.failures {
+        println!("  {}", failure.lines().next().unwrap_or_default());
+    }
+    assert!(summary.failures.is_empty(), "{}", summary.failures[0]);
+}
+
+#[test]
+fn the_whole_life_of_a_volume_survives_every_fault() {
+    every("ext4", Choice::All);
+}
+
+#[test]
+fn without_a_udev_daemon() {
+    every("xfs-without-udev", Choice::InTurn);
+}
+
+#[test]
+fn a_block_volume_on_a_kernel_without_partition_parser() {
+    every("block-without-parser", Choice::InTurn);
+}
+
+#[test]
+fn deleted_before_its_preparation_began() {
+    every("deleted-while-pending", Choice::InTurn);
+}
+
+#[test]
+fn deleted_while_its_preparation_ran() {
+    every("deleted-while-running", Choice::InTurn);
+}
+
+#[test]
+fn a_preparation_that_failed_is_tried_again_when_asked() {
+    every("failed-then-retried", Choice::InTurn);
+}
+
+#[test]
+fn restart_of_the_agent_and_of_the_node() {
+    every("restart-and-reboot", Choice::InTurn);
+}
+
+#[test]
+fn a_foreign_file_is_left_alone() {
+    every("foreign-file", Choice::InTurn);
+}
+
+#[test]
+fn two_operators_at_once() {
+    every("two-operators", Choice::InTurn);
+}
