@@ -2,7 +2,10 @@
 
 use crate::{bare, figures, story};
 use anyhow::{Context, Result, bail};
-use kube::{Client, Config, config::{KubeConfigOptions, Kubeconfig}};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use std::{
     path::Path,
     process::{Child, Command, Stdio},
@@ -67,7 +70,11 @@ pub async fn run() -> Result<()> {
         ready.push(took);
     }
     let ready = figures::Samples::new(ready);
-    println!("figure: quarry up ready (10 starts): p50 {} p95 {} (aim: < 300 ms)", figures::milliseconds(ready.percentile(50)), figures::milliseconds(ready.percentile(95)));
+    println!(
+        "figure: quarry up ready (10 starts): p50 {} p95 {} (aim: < 300 ms)",
+        figures::milliseconds(ready.percentile(50)),
+        figures::milliseconds(ready.percentile(95))
+    );
 
     let folder = tempfile::tempdir()?;
     let (up, _) = start(folder.path()).await?;

@@ -26,7 +26,8 @@ pub fn embedded_policies() -> Vec<Policy> {
 
 /// A field that is accepted for compatibility and not used says so when it is written.
 fn volume_warnings() -> Policy {
-    let rules = json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
+    let rules =
+        json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
     let validations = json!([
         {
             "expression": "!has(object.spec.template) || !has(object.spec.template.spec) || object.spec.template.spec.all(field, field == 'claimRef')",

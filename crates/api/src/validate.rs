@@ -103,16 +103,20 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_at_once_with_the_remedy() {
-        let told = problems(json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}));
+        let told =
+            problems(json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}));
         assert_eq!(told.len(), 5, "{told:#?}");
-        assert!(told.iter().any(|t| t == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
+        assert!(told.iter().any(|t| t
+            == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
         assert!(told.iter().any(|t| t == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi"));
         assert!(told.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
     }
 
     #[test]
     fn a_claim_ref_must_name_a_claim() {
-        let with = |claim: serde_json::Value| problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}));
+        let with = |claim: serde_json::Value| {
+            problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}))
+        };
         assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());
         for bad in [json!("data"), json!({"name": "data"}), json!({"name": 5, "namespace": "shop"}), json!(null)] {
             assert_eq!(with(bad.clone()).len(), 1, "{bad}");

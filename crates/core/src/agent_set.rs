@@ -85,7 +85,8 @@ fn hash_of(annotations: Option<&std::collections::BTreeMap<String, String>>) -> 
 
 /// Whether the DaemonSet that is there was made from another wish.
 pub fn outdated(found: &DaemonSet, wanted: &DaemonSet) -> bool {
-    hash_of(found.metadata.annotations.as_ref()) != hash_of(wanted.metadata.annotations.as_ref()) || found.metadata.owner_references != wanted.metadata.owner_references
+    hash_of(found.metadata.annotations.as_ref()) != hash_of(wanted.metadata.annotations.as_ref())
+        || found.metadata.owner_references != wanted.metadata.owner_references
 }
 
 /// The agent pods to replace: made from another wish, and without a job under way on their node.
@@ -102,7 +103,13 @@ mod tests {
     use super::*;
 
     fn wanted(image: &str) -> Wanted {
-        Wanted { namespace: "quarry-system".into(), image: image.into(), image_pull_policy: "IfNotPresent".into(), data_dir: "/var/lib/quarry".into(), deployment: Some(("quarry-operator".into(), "u".into())) }
+        Wanted {
+            namespace: "quarry-system".into(),
+            image: image.into(),
+            image_pull_policy: "IfNotPresent".into(),
+            data_dir: "/var/lib/quarry".into(),
+            deployment: Some(("quarry-operator".into(), "u".into())),
+        }
     }
 
     #[test]

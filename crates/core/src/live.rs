@@ -3,9 +3,15 @@
 //! Everything here was read live, not from a cache. Invariant 2 (checked while held) and invariant 5 (a
 //! bound PersistentVolume's storage is never touched) end here, on the node, whatever an operator planned.
 
-use crate::volume::{spec_hash, usage::{PvUsage, pv_usage}};
+use crate::volume::{
+    spec_hash,
+    usage::{PvUsage, pv_usage},
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
-use quarry_api::{Volume, node_job::{Action, NodeJobSpec}};
+use quarry_api::{
+    Volume,
+    node_job::{Action, NodeJobSpec},
+};
 
 /// What the API says now.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +72,9 @@ fn check_unused(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
         // Somebody else's PV of the same name is none of our business, unless it publishes our storage.
         let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
         return match path {
-            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => Err(Void::PvInUse(format!("PersistentVolume {} of another owner publishes {path}", job.owner.name))),
+            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => {
+                Err(Void::PvInUse(format!("PersistentVolume {} of another owner publishes {path}", job.owner.name)))
+            }
             _ => Ok(()),
         };
     }

@@ -9,8 +9,8 @@ use quarry_api::node_job::FsType;
 /// `mkfsOptions` of a StorageClass: a JSON list of strings.
 pub fn parse(fs: FsType, json: Option<&str>) -> Result<Vec<String>, String> {
     let Some(json) = json.filter(|text| !text.trim().is_empty()) else { return Ok(Vec::new()) };
-    let options: Vec<String> = serde_json::from_str(json)
-        .map_err(|error| format!("parameter mkfsOptions is not a JSON list of strings ({error}); write it as '[\"-m\", \"0\"]'"))?;
+    let options: Vec<String> =
+        serde_json::from_str(json).map_err(|error| format!("parameter mkfsOptions is not a JSON list of strings ({error}); write it as '[\"-m\", \"0\"]'"))?;
     check(fs, &options)?;
     Ok(options)
 }
@@ -66,7 +66,24 @@ fn allowed(fs: FsType) -> &'static [(char, Value)] {
             ('b', Value::Any),
             ('C', Value::Any),
             ('e', Value::Any),
-            ('E', Value::Keys(&["stride", "stripe_width", "resize", "lazy_itable_init", "lazy_journal_init", "num_backup_sb", "packed_meta_blocks", "root_owner", "root_perms", "discard", "nodiscard", "quotatype", "hash_seed"])),
+            (
+                'E',
+                Value::Keys(&[
+                    "stride",
+                    "stripe_width",
+                    "resize",
+                    "lazy_itable_init",
+                    "lazy_journal_init",
+                    "num_backup_sb",
+                    "packed_meta_blocks",
+                    "root_owner",
+                    "root_perms",
+                    "discard",
+                    "nodiscard",
+                    "quotatype",
+                    "hash_seed",
+                ]),
+            ),
             ('g', Value::Any),
             ('G', Value::Any),
             ('i', Value::Any),
@@ -85,7 +102,26 @@ fn allowed(fs: FsType) -> &'static [(char, Value)] {
         ],
         FsType::Xfs => &[
             ('b', Value::Keys(&["size", "log"])),
-            ('d', Value::Keys(&["agcount", "agsize", "sunit", "swidth", "su", "sw", "noalign", "sectsize", "sectlog", "rtinherit", "extszinherit", "projinherit", "daxinherit", "cowextsize", "concurrency"])),
+            (
+                'd',
+                Value::Keys(&[
+                    "agcount",
+                    "agsize",
+                    "sunit",
+                    "swidth",
+                    "su",
+                    "sw",
+                    "noalign",
+                    "sectsize",
+                    "sectlog",
+                    "rtinherit",
+                    "extszinherit",
+                    "projinherit",
+                    "daxinherit",
+                    "cowextsize",
+                    "concurrency",
+                ]),
+            ),
             ('i', Value::Keys(&["size", "log", "perblock", "maxpct", "align", "attr", "projid32bit", "sparse", "nrext64", "exchange"])),
             ('l', Value::Keys(&["size", "version", "sunit", "su", "sectsize", "sectlog", "lazy-count", "concurrency", "agnum", "internal"])),
             ('L', Value::Any),

@@ -6,7 +6,10 @@ use quarry_api::{NodeInventory, NodeInventorySpec, names};
 pub enum Step {
     Create(Box<NodeInventory>),
     /// By UID and version: a node that came back in between keeps its inventory.
-    Delete { uid: String, resource_version: String },
+    Delete {
+        uid: String,
+        resource_version: String,
+    },
 }
 
 /// The inventory follows its Node. Nothing is lost with it: the agent fills in a new one at once.

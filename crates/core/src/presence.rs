@@ -7,8 +7,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 pub enum Presence {
     /// No agent has ever been seen on this node.
     Never,
-    Absent { since: Timestamp },
-    Present { until: Timestamp },
+    Absent {
+        since: Timestamp,
+    },
+    Present {
+        until: Timestamp,
+    },
 }
 
 /// A lease without a holder was given back at shutdown: the agent is gone, at once.
@@ -26,9 +30,10 @@ impl Presence {
     pub fn complaint(&self, node: &str) -> Option<String> {
         match self {
             Presence::Never => Some(format!("no agent has been seen on node {node}: check that its quarry-agent pod runs")),
-            Presence::Absent { since } => {
-                Some(format!("the agent on node {node} is absent since {}: check that the node is up and its quarry-agent pod runs", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
-            }
+            Presence::Absent { since } => Some(format!(
+                "the agent on node {node} is absent since {}: check that the node is up and its quarry-agent pod runs",
+                since.strftime("%Y-%m-%dT%H:%M:%SZ")
+            )),
             Presence::Present { .. } => None,
         }
     }
@@ -40,7 +45,10 @@ mod tests {
     use serde_json::json;
 
     fn lease(holder: &str) -> Lease {
-        serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder, "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": holder, "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40}}),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -121,20 +121,32 @@ pub enum Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     DiscardDraft,
-    MakeDraft { size: Bytes },
+    MakeDraft {
+        size: Bytes,
+    },
     /// mkfs or partition table, into the draft, synced.
     FormatDraft(Format),
     /// Rename the draft to its final name, synced: the proof that it is finished.
     PublishDraft,
-    Attach { partitioned: bool },
+    Attach {
+        partitioned: bool,
+    },
     /// Tell the kernel about the partition: for kernels without a parser of their own.
-    AddPartition { device: String },
+    AddPartition {
+        device: String,
+    },
     /// Without a udev daemon: make the link.
-    MakeLink { device: String },
+    MakeLink {
+        device: String,
+    },
     /// With one: ask it to look again, and wait for the link.
-    AwaitLink { device: String },
+    AwaitLink {
+        device: String,
+    },
     /// Exclusively opened, checked again while held, then detached.
-    Detach { device: String },
+    Detach {
+        device: String,
+    },
     RemoveLink,
     /// With a udev daemon: wait until it has removed the link.
     AwaitNoLink,
@@ -153,7 +165,9 @@ pub enum Plan {
 /// Why nothing is done. None of these resolves by trying the same again at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume folder")]
+    #[error(
+        "a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume folder"
+    )]
     ForeignFile,
     #[error("the file exists with {found} instead of {wanted}: it is left alone; delete the volume and create another")]
     OtherSize { found: Bytes, wanted: Bytes },
@@ -206,15 +220,11 @@ pub fn plan_attached(uid: &str, partitioned: bool, file: &File, seen: &Observed)
         (true, None) => return Plan::Steps(vec![Step::AddPartition { device: attached.name.clone() }]),
     };
     match (&seen.link, seen.udev) {
-        (Link::To(found), _) if *found == device => Plan::Done(Some(JobResult {
-            path: link,
-            device_name: attached.name.clone(),
-            capacity: i64::try_from(capacity.0).unwrap_or(i64::MAX),
-        })),
-        // A loop that was attached before under another number leaves a stale link behind only without udev: replace it.
-        (Link::To(found), false) if !is_loop(found) => {
-            Plan::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device })
+        (Link::To(found), _) if *found == device => {
+            Plan::Done(Some(JobResult { path: link, device_name: attached.name.clone(), capacity: i64::try_from(capacity.0).unwrap_or(i64::MAX) }))
         }
+        // A loop that was attached before under another number leaves a stale link behind only without udev: replace it.
+        (Link::To(found), false) if !is_loop(found) => Plan::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device }),
         (Link::To(_) | Link::Absent, false) => Plan::Steps(vec![Step::MakeLink { device }]),
         (Link::To(_) | Link::Absent, true) => Plan::Steps(vec![Step::AwaitLink { device }]),
     }

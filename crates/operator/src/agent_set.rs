@@ -1,6 +1,10 @@
 //! The agents' DaemonSet: made and kept by the operator; outdated agents are replaced one by one when idle.
 
-use crate::{Context, context::{Failure, Next}, writer::Written};
+use crate::{
+    Context,
+    context::{Failure, Next},
+    writer::Written,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{Api, ResourceExt, api::ListParams};
@@ -43,10 +47,16 @@ async fn replace_pod(context: &Context, wanted: &DaemonSet) -> Result<bool, Fail
     let selector = format!("app.kubernetes.io/name={}", names::AGENT_DAEMON_SET);
     let pods = api.list(&ListParams::default().labels(&selector)).await.map_err(|error| Failure::api("listing the agents' pods", error))?.items;
     let busy = |node: &str| {
-        context.caches.jobs.all().iter().any(|job| job.spec.node_name == node && !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished()))
+        context
+            .caches
+            .jobs
+            .all()
+            .iter()
+            .any(|job| job.spec.node_name == node && !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished()))
     };
     // While one is on its way out or not up yet, the next one waits.
-    let settled = pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"));
+    let settled =
+        pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"));
     let candidates = replaceable(&pods, wanted, busy);
     let Some(pod) = candidates.first() else { return Ok(false) };
     let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");

@@ -4,7 +4,8 @@
 //! everything else is in the objects. Kill it anywhere, the next run continues.
 
 use crate::{
-    Context, agent_set, cache::Caches,
+    Context, agent_set,
+    cache::Caches,
     context::{Clock, Failure, Next},
     leader::Election,
     metrics::{self, Metrics},

@@ -8,10 +8,7 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{
-    Api, Client, ResourceExt,
-    api::PostParams,
-};
+use kube::{Api, Client, ResourceExt, api::PostParams};
 use quarry_api::names;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -3,11 +3,19 @@
 use axum::{Router, http::StatusCode, routing::get};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::{Histogram, exponential_buckets}},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
     registry::Registry,
 };
 use std::{
-    sync::{Arc, atomic::{AtomicBool, Ordering}},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::net::TcpListener;
@@ -94,14 +102,20 @@ impl Metrics {
 pub async fn serve(metrics: Arc<Metrics>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
     let for_ready = metrics.clone();
     let router = Router::new()
-        .route("/metrics", get(move || {
-            let metrics = metrics.clone();
-            async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
-        }))
+        .route(
+            "/metrics",
+            get(move || {
+                let metrics = metrics.clone();
+                async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
+            }),
+        )
         .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(move || {
-            let ready = for_ready.ready.load(Ordering::Acquire);
-            async move { if ready { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "waiting for the lease or the first lists") } }
-        }));
+        .route(
+            "/readyz",
+            get(move || {
+                let ready = for_ready.ready.load(Ordering::Acquire);
+                async move { if ready { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "waiting for the lease or the first lists") } }
+            }),
+        );
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }

@@ -1,6 +1,9 @@
 //! The NodeInventory controller: every Node has one, made here, filled in by the node's agent.
 
-use crate::{Context, context::{Failure, Next}};
+use crate::{
+    Context,
+    context::{Failure, Next},
+};
 use kube::Api;
 use quarry_api::NodeInventory;
 use quarry_core::node_inventory::{Step, plan};

@@ -1,6 +1,9 @@
 //! The NodeJob controller: forgets finished jobs by age, never one that an object names.
 
-use crate::{Context, context::{Failure, Next}};
+use crate::{
+    Context,
+    context::{Failure, Next},
+};
 use kube::{Api, ResourceExt};
 use quarry_api::NodeJob;
 use quarry_core::{
@@ -10,9 +13,10 @@ use quarry_core::{
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
     let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::Rest) };
-    let named = context.caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
-        volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
-    });
+    let named =
+        context.caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
+            volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
+        });
     let now = context.now();
     match decide_retention(&job, named, context.job_retention, now) {
         Retention::Keep => Ok(Next::Rest),

@@ -5,7 +5,19 @@ use kube::{Api, Client};
 
 /// The paths that must be in the served schema, by CRD.
 const NEEDED: &[(&str, &[&str])] = &[
-    ("volumes.storage.metalk8s.scality.com", &["spec.nodeName", "spec.storageClassName", "spec.sparseLoopDevice.size", "spec.mode", "status.conditions", "status.job", "status.deviceName", "status.phase"]),
+    (
+        "volumes.storage.metalk8s.scality.com",
+        &[
+            "spec.nodeName",
+            "spec.storageClassName",
+            "spec.sparseLoopDevice.size",
+            "spec.mode",
+            "status.conditions",
+            "status.job",
+            "status.deviceName",
+            "status.phase",
+        ],
+    ),
     ("nodejobs.quarry.dev", &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
     ("nodeinventories.quarry.dev", &["status.devices", "status.nodeUID"]),
 ];

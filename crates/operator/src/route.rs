@@ -51,7 +51,9 @@ impl Routed for Volume {
         let Some(volume) = change.either() else { return };
         wake(to(ControllerName::Volume, volume.name_any()));
         // A job that a Volume no longer names may be forgotten in time.
-        let job = |volume: &Volume| volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(|handle| handle.split_once('/')).map(|(_, name)| name.to_owned());
+        let job = |volume: &Volume| {
+            volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(|handle| handle.split_once('/')).map(|(_, name)| name.to_owned())
+        };
         if let Some(old) = change.before.and_then(job)
             && change.after.and_then(job).as_ref() != Some(&old)
             && caches.jobs.get(&old).is_some()
@@ -106,9 +108,15 @@ impl Routed for NodeInventory {
         let Some(inventory) = change.either() else { return };
         let name = inventory.name_any();
         wake(to(ControllerName::NodeInventory, name.clone()));
-        let devices = |inventory: Option<&NodeInventory>| inventory.and_then(|inventory| inventory.status.clone()).map(|status| status.devices).unwrap_or_default();
+        let devices =
+            |inventory: Option<&NodeInventory>| inventory.and_then(|inventory| inventory.status.clone()).map(|status| status.devices).unwrap_or_default();
         let (before, after) = (devices(change.before), devices(change.after));
-        let changed: Vec<&str> = before.iter().filter(|device| !after.contains(device)).chain(after.iter().filter(|device| !before.contains(device))).filter_map(|device| device.volume_uid.as_deref()).collect();
+        let changed: Vec<&str> = before
+            .iter()
+            .filter(|device| !after.contains(device))
+            .chain(after.iter().filter(|device| !before.contains(device)))
+            .filter_map(|device| device.volume_uid.as_deref())
+            .collect();
         for volume in caches.volumes.all() {
             if volume.spec.node_name == name && volume.uid().is_some_and(|uid| changed.contains(&uid.as_str())) {
                 wake(to(ControllerName::Volume, volume.name_any()));

@@ -73,7 +73,12 @@ impl Cluster {
         match tokio::time::timeout(PATIENCE, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.error(attempt, error)),
-            Err(_) => Err(anyhow!("{attempt}: {} did not answer within {} s; check that it is healthy (its address is from {})", self.url, PATIENCE.as_secs(), self.source)),
+            Err(_) => Err(anyhow!(
+                "{attempt}: {} did not answer within {} s; check that it is healthy (its address is from {})",
+                self.url,
+                PATIENCE.as_secs(),
+                self.source
+            )),
         }
     }
 
@@ -81,9 +86,15 @@ impl Cluster {
     pub fn error(&self, attempt: &str, error: kube::Error) -> anyhow::Error {
         match &error {
             kube::Error::Api(status) => match status.code {
-                401 => anyhow!("{attempt}: {} does not accept the credentials of {}; get a fresh kubeconfig (of a standalone Quarry: the one in its data directory)", self.url, self.source),
+                401 => anyhow!(
+                    "{attempt}: {} does not accept the credentials of {}; get a fresh kubeconfig (of a standalone Quarry: the one in its data directory)",
+                    self.url,
+                    self.source
+                ),
                 403 => anyhow!("{attempt}: not allowed: {}; ask an administrator of the cluster for the right", status.message),
-                404 if is_missing_kind(&status.message) => anyhow!("{attempt}: {} does not have Quarry's kinds; install them with `quarry crds apply`", self.url),
+                404 if is_missing_kind(&status.message) => {
+                    anyhow!("{attempt}: {} does not have Quarry's kinds; install them with `quarry crds apply`", self.url)
+                }
                 _ if status.message.is_empty() => anyhow!("{attempt}: {} answered {} {}", self.url, status.code, status.reason),
                 _ => anyhow!("{attempt}: {}", status.message),
             },
@@ -138,9 +149,15 @@ async fn read_file(path: &std::path::Path, options: &KubeConfigOptions) -> anyho
 
 fn broken(name: &str, error: KubeconfigError) -> anyhow::Error {
     match &error {
-        KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::NotFound => anyhow!("kubeconfig {} does not exist; check the path in --kubeconfig or KUBECONFIG", path.display()),
-        KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::PermissionDenied => anyhow!("kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)", path.display()),
-        KubeconfigError::CurrentContextNotSet => anyhow!("kubeconfig {name} selects no context; choose one with `kubectl config use-context NAME` or --context NAME"),
+        KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::NotFound => {
+            anyhow!("kubeconfig {} does not exist; check the path in --kubeconfig or KUBECONFIG", path.display())
+        }
+        KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::PermissionDenied => {
+            anyhow!("kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)", path.display())
+        }
+        KubeconfigError::CurrentContextNotSet => {
+            anyhow!("kubeconfig {name} selects no context; choose one with `kubectl config use-context NAME` or --context NAME")
+        }
         KubeconfigError::LoadContext(context) => anyhow!("kubeconfig {name} has no context {context:?}; `kubectl config get-contexts` lists them"),
         // The parser quotes the file over several lines: the first says what is wrong.
         _ => anyhow!("kubeconfig {name} cannot be used: {}", error.to_string().lines().next().unwrap_or_default()),

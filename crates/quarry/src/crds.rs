@@ -31,7 +31,9 @@ pub fn render_policies(namespace: &str, format: ManifestFormat) -> anyhow::Resul
 fn render<T: Serialize>(header: &str, objects: &[T], format: ManifestFormat) -> anyhow::Result<String> {
     match format {
         ManifestFormat::Yaml => Ok(format!("# {header}\n{}", output::yaml_documents(objects)?)),
-        ManifestFormat::Json => output::json(&json!({"apiVersion": "v1", "kind": "List", "items": objects.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?})),
+        ManifestFormat::Json => {
+            output::json(&json!({"apiVersion": "v1", "kind": "List", "items": objects.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?}))
+        }
     }
 }
 
@@ -39,7 +41,9 @@ fn render<T: Serialize>(header: &str, objects: &[T], format: ManifestFormat) -> 
 #[derive(Debug, PartialEq)]
 enum Act {
     Create,
-    Replace { taken_over: bool },
+    Replace {
+        taken_over: bool,
+    },
     /// Somebody else's: who, as far as its labels say.
     LeaveAlone(String),
 }
@@ -97,7 +101,10 @@ pub async fn apply(connect: &ConnectArgs, take_over: bool) -> anyhow::Result<()>
         output::print(&format!("customresourcedefinition/{name} {done}"))?;
     }
     if !left.is_empty() {
-        bail!("{} left as found: the operator works with it as far as its fields allow and says what is missing; `quarry crds apply --take-over` replaces it", left.join(", "));
+        bail!(
+            "{} left as found: the operator works with it as far as its fields allow and says what is missing; `quarry crds apply --take-over` replaces it",
+            left.join(", ")
+        );
     }
     Ok(())
 }
@@ -141,12 +148,18 @@ mod tests {
 
     #[test]
     fn the_committed_definitions_are_those_of_the_code() {
-        assert!(committed("crds.yaml") == render_crds(ManifestFormat::Yaml).unwrap(), "deploy/crds.yaml is outdated: cargo run -p quarry -- crds > deploy/crds.yaml");
+        assert!(
+            committed("crds.yaml") == render_crds(ManifestFormat::Yaml).unwrap(),
+            "deploy/crds.yaml is outdated: cargo run -p quarry -- crds > deploy/crds.yaml"
+        );
     }
 
     #[test]
     fn the_committed_policies_are_those_of_the_code() {
-        assert!(committed("policies.yaml") == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(), "deploy/policies.yaml is outdated: cargo run -p quarry -- policies > deploy/policies.yaml");
+        assert!(
+            committed("policies.yaml") == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(),
+            "deploy/policies.yaml is outdated: cargo run -p quarry -- policies > deploy/policies.yaml"
+        );
     }
 
     #[test]

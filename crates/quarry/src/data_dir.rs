@@ -41,7 +41,13 @@ pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// Writing is the only proof that one may write: modes say nothing about read-only mounts, quotas or a full disk.
 fn probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!(".probe-{}", std::process::id()));
-    let written = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).and_then(|mut file| file.write_all(&[0; 4096]).and_then(|()| file.sync_all()));
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(&[0; 4096]).and_then(|()| file.sync_all()));
     let removed = std::fs::remove_file(&path);
     written.and(removed)
 }
@@ -49,10 +55,16 @@ fn probe(dir: &Path) -> io::Result<()> {
 fn unusable(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {
-        io::ErrorKind::PermissionDenied => anyhow::anyhow!("the data directory {dir} may not be written by this user; run as root, or choose another with --data-dir"),
+        io::ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("the data directory {dir} may not be written by this user; run as root, or choose another with --data-dir")
+        }
         io::ErrorKind::ReadOnlyFilesystem => anyhow::anyhow!("the data directory {dir} is on a read-only file system; choose another with --data-dir"),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => anyhow::anyhow!("no space is left for the data directory {dir} ({error}); free some, or choose another with --data-dir. Nothing was overwritten"),
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => anyhow::anyhow!("the data directory {dir} cannot be a folder: a file is in its place; choose another with --data-dir"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            anyhow::anyhow!("no space is left for the data directory {dir} ({error}); free some, or choose another with --data-dir. Nothing was overwritten")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("the data directory {dir} cannot be a folder: a file is in its place; choose another with --data-dir")
+        }
         _ => anyhow::anyhow!("the data directory {dir} cannot be used: {error}; choose another with --data-dir"),
     }
 }

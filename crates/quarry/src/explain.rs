@@ -42,7 +42,12 @@ fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> S
         text.push_str(line.trim_end());
         text.push('\n');
     };
-    say(&safe::line(&format!("volume {name}: {phase} ({size} {} on node {}, class {}, age {age})", volume.spec.mode.as_str(), volume.spec.node_name, volume.spec.storage_class_name)));
+    say(&safe::line(&format!(
+        "volume {name}: {phase} ({size} {} on node {}, class {}, age {age})",
+        volume.spec.mode.as_str(),
+        volume.spec.node_name,
+        volume.spec.storage_class_name
+    )));
     say("");
     for line in explain(seen) {
         say(&check(&line, colours));
@@ -96,7 +101,9 @@ fn remedy(seen: &Observed, name: &str) -> Option<String> {
     let reason = seen.volume.ready().and_then(|ready| ready.reason);
     match (seen.volume.phase(), reason) {
         (Some(Phase::Failed), Some(Reason::CreationError)) if seen.job.is_some() => Some(format!("mend the cause, then: quarry volume retry {name}")),
-        (Some(Phase::Failed), Some(Reason::InternalError)) => Some(format!("the spec cannot be mended in place: quarry volume delete {name}, then create it anew")),
+        (Some(Phase::Failed), Some(Reason::InternalError)) => {
+            Some(format!("the spec cannot be mended in place: quarry volume delete {name}, then create it anew"))
+        }
         (None, _) => Some("check that the operator runs: kubectl -n quarry-system get pods (standalone: quarry up)".into()),
         (Some(Phase::Available | Phase::Pending | Phase::Failed | Phase::Terminating), _) => None,
     }
@@ -105,7 +112,13 @@ fn remedy(seen: &Observed, name: &str) -> Option<String> {
 fn event_line(event: &Event, now: Timestamp) -> String {
     let age = output::age(observe::event_time(event).as_ref(), now);
     let kind = event.type_.as_deref().unwrap_or_default();
-    let count = event.series.as_ref().and_then(|series| series.count).or(event.count).filter(|count| *count > 1).map_or_else(String::new, |count| format!(" (x{count})"));
+    let count = event
+        .series
+        .as_ref()
+        .and_then(|series| series.count)
+        .or(event.count)
+        .filter(|count| *count > 1)
+        .map_or_else(String::new, |count| format!(" (x{count})"));
     let text = format!("{} {}{count}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default());
     safe::line(&format!("  {age:>6}  {kind:<7} {text}")).into_owned()
 }
@@ -158,19 +171,26 @@ mod tests {
 
     #[test]
     fn an_available_volume_is_told_in_full() {
-        let mut seen = observed(json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}]}));
+        let mut seen = observed(
+            json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}]}),
+        );
         seen.pv = serde_json::from_value(json!({
             "metadata": {"name": "v1", "ownerReferences": [{"apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "name": "v1", "uid": "u1", "controller": true}]},
             "status": {"phase": "Available"},
         }))
         .unwrap();
-        seen.device = serde_json::from_value(json!({"name": "loop3", "type": "loop", "size": 1, "volumeUID": "u1", "backingFile": "/var/lib/quarry/volumes/u1", "link": "/dev/disk/by-uuid/u1"})).unwrap();
+        seen.device = serde_json::from_value(
+            json!({"name": "loop3", "type": "loop", "size": 1, "volumeUID": "u1", "backingFile": "/var/lib/quarry/volumes/u1", "link": "/dev/disk/by-uuid/u1"}),
+        )
+        .unwrap();
         insta::assert_snapshot!(render(&seen, &[], now(), false));
     }
 
     #[test]
     fn a_hostile_message_is_shown_and_not_obeyed() {
-        let seen = observed(json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": "CreationError", "message": "bad \u{1b}]0;title\u{7} name"}]}));
+        let seen = observed(
+            json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": "CreationError", "message": "bad \u{1b}]0;title\u{7} name"}]}),
+        );
         let text = render(&seen, &[event("2026-01-01T00:00:00Z", "X\u{1b}[2J", "a\nb")], now(), false);
         assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}]0;title"), "{text}");
         assert!(text.contains("a\\nb"));

@@ -18,6 +18,12 @@ fn default_filter(command: &Command) -> &'static str {
     match command {
         Command::Operator(_) | Command::Agent(_) => "info",
         Command::Up(_) => "warn",
-        Command::Volumes(_) | Command::Volume { .. } | Command::Explain(_) | Command::Crds(_) | Command::Policies(_) | Command::Store { .. } | Command::Version(_) => "error,kube_client=off",
+        Command::Volumes(_)
+        | Command::Volume { .. }
+        | Command::Explain(_)
+        | Command::Crds(_)
+        | Command::Policies(_)
+        | Command::Store { .. }
+        | Command::Version(_) => "error,kube_client=off",
     }
 }

@@ -3,10 +3,7 @@
 //! Owns: arguments, wiring, what people read in a terminal. Decides nothing about storage: that is
 //! `quarry-core`. Also runs as `kubectl quarry` when installed as `kubectl-quarry`.
 //! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is asked).
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the binary writes the kubeconfig and reads its own data directory"
-)]
+#![expect(clippy::disallowed_methods, reason = "the binary writes the kubeconfig and reads its own data directory")]
 
 mod cli;
 mod connect;
@@ -104,7 +101,9 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 mod tests {
     #[test]
     fn any_host_name_gives_a_node_name() {
-        for (host, node) in [("Box-1.Example.com", "box-1.example.com"), ("my_pc", "my-pc"), ("-x-", "x"), ("", "localhost"), ("..", "localhost"), ("größe", "gr--e")] {
+        for (host, node) in
+            [("Box-1.Example.com", "box-1.example.com"), ("my_pc", "my-pc"), ("-x-", "x"), ("", "localhost"), ("..", "localhost"), ("größe", "gr--e")]
+        {
             assert_eq!(super::node_name(host), node);
         }
     }

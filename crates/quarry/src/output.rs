@@ -38,7 +38,9 @@ pub fn is_interactive() -> bool {
 
 /// Colours only for a terminal that wants them (https://no-color.org).
 pub fn colours() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
@@ -106,7 +108,10 @@ mod tests {
     fn ages_read_as_in_kubectl() {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
         let ago = |seconds: i64| age(Some(&(now - jiff::SignedDuration::from_secs(seconds))), now);
-        assert_eq!([ago(0), ago(119), ago(125), ago(600), ago(3 * 3600 + 60), ago(9 * 3600), ago(3 * 86400), ago(30 * 86400), ago(800 * 86400)], ["0s", "119s", "2m5s", "10m", "3h1m", "9h", "3d", "30d", "2y"]);
+        assert_eq!(
+            [ago(0), ago(119), ago(125), ago(600), ago(3 * 3600 + 60), ago(9 * 3600), ago(3 * 86400), ago(30 * 86400), ago(800 * 86400)],
+            ["0s", "119s", "2m5s", "10m", "3h1m", "9h", "3d", "30d", "2y"]
+        );
         assert_eq!(ago(-5), "0s", "a clock that is behind is no reason for a negative age");
         assert_eq!(age(None, now), "<unknown>");
     }

@@ -20,7 +20,11 @@ fn texts(value: &Value) -> Vec<String> {
 #[test]
 fn the_kustomization_names_every_file() {
     let mut listed = texts(&documents("kustomization.yaml")[0]["resources"]);
-    let mut found: Vec<String> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml").collect();
+    let mut found: Vec<String> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
+        .collect();
     listed.sort();
     found.sort();
     assert_eq!(listed, found);

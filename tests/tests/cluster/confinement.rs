@@ -32,8 +32,20 @@ fn an_agents_token_changes_only_its_own_node() {
     installed();
     apply("apiVersion: v1\nkind: Node\nmetadata: {name: other-node}\n");
     until("the other node has its inventory", Duration::from_secs(30), || get(&["nodeinventory", "other-node"]).ok_or_else(|| "none".to_owned()));
-    let pod = kubectl(&["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=quarry-agent", "-o", "jsonpath={.items[0].metadata.name}"]);
-    let token = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", &pod]);
+    let on_node = format!("spec.nodeName={NODE}");
+    let pod = kubectl(&[
+        "-n",
+        NAMESPACE,
+        "get",
+        "pods",
+        "-l",
+        "app.kubernetes.io/name=quarry-agent",
+        "--field-selector",
+        &on_node,
+        "-o",
+        "jsonpath={.items[0].metadata.name}",
+    ]);
+    let token = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", &pod]).trim().to_owned();
     let change = "{\"status\":{\"agentVersion\":\"tampered\"}}";
     let patch = |token: &str, node: &str| patch_status(token, node, change);
     patch(&token, NODE).expect("its own node");
@@ -62,7 +74,7 @@ fn an_agents_token_changes_only_its_own_node() {
     let refused = with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 
-    let unbound = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent"]);
+    let unbound = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent"]).trim().to_owned();
     let refused = patch(&unbound, NODE).unwrap_err();
     assert!(refused.contains("names no node"), "{refused}");
     kubectl(&["delete", "node", "other-node"]);

@@ -3,8 +3,16 @@
 //! Written apart from the planner and in other terms (what may never be in a plan, given the world), so
 //! that the same mistake is not made twice. A refused plan is a bug: nothing of it is applied.
 
-use super::{Observed, Plan, Step, finalize::ABANDON_ANNOTATION, jobs, pv, usage::{PvUsage, pv_usage}};
-use quarry_api::{node_job::{Action, JobPhase}, volume::Phase};
+use super::{
+    Observed, Plan, Step,
+    finalize::ABANDON_ANNOTATION,
+    jobs, pv,
+    usage::{PvUsage, pv_usage},
+};
+use quarry_api::{
+    node_job::{Action, JobPhase},
+    volume::Phase,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
@@ -90,7 +98,9 @@ fn prepared(seen: &Observed) -> bool {
 
 fn nothing_left(seen: &Observed) -> bool {
     let cleaned = seen.job.as_ref().is_some_and(|job| {
-        job.spec.action == Action::Cleanup && job.spec.owner.uid == seen.uid() && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
+        job.spec.action == Action::Cleanup
+            && job.spec.owner.uid == seen.uid()
+            && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
     });
     let never = seen.job_handle().is_none() && seen.device.is_none() && seen.volume.phase() != Some(Phase::Available);
     let said = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == ABANDON_ANNOTATION);

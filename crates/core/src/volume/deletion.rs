@@ -2,7 +2,10 @@
 //!
 //! An API delete is always accepted and waits; this says whether it would wait, and for what.
 
-use super::{pv, usage::{PvUsage, pv_usage}};
+use super::{
+    pv,
+    usage::{PvUsage, pv_usage},
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{Volume, volume::Phase};
 

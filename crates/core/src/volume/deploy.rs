@@ -17,7 +17,10 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     match &seen.pv {
         Some(pv) if pv::is_owned_by(pv, seen.uid()) => published(seen, pv, now),
         Some(_) => {
-            let message = format!("PersistentVolume {} exists and belongs to somebody else: it is left alone; give the volume another name, or remove that PersistentVolume", seen.name());
+            let message = format!(
+                "PersistentVolume {} exists and belongs to somebody else: it is left alone; give the volume another name, or remove that PersistentVolume",
+                seen.name()
+            );
             // The name may become free: the volume then goes on by itself, with the job that it has.
             say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(seen.job_handle().map(str::to_owned)), now)
         }
@@ -29,9 +32,20 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
     let mut saying = if failed {
-        Saying::new(Phase::Failed, Some(Reason::UnavailableError), format!("PersistentVolume {} is Failed: kubectl describe pv {} tells why", seen.name(), seen.name()))
+        Saying::new(
+            Phase::Failed,
+            Some(Reason::UnavailableError),
+            format!("PersistentVolume {} is Failed: kubectl describe pv {} tells why", seen.name(), seen.name()),
+        )
     } else if pv.metadata.deletion_timestamp.is_some() {
-        Saying::new(Phase::Failed, Some(Reason::UnavailableError), format!("PersistentVolume {0} is being deleted, the volume is not: no claim can bind it; delete volume {0} too, or it stays like this", seen.name()))
+        Saying::new(
+            Phase::Failed,
+            Some(Reason::UnavailableError),
+            format!(
+                "PersistentVolume {0} is being deleted, the volume is not: no claim can bind it; delete volume {0} too, or it stays like this",
+                seen.name()
+            ),
+        )
     } else {
         Saying::new(Phase::Available, None, "")
     };
@@ -62,7 +76,8 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
         None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
         None | Some(JobPhase::Running) => {
             let complaint = seen.agent.complaint(&job.spec.node_name);
-            let message = complaint.unwrap_or_else(|| status.message.clone().unwrap_or_else(|| format!("the storage is being prepared on node {}", job.spec.node_name)));
+            let message =
+                complaint.unwrap_or_else(|| status.message.clone().unwrap_or_else(|| format!("the storage is being prepared on node {}", job.spec.node_name)));
             let mut plan = say(seen, Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle), now);
             plan.requeue = requeue_at_lease_end(seen, now);
             plan
@@ -73,12 +88,18 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let message = format!("{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)", seen.name(), names::RETRY_ANNOTATION);
+            let message =
+                format!("{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)", seen.name(), names::RETRY_ANNOTATION);
             say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(handle), now)
         }
         Some(JobPhase::Succeeded) => {
             let Some(result) = &status.result else {
-                return say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), "the job succeeded without a result: its status was changed by hand").with_job(handle), now);
+                return say(
+                    seen,
+                    Saying::new(Phase::Failed, Some(Reason::CreationError), "the job succeeded without a result: its status was changed by hand")
+                        .with_job(handle),
+                    now,
+                );
             };
             let request = match parse_for_publishing(seen) {
                 Ok(request) => request,
@@ -106,7 +127,8 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         Err(no) => return refuse(seen, no, None, now),
     };
     let job = jobs::prepare_job(seen, &request, attempt);
-    let saying = Saying::new(Phase::Pending, Some(Reason::Pending), format!("the storage is being prepared on node {}", job.spec.node_name)).with_job(Some(jobs::handle(&job)));
+    let saying = Saying::new(Phase::Pending, Some(Reason::Pending), format!("the storage is being prepared on node {}", job.spec.node_name))
+        .with_job(Some(jobs::handle(&job)));
     begin(seen, job, saying, now)
 }
 
@@ -124,7 +146,11 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestam
         Action::Prepare => "preparing the storage",
         Action::Cleanup => "cleaning up the storage",
     };
-    plan.notes.push(Note { warning: false, reason: "JobStarted", message: format!("{verb} on node {} with NodeJob {}", job.spec.node_name, job.metadata.name.as_deref().unwrap_or_default()) });
+    plan.notes.push(Note {
+        warning: false,
+        reason: "JobStarted",
+        message: format!("{verb} on node {} with NodeJob {}", job.spec.node_name, job.metadata.name.as_deref().unwrap_or_default()),
+    });
     plan.steps.push(Step::CreateJob(Box::new(job)));
     plan
 }

@@ -1,11 +1,18 @@
 //! `quarry explain volume/NAME`: every check that the planner makes, with its result, from the same functions.
 
 use super::{
-    Observed, deletion::{Deletable, decide_deletable},
-    jobs, pv, request::{NoRequest, parse_request}, usage::{PvUsage, pv_usage},
+    Observed,
+    deletion::{Deletable, decide_deletable},
+    jobs, pv,
+    request::{NoRequest, parse_request},
+    usage::{PvUsage, pv_usage},
 };
 use crate::{mkfs_options, presence::Presence};
-use quarry_api::{node_job::{FsType, JobPhase}, validate, volume::VolumeMode};
+use quarry_api::{
+    node_job::{FsType, JobPhase},
+    validate,
+    volume::VolumeMode,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -90,7 +97,9 @@ fn class_line(seen: &Observed) -> Line {
 fn job_line(seen: &Observed) -> Line {
     match (seen.job_handle(), &seen.job) {
         (None, _) => line("job", Verdict::Ok, "none is under way"),
-        (Some(handle), None) => line("job", Verdict::Waiting, format!("{} is recorded and does not exist yet", jobs::parse_handle(handle).map_or(handle, |(_, name)| name))),
+        (Some(handle), None) => {
+            line("job", Verdict::Waiting, format!("{} is recorded and does not exist yet", jobs::parse_handle(handle).map_or(handle, |(_, name)| name)))
+        }
         (Some(handle), Some(job)) => {
             let status = job.status.clone().unwrap_or_default();
             let said = status.message.map_or_else(String::new, |message| format!(": {message}"));
@@ -111,7 +120,14 @@ fn device_line(seen: &Observed) -> Line {
             let file = device.backing_file.as_deref().unwrap_or("?");
             match &device.link {
                 Some(link) => line("device", Verdict::Ok, format!("/dev/{} over {file}, linked as {link}", device.name)),
-                None => line("device", Verdict::Problem, format!("/dev/{} over {file} has no persistent link: on the node, check that udev runs (udevadm trigger /dev/{})", device.name, device.name)),
+                None => line(
+                    "device",
+                    Verdict::Problem,
+                    format!(
+                        "/dev/{} over {file} has no persistent link: on the node, check that udev runs (udevadm trigger /dev/{})",
+                        device.name, device.name
+                    ),
+                ),
             }
         }
     }
@@ -121,7 +137,9 @@ fn pv_line(seen: &Observed) -> Line {
     let name = seen.name();
     match &seen.pv {
         None => line("pv", Verdict::Skipped, format!("PersistentVolume {name} does not exist")),
-        Some(pv) if !pv::is_owned_by(pv, seen.uid()) => line("pv", Verdict::Problem, format!("PersistentVolume {name} exists and belongs to somebody else; give the volume another name")),
+        Some(pv) if !pv::is_owned_by(pv, seen.uid()) => {
+            line("pv", Verdict::Problem, format!("PersistentVolume {name} exists and belongs to somebody else; give the volume another name"))
+        }
         Some(pv) => {
             let phase = pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
             match pv_usage(pv) {

@@ -131,7 +131,8 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let mut saying = Saying::new(Phase::Failed, Some(Reason::DestructionError), format!("cleaning up failed, it is tried again by itself: {cause}")).with_job(handle);
+            let mut saying = Saying::new(Phase::Failed, Some(Reason::DestructionError), format!("cleaning up failed, it is tried again by itself: {cause}"))
+                .with_job(handle);
             saying.device_name = device_name(seen);
             let mut plan = deploy::say(seen, saying, now);
             plan.requeue = Some(due.duration_since(now));

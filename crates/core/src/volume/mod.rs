@@ -48,8 +48,14 @@ pub enum Step {
     CreatePv(Box<PersistentVolume>),
     /// The template's labels and annotations, where the PersistentVolume lacks them.
     UpdatePvMetadata(Box<pv::MetadataPatch>),
-    DeletePv { uid: String, resource_version: String },
-    ReleasePv { uid: String, resource_version: String },
+    DeletePv {
+        uid: String,
+        resource_version: String,
+    },
+    ReleasePv {
+        uid: String,
+        resource_version: String,
+    },
     ReleaseVolume,
 }
 

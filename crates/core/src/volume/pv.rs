@@ -5,7 +5,10 @@ use k8s_openapi::{
     api::core::v1::{
         LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::{ObjectMeta, OwnerReference}},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+    },
 };
 use kube::Resource;
 use quarry_api::{Volume, names, node_job::JobResult};
@@ -50,14 +53,18 @@ pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> Persi
             claim_ref: template_claim(volume),
             local: Some(LocalVolumeSource { path: result.path.clone(), fs_type: request.fs.map(|fs| fs.as_str().to_owned()) }),
             mount_options: Some(request.mount_options.clone()).filter(|options| !options.is_empty()),
-            node_affinity: Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![NodeSelectorTerm {
-                match_expressions: Some(vec![NodeSelectorRequirement {
-                    key: "kubernetes.io/hostname".to_owned(),
-                    operator: "In".to_owned(),
-                    values: Some(vec![hostname(seen)]),
-                }]),
-                ..NodeSelectorTerm::default()
-            }] }) }),
+            node_affinity: Some(VolumeNodeAffinity {
+                required: Some(NodeSelector {
+                    node_selector_terms: vec![NodeSelectorTerm {
+                        match_expressions: Some(vec![NodeSelectorRequirement {
+                            key: "kubernetes.io/hostname".to_owned(),
+                            operator: "In".to_owned(),
+                            values: Some(vec![hostname(seen)]),
+                        }]),
+                        ..NodeSelectorTerm::default()
+                    }],
+                }),
+            }),
             persistent_volume_reclaim_policy: Some("Retain".to_owned()),
             storage_class_name: Some(volume.spec.storage_class_name.clone()),
             volume_mode: Some(volume.spec.mode.as_str().to_owned()),

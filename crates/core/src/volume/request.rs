@@ -52,9 +52,11 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
         VolumeMode::Block => Parameters { size, filesystem: None, partition: Some(PartitionParameters {}) },
         VolumeMode::Filesystem => Parameters { size, filesystem: Some(parse_filesystem(class)?), partition: None },
     };
-    let node_uid = seen.node.as_ref().and_then(|node| node.metadata.uid.clone()).ok_or_else(|| {
-        NoRequest::Waiting(format!("spec.nodeName: node {} does not exist; check the name, or wait until it has joined", spec.node_name))
-    })?;
+    let node_uid = seen
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.uid.clone())
+        .ok_or_else(|| NoRequest::Waiting(format!("spec.nodeName: node {} does not exist; check the name, or wait until it has joined", spec.node_name)))?;
     if let Some(complaint) = seen.agent.complaint(&spec.node_name) {
         return Err(NoRequest::Waiting(complaint));
     }

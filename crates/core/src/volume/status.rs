@@ -33,14 +33,8 @@ impl Saying {
             Phase::Failed => ConditionStatus::False,
             Phase::Pending | Phase::Terminating => ConditionStatus::Unknown,
         };
-        let mut condition = Condition {
-            kind: ConditionType::Ready,
-            status,
-            reason: self.reason,
-            message: self.message,
-            last_update_time: None,
-            last_transition_time: None,
-        };
+        let mut condition =
+            Condition { kind: ConditionType::Ready, status, reason: self.reason, message: self.message, last_update_time: None, last_transition_time: None };
         // Kubernetes stores whole seconds.
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         match volume.ready() {

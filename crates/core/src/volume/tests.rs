@@ -1,6 +1,6 @@
+use super::deletion::{Deletable, decide_deletable};
 use super::*;
 use crate::presence::Presence;
-use super::deletion::{Deletable, decide_deletable};
 use quarry_api::node_job::JobPhase;
 use quarry_api::volume::Phase;
 use serde_json::{Value, json};
@@ -86,7 +86,8 @@ fn finish(seen: &mut Observed, phase: JobPhase, message: &str) {
     job.status = serde_json::from_value(json!({
         "phase": phase, "message": message, "completionTime": "2026-01-01T00:00:00Z",
         "result": {"path": format!("/dev/disk/by-uuid/{UID}"), "deviceName": "loop3", "capacity": 1 << 30},
-    })).unwrap();
+    }))
+    .unwrap();
 }
 
 fn step_names(plan: &Plan) -> Vec<&'static str> {
@@ -166,7 +167,12 @@ fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
         ("negative", observed(json!({"spec": {"sparseLoopDevice": {"size": "-1Gi"}}})), Phase::Failed, "negative"),
         ("no type", observed(json!({"spec": {"sparseLoopDevice": null}})), Phase::Failed, "no type is set"),
         ("two types", observed(json!({"spec": {"rawBlockDevice": {"devicePath": "/dev/sdb"}}})), Phase::Failed, "sparseLoopDevice and rawBlockDevice"),
-        ("other type", observed(json!({"spec": {"sparseLoopDevice": null, "rawBlockDevice": {"devicePath": "/dev/sdb"}}})), Phase::Failed, "only sparseLoopDevice"),
+        (
+            "other type",
+            observed(json!({"spec": {"sparseLoopDevice": null, "rawBlockDevice": {"devicePath": "/dev/sdb"}}})),
+            Phase::Failed,
+            "only sparseLoopDevice",
+        ),
         ("no node", Observed { node: None, ..observed(json!({})) }, Phase::Pending, "node n1 does not exist"),
         ("no class", Observed { class: None, ..observed(json!({})) }, Phase::Pending, "StorageClass fast does not exist"),
         ("no agent", Observed { agent: Presence::Never, ..observed(json!({})) }, Phase::Pending, "no agent has been seen on node n1"),
@@ -239,7 +245,14 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
 #[test]
 fn the_device_name_follows_the_inventory() {
     let mut seen = available();
-    seen.device = Some(Device { name: "loop8".into(), kind: quarry_api::node_inventory::DeviceType::Loop, size: 1, volume_uid: Some(UID.into()), backing_file: None, link: None });
+    seen.device = Some(Device {
+        name: "loop8".into(),
+        kind: quarry_api::node_inventory::DeviceType::Loop,
+        size: 1,
+        volume_uid: Some(UID.into()),
+        backing_file: None,
+        link: None,
+    });
     let told = plan(&seen, now());
     assert_eq!(told.status.unwrap().device_name.as_deref(), Some("loop8"));
 }
@@ -371,10 +384,18 @@ fn the_seeds_deletion_criteria() {
         decide_deletable(&seen.volume, pv.as_ref()) == Deletable::Yes
     };
     for (phase, pv, expected) in [
-        (None, None, false), (Some("Pending"), None, false), (Some("Terminating"), None, false), (Some("Pending"), Some("Available"), false),
-        (Some("Available"), None, true), (Some("Failed"), None, true),
-        (Some("Available"), Some("Available"), true), (Some("Available"), Some("Released"), true), (Some("Available"), Some("Failed"), true),
-        (Some("Available"), Some("Bound"), false), (Some("Failed"), Some("Bound"), false), (Some("Available"), Some("Pending"), false),
+        (None, None, false),
+        (Some("Pending"), None, false),
+        (Some("Terminating"), None, false),
+        (Some("Pending"), Some("Available"), false),
+        (Some("Available"), None, true),
+        (Some("Failed"), None, true),
+        (Some("Available"), Some("Available"), true),
+        (Some("Available"), Some("Released"), true),
+        (Some("Available"), Some("Failed"), true),
+        (Some("Available"), Some("Bound"), false),
+        (Some("Failed"), Some("Bound"), false),
+        (Some("Available"), Some("Pending"), false),
     ] {
         assert_eq!(deletable(phase, pv), expected, "{phase:?} {pv:?}");
     }
@@ -392,7 +413,10 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
     let job = jobs::cleanup_job(&seen, "node-uid", 1);
     let recorded = Saying { job: Some(jobs::handle(&job)), ..status::Saying::new(Phase::Terminating, None, "") }.into_status(&seen.volume, now());
     let steps = |steps: Vec<Step>| Plan { steps, ..Plan::default() };
-    assert_eq!(check::check(&seen, &steps(vec![Step::RecordJob(recorded.clone()), Step::CreateJob(Box::new(job.clone()))])), Err(check::Breach::CleanupOfUsedStorage));
+    assert_eq!(
+        check::check(&seen, &steps(vec![Step::RecordJob(recorded.clone()), Step::CreateJob(Box::new(job.clone()))])),
+        Err(check::Breach::CleanupOfUsedStorage)
+    );
     assert_eq!(check::check(&seen, &steps(vec![Step::CreateJob(Box::new(job.clone()))])), Err(check::Breach::JobWithoutRecord));
     assert_eq!(check::check(&seen, &steps(vec![Step::ReleaseVolume])), Err(check::Breach::StorageLeftBehind));
     assert_eq!(check::check(&seen, &steps(vec![Step::CreatePv(Box::default())])), Err(check::Breach::UnprovenPublication));

@@ -22,7 +22,9 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     match phase {
         Some("Released" | "Failed") => PvUsage::Free,
         // The binder writes claimRef (with the claim's UID) first and the phase afterwards.
-        Some("Available") if claim.is_some_and(|claim| claim.uid.is_some()) => PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", claimed_by())),
+        Some("Available") if claim.is_some_and(|claim| claim.uid.is_some()) => {
+            PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", claimed_by()))
+        }
         Some("Available") => PvUsage::Free,
         Some("Bound") => PvUsage::InUse(format!("PersistentVolume {name} is bound{}", claimed_by())),
         Some("Pending") | None => PvUsage::InUse(format!("PersistentVolume {name} has no settled phase yet")),

@@ -1,6 +1,10 @@
 //! Carries out the steps of a plan, in order. Each is idempotent; the first that fails ends the run.
 
-use crate::{Context, context::Failure, writer::{Written, is_code}};
+use crate::{
+    Context,
+    context::Failure,
+    writer::{Written, is_code},
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt};
 use quarry_api::{NodeJob, Volume, names};
@@ -64,7 +68,8 @@ async fn apply_one(context: &Context, seen: &Observed, volume: Volume, step: &St
             Ok(Some(volume))
         }
         Step::ReleasePv { uid: _, resource_version } => {
-            let kept: Vec<&String> = seen.pv.as_ref().map(|pv| pv.finalizers()).unwrap_or_default().iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
+            let kept: Vec<&String> =
+                seen.pv.as_ref().map(|pv| pv.finalizers()).unwrap_or_default().iter().filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
             let changes = json!({"metadata": {"finalizers": kept}});
             gone_is_fine(context.writer.patch(&pvs, &name, resource_version, changes).await.map(|_| ())).map_err(failed)?;
             Ok(Some(volume))

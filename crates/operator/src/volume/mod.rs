@@ -6,8 +6,9 @@ mod observe;
 pub use observe::observe;
 
 use crate::{
-    Context, events,
+    Context,
     context::{Failure, Next},
+    events,
     writer::Written,
 };
 use kube::{Api, ResourceExt};

@@ -88,14 +88,19 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
 /// Before anything is made on the disk.
 fn refuse_outside(address: SocketAddr) -> anyhow::Result<()> {
     if !address.ip().is_loopback() {
-        bail!("--listen {address} would be open to other machines, and whoever has its token is root here; use 127.0.0.1:{} (from elsewhere: ssh -L {0}:127.0.0.1:{0})", address.port());
+        bail!(
+            "--listen {address} would be open to other machines, and whoever has its token is root here; use 127.0.0.1:{} (from elsewhere: ssh -L {0}:127.0.0.1:{0})",
+            address.port()
+        );
     }
     Ok(())
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow::anyhow!("{address} is in use by another program (perhaps a Quarry with another --data-dir); stop that one, or take a free port with --listen 127.0.0.1:0"),
+        io::ErrorKind::AddrInUse => anyhow::anyhow!(
+            "{address} is in use by another program (perhaps a Quarry with another --data-dir); stop that one, or take a free port with --listen 127.0.0.1:0"
+        ),
         io::ErrorKind::PermissionDenied => anyhow::anyhow!("this user may not listen on {address}; choose a port above 1023 with --listen"),
         _ => anyhow::Error::new(error).context(format!("listening on {address}; choose another address with --listen")),
     })

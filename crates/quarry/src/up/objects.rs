@@ -17,7 +17,8 @@ use std::fmt::Debug;
 /// Makes what is missing; the name of this machine's node.
 pub async fn ensure(cluster: &Cluster, asked: Option<&str>) -> anyhow::Result<String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": names::DEFAULT_NAMESPACE, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}}}))?;
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": names::DEFAULT_NAMESPACE, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}}}))?;
     create_missing(cluster, &namespaces, names::DEFAULT_NAMESPACE, &namespace).await?;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));

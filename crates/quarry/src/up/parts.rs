@@ -69,9 +69,8 @@ impl Parts {
 /// The usual cause: a cluster's agent works in the same folder.
 fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
     match &error {
-        quarry_node::agent::AgentError::Hands { source: quarry_node::HandsError::Locked { .. }, .. } => {
-            anyhow::Error::new(error).context("this folder is in use; stop that agent (a cluster's agent pod uses /var/lib/quarry), or choose another folder with --data-dir")
-        }
+        quarry_node::agent::AgentError::Hands { source: quarry_node::HandsError::Locked { .. }, .. } => anyhow::Error::new(error)
+            .context("this folder is in use; stop that agent (a cluster's agent pod uses /var/lib/quarry), or choose another folder with --data-dir"),
         _ => anyhow::Error::new(error).context("running the agent"),
     }
 }
@@ -102,7 +101,9 @@ pub async fn ready(standalone: &Standalone) -> anyhow::Result<()> {
         await_condition(Api::<NodeInventory>::all(client()), &standalone.node, |found: Option<&NodeInventory>| found.is_some()).await?;
         if standalone.agent {
             let me = agent_options(standalone).identity;
-            let held = move |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()).is_some_and(|spec| spec.holder_identity.as_deref() == Some(me.as_str()));
+            let held = move |lease: Option<&Lease>| {
+                lease.and_then(|lease| lease.spec.as_ref()).is_some_and(|spec| spec.holder_identity.as_deref() == Some(me.as_str()))
+            };
             await_condition(Api::<Lease>::namespaced(client(), names::DEFAULT_NAMESPACE), &names::agent_lease(&standalone.node), held).await?;
         }
         anyhow::Ok(())

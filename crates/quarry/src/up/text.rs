@@ -40,11 +40,8 @@ pub fn demo_without_agent() -> String {
 }
 
 pub fn stopped(standalone: &Standalone) -> String {
-    let volumes = if standalone.agent {
-        "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)"
-    } else {
-        ""
-    };
+    let volumes =
+        if standalone.agent { "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)" } else { "" };
     format!("stopped{volumes}")
 }
 

@@ -23,7 +23,8 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
     build(args, args.node.as_deref().unwrap_or("unknown"))?;
     let cluster = Cluster::connect(connect).await?;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let found: Vec<String> = cluster.call("listing nodes", nodes.list_metadata(&ListParams::default())).await?.items.iter().map(ResourceExt::name_any).collect();
+    let found: Vec<String> =
+        cluster.call("listing nodes", nodes.list_metadata(&ListParams::default())).await?.items.iter().map(ResourceExt::name_any).collect();
     let node = choose_node(args.node.as_deref(), &found)?;
     let volume = build(args, &node)?;
     if !found.contains(&node) {
@@ -117,7 +118,9 @@ fn name_problem(name: &str) -> Option<String> {
         inner && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
     };
     let fine = name.len() <= 253 && name.split('.').all(part_ok);
-    (!fine).then(|| format!("{name:?} is not a name in Kubernetes; use at most 253 lower case letters, digits, '-' and '.', beginning and ending with a letter or digit"))
+    (!fine).then(|| {
+        format!("{name:?} is not a name in Kubernetes; use at most 253 lower case letters, digits, '-' and '.', beginning and ending with a letter or digit")
+    })
 }
 
 fn parse_label(text: &str) -> Result<(&str, &str), String> {
@@ -169,7 +172,10 @@ mod tests {
     #[test]
     fn one_problem_is_one_line() {
         let error = build(&args("v1", "ten", &[]), "n1").unwrap_err().to_string();
-        assert_eq!(error, "--size: \"ten\" is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9; give a size greater than 0, such as 10Gi");
+        assert_eq!(
+            error,
+            "--size: \"ten\" is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9; give a size greater than 0, such as 10Gi"
+        );
     }
 
     #[test]

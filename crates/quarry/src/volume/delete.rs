@@ -49,7 +49,9 @@ fn refusal(volume: &Volume, why: &str) -> String {
     }
     match volume.phase() {
         // It may never end: an agent that is away, a class that does not come.
-        None | Some(Phase::Pending) => format!("not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait"),
+        None | Some(Phase::Pending) => {
+            format!("not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait")
+        }
         Some(Phase::Available | Phase::Failed | Phase::Terminating) => format!("not deleted: {why}"),
     }
 }
@@ -75,7 +77,10 @@ mod tests {
         }))
         .unwrap();
         let Deletable::No(why) = decide_deletable(&volume("Available"), Some(&pv)) else { panic!("a bound volume is not deletable") };
-        assert_eq!(refusal(&volume("Available"), &why), "not deleted: PersistentVolume v is bound to claim shop/db: delete that claim first (and the pods that use it)");
+        assert_eq!(
+            refusal(&volume("Available"), &why),
+            "not deleted: PersistentVolume v is bound to claim shop/db: delete that claim first (and the pods that use it)"
+        );
     }
 
     #[test]

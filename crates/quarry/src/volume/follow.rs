@@ -42,11 +42,13 @@ pub fn stage(volume: Option<&Volume>, goal: Goal) -> Stage {
         // The operator has not seen the deletion yet: its last word is not about it.
         (None | Some(Phase::Available | Phase::Failed), Goal::Gone) => Stage::Going("is being deleted".into()),
         (Some(Phase::Available), Goal::Available) if volume.metadata.deletion_timestamp.is_none() => {
-            let device = volume.status.as_ref().and_then(|status| status.device_name.as_deref()).map_or_else(String::new, |device| format!(" on /dev/{device}"));
+            let device =
+                volume.status.as_ref().and_then(|status| status.device_name.as_deref()).map_or_else(String::new, |device| format!(" on /dev/{device}"));
             Stage::Reached(format!("is Available{device}"))
         }
         (Some(phase @ Phase::Failed), Goal::Available) => Stage::Stuck(format!("is {}", told(phase.as_str()))),
-        (Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)), Goal::Available) | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => Stage::Going(format!("is {}", told(phase.as_str()))),
+        (Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)), Goal::Available)
+        | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => Stage::Going(format!("is {}", told(phase.as_str()))),
     }
 }
 
@@ -90,7 +92,10 @@ impl<'a> Follow<'a> {
                 Err(_) if grace.take().is_some_and(|grace| grace < deadline) => None,
                 Err(_) => {
                     let last = self.view.end();
-                    bail!("gave up waiting after {}: volume {name} {last} (`quarry explain volume/{name}` tells every check, --timeout waits longer)", seconds(self.limit));
+                    bail!(
+                        "gave up waiting after {}: volume {name} {last} (`quarry explain volume/{name}` tells every check, --timeout waits longer)",
+                        seconds(self.limit)
+                    );
                 }
                 Ok(Ok(None)) => bail!("the API ended the watch of volume {name}; `quarry explain volume/{name}` tells its state"),
                 Ok(Err(error)) => {

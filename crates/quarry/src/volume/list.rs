@@ -37,7 +37,8 @@ pub async fn run(connect: &ConnectArgs, args: &VolumesArgs) -> anyhow::Result<()
             let wide = args.output == Format::Wide;
             let pvs = if wide { claims(&cluster).await? } else { HashMap::new() };
             let now = Timestamp::now();
-            let rows: Vec<Row> = volumes.iter().map(|volume| table::row(volume, pvs.get(volume.metadata.name.as_deref().unwrap_or_default()), wide, now)).collect();
+            let rows: Vec<Row> =
+                volumes.iter().map(|volume| table::row(volume, pvs.get(volume.metadata.name.as_deref().unwrap_or_default()), wide, now)).collect();
             output::print(&table::render(&rows, wide, output::colours()))?;
             hint(&volumes, wide);
             Ok(())

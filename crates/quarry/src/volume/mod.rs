@@ -29,7 +29,11 @@ pub async fn get(cluster: &Cluster, name: &str) -> anyhow::Result<Volume> {
 pub async fn optional<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<Option<T>> {
     match request.await {
         Ok(object) => Ok(Some(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty()) => Ok(None),
+        Err(kube::Error::Api(status))
+            if status.code == 404 && status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty()) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -38,7 +38,9 @@ pub async fn observe_volume(cluster: &Cluster, name: &str, namespace: &str) -> a
         cluster.call("reading the inventory of its node", named(&inventories, &node_name)),
     )?;
     let uid = volume.metadata.uid.clone();
-    let device = inventory.and_then(|found| found.status).and_then(|status| status.devices.into_iter().find(|device| device.volume_uid.is_some() && device.volume_uid == uid));
+    let device = inventory
+        .and_then(|found| found.status)
+        .and_then(|status| status.devices.into_iter().find(|device| device.volume_uid.is_some() && device.volume_uid == uid));
     Ok(Observed { volume, pv, class, node, agent: presence(lease.as_ref(), Timestamp::now()), job, device })
 }
 
@@ -65,8 +67,9 @@ pub async fn observe_events(cluster: &Cluster, volume: &Volume) -> anyhow::Resul
 /// When it last happened, whichever of the two APIs wrote it.
 pub fn event_time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
-    series
-        .or(event.last_timestamp.as_ref().map(|time| time.0))
-        .or(event.event_time.as_ref().map(|time| time.0))
-        .or(event.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    series.or(event.last_timestamp.as_ref().map(|time| time.0)).or(event.event_time.as_ref().map(|time| time.0)).or(event
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0))
 }

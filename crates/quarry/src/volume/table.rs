@@ -67,10 +67,9 @@ fn status(volume: &Volume) -> (&'static str, Tone) {
 fn claim(volume: &Volume, pv: Option<&PersistentVolume>) -> String {
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
     let own = pv.filter(|pv| quarry_core::volume::pv::is_owned_by(pv, uid));
-    own.and_then(|pv| pv.spec.as_ref()).and_then(|spec| spec.claim_ref.as_ref()).map_or_else(
-        || "-".to_owned(),
-        |claim| format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name.as_deref().unwrap_or_default()),
-    )
+    own.and_then(|pv| pv.spec.as_ref())
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .map_or_else(|| "-".to_owned(), |claim| format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name.as_deref().unwrap_or_default()))
 }
 
 pub fn render(rows: &[Row], wide: bool, colours: bool) -> String {
@@ -124,9 +123,27 @@ mod tests {
         }))
         .unwrap();
         vec![
-            row(&volume("data", json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True"}]})), Some(&pv), wide, now()),
-            row(&volume("waits", json!({"phase": "Pending", "conditions": [{"type": "Ready", "status": "Unknown", "message": "no agent has been seen on node node-1"}]})), None, wide, now()),
-            row(&volume("broken", json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "message": "mkfs:\n\u{1b}[31mno space"}]})), None, wide, now()),
+            row(
+                &volume("data", json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True"}]})),
+                Some(&pv),
+                wide,
+                now(),
+            ),
+            row(
+                &volume(
+                    "waits",
+                    json!({"phase": "Pending", "conditions": [{"type": "Ready", "status": "Unknown", "message": "no agent has been seen on node node-1"}]}),
+                ),
+                None,
+                wide,
+                now(),
+            ),
+            row(
+                &volume("broken", json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "message": "mkfs:\n\u{1b}[31mno space"}]})),
+                None,
+                wide,
+                now(),
+            ),
             row(&volume("fresh", json!({})), None, wide, now()),
         ]
     }
