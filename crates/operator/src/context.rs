@@ -43,7 +43,7 @@ pub struct Failure {
     pub attempt: String,
     #[source]
     pub source: Option<kube::Error>,
-    /// Try again at once (a conflict: the cache was behind) or with backoff.
+    /// The cache was behind (a conflict): try again as soon as it has caught up. Otherwise with backoff.
     pub at_once: bool,
 }
 

@@ -67,6 +67,9 @@ pub enum RunError {
 
 /// At most this many reconciles at once: more would only queue up at the API server.
 const AT_ONCE: usize = 8;
+/// After a conflict. The event that the cache lacks wakes the key as soon as it comes; until then another try
+/// meets the same conflict, and a watch that hangs for a minute must not become a thousand refused writes.
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// One reconcile of one key, whichever controller it is for.
 pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Failure> {
@@ -204,7 +207,7 @@ pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
     let (outcome, delay) = match &result {
         Ok(Next::Rest) => ("done", None),
         Ok(Next::After(after)) => ("waiting", Some(Duration::try_from(*after).unwrap_or_default().max(Duration::from_millis(100)))),
-        Err(failure) if failure.at_once => ("conflict", Some(Duration::from_millis(20))),
+        Err(failure) if failure.at_once => ("conflict", Some(BEHIND)),
         Err(failure) => {
             tracing::warn!(controller = name, key = route.key, error = %failure, cause = failure.source.as_ref().map(tracing::field::display), "reconcile failed, trying again");
             ("failed", Some(backoff(waiting_since(context, route), context.now())))

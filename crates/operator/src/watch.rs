@@ -75,11 +75,13 @@ pub fn ingest<K: Cached + Routed>(context: &Context, object: K, wake: &impl Fn(R
 
 /// A whole list: what is not in it is gone, and everybody concerned is woken.
 pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake: &impl Fn(Route)) {
+    // What changed between two lists counts as a change: an event may have been lost in between.
+    let before: Vec<_> = objects.iter().map(|object| K::cache(&context.caches).get(&object.name_any())).collect();
     for gone in K::cache(&context.caches).replace(objects.clone()) {
         K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
     }
-    for object in &objects {
-        K::route(&Change { before: None, after: Some(object) }, &context.caches, wake);
+    for (object, before) in objects.iter().zip(&before) {
+        K::route(&Change { before: before.as_deref(), after: Some(object) }, &context.caches, wake);
     }
 }
 

@@ -30,8 +30,8 @@ fn what_can_be_known_at_admission_is_refused_there() {
 #[test]
 fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
     installed();
-    let good = format!("{{nodeName: nowhere, storageClassName: c, sparseLoopDevice: {{size: 1Gi}}, template: {{spec: {{capacity: {{storage: 5Gi}}}}}}}}");
-    let said = apply(&volume("fixed", &good));
+    let good = "{nodeName: nowhere, storageClassName: c, sparseLoopDevice: {size: 1Gi}, template: {spec: {capacity: {storage: 5Gi}}}}";
+    let said = apply(&volume("fixed", good));
     assert!(said.contains("of spec.template.spec only claimRef is used"), "{said}");
     for (change, words) in [
         ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size cannot be changed"),

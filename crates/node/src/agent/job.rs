@@ -23,8 +23,10 @@ const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 /// What became of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// Not ours, finished already, or gone.
+    /// Not ours, or finished already.
     Skipped,
+    /// The API does not have it. The watch tells whether it was deleted, or the answer was older than the watch.
+    Gone,
     Succeeded(Option<JobResult>),
     Failed(String),
 }
@@ -36,7 +38,10 @@ impl<H: Hands> Agent<H> {
             return Ok(Ran::Skipped);
         }
         let Fresh { job, live } = self.read_live(job).await?;
-        let Some(job) = job.filter(|job| !is_finished(job)) else { return Ok(Ran::Skipped) };
+        let Some(job) = job else { return Ok(Ran::Gone) };
+        if is_finished(&job) {
+            return Ok(Ran::Skipped);
+        }
         let begun = Time(self.options.clock.now());
         let started = job.status.as_ref().and_then(|status| status.start_time.clone()).unwrap_or(begun);
         let runs = job.status.as_ref().map_or(0, |status| status.runs).saturating_add(1);

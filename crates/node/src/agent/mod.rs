@@ -20,8 +20,9 @@ mod workers;
 pub use carry::{Ended, Order, Progress, Task, carry_out};
 pub use inventory::Published;
 pub use job::Ran;
+pub use queue::Queue;
 pub use restore::Restored;
-pub use serve::run;
+pub use serve::{RESTORE_AGAIN, run, settle};
 pub use workers::Workers;
 
 use crate::{

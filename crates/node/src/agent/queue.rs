@@ -15,7 +15,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub struct Queue {
     jobs: BTreeMap<String, Entry>,
     /// Names seen since the watch began anew.
     listed: Option<HashSet<String>>,
@@ -26,6 +26,10 @@ struct Entry {
     job: NodeJob,
     state: State,
     failures: u32,
+    /// The UID of the job that was started last: the one of its name may be another by now.
+    started: Option<String>,
+    /// Deleted while it ran.
+    deleted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,10 @@ impl Queue {
     /// What the new list does not have was deleted meanwhile.
     pub fn relisted(&mut self) {
         if let Some(listed) = self.listed.take() {
-            self.jobs.retain(|name, entry| entry.state == State::Running || listed.contains(name));
+            self.jobs.retain(|name, entry| {
+                entry.deleted = !listed.contains(name);
+                entry.state == State::Running || !entry.deleted
+            });
         }
     }
 
@@ -56,20 +63,22 @@ impl Queue {
             listed.insert(name.clone());
         }
         match self.jobs.get_mut(&name) {
-            Some(entry) if entry.state == State::Running => entry.job = job,
+            Some(entry) if entry.state == State::Running => (entry.job, entry.deleted) = (job, false),
             Some(_) if is_finished(&job) => drop(self.jobs.remove(&name)),
             // The same name with another UID is another job.
             Some(entry) if entry.job.metadata.uid == job.metadata.uid => entry.job = job,
             None if is_finished(&job) => {}
             Some(_) | None => {
-                self.jobs.insert(name, Entry { job, state: State::Waiting { until: None }, failures: 0 });
+                self.jobs.insert(name, Entry { job, state: State::Waiting { until: None }, failures: 0, started: None, deleted: false });
             }
         }
     }
 
     pub fn deleted(&mut self, name: &str) {
-        if self.jobs.get(name).is_some_and(|entry| entry.state != State::Running) {
-            self.jobs.remove(name);
+        match self.jobs.get_mut(name) {
+            Some(entry) if entry.state == State::Running => entry.deleted = true,
+            Some(_) => drop(self.jobs.remove(name)),
+            None => {}
         }
     }
 
@@ -86,6 +95,7 @@ impl Queue {
             let ready = matches!(entry.state, State::Waiting { until } if until.is_none_or(|until| until <= now));
             if ready && busy.insert(entry.job.spec.owner.uid.clone()) {
                 entry.state = State::Running;
+                entry.started = entry.job.metadata.uid.clone();
                 due.push(entry.job.clone());
                 room -= 1;
             }
@@ -94,21 +104,32 @@ impl Queue {
     }
 
     pub fn reported(&mut self, name: &str) {
-        let Some(entry) = self.jobs.get_mut(name) else { return };
-        if is_finished(&entry.job) {
-            self.jobs.remove(name);
-        } else {
+        if let Some(entry) = self.ended(name) {
             entry.state = State::Reported;
         }
     }
 
     /// To be run again, later each time.
     pub fn put_off(&mut self, name: &str, now: Instant) {
-        if let Some(entry) = self.jobs.get_mut(name) {
+        if let Some(entry) = self.ended(name) {
             let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE);
             entry.failures = entry.failures.saturating_add(1);
             entry.state = State::Waiting { until: Some(now + pause) };
         }
+    }
+
+    /// The entry of a job that no longer runs, unless what happened meanwhile decides by itself.
+    fn ended(&mut self, name: &str) -> Option<&mut Entry> {
+        let entry = self.jobs.get_mut(name)?;
+        if entry.deleted || is_finished(&entry.job) {
+            self.jobs.remove(name);
+            return None;
+        }
+        if entry.started != entry.job.metadata.uid {
+            (entry.state, entry.failures) = (State::Waiting { until: None }, 0);
+            return None;
+        }
+        self.jobs.get_mut(name)
     }
 
     /// When to look again, if nothing else happens.
@@ -196,5 +217,32 @@ mod tests {
         queue.seen(job("b", "v2", None));
         queue.relisted();
         assert_eq!(names(&queue.take_due(now)), ["b"]);
+    }
+
+    #[test]
+    fn a_job_made_anew_while_the_old_one_ran_is_run_as_well() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(job("a", "v", None));
+        queue.take_due(now);
+        queue.deleted("a");
+        let mut anew = job("a", "v", None);
+        anew.metadata.uid = Some("another".into());
+        queue.seen(anew);
+        queue.reported("a");
+        assert_eq!(queue.take_due(now)[0].metadata.uid.as_deref(), Some("another"));
+    }
+
+    #[test]
+    fn a_job_deleted_while_it_ran_is_forgotten_when_it_ends() {
+        let now = Instant::now();
+        for end in [Queue::reported, |queue: &mut Queue, name: &str| queue.put_off(name, Instant::now())] {
+            let mut queue = Queue::default();
+            queue.seen(job("a", "v", None));
+            queue.take_due(now);
+            queue.deleted("a");
+            end(&mut queue, "a");
+            assert!(queue.jobs.is_empty());
+        }
     }
 }

@@ -30,9 +30,20 @@ use tokio_util::sync::CancellationToken;
 const SETTLE: Duration = Duration::from_millis(200);
 /// Netlink may lose events: a look that costs no write when nothing changed.
 const LOOK_ANYWAY: Duration = Duration::from_secs(600);
+/// When what could not be brought back is tried again, first and at most.
+pub const RESTORE_AGAIN: Duration = Duration::from_secs(10);
+const RESTORE_SELDOM: Duration = Duration::from_secs(600);
 /// Together below ten seconds: a pod that is slower is killed.
 const DRAIN: Duration = Duration::from_secs(7);
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Volumes without their device.
+#[derive(Default)]
+struct Missing {
+    due: Option<Instant>,
+    tries: u32,
+    told: Vec<(String, String)>,
+}
 
 /// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
 pub async fn run(client: Client, options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
@@ -56,12 +67,10 @@ impl<H: Hands> Agent<H> {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = async {
-                match self.restore().await {
-                    Ok(restored) => self.tell_restored(&restored).await,
-                    Err(error) => tracing::error!(error = error.sentence(), "no volume was brought back"),
-                }
+                let mut missing = Missing::default();
+                self.bring_back(&mut missing).await;
                 changed.notify_one();
-                self.clone().serve_jobs(&changed, &shutdown).await;
+                self.clone().serve_jobs(&changed, &shutdown, missing).await;
             } => {}
         }
         helpers.shutdown().await;
@@ -73,20 +82,25 @@ impl<H: Hands> Agent<H> {
         tracing::info!(node = self.options.node_name, "agent stopped");
     }
 
-    async fn serve_jobs(self: Arc<Self>, changed: &Notify, shutdown: &CancellationToken) {
+    async fn serve_jobs(self: Arc<Self>, changed: &Notify, shutdown: &CancellationToken, mut missing: Missing) {
         let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.client.clone());
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
         let mut events = watcher(jobs, config).default_backoff().boxed();
         let mut queue = Queue::default();
         let mut running: JoinSet<(String, Option<Result<Ran, AgentError>>)> = JoinSet::new();
         loop {
+            // Never beside a job: a restore and a cleanup of the same volume would undo each other.
+            if running.is_empty() && missing.due.is_some_and(|due| due <= Instant::now()) {
+                self.bring_back(&mut missing).await;
+                changed.notify_one();
+            }
             for job in queue.take_due(Instant::now()) {
                 let (agent, name) = (self.clone(), job.name_any());
                 let run = async move { agent.run_job(&job).await };
                 // A panic in one job must not hold its volume for ever.
                 running.spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
             }
-            let next = queue.next_due();
+            let next = queue.next_due().into_iter().chain(missing.due.filter(|_| running.is_empty())).min();
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 event = events.next() => match event {
@@ -196,6 +210,28 @@ impl<H: Hands> Agent<H> {
         }
     }
 
+    /// At the start, and again while something is missing: a node that was short of loop devices for a moment must not
+    /// keep a volume away until its agent is restarted.
+    async fn bring_back(&self, missing: &mut Missing) {
+        let failed = match self.restore().await {
+            Ok(restored) => {
+                // Told when it changes: at rest nothing is written.
+                if restored.failed != missing.told {
+                    self.tell_restored(&restored).await;
+                }
+                missing.told = restored.failed;
+                !missing.told.is_empty()
+            }
+            Err(error) => {
+                tracing::error!(error = error.sentence(), "no volume was brought back");
+                true
+            }
+        };
+        let pause = RESTORE_AGAIN.saturating_mul(2u32.saturating_pow(missing.tries)).min(RESTORE_SELDOM);
+        missing.tries = missing.tries.saturating_add(1);
+        missing.due = failed.then(|| Instant::now() + pause);
+    }
+
     /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
     async fn tell_restored(&self, restored: &Restored) {
         if restored.failed.is_empty() {
@@ -215,8 +251,10 @@ impl<H: Hands> Agent<H> {
     }
 }
 
-fn settle(queue: &mut Queue, name: &str, result: Option<Result<Ran, AgentError>>) {
+/// What a run means for the queue; `None`: it panicked.
+pub fn settle(queue: &mut Queue, name: &str, result: Option<Result<Ran, AgentError>>) {
     match result {
+        Some(Ok(Ran::Gone)) => queue.put_off(name, Instant::now()),
         Some(Ok(Ran::Skipped | Ran::Succeeded(_) | Ran::Failed(_))) => queue.reported(name),
         None => {
             tracing::error!(job = name, "running the job panicked; it is run again later");

@@ -50,6 +50,12 @@ async fn apply_one(context: &Context, seen: &Observed, volume: Volume, step: &St
             Ok(Some(volume))
         }
         Step::CreatePv(pv) => {
+            // A create carries no version of the Volume. A cache that is far behind (a list from a lagging API server)
+            // may show a preparation whose storage has been cleaned up since: nothing is published without asking.
+            let live = volumes.get_opt(&name).await.map_err(failed)?;
+            if !live.is_some_and(|live| live.uid() == volume.uid() && live.resource_version() == volume.resource_version()) {
+                return Err(Failure::behind(format!("volume {name}: it has changed since it was read")));
+            }
             if context.writer.create(&pvs, pv).await.map_err(failed)? == Written::Unchanged {
                 let found = pvs.get_opt(&name).await.map_err(failed)?;
                 if !found.is_some_and(|found| pv::is_owned_by(&found, &seen.volume.uid().unwrap_or_default())) {
