@@ -4,6 +4,7 @@
 //! cluster may serve the shipped CRD (which has no rules), and in the CLI before anything is sent.
 
 use crate::{quantity::QuantityError, volume::Volume};
+use k8s_openapi::api::core::v1::ObjectReference;
 use std::fmt;
 
 /// One thing that is wrong with an object.
@@ -60,18 +61,68 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
         problems.extend(size_problem("spec.lvmLogicalVolume.size", lvm.size.bytes().map(|bytes| bytes.0)));
     }
     problems.extend(claim_problem(volume));
+    problems.extend(template_problems(volume));
     problems
 }
 
 /// A claimRef reserves the PersistentVolume: one that names no claim would reserve it for nobody.
 fn claim_problem(volume: &Volume) -> Option<Problem> {
     let claim = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
-    let names = |key: &str| claim.get(key).and_then(|value| value.as_str()).is_some_and(|text| !text.is_empty());
-    (!(names("name") && names("namespace"))).then(|| Problem {
-        field: "spec.template.spec.claimRef",
-        wrong: "names no claim".into(),
-        allowed: "give its name and namespace, or leave claimRef out".into(),
-    })
+    let problem = |wrong: String| {
+        Some(Problem { field: "spec.template.spec.claimRef", wrong, allowed: "give the claim's name and namespace and nothing else, or leave claimRef out".into() })
+    };
+    match serde_json::from_value::<ObjectReference>(claim.clone()) {
+        Err(error) => problem(format!("is not a reference ({error})")),
+        Ok(claim) if claim.name.as_deref().is_none_or(str::is_empty) || claim.namespace.as_deref().is_none_or(str::is_empty) => problem("names no claim".into()),
+        // The binder writes the UID of the claim that it has bound: one written beforehand would look bound.
+        Ok(claim) if claim.uid.is_some() => problem("has a uid".into()),
+        Ok(_) => None,
+    }
+}
+
+/// What the PersistentVolume could not be created with, told before anything is prepared.
+fn template_problems(volume: &Volume) -> Vec<Problem> {
+    let Some(metadata) = volume.spec.template.as_ref().and_then(|template| template.metadata.as_ref()) else { return Vec::new() };
+    let mut problems = Vec::new();
+    for (key, value) in &metadata.labels {
+        if !is_qualified_name(key) || !is_label_value(value) {
+            problems.push(Problem {
+                field: "spec.template.metadata.labels",
+                wrong: format!("{key:?}: {value:?} is not a label"),
+                allowed: "use letters, digits, '-', '_' and '.', at most 63 of them (a key may have a DNS prefix and '/')".into(),
+            });
+        }
+    }
+    for key in metadata.annotations.keys().filter(|key| !is_qualified_name(&key.to_lowercase())) {
+        problems.push(Problem {
+            field: "spec.template.metadata.annotations",
+            wrong: format!("{key:?} is not a key"),
+            allowed: "use letters, digits, '-', '_' and '.', at most 63 of them, after an optional DNS prefix and '/'".into(),
+        });
+    }
+    problems
+}
+
+fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_plain_name(text)
+}
+
+fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_plain_name(key),
+        Some((prefix, name)) => {
+            let label = |part: &str| {
+                !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') && !part.starts_with('-') && !part.ends_with('-')
+            };
+            prefix.len() <= 253 && prefix.split('.').all(label) && is_plain_name(name)
+        }
+    }
+}
+
+fn is_plain_name(text: &str) -> bool {
+    let ends = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    text.len() <= 63 && ends(text.bytes().next()) && ends(text.bytes().last()) && text.bytes().all(inner)
 }
 
 fn size_problem(field: &'static str, size: Result<u64, QuantityError>) -> Option<Problem> {
@@ -118,7 +169,16 @@ mod tests {
             problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}))
         };
         assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());
-        for bad in [json!("data"), json!({"name": "data"}), json!({"name": 5, "namespace": "shop"}), json!(null)] {
+        for bad in [json!("data"), json!({"name": "data"}), json!({"name": 5, "namespace": "shop"}), json!({"name": "data", "namespace": "shop", "uid": "u"}), json!({"name": "data", "namespace": "shop", "uid": 5}), json!(null)] {
+            assert_eq!(with(bad.clone()).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_that_no_persistent_volume_could_have_are_told_beforehand() {
+        let with = |metadata: serde_json::Value| problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}));
+        assert!(with(json!({"labels": {"tier": "gold", "example.com/a_B.c": ""}, "annotations": {"example.com/Note": "any text at all!"}})).is_empty());
+        for bad in [json!({"labels": {"a b": "c"}}), json!({"labels": {"a": "c d!"}}), json!({"labels": {"-a": ""}}), json!({"labels": {"A/b": "x"}}), json!({"annotations": {"a b": "c"}}), json!({"labels": {"": "x"}})] {
             assert_eq!(with(bad.clone()).len(), 1, "{bad}");
         }
     }

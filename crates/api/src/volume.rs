@@ -113,7 +113,7 @@ pub struct LvmLogicalVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PersistentVolumeTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
+    #[schemars(schema_with = "template_metadata")]
     pub metadata: Option<TemplateMetadata>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
@@ -129,6 +129,12 @@ pub struct TemplateMetadata {
     /// Whatever else was written; kept so that it is not lost, and warned about.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Open as shipped, but for what is used: `true` in place of `"true"` is refused when it is written.
+fn template_metadata(_: &mut SchemaGenerator) -> Schema {
+    let texts = json_schema!({"type": "object", "additionalProperties": {"type": "string"}});
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"labels": texts, "annotations": texts}})
 }
 
 fn open_object(_: &mut SchemaGenerator) -> Schema {

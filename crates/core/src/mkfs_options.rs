@@ -31,8 +31,8 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
         let value = match (takes, attached.is_empty()) {
             (Value::None, true) => continue,
             (Value::None, false) => return refuse("give each option as an element of its own"),
-            (Value::Any | Value::Keys(_), false) => attached,
-            (Value::Any | Value::Keys(_), true) => match rest.next() {
+            (Value::Any | Value::Keys(_) | Value::Features(_), false) => attached,
+            (Value::Any | Value::Keys(_) | Value::Features(_), true) => match rest.next() {
                 Some(value) => value.as_str(),
                 None => return refuse("it needs a value"),
             },
@@ -40,12 +40,16 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
         if value.is_empty() || value.contains('/') || value.starts_with('-') || value.chars().any(char::is_control) {
             return Err(format!("mkfs option {option:?} of {}: the value {value:?} is not allowed: it must name no path and no other option", fs.as_str()));
         }
-        if let Value::Keys(keys) = takes {
-            for part in value.split(',') {
-                let key = part.split('=').next().unwrap_or_default();
-                if !keys.contains(&key) {
-                    return Err(format!("mkfs option {option:?} of {}: {key:?} is not allowed; allowed are {}", fs.as_str(), keys.join(", ")));
-                }
+        let (keys, off) = match takes {
+            Value::None | Value::Any => continue,
+            Value::Keys(keys) => (keys, None),
+            Value::Features(features) => (features, Some('^')),
+        };
+        for part in value.split(',') {
+            let key = part.split('=').next().unwrap_or_default();
+            let key = off.and_then(|off| key.strip_prefix(off)).unwrap_or(key);
+            if !keys.contains(&key) {
+                return Err(format!("mkfs option {option:?} of {}: {key:?} is not allowed; allowed are {}", fs.as_str(), keys.join(", ")));
             }
         }
     }
@@ -58,6 +62,8 @@ enum Value {
     Any,
     /// `key=value,key` with keys from this list.
     Keys(&'static [&'static str]),
+    /// `feature,^feature`: on or off, from this list. Not on it: journal_dev (no file system at all) and none.
+    Features(&'static [&'static str]),
 }
 
 fn allowed(fs: FsType) -> &'static [(char, Value)] {
@@ -65,7 +71,7 @@ fn allowed(fs: FsType) -> &'static [(char, Value)] {
         FsType::Ext4 => &[
             ('b', Value::Any),
             ('C', Value::Any),
-            ('e', Value::Any),
+            ('e', Value::Keys(&["continue", "remount-ro"])),
             (
                 'E',
                 Value::Keys(&[
@@ -92,10 +98,14 @@ fn allowed(fs: FsType) -> &'static [(char, Value)] {
             ('L', Value::Any),
             ('m', Value::Any),
             ('N', Value::Any),
-            ('o', Value::Any),
-            ('O', Value::Any),
-            ('r', Value::Any),
-            ('T', Value::Any),
+            (
+                'O',
+                Value::Features(&[
+                    "64bit", "bigalloc", "casefold", "dir_index", "dir_nlink", "ea_inode", "encrypt", "ext_attr", "extent", "extents", "extra_isize", "fast_commit", "filetype", "flex_bg",
+                    "has_journal", "huge_file", "inline_data", "large_dir", "large_file", "metadata_csum", "metadata_csum_seed", "meta_bg", "orphan_file", "project", "quota", "resize_inode", "sparse_super",
+                    "sparse_super2", "stable_inodes", "uninit_bg", "verity",
+                ]),
+            ),
             ('j', Value::None),
             ('q', Value::None),
             ('v', Value::None),
@@ -163,7 +173,10 @@ mod tests {
             (FsType::Ext4, &["-J", "device=/dev/sdb"]),
             (FsType::Ext4, &["-J", "device=LABEL"]),
             (FsType::Ext4, &["-d", "etc"]),
-            (FsType::Ext4, &["-O", "journal_dev", "x"]),
+            (FsType::Ext4, &["-O", "journal_dev"]),
+            (FsType::Ext4, &["-O", "^has_journal,journal_dev"]),
+            (FsType::Ext4, &["-Ojournal_dev"]),
+            (FsType::Ext4, &["-O", "none"]),
             (FsType::Ext4, &["-l", "badblocks"]),
             (FsType::Ext4, &["-z", "undo"]),
             (FsType::Ext4, &["-E", "offset=4096"]),
@@ -188,6 +201,10 @@ mod tests {
             (FsType::Ext4, &["-S"]),
             (FsType::Ext4, &["-F"]),
             (FsType::Ext4, &["-t", "ext2"]),
+            (FsType::Ext4, &["-T", "ext2"]),
+            (FsType::Ext4, &["-o", "Hurd"]),
+            (FsType::Ext4, &["-r", "0"]),
+            (FsType::Ext4, &["-e", "panic"]),
             (FsType::Ext4, &["-qn"]),
             (FsType::Ext4, &["-V"]),
             (FsType::Xfs, &["-N"]),

@@ -15,9 +15,9 @@ use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -90,7 +90,7 @@ impl Ledger {
         let attempt = |what: &str| format!("{what} the ledger {}", path.display());
         let existed = path.exists();
         let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(HandsError::io(attempt("opening")))?;
+            crate::lock::open_own(path).map_err(HandsError::io(attempt("opening")))?;
         if !existed {
             sync_folder(path.parent().unwrap_or(Path::new("/")))?;
         }

@@ -5,9 +5,9 @@
 use crate::error::HandsError;
 use rustix::fs::{FlockOperation, flock};
 use std::{
-    fs::{File, OpenOptions},
-    io::{Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -19,7 +19,7 @@ pub struct Lock {
 impl Lock {
     pub fn take(path: &Path) -> Result<Self, HandsError> {
         let attempt = || format!("taking the lock {}", path.display());
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(HandsError::io(attempt()))?;
+        let mut file = open_own(path).map_err(HandsError::io(attempt()))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -39,9 +39,47 @@ impl Lock {
     }
 }
 
+/// A file of ours in a folder of ours: never through a link that somebody planted, never a device or a pipe.
+pub(crate) fn open_own(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        let found = fs::metadata(folder)?;
+        let me = rustix::process::geteuid().as_raw();
+        if found.uid() != me || found.mode() & 0o022 != 0 {
+            let shown = folder.display();
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("the folder {shown} can be written by others than this user: chown {me} {shown} && chmod go-w {shown}, after checking what is in it"),
+            ));
+        }
+    }
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file: move it away"));
+    }
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_planted_link_or_an_open_folder_is_refused_and_nothing_is_changed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "data").unwrap();
+        let path = folder.path().join("lock");
+        symlink(&precious, &path).unwrap();
+        Lock::take(&path).unwrap_err();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "data");
+        fs::remove_file(&path).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Lock::take(&path).unwrap_err();
+        assert!(error.sentence().contains("chmod go-w"), "{}", error.sentence());
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_second_agent_is_told_who_runs_already() {

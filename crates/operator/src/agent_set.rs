@@ -54,17 +54,20 @@ async fn replace_pod(context: &Context, wanted: &DaemonSet) -> Result<bool, Fail
             .iter()
             .any(|job| job.spec.node_name == node && !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished()))
     };
-    // While one is on its way out or not up yet, the next one waits.
-    let settled =
-        pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none() && pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"));
     let candidates = replaceable(&pods, wanted, busy);
     let Some(pod) = candidates.first() else { return Ok(false) };
-    let running = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    if running && !settled {
+    // A new agent that is not ready (yet, or in a crash loop) keeps the next one from being replaced.
+    let unproven = pods.iter().any(|other| !candidates.iter().any(|old| old.uid() == other.uid()) && !is_ready(other));
+    if is_ready(pod) && unproven {
         return Ok(true);
     }
     let name = pod.name_any();
     context.writer.delete(&api, &name, &pod.uid().unwrap_or_default(), None).await.map_err(|error| Failure::api(format!("replacing agent {name}"), error))?;
     tracing::info!(pod = name, "agent replaced");
     Ok(true)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    pod.metadata.deletion_timestamp.is_none() && conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

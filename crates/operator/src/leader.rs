@@ -71,7 +71,7 @@ impl Election {
                 Ok(Some(wait)) => Duration::try_from(wait).unwrap_or(RENEW_EVERY).min(RENEW_EVERY),
                 Err(error) => {
                     tracing::warn!(%error, "the leader's lease cannot be read or written, trying again");
-                    RENEW_EVERY
+                    Duration::from_secs(1)
                 }
             };
             tokio::select! {
@@ -93,7 +93,8 @@ impl Election {
                     return;
                 }
             }
-            let attempt = tokio::time::timeout(RENEW_EVERY, self.try_once(&mut last)).await;
+            // Never past the point at which we must have stopped.
+            let attempt = tokio::time::timeout_at(renewed + GIVE_UP_AFTER, self.try_once(&mut last)).await;
             match attempt {
                 Ok(Ok(None)) => renewed = tokio::time::Instant::now(),
                 Ok(Ok(Some(_))) => {
@@ -136,7 +137,8 @@ impl Election {
                 };
                 match answer {
                     Ok(_) => Ok(None),
-                    Err(error) if crate::writer::is_code(&error, 409) => Ok(Some(SignedDuration::from_secs(1))),
+                    // Somebody wrote to it in between: who holds it now is read at the next try.
+                    Err(error) if crate::writer::is_code(&error, 409) => Err(error),
                     Err(error) => Err(error),
                 }
             }

@@ -82,6 +82,9 @@ pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
 }
 
 fn storage_is_free(seen: &Observed) -> bool {
+    if seen.other_pv.is_some() {
+        return false;
+    }
     match seen.pv.as_ref().filter(|pv| pv::is_owned_by(pv, seen.uid())) {
         None => true,
         Some(pv) => pv.metadata.deletion_timestamp.is_some() && pv_usage(pv) == PvUsage::Free,
@@ -102,7 +105,8 @@ fn nothing_left(seen: &Observed) -> bool {
             && job.spec.owner.uid == seen.uid()
             && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
     });
-    let never = seen.job_handle().is_none() && seen.device.is_none() && seen.volume.phase() != Some(Phase::Available);
+    let known = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_some());
+    let never = seen.job_handle().is_none() && seen.device.is_none() && !known && seen.volume.phase() != Some(Phase::Available);
     let said = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == ABANDON_ANNOTATION);
     let node_given_up = seen.node.is_none() && said.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
     cleaned || never || node_given_up

@@ -31,7 +31,14 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 /// The PersistentVolume is there: report its health, and the device behind it.
 fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
-    let mut saying = if failed {
+    let missing = device_is_missing(seen);
+    let mut saying = if missing {
+        let message = format!(
+            "the device of this volume is missing on node {0}: its loop device was detached; restart the agent of node {0}, which attaches it again (kubectl -n quarry-system delete pod of that node)",
+            seen.volume.spec.node_name
+        );
+        Saying::new(Phase::Failed, Some(Reason::UnavailableError), message)
+    } else if failed {
         Saying::new(
             Phase::Failed,
             Some(Reason::UnavailableError),
@@ -52,10 +59,23 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let known = seen.volume.status.as_ref().and_then(|status| status.device_name.clone());
     let result = seen.job.as_ref().and_then(|job| job.status.as_ref()).and_then(|status| status.result.as_ref());
     // The inventory is the node's own word; before it has caught up, the job's result is as fresh.
-    saying.device_name = seen.device.as_ref().map(|device| device.name.clone()).or(result.map(|result| result.device_name.clone())).or(known);
+    if !missing {
+        saying.device_name = seen.device.as_ref().map(|device| device.name.clone()).or(result.map(|result| result.device_name.clone())).or(known);
+    }
     let mut plan = say(seen, saying, now);
     plan.steps.extend(pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))));
     plan
+}
+
+/// The inventory has changed since the volume was last reported, and does not show it. Before that change it may
+/// simply not have caught up.
+fn device_is_missing(seen: &Observed) -> bool {
+    let said = seen.volume.ready().and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    let settled = seen.volume.phase().is_some_and(|phase| phase != Phase::Pending);
+    // Once told (its name was dropped then), it stays so until the device is seen again.
+    let told = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
+    let newer = matches!((seen.inventory_changed, said), (Some(changed), Some(said)) if changed > said);
+    seen.device.is_none() && settled && (newer || told)
 }
 
 fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
@@ -82,6 +102,8 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             plan.requeue = requeue_at_lease_end(seen, now);
             plan
         }
+        // Planned for a Node object that is gone: the node that is there now gets a job of its own.
+        Some(JobPhase::Failed) if voided => start(seen, job.spec.attempt, now),
         Some(JobPhase::Failed) => {
             let wanted = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == names::RETRY_ANNOTATION).map(|(_, value)| value.as_str());
             if wanted.is_some() && wanted != job.spec.retry.as_deref() {

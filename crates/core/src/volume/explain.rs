@@ -80,8 +80,11 @@ fn class_line(seen: &Observed) -> Line {
     };
     let late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     let hint = if late { "" } else { "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be sent to a node that does not have its volume" };
+    let good = if late { Verdict::Ok } else { Verdict::Waiting };
+    let unknown: Vec<&str> = class.parameters.iter().flatten().map(|(key, _)| key.as_str()).filter(|key| !["fsType", "mkfsOptions"].contains(key)).collect();
+    let hint = if unknown.is_empty() { hint.to_owned() } else { format!("{hint}; its parameters {} are not used", unknown.join(", ")) };
     if seen.volume.spec.mode == VolumeMode::Block {
-        return line("class", Verdict::Ok, format!("{name} exists{hint}"));
+        return line("class", good, format!("{name} exists{hint}"));
     }
     let parameter = |key: &str| class.parameters.iter().flatten().find(|(found, _)| *found == key).map(|(_, value)| value.as_str());
     match parameter("fsType").map(|text| (text, FsType::parse(text))) {
@@ -89,7 +92,7 @@ fn class_line(seen: &Observed) -> Line {
         Some((text, None)) => line("class", Verdict::Problem, format!("StorageClass {name}: fsType {text:?} is not supported (ext4 or xfs)")),
         Some((text, Some(fs))) => match mkfs_options::parse(fs, parameter("mkfsOptions")) {
             Err(error) => line("class", Verdict::Problem, format!("StorageClass {name}: {error}")),
-            Ok(_) => line("class", Verdict::Ok, format!("{name} formats with {text}{hint}")),
+            Ok(_) => line("class", good, format!("{name} formats with {text}{hint}")),
         },
     }
 }
@@ -115,6 +118,7 @@ fn job_line(seen: &Observed) -> Line {
 
 fn device_line(seen: &Observed) -> Line {
     match &seen.device {
+        None if seen.own_pv().is_some() => line("device", Verdict::Problem, "the node's inventory shows no device of this volume, though it is published: restart the agent of its node, which attaches it again"),
         None => line("device", Verdict::Skipped, "the node's inventory shows no device of this volume"),
         Some(device) => {
             let file = device.backing_file.as_deref().unwrap_or("?");

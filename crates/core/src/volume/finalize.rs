@@ -37,6 +37,9 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             return wait(seen, blocker, cleanup_handle(seen), now);
         }
     }
+    if let Some(other) = &seen.other_pv {
+        return wait(seen, format!("PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"), cleanup_handle(seen), now);
+    }
     clean_up(seen, now)
 }
 
@@ -85,7 +88,13 @@ fn clean_up(seen: &Observed, now: Timestamp) -> Plan {
 
 /// Neither job nor PersistentVolume nor device: there is nothing on the node.
 fn nothing_started(seen: &Observed) -> bool {
-    seen.job_handle().is_none() && seen.own_pv().is_none() && seen.device.is_none() && seen.volume.phase() != Some(Phase::Available)
+    let known = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_some() || status.phase == Some(Phase::Available));
+    seen.job_handle().is_none() && seen.own_pv().is_none() && seen.device.is_none() && !known && !was_published(seen)
+}
+
+/// Said of a published volume only: there is a file, whatever else is gone.
+fn was_published(seen: &Observed) -> bool {
+    seen.volume.ready().is_some_and(|ready| ready.reason == Some(Reason::UnavailableError))
 }
 
 /// The node is gone and an administrator has said in so many words that it will not come back.

@@ -36,6 +36,10 @@ pub struct Observed {
     pub job: Option<NodeJob>,
     /// The device of this volume in its node's inventory.
     pub device: Option<Device>,
+    /// When the node's inventory last changed.
+    pub inventory_changed: Option<Timestamp>,
+    /// Another PersistentVolume that publishes this volume's storage: a copy made by hand or by a restore.
+    pub other_pv: Option<String>,
 }
 
 /// One write, in the order in which it must happen.

@@ -27,6 +27,14 @@ pub fn is_owned_by(pv: &PersistentVolume, uid: &str) -> bool {
     !uid.is_empty() && pv.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid && owner.controller == Some(true))
 }
 
+/// The name of a PersistentVolume other than the volume's own whose path ends in the volume's UID.
+pub fn published_elsewhere<'a>(pvs: impl IntoIterator<Item = &'a PersistentVolume>, volume: &Volume) -> Option<String> {
+    let ending = format!("/{}", volume.metadata.uid.as_deref()?);
+    let publishes = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).is_some_and(|local| local.path.ends_with(&ending));
+    let other = pvs.into_iter().find(|pv| pv.metadata.name != volume.metadata.name && publishes(pv))?;
+    other.metadata.name.clone()
+}
+
 pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> PersistentVolume {
     let volume = &seen.volume;
     let (labels, annotations) = template_metadata(volume);

@@ -1,5 +1,6 @@
 //! Status values: phase and the one Ready condition, whose times move only when they must.
 
+use super::{Note, Observed};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::{
@@ -46,6 +47,19 @@ impl Saying {
         }
         VolumeStatus { phase: Some(self.phase), conditions: vec![condition], job: self.job, device_name: self.device_name }
     }
+}
+
+/// What is said when the API server refuses a step.
+pub struct Refused {
+    pub status: VolumeStatus,
+    pub notes: Vec<Note>,
+}
+
+pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Refused {
+    let reason = if seen.volume.metadata.deletion_timestamp.is_some() { Reason::DestructionError } else { Reason::CreationError };
+    let message = format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
+    let plan = super::deploy::say(seen, Saying { device_name: seen.device.as_ref().map(|device| device.name.clone()), ..Saying::new(Phase::Failed, Some(reason), message) }.with_job(seen.job_handle().map(str::to_owned)), now);
+    Refused { status: plan.status.unwrap_or_default(), notes: plan.notes }
 }
 
 fn same(a: &Condition, b: &Condition) -> bool {

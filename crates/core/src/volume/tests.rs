@@ -45,6 +45,8 @@ fn observed(extra: Value) -> Observed {
         agent: Presence::Present { until: Timestamp::MAX },
         job: None,
         device: None,
+        inventory_changed: None,
+        other_pv: None,
     }
 }
 
@@ -427,3 +429,68 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
 }
 
 use status::Saying;
+
+#[test]
+fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
+    let mut seen = available();
+    assert_eq!(phase(&plan(&seen, now())), Phase::Available, "the inventory has not caught up yet");
+    let later = now() + SignedDuration::from_secs(9);
+    seen.inventory_changed = Some(now() + SignedDuration::from_secs(5));
+    let told = plan(&seen, later);
+    assert_eq!(phase(&told), Phase::Failed);
+    assert!(message(&told).contains("restart the agent"), "{}", message(&told));
+    assert_eq!(told.status.as_ref().unwrap().device_name, None);
+    apply(&mut seen, &told);
+    let again = plan(&seen, later);
+    assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
+    assert!(again.notes.is_empty());
+    seen.device = Some(Device {
+        name: "loop4".into(),
+        kind: quarry_api::node_inventory::DeviceType::Loop,
+        size: 1,
+        volume_uid: Some(UID.into()),
+        backing_file: None,
+        link: None,
+    });
+    let back = plan(&seen, now());
+    assert_eq!((phase(&back), back.status.unwrap().device_name.as_deref()), (Phase::Available, Some("loop4")));
+    // With PersistentVolume and device gone there is still a file: it is cleaned up, not forgotten.
+    seen.device = None;
+    seen.pv = None;
+    delete(&mut seen);
+    assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
+}
+
+#[test]
+fn storage_that_another_persistent_volume_publishes_is_not_cleaned_up() {
+    let mut seen = available();
+    seen.pv = None;
+    seen.other_pv = Some("copy".into());
+    delete(&mut seen);
+    let waits = plan(&seen, now());
+    assert!(waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"), "{}", message(&waits));
+    let copy: PersistentVolume = serde_json::from_value(json!({"metadata": {"name": "copy"}, "spec": {"local": {"path": format!("/dev/disk/by-uuid/{UID}")}}})).unwrap();
+    assert_eq!(pv::published_elsewhere([&copy], &seen.volume).as_deref(), Some("copy"));
+}
+
+#[test]
+fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Failed, "the Node object was made anew since the job was planned");
+    seen.node.as_mut().unwrap().metadata.uid = Some("another".into());
+    assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
+}
+
+#[test]
+fn a_claim_ref_of_the_template_reserves_the_persistent_volume() {
+    let mut seen = observed(json!({"spec": {"template": {"spec": {"claimRef": {"name": "db", "namespace": "shop"}}}}}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Succeeded, "");
+    let second = plan(&seen, now());
+    apply(&mut seen, &second);
+    let claim = seen.pv.unwrap().spec.unwrap().claim_ref.unwrap();
+    assert_eq!((claim.name.as_deref(), claim.namespace.as_deref()), (Some("db"), Some("shop")));
+}

@@ -3,6 +3,7 @@
 //! The rename is the proof: mkfs has ended and everything is on disk. A step that fails takes its draft away, so
 //! that a full disk is not fuller for it.
 
+use super::proof;
 use crate::{
     command::Command,
     error::HandsError,
@@ -83,7 +84,10 @@ pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), H
 
 fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Result<(), HandsError> {
     match format {
-        Format::Filesystem { fs, options } => Command::mkfs(*fs, uid, options, draft).run(),
+        Format::Filesystem { fs, options } => {
+            Command::mkfs(*fs, uid, options, draft).run()?;
+            proof::check(&draft.file, *fs, id)
+        }
         Format::Partition => {
             let attempt = || format!("writing the partition table into {}", draft.path.display());
             let size = draft.file.metadata().map_err(HandsError::io(attempt()))?.len();

@@ -8,6 +8,7 @@ pub mod attach;
 pub mod detach;
 pub mod draft;
 pub mod links;
+mod proof;
 
 use crate::{error::HandsError, host::Host};
 use quarry_core::sparse::Step;

@@ -25,12 +25,31 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         tracing::error!(volume = name, %breach, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
         return Err(Failure { attempt: format!("volume {name}: the plan was refused: {breach}"), source: None, at_once: false });
     }
-    let applied = apply::apply(context, &seen, &plan.steps).await?;
+    let applied = match apply::apply(context, &seen, &plan.steps).await {
+        Ok(applied) => applied,
+        Err(failure) => return Err(tell_refusal(context, &seen, failure).await),
+    };
     if let (Some(status), Some(current)) = (&plan.status, &applied) {
         write_status(context, current, status).await?;
     }
     events::tell(context, &seen.volume, &plan.notes).await;
     Ok(plan.requeue.map_or(Next::Rest, Next::After))
+}
+
+/// The API server refuses what we ask for (a policy, a webhook, a missing right): nobody should have to read our
+/// log to learn that. The work is tried again; the failure is handed back for that.
+async fn tell_refusal(context: &Context, seen: &volume::Observed, failure: Failure) -> Failure {
+    let Some(kube::Error::Api(answer)) = &failure.source else { return failure };
+    if !(400..500).contains(&answer.code) || [404, 409, 429].contains(&answer.code) {
+        return failure;
+    }
+    let refused = volume::status::refused(seen, &failure.attempt, &answer.message, context.now());
+    if let Err(error) = write_status(context, &seen.volume, &refused.status).await {
+        tracing::warn!(volume = seen.volume.name_any(), %error, "a refusal could not be told");
+        return failure;
+    }
+    events::tell(context, &seen.volume, &refused.notes).await;
+    failure
 }
 
 /// Only what differs is written, and only if the object is still the one that was applied to.

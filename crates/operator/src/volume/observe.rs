@@ -6,7 +6,7 @@ use kube::{Api, ResourceExt};
 use quarry_api::{NodeJob, Volume, names, node_inventory::Device};
 use quarry_core::{
     presence::presence,
-    volume::{Observed, jobs},
+    volume::{self, Observed, jobs},
 };
 
 /// `None` when there is no such Volume.
@@ -21,6 +21,8 @@ pub async fn observe(context: &Context, name: &str) -> Result<Option<Observed>, 
         agent: presence(caches.leases.get(&names::agent_lease(node_name)).as_deref(), context.now()),
         job: find_job(context, &volume).await?,
         device: find_device(context, &volume),
+        inventory_changed: caches.inventories.get(node_name).and_then(|inventory| inventory.status.as_ref()?.last_change.as_ref().map(|time| time.0)),
+        other_pv: find_other_pv(context, &volume),
         volume: (*volume).clone(),
     }))
 }
@@ -53,4 +55,11 @@ fn find_device(context: &Context, volume: &Volume) -> Option<Device> {
     let inventory = context.caches.inventories.get(&volume.spec.node_name)?;
     let uid = volume.uid()?;
     inventory.status.as_ref()?.devices.iter().find(|device| device.volume_uid.as_deref() == Some(uid.as_str())).cloned()
+}
+
+/// Asked only of a volume that goes: nothing else depends on it.
+fn find_other_pv(context: &Context, volume: &Volume) -> Option<String> {
+    volume.metadata.deletion_timestamp.as_ref()?;
+    let pvs = context.caches.pvs.all();
+    volume::pv::published_elsewhere(pvs.iter().map(|pv| pv.as_ref()), volume)
 }

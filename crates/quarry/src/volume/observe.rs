@@ -38,10 +38,11 @@ pub async fn observe_volume(cluster: &Cluster, name: &str, namespace: &str) -> a
         cluster.call("reading the inventory of its node", named(&inventories, &node_name)),
     )?;
     let uid = volume.metadata.uid.clone();
+    let inventory_changed = inventory.as_ref().and_then(|found| found.status.as_ref()?.last_change.as_ref().map(|time| time.0));
     let device = inventory
         .and_then(|found| found.status)
         .and_then(|status| status.devices.into_iter().find(|device| device.volume_uid.is_some() && device.volume_uid == uid));
-    Ok(Observed { volume, pv, class, node, agent: presence(lease.as_ref(), Timestamp::now()), job, device })
+    Ok(Observed { volume, pv, class, node, agent: presence(lease.as_ref(), Timestamp::now()), job, device, inventory_changed, other_pv: None })
 }
 
 /// An empty name is asked of nobody: it would list the kind instead.
