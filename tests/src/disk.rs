@@ -71,7 +71,7 @@ impl Bed {
     pub fn on(links: Links, size: &str) -> Self {
         let mut bed = Bed::new(links);
         fs::create_dir_all(&bed.data).unwrap();
-        bed.mounts.push(Mounted::new(&["-t", "tmpfs", "-o", &format!("size={size}"), "none"], &bed.data));
+        bed.mounts.push(Mounted::new(&["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "none"], &bed.data));
         bed
     }
 

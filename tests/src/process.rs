@@ -104,6 +104,10 @@ impl Parts {
             Victim::Operator => {
                 command.args(["operator", "--no-leader-election", "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0"])
             }
+            // Progress at once: otherwise no job of these tests is slow enough to report any.
+            Victim::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
+                command.args(["agent", "--progress-after", "0", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data"))
+            }
             Victim::Agent => command.args(["agent", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data")),
         };
         let log = File::options().create(true).append(true).open(self.folder.join(format!("{victim:?}.log"))).unwrap();
@@ -113,6 +117,58 @@ impl Parts {
             command.env("QUARRY_FAILPOINT", point);
         }
         *slot = Some(command.spawn().unwrap());
+    }
+
+    /// As somebody with `losetup -d` would, behind everybody's back.
+    pub fn snatch_loop(&self, uid: &str) {
+        for entry in std::fs::read_dir("/sys/block").unwrap().filter_map(Result::ok) {
+            if std::fs::read_to_string(entry.path().join("loop/backing_file")).is_ok_and(|file| file.contains(uid)) {
+                let device = format!("/dev/{}", entry.file_name().to_string_lossy());
+                assert!(Command::new("losetup").args(["--detach", &device]).status().unwrap().success());
+            }
+        }
+    }
+
+    /// A second operator that takes part in the election, as the first one does when `elect` is set.
+    pub fn spawn_operator(&self, identity: &str) -> Child {
+        let log = File::options().create(true).append(true).open(self.folder.join("Operator.log")).unwrap();
+        Command::new(binary())
+            .args(["operator", "--identity", identity, "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])
+            .arg(self.folder.join("kubeconfig"))
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Who leads, by the lease; waits until `wanted` says so.
+    pub async fn leader(&self, what: &str, wanted: impl Fn(Option<&str>) -> bool) {
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let lease = leases.get_opt(quarry_api::names::LEADER_LEASE).await.unwrap();
+            let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
+            if wanted(holder.as_deref()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: the lease is held by {holder:?}\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub fn stop_operator(&mut self) {
+        if let Some(mut child) = self.operator.take() {
+            end(&mut child);
+        }
+    }
+
+    /// Somebody else takes the lease, as a partitioned rival would.
+    pub async fn steal_lease(&self) {
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
+        let change = json!({"spec": {"holderIdentity": "thief"}});
+        leases.patch(quarry_api::names::LEADER_LEASE, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(change)).await.unwrap();
     }
 
     /// As at a shutdown of the node: the agent gives its lease back.

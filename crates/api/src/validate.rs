@@ -69,11 +69,17 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
 fn claim_problem(volume: &Volume) -> Option<Problem> {
     let claim = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
     let problem = |wrong: String| {
-        Some(Problem { field: "spec.template.spec.claimRef", wrong, allowed: "give the claim's name and namespace and nothing else, or leave claimRef out".into() })
+        Some(Problem {
+            field: "spec.template.spec.claimRef",
+            wrong,
+            allowed: "give the claim's name and namespace and nothing else, or leave claimRef out".into(),
+        })
     };
     match serde_json::from_value::<ObjectReference>(claim.clone()) {
         Err(error) => problem(format!("is not a reference ({error})")),
-        Ok(claim) if claim.name.as_deref().is_none_or(str::is_empty) || claim.namespace.as_deref().is_none_or(str::is_empty) => problem("names no claim".into()),
+        Ok(claim) if claim.name.as_deref().is_none_or(str::is_empty) || claim.namespace.as_deref().is_none_or(str::is_empty) => {
+            problem("names no claim".into())
+        }
         // The binder writes the UID of the claim that it has bound: one written beforehand would look bound.
         Ok(claim) if claim.uid.is_some() => problem("has a uid".into()),
         Ok(_) => None,
@@ -112,7 +118,10 @@ fn is_qualified_name(key: &str) -> bool {
         None => is_plain_name(key),
         Some((prefix, name)) => {
             let label = |part: &str| {
-                !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') && !part.starts_with('-') && !part.ends_with('-')
+                !part.is_empty()
+                    && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                    && !part.starts_with('-')
+                    && !part.ends_with('-')
             };
             prefix.len() <= 253 && prefix.split('.').all(label) && is_plain_name(name)
         }
@@ -169,16 +178,32 @@ mod tests {
             problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}))
         };
         assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());
-        for bad in [json!("data"), json!({"name": "data"}), json!({"name": 5, "namespace": "shop"}), json!({"name": "data", "namespace": "shop", "uid": "u"}), json!({"name": "data", "namespace": "shop", "uid": 5}), json!(null)] {
+        for bad in [
+            json!("data"),
+            json!({"name": "data"}),
+            json!({"name": 5, "namespace": "shop"}),
+            json!({"name": "data", "namespace": "shop", "uid": "u"}),
+            json!({"name": "data", "namespace": "shop", "uid": 5}),
+            json!(null),
+        ] {
             assert_eq!(with(bad.clone()).len(), 1, "{bad}");
         }
     }
 
     #[test]
     fn labels_that_no_persistent_volume_could_have_are_told_beforehand() {
-        let with = |metadata: serde_json::Value| problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}));
+        let with = |metadata: serde_json::Value| {
+            problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}))
+        };
         assert!(with(json!({"labels": {"tier": "gold", "example.com/a_B.c": ""}, "annotations": {"example.com/Note": "any text at all!"}})).is_empty());
-        for bad in [json!({"labels": {"a b": "c"}}), json!({"labels": {"a": "c d!"}}), json!({"labels": {"-a": ""}}), json!({"labels": {"A/b": "x"}}), json!({"annotations": {"a b": "c"}}), json!({"labels": {"": "x"}})] {
+        for bad in [
+            json!({"labels": {"a b": "c"}}),
+            json!({"labels": {"a": "c d!"}}),
+            json!({"labels": {"-a": ""}}),
+            json!({"labels": {"A/b": "x"}}),
+            json!({"annotations": {"a b": "c"}}),
+            json!({"labels": {"": "x"}}),
+        ] {
             assert_eq!(with(bad.clone()).len(), 1, "{bad}");
         }
     }

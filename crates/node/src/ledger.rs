@@ -89,8 +89,7 @@ impl Ledger {
     pub fn open(path: &Path) -> Result<Self, HandsError> {
         let attempt = |what: &str| format!("{what} the ledger {}", path.display());
         let existed = path.exists();
-        let mut file =
-            crate::lock::open_own(path).map_err(HandsError::io(attempt("opening")))?;
+        let mut file = crate::lock::open_own(path).map_err(HandsError::io(attempt("opening")))?;
         if !existed {
             sync_folder(path.parent().unwrap_or(Path::new("/")))?;
         }

@@ -224,6 +224,9 @@ pub struct AgentArgs {
     /// The namespace of the agent's lease.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
+    /// Report the progress of a job that takes longer than this many milliseconds.
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    pub progress_after: u64,
 }
 
 #[derive(Debug, Args)]

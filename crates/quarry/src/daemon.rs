@@ -49,6 +49,7 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     options.namespace = args.namespace;
     options.host_root = args.host_root;
     options.data_dir = args.data_dir;
+    options.progress_after = std::time::Duration::from_millis(args.progress_after);
     let stop = signals::stop_on_signal()?;
     tracing::info!(version = crate::version::VERSION, node = options.node_name, "agent starts");
     quarry_node::run(cluster.client, options, stop).await?;

@@ -147,6 +147,8 @@ mod tests {
             agent: Presence::Present { until: Timestamp::MAX },
             job: None,
             device: None,
+            inventory_changed: None,
+            other_pv: None,
         }
     }
 

@@ -178,3 +178,16 @@ fn the_cli_creates_explains_and_deletes() {
     assert!(get(&["volume", "story-cli"]).is_none());
     assert_no_trace(&uid);
 }
+
+#[test]
+fn the_operator_serves_its_metrics_and_health() {
+    installed();
+    let pod = kubectl(&["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=quarry-operator", "-o", "jsonpath={.items[0].metadata.name}"]);
+    let fetch = |path: &str| kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8080/proxy/{path}")]);
+    assert_eq!(fetch("healthz"), "ok");
+    until("the operator is ready", Duration::from_secs(30), || if fetch("readyz") == "ok" { Ok(()) } else { Err("not ready".into()) });
+    let metrics = fetch("metrics");
+    for name in ["quarry_reconciles_total", "quarry_reconcile_seconds_bucket", "quarry_api_writes_total", "quarry_volumes", "quarry_leader 1"] {
+        assert!(metrics.contains(name), "{name} in\n{metrics}");
+    }
+}

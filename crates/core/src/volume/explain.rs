@@ -118,7 +118,11 @@ fn job_line(seen: &Observed) -> Line {
 
 fn device_line(seen: &Observed) -> Line {
     match &seen.device {
-        None if seen.own_pv().is_some() => line("device", Verdict::Problem, "the node's inventory shows no device of this volume, though it is published: restart the agent of its node, which attaches it again"),
+        None if seen.own_pv().is_some() => line(
+            "device",
+            Verdict::Problem,
+            "the node's inventory shows no device of this volume, though it is published: restart the agent of its node, which attaches it again",
+        ),
         None => line("device", Verdict::Skipped, "the node's inventory shows no device of this volume"),
         Some(device) => {
             let file = device.backing_file.as_deref().unwrap_or("?");

@@ -38,7 +38,12 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         }
     }
     if let Some(other) = &seen.other_pv {
-        return wait(seen, format!("PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"), cleanup_handle(seen), now);
+        return wait(
+            seen,
+            format!("PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"),
+            cleanup_handle(seen),
+            now,
+        );
     }
     clean_up(seen, now)
 }

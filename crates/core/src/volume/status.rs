@@ -58,7 +58,12 @@ pub struct Refused {
 pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Refused {
     let reason = if seen.volume.metadata.deletion_timestamp.is_some() { Reason::DestructionError } else { Reason::CreationError };
     let message = format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
-    let plan = super::deploy::say(seen, Saying { device_name: seen.device.as_ref().map(|device| device.name.clone()), ..Saying::new(Phase::Failed, Some(reason), message) }.with_job(seen.job_handle().map(str::to_owned)), now);
+    let plan = super::deploy::say(
+        seen,
+        Saying { device_name: seen.device.as_ref().map(|device| device.name.clone()), ..Saying::new(Phase::Failed, Some(reason), message) }
+            .with_job(seen.job_handle().map(str::to_owned)),
+        now,
+    );
     Refused { status: plan.status.unwrap_or_default(), notes: plan.notes }
 }
 

@@ -18,7 +18,10 @@ pub fn check(draft: &File, fs: FsType, id: Uuid) -> Result<(), HandsError> {
     if proven {
         return Ok(());
     }
-    Err(HandsError::Malformed(format!("mkfs.{0} ended without an error, but there is no finished {0} of this volume: check mkfsOptions of the StorageClass", fs.as_str())))
+    Err(HandsError::Malformed(format!(
+        "mkfs.{0} ended without an error, but there is no finished {0} of this volume: check mkfsOptions of the StorageClass",
+        fs.as_str()
+    )))
 }
 
 /// The superblock at 1 KiB: magic, UUID, extents (which tell ext4 from ext2 and ext3), and not a journal device.

@@ -15,10 +15,7 @@ use quarry_api::{
 };
 use quarry_core::live;
 use quarry_failpoint::failpoint;
-use std::{pin::pin, time::Duration};
-
-/// A job that ends sooner is reported once, by its end.
-const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
+use std::pin::pin;
 
 /// What became of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +79,7 @@ impl<H: Hands> Agent<H> {
         let progress = Progress::default();
         let carry = pin!(carry_out(&self.hands, &self.workers, order, &progress));
         let announce = pin!(async {
-            tokio::time::sleep(ANNOUNCE_AFTER).await;
+            tokio::time::sleep(self.options.progress_after).await;
             let status = NodeJobStatus { phase: Some(JobPhase::Running), message: Some(progress.get().to_owned()), ..base.clone() };
             failpoint!("status.running.before");
             let told = self.write_status_once(job, &status).await;

@@ -33,7 +33,7 @@ use crate::{
 use jiff::Timestamp;
 use kube::Client;
 use quarry_api::names;
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// Where "now" comes from: the system, or a simulator.
 #[derive(Clone)]
@@ -75,6 +75,8 @@ pub struct AgentOptions {
     pub identity: String,
     /// How many threads carry out steps. Fixed for the life of the agent.
     pub workers: usize,
+    /// A job that takes longer is reported as running; one that ends sooner is reported once, by its end.
+    pub progress_after: Duration,
     pub clock: Clock,
 }
 
@@ -88,6 +90,7 @@ impl AgentOptions {
             host_root: PathBuf::from("/"),
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             workers: 4,
+            progress_after: Duration::from_secs(1),
             clock: Clock::default(),
         }
     }
