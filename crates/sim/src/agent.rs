@@ -7,10 +7,11 @@ use crate::{
     clock::Clock,
     disk::Disk,
     door::{Door, Gate, Shared},
-    fault::Track,
+    fault::{Track, What, When},
     hands::SimHands,
     kind::Kind,
     lock,
+    operator::{LATE, RELIST_AFTER},
     story::NODE,
 };
 use futures::{FutureExt, future::BoxFuture};
@@ -20,10 +21,10 @@ use quarry_api::{NodeJob, names};
 use quarry_apiserver::ApiService;
 use quarry_node::{
     Agent as RealAgent, AgentOptions,
-    agent::{Clock as AgentClock, Published, Workers},
+    agent::{AgentError, Clock as AgentClock, Published, Queue, RESTORE_AGAIN, Ran, Workers, settle},
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
@@ -39,17 +40,10 @@ type Work = Box<dyn FnOnce() + Send>;
 
 pub enum Done {
     Lease(Option<Box<Lease>>),
-    Restored,
+    Restored { all: bool },
     Listed(Option<(u64, Vec<NodeJob>)>),
-    Job { name: String, ran: bool },
+    Job { name: String, ran: Result<Ran, AgentError> },
     Inventory(Option<Published>),
-}
-
-struct Entry {
-    job: NodeJob,
-    /// `None`: reported, the watch has not delivered that back yet.
-    due: Option<Instant>,
-    failures: u32,
 }
 
 pub struct Agent {
@@ -67,8 +61,11 @@ pub struct Agent {
     list_due: Option<Instant>,
     inventory_due: Instant,
     pause: Duration,
-    jobs: BTreeMap<String, Entry>,
+    queue: Queue,
+    /// Taken from the queue, to be run one after the other.
+    ready: VecDeque<NodeJob>,
     jobs_cursor: Option<u64>,
+    held_until: Instant,
     inventory_cursor: u64,
 }
 
@@ -99,8 +96,10 @@ impl Agent {
             list_due: Some(now),
             inventory_due: now + LOOK_ANYWAY,
             pause: PAUSE,
-            jobs: BTreeMap::new(),
+            queue: Queue::default(),
+            ready: VecDeque::new(),
             jobs_cursor: None,
+            held_until: now,
             inventory_cursor: 0,
         }
     }
@@ -125,23 +124,39 @@ impl Agent {
         self.work.front().map(|(due, _)| *due)
     }
 
-    /// Takes in what its two watches have to say. They are not held up: what they wake asks the API anyway.
+    /// Takes in what its two watches have to say. Events of jobs may be lost or late, as an operator's.
     pub fn watch(&mut self) {
+        let now = Instant::now();
         let world = lock(&self.shared.world);
         while let Some(change) = world.next_change(Kind::Inventory, self.inventory_cursor) {
             self.inventory_cursor = change.version;
             self.inventory_due = self.inventory_due.min(Instant::now() + SETTLE);
         }
         let Some(mut cursor) = self.jobs_cursor else { return };
-        while let Some(change) = world.next_change(Kind::Job, cursor) {
-            cursor = change.version;
+        while let Some(change) = world.next_change(Kind::Job, cursor).filter(|_| self.held_until <= now) {
+            let label = format!("{} {}", change.name, if change.after.is_some() { "changed" } else { "deleted" });
+            let fault = lock(&self.shared.injector).pass(Track::Jobs, &label, &[(When::Before, What::Lost), (When::Before, What::Late)]);
+            self.shared.note(|| format!("jobs: {label}{}", fault.map_or_else(String::new, |(_, what)| format!("  <== {what:?}"))));
+            match fault {
+                Some((_, What::Late)) => {
+                    self.held_until = now + LATE;
+                    break;
+                }
+                Some(_) => {
+                    cursor = change.version;
+                    self.list_due = Some(now + RELIST_AFTER);
+                    continue;
+                }
+                None => cursor = change.version,
+            }
             match change.after.clone().map(serde_json::from_value::<NodeJob>) {
-                Some(Ok(job)) if job.spec.node_name == NODE => seen(&mut self.jobs, job),
+                Some(Ok(job)) if job.spec.node_name == NODE => self.queue.seen(job),
                 Some(_) => {}
-                None => drop(self.jobs.remove(&change.name)),
+                None => self.queue.deleted(&change.name),
             }
         }
         self.jobs_cursor = Some(cursor);
+        self.ready.extend(self.queue.take_due(now));
     }
 
     /// The most pressing thing to do, in the order of the agent's own loop.
@@ -152,15 +167,14 @@ impl Agent {
             self.task = Some(async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }.boxed());
         } else if self.restore_due.is_some_and(|due| due <= now) {
             self.restore_due = None;
-            self.task = Some(async move { agent.restore().await.map_or(Done::Restored, |_| Done::Restored) }.boxed());
+            self.task = Some(async move { Done::Restored { all: agent.restore().await.is_ok_and(|restored| restored.failed.is_empty()) } }.boxed());
         } else if self.list_due.is_some_and(|due| due <= now) {
             self.list_due = None;
             let jobs: Api<NodeJob> = Api::all(self.client.clone());
             self.task = Some(list(jobs).boxed());
-        } else if let Some((name, entry)) = self.jobs.iter_mut().find(|(_, entry)| entry.due.is_some_and(|due| due <= now)) {
-            entry.due = None;
-            let (name, job) = (name.clone(), entry.job.clone());
-            self.task = Some(async move { Done::Job { name, ran: agent.run_job(&job).await.is_ok() } }.boxed());
+        } else if let Some(job) = self.ready.pop_front() {
+            let name = job.metadata.name.clone().unwrap_or_default();
+            self.task = Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
         } else if self.inventory_due <= now {
             self.inventory_due = now + LOOK_ANYWAY;
             self.task = Some(async move { Done::Inventory(agent.publish_inventory().await.ok()) }.boxed());
@@ -171,12 +185,12 @@ impl Agent {
     }
 
     pub fn due(&self, now: Instant) -> bool {
-        self.next_due() <= now
+        !self.ready.is_empty() || self.next_due() <= now
     }
 
     pub fn next_due(&self) -> Instant {
-        let jobs = self.jobs.values().filter_map(|entry| entry.due);
-        jobs.chain(self.restore_due).chain(self.list_due).chain([self.lease_due, self.inventory_due]).min().unwrap_or(self.lease_due)
+        let held = (self.held_until > Instant::now()).then_some(self.held_until);
+        self.queue.next_due().into_iter().chain(held).chain(self.restore_due).chain(self.list_due).chain([self.lease_due, self.inventory_due]).min().unwrap_or(self.lease_due)
     }
 
     pub fn finish(&mut self, done: Done, renew_every: Duration) {
@@ -187,20 +201,21 @@ impl Agent {
                 self.lease_due = now + if lease.is_some() { renew_every } else { PAUSE };
                 self.lease = lease;
             }
-            Done::Restored => {
+            Done::Restored { all } => {
+                self.restore_due = (!all).then(|| now + RESTORE_AGAIN);
                 self.inventory_due = self.inventory_due.min(now + SETTLE);
             }
             Done::Listed(None) => self.list_due = Some(now + PAUSE),
             Done::Listed(Some((version, jobs))) => {
                 self.jobs_cursor = Some(version);
-                jobs.into_iter().for_each(|job| seen(&mut self.jobs, job));
+                self.queue.relist();
+                jobs.into_iter().for_each(|job| self.queue.seen(job));
+                self.queue.relisted();
+                self.ready.extend(self.queue.take_due(now));
             }
             Done::Job { name, ran } => {
                 self.inventory_due = self.inventory_due.min(now + SETTLE);
-                if let Some(entry) = self.jobs.get_mut(&name).filter(|_| !ran) {
-                    entry.due = Some(now + PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE));
-                    entry.failures += 1;
-                }
+                settle(&mut self.queue, &name, Some(ran));
             }
             Done::Inventory(Some(_)) => self.pause = PAUSE,
             Done::Inventory(None) => {
@@ -213,16 +228,6 @@ impl Agent {
     /// The next renewal is not before this long.
     pub fn slow_down(&mut self, renew_every: Duration) {
         self.lease_due = Instant::now() + renew_every;
-    }
-}
-
-fn seen(jobs: &mut BTreeMap<String, Entry>, job: NodeJob) {
-    let Some(name) = job.metadata.name.clone() else { return };
-    let finished = job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished());
-    match jobs.get_mut(&name) {
-        _ if finished => drop(jobs.remove(&name)),
-        Some(entry) if entry.job.metadata.uid == job.metadata.uid => entry.job = job,
-        Some(_) | None => drop(jobs.insert(name, Entry { job, due: Some(Instant::now()), failures: 0 })),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     world::World,
 };
 use serde_json::{Value, json};
+use std::fmt;
 
 const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -22,6 +23,21 @@ pub enum Act {
     Patch { path: String, changes: Value },
     Mount { device: String, uid: String },
     Unmount { device: String },
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Act::Patch { path, changes } => {
+                // Versions differ between equal runs.
+                let mut changes = changes.clone();
+                changes["metadata"]["resourceVersion"] = Value::Null;
+                write!(f, "PATCH {path} {changes}")
+            }
+            Act::Mount { device, uid } => write!(f, "mount {device} for a pod, volume {uid}"),
+            Act::Unmount { device } => write!(f, "unmount {device}"),
+        }
+    }
 }
 
 /// The next thing that some controller of the cluster would do; `None` at rest.

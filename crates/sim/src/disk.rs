@@ -51,6 +51,19 @@ pub struct Record {
     pub outcome: Option<OutcomeResult>,
 }
 
+/// Deliberate mistakes of the hands, so that the checks themselves are tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing is seen on the disk once a pod has used it.
+    Blind,
+    /// Intents are not written down.
+    ForgetIntents,
+    /// A second loop is attached beside the first.
+    AttachTwice,
+    /// What pods wrote is lost when a loop is attached.
+    LoseData,
+}
+
 #[derive(Clone, Debug)]
 pub struct Disk {
     pub files: BTreeMap<String, File>,
@@ -69,6 +82,7 @@ pub struct Disk {
     pub formats: u64,
     /// A pod has written its data: from now on it must be found.
     pub pod_wrote: bool,
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Disk {
@@ -88,6 +102,7 @@ impl Disk {
             boots: 0,
             formats: 0,
             pod_wrote: false,
+            sabotage: None,
         }
     }
 
@@ -122,7 +137,8 @@ impl Disk {
         self.mounts.clear();
         self.loops.retain(|_, device| device.over == "foreign");
         self.links.retain(|link, _| link.ends_with("foreign"));
-        let keep = self.boots.is_multiple_of(2);
+        // Either may happen to a file that was not synced; which one must not matter.
+        let keep = (self.boots as usize + self.ledger.len()).is_multiple_of(2);
         self.drafts.retain(|_, draft| draft.synced || keep);
     }
 
@@ -139,6 +155,9 @@ impl Disk {
     }
 
     pub fn look(&self, uid: &str) -> Observed {
+        if self.sabotage == Some(Sabotage::Blind) && self.pod_wrote && self.mounts.is_empty() {
+            return Observed { in_ledger: true, ..Observed::default() };
+        }
         let file = self.files.get(uid);
         let loops = self.loops_over(uid).into_iter().map(|number| sparse::Loop {
             name: format!("loop{number}"),

@@ -1,7 +1,7 @@
 //! A story once without faults, then once for every point and every fault that can strike there; and random runs.
 
 use crate::{
-    fault::{Fault, Point},
+    fault::{Fault, Point, Track},
     run::{Ended, Failed, Mode, run},
     story::Story,
 };
@@ -34,6 +34,8 @@ pub enum Choice {
     All,
     /// One a point, another kind at each.
     InTurn,
+    /// The same for disk operations only: for stories that differ from another one only there.
+    DiskInTurn,
 }
 
 impl Choice {
@@ -42,7 +44,8 @@ impl Choice {
             let faults: Vec<Fault> = point.faults().collect();
             match self {
                 Choice::All => faults,
-                Choice::InTurn => faults.get(number % faults.len().max(1)).copied().into_iter().collect(),
+                Choice::DiskInTurn if point.track != Track::Disk => Vec::new(),
+                Choice::InTurn | Choice::DiskInTurn => faults.get(number % faults.len().max(1)).copied().into_iter().collect(),
             }
         };
         points.iter().enumerate().flat_map(of).collect()

@@ -13,6 +13,8 @@ pub enum Track {
     Operator(u8),
     /// Watch events on their way to an operator.
     Watch(u8),
+    /// Events of jobs on their way to the agent.
+    Jobs,
     /// API calls of the agent.
     Agent,
     /// What the agent asks of its hands.
@@ -135,6 +137,7 @@ impl fmt::Display for Track {
         match self {
             Track::Operator(id) => write!(f, "operator{id}"),
             Track::Watch(id) => write!(f, "watch{id}"),
+            Track::Jobs => f.write_str("jobs"),
             Track::Agent => f.write_str("agent"),
             Track::Disk => f.write_str("disk"),
         }
@@ -161,6 +164,7 @@ impl FromStr for Fault {
         let [track, at, when, what] = parts.as_slice() else { return Err(wrong()) };
         let id = |prefix: &str| track.strip_prefix(prefix).and_then(|id| id.parse().ok());
         let track = match *track {
+            "jobs" => Track::Jobs,
             "agent" => Track::Agent,
             "disk" => Track::Disk,
             _ => id("operator").map(Track::Operator).or(id("watch").map(Track::Watch)).ok_or_else(wrong)?,

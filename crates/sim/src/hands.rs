@@ -3,7 +3,7 @@
 //! A crash unwinds with a payload of its own, which the scheduler catches: everything the agent remembers is dropped.
 
 use crate::{
-    disk::{Disk, Record},
+    disk::{Disk, Record, Sabotage},
     door::{Gate, Shared},
     fault::{Track, What, When},
     invariant, lock,
@@ -75,7 +75,9 @@ impl SimHands {
     fn append(&self, label: &str, record: Record) -> Result<(), HandsError> {
         // Cut short: the line is not whole, and dropped at the next start.
         self.operate(label, &WRITE, |_, _| {}, |disk| {
-            disk.ledger.push(record);
+            if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
+                    disk.ledger.push(record);
+                }
             Ok(())
         })
     }

@@ -138,3 +138,62 @@ fn check_job(job: &Value, world: &World) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn world(phase: &str, claim: bool, deleting: bool) -> World {
+        let mut world = World::default();
+        let mut add = |kind: Kind, object: Value| world.take(kind, &json!({"type": "ADDED", "object": object}));
+        let deleted = deleting.then_some("2026-01-01T00:00:00Z");
+        add(Kind::Volume, json!({"metadata": {"name": "v", "uid": "u", "deletionTimestamp": deleted}}));
+        add(
+            Kind::Pv,
+            json!({
+                "metadata": {"name": "v", "deletionTimestamp": deleted}, "status": {"phase": phase},
+                "spec": {"local": {"path": "/dev/disk/by-uuid/u"}, "claimRef": {"uid": "c"}},
+            }),
+        );
+        if claim {
+            add(Kind::Claim, json!({"metadata": {"name": "c", "uid": "c"}}));
+        }
+        world
+    }
+
+    fn disk() -> Disk {
+        let mut disk = Disk::new(false, true);
+        disk.ledger.push(crate::disk::Record { uid: "u".into(), action: quarry_api::node_job::Action::Prepare, outcome: None });
+        for step in [Step::MakeDraft { size: quarry_api::Bytes(1) }, Step::PublishDraft, Step::Attach { partitioned: false }] {
+            disk.act("u", &step).unwrap();
+        }
+        disk
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn taking_down_storage_in_use_is_seen_in_each_of_its_forms() {
+        let detach = Step::Detach { device: "loop3".into() };
+        assert_eq!(witness("u", &detach, &disk(), &world("Released", false, true)), Vec::<String>::new());
+        for (phase, claim, deleting, said) in
+            [("Bound", false, true, "is bound"), ("Released", true, true, "the claim exists"), ("Released", false, false, "can still be bound")]
+        {
+            for step in [&detach, &Step::RemoveFile] {
+                let wrong = witness("u", step, &disk(), &world(phase, claim, deleting));
+                assert!(wrong.iter().any(|text| text.contains(said)), "{wrong:?}");
+            }
+        }
+        let mut mounted = disk();
+        mounted.mounts.insert("loop3".into(), "/mnt".into());
+        assert!(witness("u", &detach, &mounted, &world("Released", false, true))[0].contains("is mounted"));
+        assert!(witness("x", &detach, &disk(), &world("Released", false, true)).iter().any(|text| text.contains("without an intent")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_must_not_be_seen_is_seen() {
+        assert_eq!(check(&world("Bound", true, false), &disk()), Vec::<String>::new());
+        let empty = Disk::new(false, true);
+        assert_eq!(check(&world("Bound", true, true), &empty), ["PersistentVolume v without a finished file"]);
+        assert!(check(&World::default(), &disk())[0].contains("is gone, and left behind: file, loop3"));
+    }
+}

@@ -27,6 +27,7 @@ mod steps;
 pub mod story;
 mod world;
 
+pub use disk::Sabotage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A simulated crash may unwind past a lock; what it guards is still whole.

@@ -1,14 +1,11 @@
 //! The end of a run in a form that can be compared: without UIDs, versions, times and kernel names.
 
 use crate::{disk::Disk, kind::Kind, story::VOLUME, world::World};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
-/// Fields that differ between equal runs.
-const FLEETING: [&str; 12] = [
-    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "lastUpdateTime", "lastTransitionTime", "lastChange", "startTime",
-    "completionTime", "runs", "quarry.dev/retry",
-];
+/// Fields that differ between equal runs; times are taken out by their looks.
+const FLEETING: [&str; 7] = ["uid", "nodeUID", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
 
 /// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
 pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
@@ -25,12 +22,6 @@ pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
     lines.extend(disk.loops.values().map(|device| format!("loop over {} partition={}", device.over, device.partition)));
     lines.extend(disk.links.iter().map(|(link, device)| format!("link {link} -> {device}")));
     lines.extend(disk.mounts.keys().map(|device| format!("mount of {device}")));
-    let mut ends = BTreeMap::new();
-    for record in &disk.ledger {
-        ends.insert(&record.uid, format!("{:?} {:?}", record.action, record.outcome));
-    }
-    // An outcome that could not be written is no loss; what was last set out to do must be the same.
-    lines.extend(ends.iter().map(|(uid, end)| format!("ledger {uid} {}", end.split(' ').next().unwrap_or_default())));
     let text = lines.join("\n");
     let text = if volume_uid.is_empty() { text } else { text.replace(volume_uid, &format!("<uid of {VOLUME}>")) };
     without_numbers(&text)
@@ -44,7 +35,8 @@ fn normal(value: &Value) -> Value {
             if empty { Value::Null } else { Value::Object(without_nulls(kept)) }
         }
         Value::Array(items) => json!(items.iter().map(normal).collect::<Vec<_>>()),
-        other => other.clone(),
+        Value::String(text) if text.parse::<Timestamp>().is_ok() => json!("<time>"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

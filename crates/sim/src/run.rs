@@ -58,7 +58,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Once the script is through, time moves in large steps: renewals would be most of the work.
 const RENEW_SELDOM: Duration = Duration::from_secs(15 * 60);
 /// Long enough for jobs to be forgotten.
-const TAIL: Duration = Duration::from_secs(25 * 60);
+const TAIL: Duration = Duration::from_secs(12 * 60);
 const REST: Duration = Duration::from_secs(60 * 60);
 const GIVE_UP: Duration = Duration::from_secs(3 * 60 * 60);
 const STEPS_AT_MOST: usize = 20_000;
@@ -119,8 +119,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
 
 impl Sim {
     async fn new(story: Story, mode: &Mode) -> Self {
-        let (server, clock) = bench::take();
-        bench::lay_out(&server).await;
+        let (server, clock) = bench::take().await;
         let raw = Raw::new(server.service());
         let (injector, random) = match mode {
             Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
@@ -135,7 +134,7 @@ impl Sim {
         let observer = Observer::start(&server.service(), server.version()).await;
         let now = Instant::now();
         Sim {
-            disk: Arc::new(Mutex::new(Disk::new(story.udev, story.parser))),
+            disk: Arc::new(Mutex::new(Disk { sabotage: story.sabotage, ..Disk::new(story.udev, story.parser) })),
             operators: story.operators.iter().map(|_| Slot::Down(now)).collect(),
             agent: Slot::Down(now),
             agents: 0,

@@ -103,7 +103,7 @@ impl Sim {
             Action::User => self.user_step().await,
             Action::Retry => self.ask_for_retry().await,
             Action::Cluster(act) => {
-                self.shared.note(|| format!("cluster: {act:?}"));
+                self.shared.note(|| format!("cluster: {act}"));
                 let mut disk = lock(&self.disk).clone();
                 let wrong = cluster::carry_out(&act, &self.raw, &mut disk).await;
                 *lock(&self.disk) = disk;

@@ -1,11 +1,19 @@
 //! What each step of the agent does to the simulated disk, whole or half: as `crates/node/src/act` does it for real.
 
-use crate::disk::{Disk, Draft, File, Loop, both_links, link_of};
+use crate::disk::{Disk, Draft, File, Loop, Sabotage, both_links, link_of};
 use quarry_core::sparse::{Format, Step, User};
 use quarry_node::HandsError;
 
 impl Disk {
     pub fn act(&mut self, uid: &str, step: &Step) -> Result<(), HandsError> {
+        match (self.sabotage, step) {
+            (Some(Sabotage::AttachTwice), Step::Attach { .. }) => {
+                self.loops.insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
+                self.loops.insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
+            }
+            (Some(Sabotage::LoseData), Step::Attach { .. }) => self.files.values_mut().for_each(|file| file.data = None),
+            _ => {}
+        }
         match step {
             Step::DiscardDraft => {
                 self.drafts.remove(uid);

@@ -3,7 +3,7 @@
 //! A step is taken when its condition is seen in API and on disk; nobody waits by the clock. Beside the script
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
-use crate::{disk::Disk, kind::{Kind, NAMESPACE}, world::World};
+use crate::{disk::{Disk, Sabotage}, kind::{Kind, NAMESPACE}, world::World};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub struct Story {
     /// One operator for each, and how far its watches are behind.
     pub operators: Vec<Duration>,
     pub steps: Vec<Step>,
+    /// A deliberate mistake that the checks must find.
+    pub sabotage: Option<Sabotage>,
 }
 
 fn volume(world: &World) -> Option<&Value> {
@@ -82,8 +84,9 @@ fn pending_with_job(world: &World, _: &Disk) -> bool {
     phase(world) == "Pending" && volume(world).is_some_and(|volume| volume["status"]["job"].is_string())
 }
 
+/// Best effort: a job whose announcement was lost is first heard of at its end.
 fn job_running(world: &World, _: &Disk) -> bool {
-    world.all(Kind::Job).any(|job| job["status"]["phase"] == "Running")
+    world.all(Kind::Job).any(|job| job["status"]["phase"].is_string())
 }
 
 fn failed(world: &World, _: &Disk) -> bool {
@@ -123,7 +126,7 @@ fn claim(mode: &str) -> Step {
 }
 
 fn story(name: &'static str, steps: Vec<Step>) -> Story {
-    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps }
+    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps, sabotage: None }
 }
 
 /// Created, claimed, used, deleted while bound, released, gone.

@@ -74,7 +74,7 @@ impl World {
         Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
     }
 
-    fn take(&mut self, kind: Kind, event: &Value) {
+    pub fn take(&mut self, kind: Kind, event: &Value) {
         let object = &event["object"];
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let version = version_of(object);

@@ -1,5 +1,5 @@
-//! Every story once for every point: the first with every fault that can strike there, the others with one of them in
-//! turn; QUARRY_SIM_FULL=1 tries them all everywhere.
+//! Every story at every point: the whole life of a volume with every fault that can strike there, the others with one of
+//! them in turn (and only at disk operations where a story differs only there); QUARRY_SIM_FULL=1 tries all of them.
 
 use quarry_sim::{
     explore::{Choice, every_point},
@@ -25,12 +25,12 @@ fn the_whole_life_of_a_volume_survives_every_fault() {
 
 #[test]
 fn without_a_udev_daemon() {
-    every("xfs-without-udev", Choice::InTurn);
+    every("xfs-without-udev", Choice::DiskInTurn);
 }
 
 #[test]
 fn a_block_volume_on_a_kernel_without_partition_parser() {
-    every("block-without-parser", Choice::InTurn);
+    every("block-without-parser", Choice::DiskInTurn);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! At the agent's start: every finished file that the ledger knows gets its loop, partition and link again.
 //!
 //! One bad volume never holds up the others. What fails is told and stays as it is: its device is missing in the
-//! inventory, and the next start, or a job that needs it, tries again.
+//! inventory, and it is tried again by the loop, the next start, or a job that needs it.
 
 use super::{Agent, AgentError, carry::words};
 use crate::{error::HandsError, hands::Hands};
