@@ -190,7 +190,15 @@ impl Agent {
 
     pub fn next_due(&self) -> Instant {
         let held = (self.held_until > Instant::now()).then_some(self.held_until);
-        self.queue.next_due().into_iter().chain(held).chain(self.restore_due).chain(self.list_due).chain([self.lease_due, self.inventory_due]).min().unwrap_or(self.lease_due)
+        self.queue
+            .next_due()
+            .into_iter()
+            .chain(held)
+            .chain(self.restore_due)
+            .chain(self.list_due)
+            .chain([self.lease_due, self.inventory_due])
+            .min()
+            .unwrap_or(self.lease_due)
     }
 
     pub fn finish(&mut self, done: Done, renew_every: Duration) {

@@ -42,7 +42,11 @@ impl fmt::Display for Act {
 
 /// The next thing that some controller of the cluster would do; `None` at rest.
 pub fn next(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
-    world.all(Kind::Claim).find_map(|claim| for_claim(claim, world, disk, pod)).or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world))).or_else(|| kubelet(world, disk, pod))
+    world
+        .all(Kind::Claim)
+        .find_map(|claim| for_claim(claim, world, disk, pod))
+        .or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world)))
+        .or_else(|| kubelet(world, disk, pod))
 }
 
 fn patch(kind: Kind, object: &Value, mut changes: Value, status: bool) -> Option<Act> {
@@ -104,7 +108,12 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
     }
     let uid = &claim["metadata"]["uid"];
     let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
-        let fits = |pv: &&Value| !deleting(pv) && pv["status"]["phase"] == "Available" && pv["spec"]["claimRef"].is_null() && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"];
+        let fits = |pv: &&Value| {
+            !deleting(pv)
+                && pv["status"]["phase"] == "Available"
+                && pv["spec"]["claimRef"].is_null()
+                && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+        };
         let pv = world.all(Kind::Pv).find(fits)?;
         let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
         return patch(Kind::Pv, pv, json!({"spec": {"claimRef": reference}}), false);

@@ -7,7 +7,10 @@ use crate::{
 };
 use std::{
     fmt,
-    sync::{Mutex, atomic::{AtomicUsize, Ordering}},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// What became of a story at every point.

@@ -35,7 +35,13 @@ const WRITE: [(When, What); 8] = [
 ];
 
 impl SimHands {
-    fn operate<T>(&self, label: &str, possible: &[(When, What)], half: impl FnOnce(&mut Disk, What), whole: impl FnOnce(&mut Disk) -> Result<T, HandsError>) -> Result<T, HandsError> {
+    fn operate<T>(
+        &self,
+        label: &str,
+        possible: &[(When, What)],
+        half: impl FnOnce(&mut Disk, What),
+        whole: impl FnOnce(&mut Disk) -> Result<T, HandsError>,
+    ) -> Result<T, HandsError> {
         let fault = lock(&self.shared.injector).pass(Track::Disk, label, possible);
         self.shared.note(|| match fault {
             Some((when, what)) => format!("disk: {label}  <== {what:?} {when:?}"),
@@ -74,12 +80,17 @@ impl SimHands {
 
     fn append(&self, label: &str, record: Record) -> Result<(), HandsError> {
         // Cut short: the line is not whole, and dropped at the next start.
-        self.operate(label, &WRITE, |_, _| {}, |disk| {
-            if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
+        self.operate(
+            label,
+            &WRITE,
+            |_, _| {},
+            |disk| {
+                if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
                     disk.ledger.push(record);
                 }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 }
 

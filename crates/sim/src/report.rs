@@ -30,7 +30,8 @@ pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
 fn normal(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let kept: Map<String, Value> = map.iter().filter(|(key, _)| !FLEETING.contains(&key.as_str())).map(|(key, value)| (key.clone(), normal(value))).collect();
+            let kept: Map<String, Value> =
+                map.iter().filter(|(key, _)| !FLEETING.contains(&key.as_str())).map(|(key, value)| (key.clone(), normal(value))).collect();
             let empty = kept.is_empty() && !map.is_empty();
             if empty { Value::Null } else { Value::Object(without_nulls(kept)) }
         }

@@ -125,12 +125,8 @@ impl Sim {
             Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
             Mode::Random { seed, one_in, at_most } => (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed))),
         };
-        let shared = Arc::new(Shared {
-            world: Mutex::new(World::default()),
-            injector: Mutex::new(injector),
-            trace: Mutex::default(),
-            violations: Mutex::default(),
-        });
+        let shared =
+            Arc::new(Shared { world: Mutex::new(World::default()), injector: Mutex::new(injector), trace: Mutex::default(), violations: Mutex::default() });
         let observer = Observer::start(&server.service(), server.version()).await;
         let now = Instant::now();
         Sim {
@@ -167,11 +163,12 @@ impl Sim {
         }
         let quiet = Instant::now() + TAIL;
         self.until(&mut steps, give_up, move |_| Instant::now() >= quiet).await?;
-        let mut injector = lock(&self.shared.injector);
-        injector.calm();
-        // What is passed at rest is no point: nothing strikes there.
-        self.points = injector.points.len();
-        drop(injector);
+        {
+            let mut injector = lock(&self.shared.injector);
+            injector.calm();
+            // What is passed at rest is no point: nothing strikes there.
+            self.points = injector.points.len();
+        }
         let (end, writes) = (self.report(), self.writes());
         let over = Instant::now() + REST;
         self.until(&mut steps, over + TAIL, move |_| Instant::now() >= over).await?;

@@ -289,7 +289,8 @@ impl Sim {
         let world = lock(&self.shared.world);
         let volume = world.get(Kind::Volume, VOLUME)?;
         let status = &volume["status"];
-        let failed = status["phase"] == "Failed" && status["conditions"][0]["reason"] == "CreationError" && !volume["metadata"]["deletionTimestamp"].is_string();
+        let failed =
+            status["phase"] == "Failed" && status["conditions"][0]["reason"] == "CreationError" && !volume["metadata"]["deletionTimestamp"].is_string();
         let job = status["job"].as_str().filter(|_| failed)?;
         (self.retried.as_deref() != Some(job)).then(|| job.to_owned())
     }

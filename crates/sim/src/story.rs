@@ -3,7 +3,11 @@
 //! A step is taken when its condition is seen in API and on disk; nobody waits by the clock. Beside the script
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
-use crate::{disk::{Disk, Sabotage}, kind::{Kind, NAMESPACE}, world::World};
+use crate::{
+    disk::{Disk, Sabotage},
+    kind::{Kind, NAMESPACE},
+    world::World,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -154,17 +158,34 @@ pub fn stories() -> Vec<Story> {
         story("ext4", whole_life("ext4", "Filesystem")),
         Story { udev: false, ..story("xfs-without-udev", whole_life("xfs", "Filesystem")) },
         Story { parser: false, udev: false, ..story("block-without-parser", whole_life("ext4", "Block")) },
-        story("deleted-while-pending", [made("ext4", "Filesystem"), vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]].concat()),
+        story(
+            "deleted-while-pending",
+            [
+                made("ext4", "Filesystem"),
+                vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)],
+            ]
+            .concat(),
+        ),
         Story {
             pace: Duration::from_millis(400),
-            ..story("deleted-while-running", [made("xfs", "Filesystem"), vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]].concat())
+            ..story(
+                "deleted-while-running",
+                [made("xfs", "Filesystem"), vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]]
+                    .concat(),
+            )
         },
         story(
             "failed-then-retried",
             [
                 vec![Step::BreakTool],
                 made("ext4", "Filesystem"),
-                vec![Step::Await("Failed", failed), Step::MendTool, Step::Await("Available", available), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)],
+                vec![
+                    Step::Await("Failed", failed),
+                    Step::MendTool,
+                    Step::Await("Available", available),
+                    Step::Delete(Kind::Volume, VOLUME),
+                    Step::Await("gone", gone),
+                ],
             ]
             .concat(),
         ),
