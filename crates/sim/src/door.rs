@@ -135,7 +135,8 @@ impl Door {
             Err(never) => match never {},
         };
         if !parts.status.is_success() {
-            self.shared.note(|| format!("    answer {}: {}", parts.status.as_u16(), String::from_utf8_lossy(&bytes)));
+            let reason = serde_json::from_slice(&bytes).map(|status: Value| status["reason"].clone()).unwrap_or_default();
+            self.shared.note(|| format!("    answer {}: {reason}", parts.status.as_u16()));
         }
         Ok(Response::from_parts(parts, Full::new(bytes)))
     }

@@ -16,6 +16,7 @@ use crate::{
     random::Random,
     raw::Raw,
     report::report,
+    schedule::Action,
     story::{Story, VOLUME},
     world::{Observer, World},
 };
@@ -157,17 +158,24 @@ impl Sim {
         let give_up = Instant::now() + GIVE_UP;
         let mut steps = 0;
         self.until(&mut steps, give_up, |sim| sim.at == sim.story.steps.len()).await?;
+        let struck = lock(&self.shared.injector).struck.len();
         self.renew_every = RENEW_SELDOM;
         if let Slot::Up(agent) = &mut self.agent {
             agent.slow_down(RENEW_SELDOM);
         }
         let quiet = Instant::now() + TAIL;
         self.until(&mut steps, give_up, move |_| Instant::now() >= quiet).await?;
-        {
+        let struck_late = {
             let mut injector = lock(&self.shared.injector);
             injector.calm();
-            // What is passed at rest is no point: nothing strikes there.
+            // What is passed from here on is no point: nothing strikes there.
             self.points = injector.points.len();
+            injector.struck.len() > struck
+        };
+        if struck_late {
+            // Time to heal, before everything must be quiet.
+            let quiet = Instant::now() + TAIL;
+            self.until(&mut steps, quiet + TAIL, move |_| Instant::now() >= quiet).await?;
         }
         let (end, writes) = (self.report(), self.writes());
         let over = Instant::now() + REST;
@@ -186,33 +194,29 @@ impl Sim {
         loop {
             self.observe()?;
             self.follow_script();
-            if done(self) {
+            let enabled = self.enabled();
+            // In the middle of something nothing is over.
+            if done(self) && enabled.is_empty() {
                 return Ok(());
             }
             *steps += 1;
             if *steps > STEPS_AT_MOST || Instant::now() >= give_up {
                 return Err(format!("does not come to an end (step {steps}): waits for {:?}\n{}", self.story.steps.get(self.at), self.report()));
             }
-            let enabled = self.enabled();
-            match self.choose(enabled.len()) {
-                Some(index) => {
-                    let action = enabled.into_iter().nth(index);
-                    if let Some(action) = action {
-                        self.perform(action).await;
-                    }
-                }
+            match self.choose(enabled) {
+                Some(action) => self.perform(action).await,
                 None => self.pass_time().await,
             }
         }
     }
 
-    fn choose(&mut self, count: usize) -> Option<usize> {
-        if count == 0 {
+    fn choose(&mut self, mut enabled: Vec<Action>) -> Option<Action> {
+        if enabled.is_empty() {
             return None;
         }
-        let Some(random) = &mut self.random else { return Some(0) };
+        let Some(random) = &mut self.random else { return Some(enabled.swap_remove(0)) };
         // Sometimes nobody is fast enough.
-        if random.one_in(40) { None } else { Some(random.below(count)) }
+        if random.one_in(40) { None } else { Some(enabled.swap_remove(random.below(enabled.len()))) }
     }
 
     /// Takes in what happened, and checks it.

@@ -23,6 +23,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 const PROCESS_START: Duration = Duration::from_secs(1);
+const LATE_AT_MOST: Duration = Duration::from_secs(30);
 const NODE_START: Duration = Duration::from_secs(5);
 
 pub(crate) enum Action {
@@ -182,6 +183,8 @@ impl Sim {
         }
         // What is due already waits for somebody else to finish first.
         let limit = next.into_iter().filter(|due| *due > now).min().unwrap_or(now + Duration::from_millis(50));
+        // When somebody was merely not fast enough, he is not late by more than this.
+        let limit = if self.random.is_some() && self.at < self.story.steps.len() { limit.min(now + LATE_AT_MOST) } else { limit };
         if sleeps {
             self.turn_agent(Some(limit)).await;
         } else {

@@ -56,6 +56,7 @@ impl<H: Hands> Agent<H> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         if let Told::Gone = told {
             tracing::warn!(job = name, "the job was deleted or finished by somebody else while it ran");
+            return Ok(Ran::Gone);
         }
         Ok(match ended {
             Ended::Succeeded(result) => {
