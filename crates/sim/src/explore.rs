@@ -56,11 +56,20 @@ impl Choice {
 }
 
 pub fn every_point(story: &Story, choice: Choice) -> Summary {
+    explore(story, |points| choice.faults(points))
+}
+
+/// The faults that `wanted` picks by the call they strike.
+pub fn some_points(story: &Story, wanted: impl Fn(&Point, &Fault) -> bool) -> Summary {
+    explore(story, |points| points.iter().flat_map(|point| point.faults().filter(|fault| wanted(point, fault)).collect::<Vec<_>>()).collect())
+}
+
+fn explore(story: &Story, pick: impl Fn(&[Point]) -> Vec<Fault>) -> Summary {
     let calm = match run(story, &Mode::Ordered(Vec::new())) {
         Ok(calm) => calm,
         Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, "", &failed.why)] },
     };
-    let faults: Vec<Fault> = choice.faults(&calm.points);
+    let faults = pick(&calm.points);
     let failures = each(faults.len(), |index| {
         let fault = faults[index];
         check(story, fault, run(story, &Mode::Ordered(vec![fault])), &calm)

@@ -1,0 +1,39 @@
+//! What the simulator has found once: each mistake with the faults that showed it, by the call they strike.
+
+use quarry_sim::{
+    explore::some_points,
+    fault::{Fault, Point, Track, What},
+    story::find,
+};
+
+fn holds(name: &str, wanted: impl Fn(&Point, &Fault) -> bool) {
+    let Some(story) = find(name) else { panic!("there is no story {name:?}") };
+    let summary = some_points(&story, wanted);
+    assert!(summary.runs > 1, "no fault was picked: the calls have other names now");
+    assert!(summary.failures.is_empty(), "{}", summary.failures[0]);
+}
+
+/// An operator whose cache was far behind made a PersistentVolume from a preparation that had been cleaned up since.
+#[test]
+fn nothing_is_published_from_a_cache_that_is_behind() {
+    holds("two-operators", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Volume") && fault.what == What::Late);
+}
+
+/// A job that a Volume no longer named was kept for ever when the event that said so was lost.
+#[test]
+fn a_job_is_forgotten_although_an_event_was_lost() {
+    holds("failed-then-retried", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Volume") && fault.what == What::Lost);
+}
+
+/// One failing look at the agent's start left a volume without its device until the next start.
+#[test]
+fn a_device_comes_back_although_the_first_try_failed() {
+    let at_start = |call: &str| call == "known volumes" || call == "glance" || call.starts_with("Attach") || call.starts_with("AwaitLink");
+    holds("restart-and-reboot", |point, fault| point.track == Track::Disk && at_start(&point.call) && matches!(fault.what, What::Error | What::Busy));
+}
+
+/// An answer older than the watch ("no such job") made the agent drop the job for good.
+#[test]
+fn a_job_is_run_although_the_api_did_not_know_it_yet() {
+    holds("ext4", |point, fault| point.track == Track::Agent && point.call.contains("/nodejobs/") && fault.what == What::Stale);
+}
