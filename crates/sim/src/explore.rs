@@ -48,6 +48,8 @@ impl Choice {
             match self {
                 Choice::All => faults,
                 Choice::DiskInTurn if point.track != Track::Disk => Vec::new(),
+                // Around a read nothing changes: every third of them will do.
+                Choice::InTurn if point.is_read() && !number.is_multiple_of(3) => Vec::new(),
                 Choice::InTurn | Choice::DiskInTurn => faults.get(number % faults.len().max(1)).copied().into_iter().collect(),
             }
         };

@@ -1,5 +1,6 @@
 //! Every story at every point: the whole life of a volume with every fault that can strike there, the others with one of
-//! them in turn (and only at disk operations where a story differs only there); QUARRY_SIM_FULL=1 tries all of them.
+//! them in turn (at every third read; and only at disk operations where a story differs only there). QUARRY_SIM_FULL=1
+//! tries all of them everywhere.
 
 use quarry_sim::{
     explore::{Choice, every_point},
