@@ -24,7 +24,13 @@ pub fn sample(folder: &Path) -> Result<Duration> {
     let format = run("mkfs.xfs", &["-q", "-f", "-m", &format!("uuid={uuid}"), &device]);
     let link = PathBuf::from(format!("/dev/disk/by-uuid/{uuid}"));
     let deadline = Instant::now() + Duration::from_secs(10);
+    // udev now and then misses the end of mkfs while it is busy with the device: then somebody asks it to look again.
+    let mut nudge = Instant::now() + Duration::from_millis(200);
     while format.is_ok() && !link.exists() && Instant::now() < deadline {
+        if Instant::now() > nudge {
+            run("udevadm", &["trigger", "--action=change", &device])?;
+            nudge += Duration::from_millis(200);
+        }
         std::thread::sleep(Duration::from_micros(500));
     }
     let took = begun.elapsed();
