@@ -6,7 +6,6 @@
 //! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
 
 mod agent;
-mod bench;
 mod clock;
 mod cluster;
 mod disk;
@@ -21,6 +20,7 @@ mod process;
 mod random;
 mod raw;
 mod report;
+mod reused_server;
 pub mod run;
 mod schedule;
 mod steps;

@@ -4,7 +4,6 @@
 
 use crate::{
     agent::Agent,
-    bench,
     clock::Clock,
     disk::Disk,
     door::Shared,
@@ -16,6 +15,7 @@ use crate::{
     random::Random,
     raw::Raw,
     report::report,
+    reused_server,
     schedule::Action,
     story::{Story, VOLUME},
     world::{Observer, World},
@@ -105,7 +105,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
         let mut sim = Sim::new(story.clone(), mode).await;
         let played = sim.play().await;
         if played.is_ok() {
-            bench::give_back(&sim.server).await;
+            reused_server::give_back(&sim.server).await;
         }
         let mut injector = lock(&sim.shared.injector);
         let (mut points, struck) = (std::mem::take(&mut injector.points), injector.struck.clone());
@@ -120,7 +120,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
 
 impl Sim {
     async fn new(story: Story, mode: &Mode) -> Self {
-        let (server, clock) = bench::take().await;
+        let (server, clock) = reused_server::take().await;
         let raw = Raw::new(server.service());
         let (injector, random) = match mode {
             Mode::Ordered(faults) => (Injector::given(faults.clone()), None),

@@ -144,7 +144,7 @@ async fn objects(inner: &Arc<Inner>, parts: &http::request::Parts, body: Bytes, 
         if !name.is_empty() {
             list.fields = crate::select::FieldSelector::parse(&format!("metadata.name={name}"))?;
         }
-        let options = query.watch(&list)?;
+        let options = query.watch()?;
         let call = Call { resource: id, namespace, name: String::new(), status: false, verb: Verb::Get };
         return watch::start(inner.clone(), call, list, options, form, query.include()).await;
     }

@@ -96,14 +96,13 @@ impl Query {
         Ok(options)
     }
 
-    pub fn watch(&self, list: &ListOptions) -> Result<WatchOptions, ApiError> {
+    pub fn watch(&self) -> Result<WatchOptions, ApiError> {
         let initial_events = self.flag("sendInitialEvents");
         let from = match self.version()? {
             None | Some(0) => WatchFrom::Now,
             Some(_) if initial_events => WatchFrom::Now,
             Some(version) => WatchFrom::After(version),
         };
-        let _ = list;
         Ok(WatchOptions {
             from,
             bookmarks: self.flag("allowWatchBookmarks"),
