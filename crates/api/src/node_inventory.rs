@@ -1,7 +1,8 @@
 //! NodeInventory (quarry.dev/v1alpha1): one for each node, named as the node.
 //!
-//! `spec` belongs to the operator, `status` to the agent of that node. What it shows grows with the
-//! kinds that need it; today: who the node is, and the loop volumes on it.
+//! `spec` belongs to the operator: what the cluster knows about this node's devices. `status` belongs to the agent
+//! of that node: what is there, and the verdict on each device, which follows from both.
+//! Next to read: `quarry_core::device` (identity, reasons, verdict).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -20,13 +21,69 @@ use serde::{Deserialize, Serialize};
     derive = "Default",
     category = "quarry",
     doc = "What a node has. Made by the operator, filled in by the node's agent.",
-    printcolumn(name = "Devices", type_ = "integer", json_path = ".status.deviceCount"),
-    printcolumn(name = "Agent", type_ = "string", json_path = ".status.agentVersion"),
+    printcolumn(name = "Disks", type_ = "integer", json_path = ".status.summary.disks"),
+    printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.free"),
+    printcolumn(name = "Claimed", type_ = "integer", json_path = ".status.summary.claimed"),
+    printcolumn(name = "Quarantined", type_ = "integer", json_path = ".status.summary.quarantined"),
+    printcolumn(name = "Capacity", type_ = "string", json_path = ".status.summary.capacity"),
     printcolumn(name = "Changed", type_ = "date", json_path = ".status.lastChange"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Agent", type_ = "string", json_path = ".status.agentVersion", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
-pub struct NodeInventorySpec {}
+pub struct NodeInventorySpec {
+    /// Devices that have an owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
+    /// Devices that nobody may take, because it is not certain which device they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantine: Vec<Quarantine>,
+    /// PersistentVolumes on this node that no Volume of Quarry made: the devices behind them are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "foreignPVs")]
+    pub foreign_pvs: Vec<ForeignPv>,
+}
+
+/// A device and its owner.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    pub identity: String,
+    pub owner: ClaimOwner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimOwner {
+    pub kind: String,
+    /// Absent for an owner that is in no namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Quarantine {
+    pub identity: String,
+    /// One of the reasons that quarantine a device: DuplicateIdentity, IdentityElsewhere, IdentityChanged.
+    pub reason: String,
+    /// Where else it is, or what it was before.
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForeignPv {
+    pub name: String,
+    /// The local path of the PersistentVolume, on the node.
+    pub path: String,
+    /// The by-id name that the Local Storage Operator noted on its PersistentVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "deviceID")]
+    pub device_id: Option<String>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -39,27 +96,103 @@ pub struct NodeInventoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
+    /// The kernel's boot ID: disk sequence numbers count from the boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "bootID")]
+    pub boot_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
-    /// How many devices are listed, for the table.
-    #[serde(default)]
-    pub device_count: i64,
+    /// The devices in numbers, for the table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
+    /// What kept the agent from seeing everything, as sentences. Empty when all is well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// When anything in this status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_change: Option<Time>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Whole devices: disks, multipath maps, attached loops.
+    pub disks: i64,
+    /// Devices whose verdict is Available.
+    pub free: i64,
+    /// Devices that have an owner: a claim, a Volume, a PersistentVolume.
+    pub claimed: i64,
+    pub quarantined: i64,
+    /// The size of all whole devices together.
+    pub capacity: String,
+}
+
+/// One device, as the agent sees it. Whatever is false, empty or unknown is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// The kernel's name, such as `loop3`. Never an identity: it changes with every attach.
+    /// The kernel's name, such as `sdb`. Never an identity: it changes between boots.
     pub name: String,
+    /// The name of a device-mapper device, as under /dev/mapper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapped_name: Option<String>,
+    /// As lsblk names it: disk, part, loop, lvm, mpath, crypt, raid1, rom.
     #[serde(rename = "type")]
-    pub kind: DeviceType,
+    pub kind: String,
     /// In bytes.
     pub size: i64,
+    /// What identifies the device wherever it is plugged in; absent when nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Which source said what about the identity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
+    /// The persistent name below /dev/disk/by-id, chosen as the Local Storage Operator does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "deviceID")]
+    pub device_id: Option<String>,
+    /// The disk of a partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The paths under a multipath map: they are this one device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// How it is connected: sata, sas, nvme, usb, fc, iscsi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rotational: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removable: bool,
+    /// The file system or other signature on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "fsUUID")]
+    pub fs_uuid: Option<String>,
+    /// The partition's name in its table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_label: Option<String>,
+    /// The kernel's sequence number of the disk: another disk under the same name has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diskseq: Option<i64>,
+    /// It has been there, unchanged, for the settling time.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settled: bool,
+    pub state: DeviceState,
+    /// Every reason why it is not Available.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<DeviceReason>,
     /// The UID of the Volume whose storage this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "volumeUID")]
@@ -67,13 +200,47 @@ pub struct Device {
     /// The file behind a loop device, as a path on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing_file: Option<String>,
-    /// The persistent link that resolves to this device; absent while there is none.
+    /// The persistent link of a Volume's storage that resolves to this device; absent while there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum DeviceType {
-    #[serde(rename = "loop")]
-    Loop,
+/// The verdict on a device, in the words of LocalVolumeDiscoveryResult.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DeviceState {
+    Available,
+    NotAvailable,
+    #[default]
+    Unknown,
+}
+
+impl DeviceState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeviceState::Available => "Available",
+            DeviceState::NotAvailable => "NotAvailable",
+            DeviceState::Unknown => "Unknown",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceReason {
+    /// A constant; docs/reference/reasons.md lists them all.
+    pub reason: String,
+    /// Which mount point, which signature, whose claim.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Where it was read, such as `sysfs:wwid` or `udev:ID_WWN`.
+    pub source: String,
+    pub value: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }

@@ -5,6 +5,7 @@
 //! Next to read: `volume/mod.rs` (a controller's planner), `sparse.rs` (an agent's step function).
 
 pub mod agent_set;
+pub mod device;
 pub mod live;
 pub mod mkfs_options;
 pub mod node_inventory;

@@ -16,7 +16,7 @@ pub enum Step {
 pub fn plan(name: &str, node_exists: bool, inventory: Option<&NodeInventory>) -> Option<Step> {
     match (node_exists, inventory) {
         (true, None) => {
-            let mut made = NodeInventory::new(name, NodeInventorySpec {});
+            let mut made = NodeInventory::new(name, NodeInventorySpec::default());
             made.metadata.labels = Some([(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into());
             Some(Step::Create(Box::new(made)))
         }

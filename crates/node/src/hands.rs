@@ -19,7 +19,7 @@ use crate::{
 };
 use jiff::Timestamp;
 use quarry_api::{
-    node_inventory::{Device, DeviceType},
+    node_inventory::Device,
     node_job::Action,
     quantity::Bytes,
 };
@@ -182,11 +182,12 @@ impl RealHands {
             });
             devices.push(Device {
                 name: over.name.clone(),
-                kind: DeviceType::Loop,
+                kind: "loop".to_owned(),
                 size: i64::try_from(loops::size(&self.host, &over.name).unwrap_or(meta.len())).unwrap_or(i64::MAX),
                 volume_uid: Some(uid.to_owned()),
                 backing_file: Some(self.host.volume_on_node(uid).display().to_string()),
                 link,
+                ..Device::default()
             });
         }
         Ok(devices)

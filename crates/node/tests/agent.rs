@@ -16,7 +16,7 @@ use kube::{
 };
 use quarry_api::{
     NodeInventory, NodeJob, Volume, crds, names,
-    node_inventory::{Device, DeviceType},
+    node_inventory::Device,
     node_job::JobPhase,
 };
 use quarry_apiserver::{Options, Server};
@@ -183,7 +183,7 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     let world = World::new().await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
     let hands = Empty::default();
-    let device = Device { name: "loop3".into(), kind: DeviceType::Loop, size: 1, volume_uid: Some("u".into()), backing_file: None, link: None };
+    let device = Device { name: "loop3".into(), kind: "loop".into(), size: 1, volume_uid: Some("u".into()), ..Device::default() };
     hands.devices.lock().unwrap().push(device);
     let hands = Arc::new(hands);
     // Every look at the clock is a second later: the API keeps no smaller unit.
@@ -197,11 +197,11 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     assert_eq!(agent.publish_inventory().await.unwrap(), Published::Unchanged);
     assert_eq!(world.server.write_count(), before);
     let first = inventories.get("n").await.unwrap().status.unwrap();
-    assert_eq!((first.node_uid.as_deref(), first.device_count), (Some(world.node_uid.as_str()), 1));
+    assert_eq!((first.node_uid.as_deref(), first.summary.as_ref().unwrap().disks), (Some(world.node_uid.as_str()), 1));
     hands.devices.lock().unwrap().clear();
     assert_eq!(agent.publish_inventory().await.unwrap(), Published::Changed);
     let second = inventories.get("n").await.unwrap().status.unwrap();
-    assert_eq!((second.devices.len(), second.device_count), (0, 0), "an empty list replaces the old one");
+    assert_eq!((second.devices.len(), second.summary.as_ref().unwrap().disks), (0, 0), "an empty list replaces the old one");
     assert!(second.last_change > first.last_change);
 }
 

@@ -5,7 +5,7 @@
 //! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
 
 use quarry_api::{
-    node_inventory::{Device, DeviceType},
+    node_inventory::Device,
     node_job::{Action, FsType},
     quantity::Bytes,
 };
@@ -198,11 +198,12 @@ impl Disk {
                 let link = link_of(&uid, file.partitioned);
                 devices.push(Device {
                     name: format!("loop{number}"),
-                    kind: DeviceType::Loop,
+                    kind: "loop".to_owned(),
                     size: i64::try_from(file.size.0).unwrap_or(i64::MAX),
                     volume_uid: Some(uid.clone()),
                     backing_file: Some(format!("{FOLDER}/{uid}")),
                     link: (self.links.get(&link) == Some(&wanted)).then_some(link),
+                    ..Device::default()
                 });
             }
         }

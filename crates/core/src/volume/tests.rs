@@ -249,11 +249,10 @@ fn the_device_name_follows_the_inventory() {
     let mut seen = available();
     seen.device = Some(Device {
         name: "loop8".into(),
-        kind: quarry_api::node_inventory::DeviceType::Loop,
+        kind: "loop".into(),
         size: 1,
         volume_uid: Some(UID.into()),
-        backing_file: None,
-        link: None,
+        ..Device::default()
     });
     let told = plan(&seen, now());
     assert_eq!(told.status.unwrap().device_name.as_deref(), Some("loop8"));
@@ -446,11 +445,10 @@ fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
     assert!(again.notes.is_empty());
     seen.device = Some(Device {
         name: "loop4".into(),
-        kind: quarry_api::node_inventory::DeviceType::Loop,
+        kind: "loop".into(),
         size: 1,
         volume_uid: Some(UID.into()),
-        backing_file: None,
-        link: None,
+        ..Device::default()
     });
     let back = plan(&seen, now());
     assert_eq!((phase(&back), back.status.unwrap().device_name.as_deref()), (Phase::Available, Some("loop4")));

@@ -39,9 +39,10 @@ impl<H: Hands> Agent<H> {
                 node_uid: node.and_then(|node| node.metadata.uid),
                 machine_id,
                 agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                device_count: i64::try_from(devices.len()).unwrap_or(i64::MAX),
+                summary: Some(quarry_api::node_inventory::Summary { disks: i64::try_from(devices.len()).unwrap_or(i64::MAX), ..Default::default() }),
                 devices,
                 last_change,
+                ..NodeInventoryStatus::default()
             };
             if current.status.as_ref() == Some(&wanted) {
                 return Ok(Published::Unchanged);

@@ -1,0 +1,145 @@
+//! What can only be said of a device beside the others of its node: multipath maps, equal identities, changed ones.
+
+use super::{
+    facts::Facts,
+    identity::{Identified, identify},
+    reason::Reason,
+    verdict::Told,
+};
+use quarry_api::node_inventory::{Device, NodeInventoryStatus};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A device with who it is and what the others say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub facts: Facts,
+    pub identified: Identified,
+    /// The paths that were folded into this map.
+    pub paths: Vec<String>,
+    pub told: Vec<Told>,
+}
+
+/// The node's devices: paths folded into their map, identities compared with each other and with the last look.
+pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, accepted: &[String]) -> Vec<Known> {
+    let mut known = fold(seen);
+    duplicates(&mut known);
+    if let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) {
+        changed(&mut known, previous, accepted);
+    }
+    for device in &mut known {
+        if let Some(why) = device.identified.contradiction.clone() {
+            device.told.push((Reason::AmbiguousIdentity, why));
+        }
+        if device.identified.identity.is_none() {
+            device.told.push((Reason::NoIdentity, String::new()));
+        }
+    }
+    known
+}
+
+/// Paths under one map are one device: what is true of a path or of a partition on it is true of the map.
+fn fold(seen: &[Facts]) -> Vec<Known> {
+    let mut owner: BTreeMap<&str, &str> = BTreeMap::new();
+    for map in seen.iter().filter(|facts| facts.kind == "mpath") {
+        for path in &map.slaves {
+            owner.insert(path, &map.name);
+        }
+    }
+    let under = |facts: &Facts| owner.get(facts.name.as_str()).or_else(|| owner.get(facts.parent.as_deref()?)).copied();
+    let mut known: Vec<Known> = seen
+        .iter()
+        .filter(|facts| under(facts).is_none())
+        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), told: Vec::new() })
+        .collect();
+    for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
+        let name = map.facts.name.clone();
+        let paths: Vec<&Facts> = seen.iter().filter(|facts| owner.get(facts.name.as_str()) == Some(&name.as_str())).collect();
+        let below: Vec<&Facts> = seen.iter().filter(|facts| under(facts) == Some(name.as_str())).collect();
+        map.paths = paths.iter().map(|path| path.name.clone()).collect();
+        map.identified = common_identity(&paths);
+        inherit(&mut map.facts, &paths, &below);
+    }
+    known
+}
+
+/// The strongest that all paths agree on.
+fn common_identity(paths: &[&Facts]) -> Identified {
+    let each: Vec<Identified> = paths.iter().map(|path| identify(path)).collect();
+    let Some((first, others)) = each.split_first() else { return Identified::default() };
+    let candidates: Vec<String> = first.candidates.iter().filter(|one| others.iter().all(|other| other.candidates.contains(one))).cloned().collect();
+    let own = each.iter().find_map(|one| one.contradiction.clone());
+    let disagree = candidates.is_empty() && each.iter().any(|one| !one.candidates.is_empty());
+    let contradiction = own.or_else(|| disagree.then(|| "its paths do not agree on who it is".to_owned()));
+    Identified { identity: candidates.first().cloned(), candidates, contradiction }
+}
+
+fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
+    if let Some(first) = paths.first() {
+        map.model = map.model.take().or_else(|| first.model.clone());
+        map.vendor = map.vendor.take().or_else(|| first.vendor.clone());
+        map.serial = map.serial.take().or_else(|| first.serial.clone());
+        map.transport = map.transport.take().or_else(|| first.transport.clone());
+        if map.evidence.iter().all(|evidence| evidence.source == "sysfs:dm-uuid") {
+            map.evidence.extend(first.evidence.iter().cloned());
+        }
+    }
+    for path in below {
+        map.read_only |= path.read_only;
+        map.removable |= path.removable;
+        map.swap |= path.swap;
+        map.not_local = map.not_local.take().or_else(|| path.not_local.clone());
+        map.mounts.extend(path.mounts.iter().cloned());
+        map.loops_on_top.extend(path.loops_on_top.iter().cloned());
+        map.holders.extend(path.holders.iter().filter(|holder| **holder != map.name).cloned());
+        map.by_id.extend(path.by_id.iter().filter(|name| !map.by_id.contains(name)).cloned().collect::<Vec<_>>());
+        map.backs.extend(path.backs.iter().cloned());
+    }
+    for list in [&mut map.mounts, &mut map.loops_on_top, &mut map.holders, &mut map.backs] {
+        list.sort();
+        list.dedup();
+    }
+}
+
+/// Equal identities without a map: each side says who the other is.
+fn duplicates(known: &mut [Known]) {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for device in known.iter() {
+        if let Some(identity) = &device.identified.identity {
+            places.entry(identity.clone()).or_default().push(device.facts.name.clone());
+        }
+    }
+    for device in known {
+        let Some(names) = device.identified.identity.as_ref().and_then(|identity| places.get(identity)) else { continue };
+        let others: Vec<&str> = names.iter().filter(|name| **name != device.facts.name).map(String::as_str).collect();
+        if !others.is_empty() {
+            device.told.push((Reason::DuplicateIdentity, others.join(", ")));
+        }
+    }
+}
+
+/// The same disk to the kernel (name and sequence number), another one by what it says.
+///
+/// A reading that only grew or shrank (udev came or went) shares a candidate with the last one. The finding stays
+/// until the disk is unplugged or its new identity is accepted.
+fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[String]) {
+    let before: BTreeMap<&str, &Device> = previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
+    for device in known.iter_mut().filter(|device| device.facts.kind != "part") {
+        let Some(identity) = &device.identified.identity else { continue };
+        let Some(was) = before.get(device.facts.name.as_str()) else { continue };
+        let same_disk = was.diskseq.is_some() && was.diskseq == device.facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
+        if !same_disk || accepted.contains(identity) {
+            continue;
+        }
+        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str() && was.identity.as_ref() == Some(identity));
+        if let Some(still) = still {
+            device.told.push((Reason::IdentityChanged, still.detail.clone()));
+            continue;
+        }
+        let told = Facts { kind: was.kind.clone(), evidence: was.evidence.clone(), ..Facts::default() };
+        let earlier: BTreeSet<String> = identify(&told).candidates.into_iter().chain(was.identity.clone()).collect();
+        if !earlier.is_empty() && !device.identified.candidates.iter().any(|now| earlier.contains(now)) {
+            let was = was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
+            device.told.push((Reason::IdentityChanged, format!("it was {was}")));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Which device this is, wherever it is plugged in: the strongest of what its evidence says.
+//!
+//! WWN, EUI and NGUID before serial with model, before md, LVM and partition UUIDs, before the file of a loop
+//! device. Kernel names are never an identity. An identity must not depend on whether udev runs: what sysfs says
+//! comes first within a rank, and a reading that only grew is not a change (`Identified::candidates`).
+
+use super::facts::Facts;
+
+/// The forms of an identity: the text before the first colon.
+pub const NGUID: &str = "nguid";
+pub const EUI: &str = "eui";
+pub const NVME_UUID: &str = "nvme-uuid";
+pub const WWN: &str = "wwn";
+pub const SERIAL: &str = "serial";
+pub const MD: &str = "md";
+pub const LVM: &str = "lvm";
+pub const DM: &str = "dm";
+pub const PARTITION: &str = "part";
+pub const FILE: &str = "file";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identified {
+    /// `wwn:5000c500a1b2c3d4`
+    pub identity: Option<String>,
+    /// Everything that would identify it, strongest first.
+    pub candidates: Vec<String>,
+    /// Two sources that cannot both be right.
+    pub contradiction: Option<String>,
+}
+
+/// The identity of one device by itself; that of a multipath map comes from its paths (`group.rs`).
+pub fn identify(facts: &Facts) -> Identified {
+    let said: Vec<(&str, String)> = facts.evidence.iter().filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value)).collect();
+    let mut candidates: Vec<String> = Vec::new();
+    // Sources are listed in no particular order: the rank of a form decides, then the order below.
+    for form in [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, DM, PARTITION, FILE] {
+        for source in SOURCES {
+            let named = said.iter().filter(|(from, value)| from == source && value.split(':').next() == Some(form));
+            for (_, value) in named {
+                if !candidates.contains(value) {
+                    candidates.push(value.clone());
+                }
+            }
+        }
+    }
+    Identified { identity: candidates.first().cloned(), contradiction: contradiction(&said), candidates }
+}
+
+/// Every source that is believed, the most trusted first: the kernel before udev's database, which may be stale.
+const SOURCES: &[&str] = &[
+    "sysfs:nguid",
+    "sysfs:eui",
+    "sysfs:nvme-uuid",
+    "sysfs:wwid",
+    "sysfs:vpd83",
+    "udev:ID_WWN_WITH_EXTENSION",
+    "udev:ID_WWN",
+    "sysfs:vpd80",
+    "sysfs:serial",
+    "udev:ID_SERIAL_SHORT",
+    "sysfs:md-uuid",
+    "udev:MD_UUID",
+    "sysfs:dm-uuid",
+    "partition:uuid",
+    "loop:file",
+];
+
+fn candidate<'a>(facts: &Facts, source: &'a str, value: &str) -> Option<(&'a str, String)> {
+    let is_part = facts.kind == "part";
+    // udev copies the disk's evidence to its partitions: they share it and must not share an identity.
+    if is_part != (source == "partition:uuid") && !(is_part && source == "sysfs:dm-uuid") {
+        return None;
+    }
+    let text = match source {
+        "sysfs:nguid" => form(NGUID, hex(value)?),
+        "sysfs:eui" => form(EUI, hex(value)?),
+        "sysfs:nvme-uuid" => form(NVME_UUID, uuid(value)?),
+        "sysfs:wwid" | "sysfs:vpd83" => world_wide(value)?,
+        "udev:ID_WWN_WITH_EXTENSION" | "udev:ID_WWN" => world_wide(value)?,
+        "sysfs:vpd80" | "sysfs:serial" | "udev:ID_SERIAL_SHORT" => serial(facts, value)?,
+        "sysfs:md-uuid" | "udev:MD_UUID" => form(MD, hex(value)?),
+        "sysfs:dm-uuid" => mapped(value)?,
+        "partition:uuid" => partition(value)?,
+        "loop:file" => form(FILE, value.to_owned()),
+        _ => return None,
+    };
+    Some((source, text))
+}
+
+fn form(form: &str, value: String) -> String {
+    format!("{form}:{value}")
+}
+
+/// Hexadecimal digits alone, lower case; nothing when they say nothing (all zeros or all ones, as broken firmware has).
+fn hex(text: &str) -> Option<String> {
+    let text = text.trim().strip_prefix("0x").unwrap_or(text.trim());
+    let digits: String = text.chars().filter(|c| !matches!(c, '-' | ':' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
+    let plain = digits.len() >= 8 && digits.chars().all(|c| c.is_ascii_hexdigit());
+    (plain && !digits.chars().all(|c| c == '0') && !digits.chars().all(|c| c == 'f')).then_some(digits)
+}
+
+fn uuid(text: &str) -> Option<String> {
+    hex(text).filter(|digits| digits.len() == 32)
+}
+
+/// `naa.5000…`, `eui.0025…`, `0x5000…`, `uuid.…`; vendor-specific forms (`t10.`, `nvme.`) are serials in other words.
+fn world_wide(text: &str) -> Option<String> {
+    let text = text.trim();
+    if let Some(rest) = text.strip_prefix("naa.").or_else(|| text.strip_prefix("0x")) {
+        return Some(form(WWN, hex(rest)?));
+    }
+    if let Some(rest) = text.strip_prefix("eui.") {
+        let digits = hex(rest)?;
+        return Some(form(if digits.len() > 16 { NGUID } else { EUI }, digits));
+    }
+    text.strip_prefix("uuid.").and_then(uuid).map(|digits| form(NVME_UUID, digits))
+}
+
+/// Serials that vendors and emulators put into thousands of disks.
+const EMPTY_SERIALS: &[&str] = &["none", "na", "n/a", "unknown", "default", "serial", "123456789", "0123456789", "1234567890", "0123456789abcdef"];
+
+/// With the model, as the kernel spells it: a serial is unique to its vendor at best.
+fn serial(facts: &Facts, value: &str) -> Option<String> {
+    let value = value.trim();
+    let empty = value.len() < 2
+        || value.chars().all(|c| matches!(c, '0' | ' ' | '-' | '_' | '.'))
+        || EMPTY_SERIALS.iter().any(|known| value.eq_ignore_ascii_case(known));
+    if empty {
+        return None;
+    }
+    let model = facts.evidence.iter().find(|evidence| evidence.source == "sysfs:model").map_or("", |evidence| evidence.value.as_str());
+    Some(format!("{SERIAL}:{}:{value}", model.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+fn mapped(text: &str) -> Option<String> {
+    let text = text.trim();
+    match text.split_once('-') {
+        Some(("LVM", rest)) if !rest.is_empty() => Some(form(LVM, rest.to_owned())),
+        // A map over paths: who it is, its paths say.
+        Some(("mpath", _)) | None => None,
+        Some((_, rest)) if rest.is_empty() => None,
+        Some(_) => Some(form(DM, text.to_owned())),
+    }
+}
+
+/// GPT: a UUID. MBR: the disk's signature and the number, useless while the signature is zero.
+fn partition(text: &str) -> Option<String> {
+    let text = text.trim().to_ascii_lowercase();
+    let first = text.split('-').next().unwrap_or_default();
+    (text.len() >= 10 && !first.chars().all(|c| c == '0') && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')).then(|| form(PARTITION, text))
+}
+
+/// The kernel and udev's database name different world-wide names.
+///
+/// A disk may have several (its own, that of its port): only a name of udev's that the kernel does not list at all counts.
+/// One that is the beginning of the other is the same, without its extension.
+fn contradiction(said: &[(&str, String)]) -> Option<String> {
+    let kernel: Vec<&str> =
+        said.iter().filter(|(source, value)| source.starts_with("sysfs:") && is_world_wide(value)).map(|(_, value)| value.as_str()).collect();
+    let mut udev = said.iter().filter(|(source, value)| source.starts_with("udev:ID_WWN") && is_world_wide(value));
+    let wrong = udev.find(|(_, value)| {
+        let digits = value.split(':').nth(1).unwrap_or_default();
+        !kernel.is_empty() && !kernel.iter().any(|known| known.split(':').nth(1).is_some_and(|known| known.starts_with(digits) || digits.starts_with(known)))
+    })?;
+    Some(format!("the kernel says {}, {} says {}", kernel.join(" and "), wrong.0, wrong.1))
+}
+
+fn is_world_wide(value: &str) -> bool {
+    matches!(value.split(':').next(), Some(NGUID | EUI | NVME_UUID | WWN))
+}

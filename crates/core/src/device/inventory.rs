@@ -1,0 +1,156 @@
+//! The status of a NodeInventory, from what the agent saw and what the cluster knows.
+
+use super::{
+    by_id,
+    facts::{Content, Facts},
+    group::Known,
+    reason::Reason,
+    settle::Settling,
+    verdict::{Verdict, judge},
+};
+use quarry_api::{
+    NodeInventorySpec, NodeInventoryStatus,
+    node_inventory::{Device, DeviceState, Summary},
+    quantity::Bytes,
+};
+
+/// Names, comma separated, identities that an administrator accepts although they changed.
+pub const ACCEPT_ANNOTATION: &str = "quarry.dev/accept-identity";
+
+/// etcd takes 1.5 MiB for an object, with what the API server adds to it.
+pub const LARGEST: usize = 1_300_000;
+
+/// Who the node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub node_uid: Option<String>,
+    pub machine_id: Option<String>,
+    pub boot_id: Option<String>,
+    pub agent_version: Option<String>,
+    pub problems: Vec<String>,
+}
+
+/// The whole status but for the time of its last change.
+pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &NodeInventorySpec) -> NodeInventoryStatus {
+    let mut devices: Vec<Device> = known.iter().map(|device| row(device, settling.is_settled(&device.facts.name), spec)).collect();
+    devices.sort_by(|a, b| natural(&a.name).cmp(&natural(&b.name)));
+    let summary = Some(summary(&devices));
+    let status = NodeInventoryStatus {
+        node_uid: node.node_uid,
+        machine_id: node.machine_id,
+        boot_id: node.boot_id,
+        agent_version: node.agent_version,
+        summary,
+        devices,
+        problems: node.problems,
+        last_change: None,
+    };
+    fit(status, LARGEST)
+}
+
+/// One device as it is published; also what the CLI shows of this machine.
+pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
+    let facts = &device.facts;
+    let identity = device.identified.identity.as_deref();
+    let mut more = device.told.clone();
+    if !settled {
+        more.push((Reason::TooNew, String::new()));
+    }
+    let Verdict { state, reasons } = judge(facts, identity, spec, more);
+    let found = match &facts.content {
+        Content::Found(found) => Some(found),
+        _ => None,
+    };
+    Device {
+        name: facts.name.clone(),
+        mapped_name: facts.mapped_name.clone(),
+        kind: facts.kind.clone(),
+        size: i64::try_from(facts.size).unwrap_or(i64::MAX),
+        identity: identity.map(str::to_owned),
+        evidence: facts.evidence.clone(),
+        device_id: by_id::best(facts.by_id.iter().map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}")),
+        parent: facts.parent.clone(),
+        paths: device.paths.clone(),
+        model: facts.model.clone(),
+        vendor: facts.vendor.clone(),
+        serial: facts.serial.clone(),
+        transport: facts.transport.clone(),
+        rotational: facts.rotational,
+        read_only: facts.read_only,
+        removable: facts.removable,
+        fs_type: fs_type(facts).map(str::to_owned),
+        fs_uuid: found.and_then(|found| found.uuid.clone()),
+        part_label: facts.partition.as_ref().and_then(|partition| partition.label.clone()),
+        diskseq: facts.diskseq.and_then(|seq| i64::try_from(seq).ok()),
+        settled,
+        state,
+        reasons,
+        volume_uid: facts.volume_uid.clone(),
+        backing_file: facts.backing.as_ref().map(|file| file.path.clone()),
+        link: facts.link.clone(),
+    }
+}
+
+pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
+    match &facts.content {
+        Content::Found(found) => found.fs_type.as_deref(),
+        Content::Unread | Content::Blank | Content::UnknownData | Content::NoMedium | Content::Unreadable(_) | Content::TimedOut | Content::NotPermitted => {
+            None
+        }
+    }
+}
+
+fn summary(devices: &[Device]) -> Summary {
+    let count = |matches: &dyn Fn(&Device) -> bool| i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX);
+    let whole = |device: &Device| matches!(device.kind.as_str(), "disk" | "mpath" | "loop");
+    let has = |device: &Device, what: fn(Reason) -> bool| device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what);
+    let capacity: u64 = devices.iter().filter(|device| whole(device)).filter_map(|device| u64::try_from(device.size).ok()).sum();
+    Summary {
+        disks: count(&whole),
+        free: count(&|device| device.state == DeviceState::Available),
+        claimed: count(&|device| has(device, Reason::claims)),
+        quarantined: count(&|device| has(device, Reason::quarantines)),
+        capacity: Bytes(capacity).to_string(),
+    }
+}
+
+/// Names in the order in which people count: sda2 before sda10.
+pub fn natural(name: &str) -> Vec<(String, Option<u64>)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let word_end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(word_end);
+        let number_end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(number_end);
+        parts.push((word.to_owned(), number.parse().ok()));
+        rest = tail;
+    }
+    parts
+}
+
+/// Makes it fit into an API object. What is left out is said, evidence first: it can be read again on the node.
+fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
+    let size = |status: &NodeInventoryStatus| serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len());
+    if size(&status) <= largest {
+        return status;
+    }
+    for device in &mut status.devices {
+        device.evidence.clear();
+    }
+    status
+        .problems
+        .push("too many devices for one object: the evidence of their identity is left out; `quarry devices -o yaml` on the node shows it".to_owned());
+    let all = status.devices.len();
+    while size(&status) > largest && !status.devices.is_empty() {
+        let keep = status.devices.len() - status.devices.len().div_ceil(20);
+        status.devices.truncate(keep);
+    }
+    let left_out = all - status.devices.len();
+    if left_out > 0 {
+        status.problems.push(format!(
+            "too many devices for one object: the last {left_out} of {all} are not listed and cannot be used; `quarry devices` on the node shows them"
+        ));
+    }
+    status
+}

@@ -1,0 +1,24 @@
+//! Devices: what they are (identity), whether they may be used (verdict), and why not (reasons).
+//!
+//! Facts come from the inspector, the cluster's knowledge from NodeInventory.spec. The same functions serve agent,
+//! operator, CLI and console. Next to read: `facts.rs` (what is known), `reason.rs` (the one table of reasons),
+//! `verdict.rs`, `group.rs` (devices beside each other), `inventory.rs` (what is published).
+
+pub mod by_id;
+pub mod facts;
+pub mod group;
+pub mod identity;
+pub mod inventory;
+pub mod news;
+pub mod reason;
+pub mod settle;
+pub mod text;
+pub mod verdict;
+
+pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
+pub use group::{Known, group};
+pub use reason::Reason;
+pub use settle::{SETTLING_TIME, Settling};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Nothing is taken at first sight: how long each device has been there, unchanged.
+//!
+//! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
+//! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
+
+use super::group::Known;
+use quarry_api::node_inventory::NodeInventoryStatus;
+use std::{collections::BTreeMap, time::Duration};
+
+/// kubelet may be about to format a disk that looks blank.
+pub const SETTLING_TIME: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default)]
+pub struct Settling {
+    seen: BTreeMap<String, Seen>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    state: State,
+    since: Duration,
+    settled: bool,
+}
+
+/// What must stay as it is.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    identity: Option<String>,
+    diskseq: Option<u64>,
+    size: u64,
+    content: String,
+    /// Of a device that nobody seems to use: whoever writes to it is about to.
+    writes: Option<u64>,
+}
+
+impl Settling {
+    /// Takes note of what is there now.
+    pub fn observe(&mut self, known: &[Known], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, now: Duration, needed: Duration) {
+        let first = self.seen.is_empty();
+        let mut seen = BTreeMap::new();
+        for device in known {
+            let state = state(device);
+            let name = device.facts.name.clone();
+            let mut entry = match self.seen.remove(&name) {
+                Some(entry) if entry.state == state => entry,
+                Some(_) => Seen { state, since: now, settled: false },
+                None => {
+                    let settled = first && was_settled(device, previous, boot_id);
+                    Seen { state, since: now, settled }
+                }
+            };
+            // Our own storage waits for nobody.
+            entry.settled |= device.facts.volume_uid.is_some() || now.saturating_sub(entry.since) >= needed;
+            seen.insert(name, entry);
+        }
+        self.seen = seen;
+    }
+
+    pub fn is_settled(&self, name: &str) -> bool {
+        self.seen.get(name).is_some_and(|seen| seen.settled)
+    }
+
+    /// When the next device will have settled.
+    pub fn next(&self, needed: Duration) -> Option<Duration> {
+        self.seen.values().filter(|seen| !seen.settled).map(|seen| seen.since + needed).min()
+    }
+}
+
+fn state(device: &Known) -> State {
+    let facts = &device.facts;
+    let used = !facts.mounts.is_empty() || !facts.holders.is_empty() || facts.swap || !facts.partitions.is_empty() || facts.volume_uid.is_some();
+    State {
+        identity: device.identified.identity.clone(),
+        diskseq: facts.diskseq,
+        size: facts.size,
+        content: format!("{:?}", facts.content),
+        writes: (!used).then_some(facts.writes),
+    }
+}
+
+fn was_settled(device: &Known, previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>) -> bool {
+    let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) else { return false };
+    let facts = &device.facts;
+    let diskseq = facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
+    previous.devices.iter().any(|was| {
+        was.settled
+            && was.name == facts.name
+            && diskseq.is_some()
+            && was.diskseq == diskseq
+            && was.identity == device.identified.identity
+            && u64::try_from(was.size) == Ok(facts.size)
+            && was.fs_type.as_deref() == super::inventory::fs_type(facts)
+    })
+}

@@ -1,0 +1,144 @@
+//! The verdict on one device: every reason that applies, and the state that follows.
+//!
+//! Unknown is no: whatever nobody looked at, could not be read or contradicts itself is never Available.
+
+use super::{
+    facts::{Content, Facts, Held},
+    reason::Reason,
+};
+use quarry_api::node_inventory::{DeviceReason, DeviceState, NodeInventorySpec};
+
+/// A reason with what it is about. Ordered as the table is.
+pub type Told = (Reason, String);
+
+/// Told one by one; beyond this only their number.
+const NAMED: usize = 4;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub state: DeviceState,
+    pub reasons: Vec<DeviceReason>,
+}
+
+/// What speaks against a device; `more` are reasons that need other devices or earlier looks (`group.rs`, `settle.rs`).
+pub fn judge(facts: &Facts, identity: Option<&str>, spec: &NodeInventorySpec, more: Vec<Told>) -> Verdict {
+    let mut told = more;
+    told.extend(node_reasons(facts));
+    told.extend(cluster_reasons(identity, spec));
+    if told.is_empty() {
+        told.extend(unasked(facts));
+    }
+    told.sort();
+    told.dedup();
+    let state = told.iter().map(|(reason, _)| reason.row().state).min_by_key(|state| *state != DeviceState::NotAvailable).unwrap_or(DeviceState::Available);
+    let reasons = told.into_iter().map(|(reason, detail)| DeviceReason { reason: reason.as_str().to_owned(), detail }).collect();
+    Verdict { state, reasons }
+}
+
+/// What can be said from the facts of the device alone.
+pub fn node_reasons(facts: &Facts) -> Vec<Told> {
+    let mut told: Vec<Told> = Vec::new();
+    let mut say = |reason: Reason, detail: &str| told.push((reason, detail.to_owned()));
+    if let Some(uid) = &facts.volume_uid {
+        say(Reason::BacksVolume, uid);
+    }
+    for pv in &facts.backs {
+        say(Reason::BacksPersistentVolume, pv);
+    }
+    some(Reason::Mounted, &facts.mounts, &mut say);
+    some(Reason::HasHolders, &facts.holders, &mut say);
+    some(Reason::LoopOnTop, &facts.loops_on_top, &mut say);
+    if facts.swap {
+        say(Reason::Swap, "");
+    }
+    if !facts.partitions.is_empty() {
+        say(Reason::HasChildren, &facts.partitions.join(", "));
+    }
+    match facts.held {
+        Held::Exclusively => say(Reason::HeldExclusively, ""),
+        Held::Free | Held::Unasked => {}
+    }
+    if let Some(why) = boot(facts) {
+        say(Reason::BootLabel, &why);
+    }
+    if facts.read_only {
+        say(Reason::ReadOnly, "");
+    }
+    if facts.removable {
+        say(Reason::Removable, "");
+    }
+    if facts.state.as_deref() == Some("suspended") {
+        say(Reason::Suspended, "");
+    }
+    if let Some(why) = &facts.not_local {
+        say(Reason::NotLocal, why);
+    }
+    match &facts.content {
+        Content::Blank | Content::Unread => {}
+        Content::Found(found) => {
+            for signature in found.ambivalent.iter().chain(&found.fs_type) {
+                say(Reason::Signature, signature);
+            }
+            if let Some(table) = &found.table {
+                say(Reason::PartitionTable, table);
+            }
+            if found.ambivalent.is_empty() && found.fs_type.is_none() && found.table.is_none() {
+                say(Reason::UnknownData, "");
+            }
+        }
+        Content::UnknownData => say(Reason::UnknownData, ""),
+        Content::NoMedium => say(Reason::NoMedium, ""),
+        Content::Unreadable(why) => say(Reason::Unreadable, why),
+        Content::TimedOut => say(Reason::TimedOut, ""),
+        Content::NotPermitted => say(Reason::NotPermitted, ""),
+    }
+    if facts.size == 0 && facts.content != Content::NoMedium {
+        say(Reason::ZeroSize, "");
+    }
+    told
+}
+
+fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
+    for name in names.iter().take(NAMED) {
+        say(reason, name);
+    }
+    if names.len() > NAMED {
+        say(reason, &format!("… and {} more", names.len() - NAMED));
+    }
+}
+
+/// Nothing speaks against it, but nobody really looked: that is no answer.
+fn unasked(facts: &Facts) -> Option<Told> {
+    match (&facts.content, facts.held) {
+        (Content::Blank, Held::Free) => None,
+        (Content::Blank, _) => Some((Reason::NotPermitted, "it could not be opened exclusively".to_owned())),
+        _ => Some((Reason::Unreadable, "nobody has looked at it".to_owned())),
+    }
+}
+
+/// "EFI System" and "BIOS boot".
+const BOOT_TYPES: [&str; 2] = ["c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "21686148-6449-6e6f-744e-656564454649"];
+
+fn boot(facts: &Facts) -> Option<String> {
+    let partition = facts.partition.as_ref()?;
+    if let Some(label) = partition.label.as_ref().filter(|label| ["bios", "boot"].iter().any(|word| label.to_lowercase().contains(word))) {
+        return Some(label.clone());
+    }
+    let kind = partition.type_id.as_ref()?;
+    BOOT_TYPES.iter().any(|boot| kind.eq_ignore_ascii_case(boot)).then(|| format!("type {kind}"))
+}
+
+/// What the cluster knows about this identity.
+pub fn cluster_reasons(identity: Option<&str>, spec: &NodeInventorySpec) -> Vec<Told> {
+    let Some(identity) = identity else { return Vec::new() };
+    let claims = spec.claims.iter().filter(|claim| claim.identity == identity).map(|claim| {
+        let owner = &claim.owner;
+        let place = owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
+    });
+    let quarantine = spec.quarantine.iter().filter(|entry| entry.identity == identity).map(|entry| {
+        // A reason of a later version still keeps the device away.
+        (Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
+    });
+    claims.chain(quarantine).collect()
+}
