@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot go on fails its test")]
 
 pub mod disk;
+pub mod guest;
 pub mod lab;
 pub mod parity;
 pub mod process;

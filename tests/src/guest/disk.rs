@@ -1,0 +1,232 @@
+//! Emulated disks: what they say of themselves, and the image behind them.
+//!
+//! `Disk::nvme("SERIAL")` and its siblings are disks of 64 MiB as QEMU makes them; the other methods change what they
+//! say. A disk may be plugged into one guest after the other: its image goes with its last owner. SATA and SAS disks
+//! must be there at boot (`Qemu::boot`), all others can be plugged at any time.
+
+use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tempfile::TempDir;
+
+pub const MIB: u64 = 1 << 20;
+
+/// The bytes behind a disk.
+#[derive(Clone, Debug)]
+pub struct Image {
+    size: u64,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Raw(Arc<TempDir>),
+    Qcow2(Arc<TempDir>),
+    Zeroes,
+}
+
+impl Image {
+    /// A sparse file of zeroes. It keeps every write through a power cut, flushed or not, as a disk whose cache has a battery.
+    pub fn raw(size: u64) -> Self {
+        let folder = folder();
+        std::fs::File::create(folder.path().join("image")).unwrap().set_len(size).unwrap();
+        Image { size, source: Source::Raw(Arc::new(folder)) }
+    }
+
+    /// Loses what was not flushed when the power is cut.
+    pub fn volatile(size: u64) -> Self {
+        let folder = folder();
+        let path = folder.path().join("image");
+        let made = Command::new("qemu-img").args(["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k"]).arg(&path).arg(size.to_string()).status();
+        assert!(made.is_ok_and(|status| status.success()), "qemu-img could not make {}", path.display());
+        Image { size, source: Source::Qcow2(Arc::new(folder)) }
+    }
+
+    /// Reads as zeroes and forgets what is written; costs nothing, for large counts and large sizes.
+    pub fn zeroes(size: u64) -> Self {
+        Image { size, source: Source::Zeroes }
+    }
+
+    /// The file, for whoever wants to write or see its bytes while no guest runs.
+    pub fn path(&self) -> PathBuf {
+        match &self.source {
+            Source::Raw(folder) | Source::Qcow2(folder) => folder.path().join("image"),
+            Source::Zeroes => panic!("an image of zeroes has no file"),
+        }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn node(&self, name: &str, read_only: bool) -> Value {
+        // Locking off: the second path of a multipath disk opens the same file.
+        let file = |path: &Path| json!({"driver": "file", "filename": path, "locking": "off"});
+        match &self.source {
+            Source::Raw(_) => json!({"driver": "raw", "node-name": name, "read-only": read_only, "discard": "unmap", "file": file(&self.path())}),
+            Source::Qcow2(_) => {
+                // A cache that holds the whole table: nothing of it reaches the file before a flush.
+                json!({"driver": "qcow2", "node-name": name, "read-only": read_only, "l2-cache-size": 4 * MIB, "cache-clean-interval": 0, "file": file(&self.path())})
+            }
+            Source::Zeroes => json!({"driver": "null-co", "node-name": name, "read-only": read_only, "size": self.size, "read-zeroes": true}),
+        }
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("quarry-image-").tempdir().unwrap()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bus {
+    Nvme,
+    Virtio,
+    /// On one of the two virtio-scsi controllers.
+    Scsi(u8),
+    Sas,
+    Sata,
+    Usb,
+}
+
+#[derive(Clone, Debug)]
+pub struct Disk {
+    id: String,
+    image: Image,
+    bus: Bus,
+    read_only: bool,
+    properties: serde_json::Map<String, Value>,
+}
+
+impl Disk {
+    fn new(bus: Bus, serial: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let id = format!("disk{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let disk = Disk { id, image: Image::raw(64 * MIB), bus, read_only: false, properties: serde_json::Map::new() };
+        if serial.is_empty() { disk } else { disk.set("serial", serial) }
+    }
+
+    pub fn nvme(serial: &str) -> Self {
+        Self::new(Bus::Nvme, serial)
+    }
+
+    /// virtio-blk; no serial with "".
+    pub fn virtio(serial: &str) -> Self {
+        Self::new(Bus::Virtio, serial)
+    }
+
+    /// On virtio-scsi.
+    pub fn scsi(serial: &str) -> Self {
+        Self::new(Bus::Scsi(0), serial)
+    }
+
+    /// SCSI behind an LSI SAS controller; at boot only.
+    pub fn sas(serial: &str) -> Self {
+        Self::new(Bus::Sas, serial)
+    }
+
+    /// On AHCI; at boot only.
+    pub fn sata(serial: &str) -> Self {
+        Self::new(Bus::Sata, serial)
+    }
+
+    /// A USB stick: removable.
+    pub fn usb(serial: &str) -> Self {
+        Self::new(Bus::Usb, serial).set("removable", true)
+    }
+
+    /// The same disk by another controller: same image, serial and WWN.
+    pub fn second_path(&self) -> Self {
+        assert_eq!(self.bus, Bus::Scsi(0), "only a SCSI disk on the first controller has a second path");
+        let other = Self::new(Bus::Scsi(1), "");
+        Disk { id: other.id, bus: other.bus, ..self.clone() }
+    }
+
+    /// Any property of QEMU's device.
+    pub fn set(mut self, property: &str, value: impl Into<Value>) -> Self {
+        self.properties.insert(property.into(), value.into());
+        self
+    }
+
+    pub fn vendor(self, vendor: &str) -> Self {
+        self.set("vendor", vendor)
+    }
+
+    /// The model: of SCSI and SAS at most 16 bytes, of SATA 40.
+    pub fn model(self, model: &str) -> Self {
+        let property = if self.bus == Bus::Sata { "model" } else { "product" };
+        self.set(property, model)
+    }
+
+    pub fn wwn(self, wwn: u64) -> Self {
+        self.set("wwn", wwn)
+    }
+
+    /// In turns a minute; 1 is a solid state disk.
+    pub fn rotation(self, rate: u16) -> Self {
+        self.set("rotation_rate", rate)
+    }
+
+    /// Blocks of 4096 bytes, also towards the host.
+    pub fn four_k(self) -> Self {
+        self.set("logical_block_size", 4096).set("physical_block_size", 4096)
+    }
+
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    pub fn size(self, bytes: u64) -> Self {
+        self.image(Image::raw(bytes))
+    }
+
+    pub fn image(mut self, image: Image) -> Self {
+        self.image = image;
+        self
+    }
+
+    /// What `Qemu::unplug` and `Qemu::resize` know it by.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn bytes(&self) -> &Image {
+        &self.image
+    }
+
+    pub(super) fn bus(&self) -> Bus {
+        self.bus
+    }
+
+    /// As `blockdev-add` takes it.
+    pub(super) fn node(&self) -> Value {
+        self.image.node(&self.node_name(), self.read_only)
+    }
+
+    pub(super) fn node_name(&self) -> String {
+        format!("{}-node", self.id)
+    }
+
+    /// As `device_add` takes it; `place` is the bus where there is a choice.
+    pub(super) fn device(&self, place: &str) -> Value {
+        let driver = match self.bus {
+            Bus::Nvme => "nvme",
+            Bus::Virtio => "virtio-blk-pci",
+            Bus::Scsi(_) | Bus::Sas => "scsi-hd",
+            Bus::Sata => "ide-hd",
+            Bus::Usb => "usb-storage",
+        };
+        let mut device = self.properties.clone();
+        device.extend([("driver".into(), driver.into()), ("id".into(), self.id.clone().into())]);
+        device.extend([("drive".into(), self.node_name().into()), ("bus".into(), place.into())]);
+        // Two paths to one image are two writers for QEMU.
+        device.insert("share-rw".into(), true.into());
+        Value::Object(device)
+    }
+}

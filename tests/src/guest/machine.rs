@@ -1,0 +1,129 @@
+//! What both kinds of guest have: commands, a shared folder, the way to the API, a folder of their own.
+
+use super::{API_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, until};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// A running guest; `Qemu` and `Uml` lead here by `Deref`.
+pub struct Guest {
+    // Dropped in this order: the process before the folder that it works in.
+    pub(super) process: Process,
+    pub(super) channel: Channel,
+    pub(super) relay: Relay,
+    pub(super) name: String,
+    pub(super) folder: TempDir,
+}
+
+impl Guest {
+    /// Its host name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A folder that the guest sees as `SHARE_IN_GUEST`.
+    pub fn share(&self) -> PathBuf {
+        self.folder.path().join("share")
+    }
+
+    /// Runs a shell command in the guest, within the usual patience.
+    #[track_caller]
+    pub fn exec(&mut self, command: &str) -> Output {
+        self.exec_within(command, PATIENCE)
+    }
+
+    #[track_caller]
+    pub fn exec_within(&mut self, command: &str, limit: Duration) -> Output {
+        match self.channel.exec(command, limit) {
+            Ok(output) => output,
+            Err(why) => panic!("{}: {command}: {why}\n{}", self.name, self.process.last_words()),
+        }
+    }
+
+    /// Runs a command that must succeed; its standard output.
+    #[track_caller]
+    pub fn run(&mut self, command: &str) -> String {
+        let output = self.exec(command);
+        assert!(output.success(), "{}: {command}: code {}\n{}{}", self.name, output.code, output.stdout, output.stderr);
+        output.stdout
+    }
+
+    /// Repeats a command until its standard output is as wanted; that output.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, command: &str, mut wanted: impl FnMut(&str) -> bool) -> String {
+        until(what, || {
+            let output = self.exec(command);
+            if wanted(&output.stdout) { Ok(output.stdout) } else { Err(format!("{}{}", output.stdout, output.stderr)) }
+        })
+    }
+
+    /// Starts a program that stays; its output goes to `NAME.log` in the share, its PID is the answer.
+    #[track_caller]
+    pub fn spawn(&mut self, name: &str, command: &str) -> u32 {
+        let pid = self.run(&format!("cd /; setsid sh -c 'exec {command}' </dev/null >>{SHARE_IN_GUEST}/{name}.log 2>&1 & echo $!"));
+        pid.trim().parse().unwrap_or_else(|_| panic!("{name}: no PID: {pid:?}"))
+    }
+
+    /// What a program started by `spawn` has said.
+    pub fn log_of(&self, name: &str) -> String {
+        fs::read_to_string(self.share().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Copies a file of this machine into the share; its path in the guest.
+    pub fn bring(&self, file: &Path) -> String {
+        let name = file.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        fs::copy(file, self.share().join(&name)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        format!("{SHARE_IN_GUEST}/{name}")
+    }
+
+    /// Brings the quarry binary under test (QUARRY_BIN); its path in the guest.
+    pub fn bring_quarry(&self) -> String {
+        let binary = std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
+        self.bring(Path::new(&binary))
+    }
+
+    /// Leads the guest's connections to `API_IN_GUEST` to this port of the host's loopback; `None` cuts them off. The
+    /// answer is the address to use inside.
+    pub fn api_at(&self, port: Option<u16>) -> &'static str {
+        self.relay.to(port);
+        API_IN_GUEST
+    }
+
+    /// Every block device, as `lsblk` in the guest sees it.
+    #[track_caller]
+    pub fn lsblk(&mut self, columns: &str) -> Vec<serde_json::Value> {
+        let text = self.run(&format!("lsblk -J -b -o {columns}"));
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        parsed["blockdevices"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Starts multipathd with Debian's rules: from now on two paths to one disk become a map.
+    #[track_caller]
+    pub fn start_multipathd(&mut self) {
+        self.run(
+            "set -e
+             mkdir -p /run/udev/rules.d; cp /usr/share/multipath/*.rules /run/udev/rules.d/; udevadm control --reload
+             printf 'defaults {\n find_multipaths no\n user_friendly_names yes\n}\n' > /etc/multipath.conf
+             modprobe -a dm_multipath dm_service_time",
+        );
+        self.spawn("multipathd", "multipathd -d");
+        self.until("multipathd answers", "multipathd show daemon", |answer| answer.contains("running") || answer.contains("idle"));
+    }
+
+    /// What makes this guest differ from others that were restored from the same state.
+    pub(super) fn settle_in(&mut self, mount_share: &str) {
+        let (name, now) = (self.name.clone(), jiff::Timestamp::now());
+        let (boot, machine) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4().simple().to_string());
+        self.run(&format!(
+            "set -e
+             hostname {name}; date -s @{} >/dev/null
+             {mount_share}
+             echo {machine} > /run/etc/machine-id
+             echo {boot} > /run/boot-id; mount --bind /run/boot-id /proc/sys/kernel/random/boot_id",
+            now.as_second()
+        ));
+    }
+}

@@ -1,0 +1,152 @@
+//! QEMU guests as a fixture: hardware that says what it was told to say, comes, goes and grows; many nodes; power cuts.
+
+use crate::{answering_server, get};
+use quarry_tests::guest::{API_IN_GUEST, Disk, Image, MIB, Qemu};
+use serde_json::Value;
+use std::{fs, thread};
+
+#[test]
+fn disks_of_every_bus_are_seen_as_they_were_made() {
+    let pair = Disk::scsi("MPATH1").vendor("DELL").model("MD32xx").wwn(0x5000_c500_0000_0002);
+    let disks = [
+        Disk::nvme("NV1"),
+        Disk::virtio("VIRT1"),
+        Disk::virtio(""),
+        Disk::scsi("HDD1").vendor("SEAGATE").model("ST2000LM").wwn(0x5000_c500_0000_0001).rotation(7200),
+        Disk::scsi("FOURK").rotation(1).four_k(),
+        Disk::scsi("READONLY").read_only(),
+        Disk::scsi("EQUAL"),
+        Disk::scsi("EQUAL"),
+        pair.clone(),
+        pair.second_path(),
+        Disk::sata("SATA1").model("INTEL_SSDSC2").rotation(1),
+        Disk::sas("SAS1").wwn(0x5000_c500_0000_0003),
+        Disk::usb("USB1"),
+    ];
+    let mut guest = Qemu::boot("hardware", &disks);
+    guest.until("the slowest, USB, is there", "ls /dev/disk/by-id", |names| names.contains("usb-QEMU_QEMU_HARDDISK_USB1"));
+    let seen = guest.lsblk("NAME,TYPE,TRAN,SERIAL,VENDOR,MODEL,RO,RM,ROTA,LOG-SEC,WWN,SIZE");
+    let seen: Vec<&Value> = seen.iter().filter(|device| device["type"] == "disk").collect();
+    let of = |serial: &str| seen.iter().filter(|device| device["serial"] == serial).copied().collect::<Vec<_>>();
+    let one = |serial: &str| match of(serial)[..] {
+        [device] => device.clone(),
+        ref other => panic!("{serial}: {other:?} of {seen:?}"),
+    };
+    assert_eq!(seen.len(), disks.len(), "{seen:?}");
+    assert_eq!(one("NV1")["tran"], "nvme");
+    assert_eq!(one("VIRT1")["vendor"], "0x1af4");
+    assert_eq!(seen.iter().filter(|device| device["name"].as_str().is_some_and(|name| name.starts_with("vd"))).count(), 2);
+    assert_eq!((&one("HDD1")["vendor"], &one("HDD1")["model"], &one("HDD1")["rota"]), (&"SEAGATE ".into(), &"ST2000LM".into(), &true.into()));
+    assert_eq!((&one("FOURK")["log-sec"], &one("FOURK")["rota"]), (&4096.into(), &false.into()));
+    assert_eq!(one("READONLY")["ro"], true);
+    assert_eq!(of("EQUAL").len(), 2);
+    assert_eq!(of("MPATH1").iter().map(|path| path["wwn"].clone()).collect::<Vec<_>>(), ["0x5000c50000000002", "0x5000c50000000002"]);
+    assert_eq!(one("SATA1")["tran"], "sata");
+    assert_eq!(one("SAS1")["tran"], "sas");
+    assert_eq!((&one("USB1")["tran"], &one("USB1")["rm"]), (&"usb".into(), &true.into()));
+}
+
+#[test]
+fn disks_come_grow_and_go() {
+    let mut guest = Qemu::restore("hotplug");
+    let disks = [Disk::nvme("HOTNVME"), Disk::virtio("HOTVIRTIO"), Disk::scsi("HOTSCSI"), Disk::usb("HOTUSB")];
+    for disk in &disks {
+        guest.plug(disk);
+    }
+    let all = |names: &str| ["HOTNVME", "HOTVIRTIO", "HOTSCSI", "HOTUSB"].iter().all(|serial| names.contains(serial));
+    guest.until("all have their links", "ls /dev/disk/by-id", all);
+    for disk in &disks[1..3] {
+        guest.resize(disk, 96 * MIB);
+    }
+    guest.until("two have grown", "lsblk -bdnro SIZE", |sizes| sizes.matches(&(96 * MIB).to_string()).count() == 2);
+    for disk in &disks {
+        guest.unplug(disk);
+    }
+    guest.until("all are gone", "lsblk -dnro NAME; ls /dev/disk/by-id", |left| left.trim().is_empty());
+    // What was pulled can be plugged in again.
+    guest.plug(&disks[0]);
+    guest.until("it is back", "ls /dev/disk/by-id", |names| names.contains("HOTNVME"));
+}
+
+#[test]
+fn two_paths_become_one_multipath_device() {
+    let mut guest = Qemu::restore("multipath");
+    guest.start_multipathd();
+    // No vendor that multipathd knows: it would talk to a real array's controller.
+    let disk = Disk::scsi("MP1").vendor("ACME").model("ARRAY").wwn(0x5000_c500_0000_0009);
+    guest.plug(&disk);
+    guest.plug(&disk.second_path());
+    guest.until("one map over two paths", "lsblk -nro NAME,TYPE", |shown| shown.matches(" mpath").count() == 2);
+}
+
+#[test]
+fn three_nodes_at_once_differ() {
+    let server = answering_server();
+    let nodes: Vec<_> =
+        ["node-a", "node-b", "node-c"].map(|name| thread::spawn(move || Qemu::restore(name))).into_iter().map(|node| node.join().unwrap()).collect();
+    let mut seen = Vec::new();
+    for mut node in nodes {
+        let disk = Disk::nvme(&format!("OF-{}", node.name()));
+        node.plug(&disk);
+        node.until("its disk is there", "ls /dev/disk/by-id", |names| names.contains("OF-"));
+        node.api_at(Some(server.port()));
+        let answer = node.run(&get(API_IN_GUEST));
+        assert!(answer.ends_with("hello"), "{answer}");
+        fs::write(node.share().join("in"), "from the host").unwrap();
+        assert_eq!(node.run("cat /share/in; hostname > /share/out"), "from the host");
+        assert_eq!(fs::read_to_string(node.share().join("out")).unwrap().trim(), node.name());
+        let drift = node.run("date +%s").trim().parse::<i64>().unwrap() - jiff::Timestamp::now().as_second();
+        assert!(drift.abs() < 60, "its clock is not the saved one: {drift} s off");
+        seen.push(node.run("hostname; cat /proc/sys/kernel/random/boot_id /etc/machine-id; lsblk -dnro SERIAL"));
+        let past = node.exec(&get(&format!("10.0.2.2:{}", server.port())));
+        assert!(past.stdout.is_empty(), "the host's other ports are out of reach: {past:?}");
+        node.api_at(None);
+        assert_eq!(node.exec(&get(API_IN_GUEST)).stdout, "", "cut off");
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
+#[test]
+fn a_power_cut_keeps_what_was_flushed() {
+    let disk = Disk::scsi("CUT").image(Image::volatile(64 * MIB));
+    let mut guest = Qemu::restore("before-the-cut");
+    guest.plug(&disk);
+    let device = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_CUT";
+    guest.until("it is there", &format!("ls {device}"), |shown| !shown.is_empty());
+    guest.run(&format!("echo flushed | dd of={device} bs=4096 conv=fsync,sync 2>/dev/null"));
+    guest.run(&format!("yes lost | head -c 4096 > /run/block; dd if=/run/block of={device} bs=4096 seek=1000 oflag=direct"));
+    let disks = guest.power_cut();
+    let mut guest = Qemu::restore("after-the-cut");
+    guest.plug(&disks[0]);
+    guest.until("it is there again", &format!("ls {device}"), |shown| !shown.is_empty());
+    assert_eq!(guest.run(&format!("head -c 7 {device}")), "flushed");
+    assert_eq!(guest.run(&format!("dd if={device} bs=4096 skip=1000 count=1 2>/dev/null | tr -d '\\000'")), "", "what was not flushed is lost");
+}
+
+#[test]
+fn a_dropped_guest_leaves_no_process() {
+    let guest = Qemu::restore("dropped");
+    let share = guest.share();
+    let folder = share.parent().unwrap().to_owned();
+    assert!(crate::processes_in(&folder) > 0, "it runs");
+    drop(guest);
+    assert_eq!(crate::processes_in(&folder), 0, "all of it is gone");
+    assert!(!folder.exists(), "and so is its folder");
+}
+
+#[test]
+fn output_and_failure_of_a_command_come_back_whole() {
+    let mut guest = Qemu::restore("commands");
+    let output = guest.exec("echo out; echo err >&2; exit 3");
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (3, "out\n", "err\n"));
+    let long = guest.run("seq 1 60000");
+    assert_eq!(long.lines().count(), 60000);
+    assert_eq!(long.lines().last(), Some("60000"));
+    let stuck = guest.exec_within("exec sleep 600", std::time::Duration::from_secs(1));
+    assert_eq!(stuck.code, 137, "a command that does not end is ended");
+    let pid = guest.spawn("daemon", "sh -c \"echo started; sleep 600\"");
+    guest.until("it runs on", &format!("ls -d /proc/{pid}; cat /share/daemon.log"), |shown| shown.contains("started") && shown.contains("/proc/"));
+    assert_eq!(guest.log_of("daemon"), "started\n");
+}
