@@ -45,6 +45,14 @@ impl Host {
         Ok(host)
     }
 
+    /// To look only: makes no folder, and needs no rights.
+    pub fn view(root: impl Into<PathBuf>) -> Result<Self, HandsError> {
+        let root = root.into();
+        let root = fs::canonicalize(&root).map_err(HandsError::io(format!("finding the host root {}", root.display())))?;
+        let data = root.join(relative(Path::new(DEFAULT_DATA_DIR)));
+        Ok(Host { root, data_on_node: DEFAULT_DATA_DIR.into(), data })
+    }
+
     /// A path of the node, as this process reaches it.
     pub fn at(&self, on_node: impl AsRef<Path>) -> PathBuf {
         self.root.join(relative(on_node.as_ref()))
@@ -94,6 +102,39 @@ impl Host {
         self.at("sys/class/block").join(name)
     }
 
+    /// Every block device and partition, by kernel name.
+    pub fn sys_class_block(&self) -> PathBuf {
+        self.at("sys/class/block")
+    }
+
+    /// Counters of all block devices in one file.
+    pub fn diskstats(&self) -> PathBuf {
+        self.at("proc/diskstats")
+    }
+
+    /// Where udev keeps what it found out.
+    pub fn udev_data(&self) -> PathBuf {
+        self.at("run/udev/data")
+    }
+
+    pub fn by_id(&self) -> PathBuf {
+        self.at("dev/disk/by-id")
+    }
+
+    /// A path that the kernel spelt, as the node's administrator would: without the host root in front of it.
+    pub fn on_node(&self, spelt: &Path) -> PathBuf {
+        match spelt.strip_prefix(&self.root) {
+            Ok(rest) => Path::new("/").join(rest),
+            Err(_) => spelt.to_owned(),
+        }
+    }
+
+    /// Changes with every boot of the node.
+    pub fn boot_id(&self) -> Option<String> {
+        let text = fs::read_to_string(self.at("proc/sys/kernel/random/boot_id")).ok()?;
+        Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+    }
+
     /// A daemon that keeps `/dev/disk` true listens on this node.
     pub fn has_udev(&self) -> bool {
         self.at("run/udev/control").exists()
@@ -127,6 +168,11 @@ impl Host {
             Some(path) => fs::read(path).map_err(HandsError::io(format!("reading {path}"))),
             None => Err(HandsError::Io { attempt: format!("reading {}", path.display()), source: error }),
         }
+    }
+
+    /// Where a path of the node really is, links followed inside the host root.
+    pub fn find(&self, on_node: &Path) -> Result<PathBuf, HandsError> {
+        resolve(&self.root, on_node)
     }
 
     pub fn machine_id(&self) -> Result<Option<String>, HandsError> {

@@ -1,10 +1,24 @@
-//! Reading the node: loop devices, partition tables, who uses what.
+//! Reading the node: block devices and what is on them, partition tables, who uses what.
 //!
 //! Never writes, starts no process. Parsers take bytes; files are opened here, below the host root.
-//! Next to read: `loops.rs` (which device is over which file), `users.rs` (who would be hurt).
+//! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
+//! serve the volumes.
 
+mod details;
 pub mod gpt;
+mod image;
 pub mod link;
 pub mod loops;
+mod merge;
 pub mod mounts;
+pub mod owners;
+mod pool;
+mod probe;
+pub mod scan;
+pub mod sysfs;
+pub mod udev;
 pub mod users;
+pub mod vpd;
+mod wide;
+
+pub use scan::{Limits, Scan, Scanned, Scanner};

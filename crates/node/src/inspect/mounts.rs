@@ -13,26 +13,40 @@ pub struct Mount {
     pub source: PathBuf,
 }
 
+/// One line of mountinfo, its fields still escaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    pub device: DevNumber,
+    /// What of the file system is mounted: `/`, or the folder or file of a bind mount.
+    pub root: &'a [u8],
+    pub at: &'a [u8],
+    pub fs: &'a [u8],
+    pub source: &'a [u8],
+}
+
 /// Lines that do not have the kernel's form are skipped: none are known.
 pub fn parse_mountinfo(bytes: &[u8]) -> Vec<Mount> {
-    bytes.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
+    parse_mount_lines(bytes)
+        .map(|line| Mount { device: line.device, at: path(line.at), fs: String::from_utf8_lossy(line.fs).into_owned(), source: path(line.source) })
+        .collect()
+}
+
+/// The same without copying anything: a node with many pods has thousands of mounts.
+pub fn parse_mount_lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    bytes.split(|byte| *byte == b'\n').filter_map(parse_mount)
 }
 
 // 36 35 98:0 /mnt1 /mnt/parent rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-fn parse_mount(line: &[u8]) -> Option<Mount> {
+fn parse_mount(line: &[u8]) -> Option<Line<'_>> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;
-    let at = fields.nth(1)?;
+    let root = fields.next()?;
+    let at = fields.next()?;
     fields.by_ref().find(|field| *field == b"-")?;
     let fs = fields.next()?;
     let source = fields.next()?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
-    Some(Mount {
-        device: DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
-        at: path(at),
-        fs: String::from_utf8_lossy(fs).into_owned(),
-        source: path(source),
-    })
+    Some(Line { device: DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? }, root, at, fs, source })
 }
 
 /// The files and devices that are used as swap.
@@ -41,7 +55,8 @@ pub fn parse_swaps(bytes: &[u8]) -> Vec<PathBuf> {
     lines.filter_map(|line| line.split(|byte| *byte == b' ' || *byte == b'\t').next()).filter(|name| !name.is_empty()).map(path).collect()
 }
 
-fn path(escaped: &[u8]) -> PathBuf {
+/// A field as the path that it stands for.
+pub fn path(escaped: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(escaped)))
 }
 
@@ -68,6 +83,7 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
     #[test]
@@ -81,6 +97,16 @@ mod tests {
         assert_eq!(mounts[1].device, DevNumber { major: 7, minor: 3 });
         assert_eq!(mounts[1].at.as_os_str(), OsStr::from_bytes(b"/mnt/a b\\\xff"));
         assert_eq!((mounts[1].fs.as_str(), mounts[2].device.minor), ("xfs", 300));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_no_parser_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "([0-9]{1,3} 1 8:1 /[a-z\\\\0-9]{0,9} /x rw - ext4 /dev/sda rw\n){0,4}") {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                parse_mountinfo(bytes);
+                parse_swaps(bytes);
+            }
+        }
     }
 
     #[test]

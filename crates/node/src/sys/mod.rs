@@ -1,8 +1,10 @@
 //! What has no safe wrapper elsewhere: loop and partition ioctls, a child that dies with us, waiting for a descriptor.
 //!
 //! The only module of the crate with `unsafe`. Owns the kernel's structs and numbers (linux/loop.h, linux/blkpg.h);
-//! decides nothing. Next to read: `act/attach.rs`.
-#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio")]
+//! decides nothing. `blkid.rs` is the binding to libblkid. Next to read: `act/attach.rs`.
+#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, a C library")]
+
+pub mod blkid;
 
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
@@ -20,6 +22,9 @@ const BLKROSET: Opcode = opcode::none(0x12, 93);
 const BLKROGET: Opcode = opcode::none(0x12, 94);
 const BLKPG: Opcode = opcode::none(0x12, 105);
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+const BLKSSZGET: Opcode = opcode::none(0x12, 104);
+const BLKGETDISKSEQ: Opcode = opcode::read::<u64>(0x12, 128);
+const CDROM_DRIVE_STATUS: Opcode = 0x5326;
 const LO_FLAGS_PARTSCAN: u32 = 8;
 const LO_NAME_SIZE: usize = 64;
 
@@ -153,6 +158,24 @@ pub fn loop_backing(device: impl AsFd) -> Result<Option<Backing>> {
 pub fn block_size(device: impl AsFd) -> Result<u64> {
     // SAFETY: the kernel writes one u64, whatever the size in the number says.
     unsafe { ioctl::ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }
+}
+
+/// The size of its logical sectors in bytes.
+pub fn sector_size(device: impl AsFd) -> Result<u32> {
+    // SAFETY: the kernel writes one int.
+    unsafe { ioctl::ioctl(device, Getter::<BLKSSZGET, u32>::new()) }
+}
+
+/// Which disk this is among all that the kernel has seen; older kernels do not know.
+pub fn disk_sequence(device: impl AsFd) -> Result<u64> {
+    // SAFETY: the kernel writes one u64.
+    unsafe { ioctl::ioctl(device, Getter::<BLKGETDISKSEQ, u64>::new()) }
+}
+
+/// Whether there is a disc in an optical drive. Asked before reading: an open for reading would close its tray.
+pub fn has_disc(device: impl AsFd) -> Result<bool> {
+    // SAFETY: without a pointer the ioctl asks for the current slot and answers with a number.
+    unsafe { ioctl::ioctl(device, Returned::<CDROM_DRIVE_STATUS>) }.map(|status| status == 4)
 }
 
 pub fn is_read_only(device: impl AsFd) -> Result<bool> {

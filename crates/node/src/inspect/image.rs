@@ -1,0 +1,255 @@
+//! The parts of a device that say what it is, in memory: read once, and shown to libblkid as a sparse file.
+//!
+//! libblkid on the device makes 45 small buffered reads, each of which costs as much as reading a megabyte directly.
+//! A file in memory that holds only the pages with something in them gives the same answer for formats that keep
+//! everything it reports in those parts; for all others the answer here is "ask the device".
+
+use crate::sys::blkid::{self, Answer, Values};
+use rustix::{
+    fd::OwnedFd,
+    fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create},
+    io::Errno,
+};
+use std::ops::Range;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+/// The first MiB, and the page behind it: VMFS and the last but two LUKS2 headers begin at 1 MiB.
+const HEAD: u64 = MIB + PAGE;
+
+/// What libblkid reports of these lies whole in head, tail and spots: superblock, UUID and label.
+const WHOLE: &[&str] = &[
+    "ext2",
+    "ext3",
+    "ext4",
+    "jbd",
+    "xfs",
+    "btrfs",
+    "f2fs",
+    "swap",
+    "swsuspend",
+    "LVM2_member",
+    "linux_raid_member",
+    "crypto_LUKS",
+    "zfs_member",
+    "bcache",
+    "ceph_bluestore",
+    "squashfs",
+    "erofs",
+    "jfs",
+    "reiserfs",
+    "nilfs2",
+];
+
+/// Made once for a scan and used for one device after another.
+pub struct Image {
+    buffer: Vec<u8>,
+    /// Where the buffer's first page begins: direct reads want that.
+    aligned: usize,
+    parts: Vec<Part>,
+    size: u64,
+    file: Option<OwnedFd>,
+}
+
+/// Which bytes of the device are where in the buffer.
+struct Part {
+    device: u64,
+    buffer: Range<usize>,
+}
+
+/// Single pages outside head and tail where libblkid looks.
+///
+/// 2 MiB: VMFS, a LUKS2 header. 4 MiB: the last LUKS2 header. 3087 sectors before the end: Promise FastTrak.
+fn spots(size: u64) -> impl Iterator<Item = u64> {
+    [Some(2 * MIB), Some(4 * MIB), size.checked_sub(3087 * 512).map(|at| at / PAGE * PAGE)].into_iter().flatten()
+}
+
+/// The ranges of a device of this size that are read, in order and apart from each other.
+fn ranges(size: u64) -> Vec<Range<u64>> {
+    let head = HEAD.min(size);
+    let tail = size.saturating_sub(MIB) / PAGE * PAGE;
+    let mut ranges = vec![0..head];
+    let mut spots: Vec<u64> = spots(size).filter(|at| *at >= head && at + PAGE <= tail).collect();
+    spots.sort_unstable();
+    spots.dedup();
+    ranges.extend(spots.into_iter().map(|at| at..at + PAGE));
+    ranges.push(tail.max(head)..size);
+    ranges.retain(|range| !range.is_empty());
+    ranges
+}
+
+impl Image {
+    pub fn new() -> Self {
+        let length = (HEAD + MIB + 5 * PAGE) as usize;
+        let buffer = vec![0; length + PAGE as usize];
+        let aligned = buffer.as_ptr().align_offset(PAGE as usize).min(PAGE as usize);
+        Image { buffer, aligned, parts: Vec::new(), size: 0, file: None }
+    }
+
+    /// Reads the parts of the device, past its page cache.
+    pub fn take(&mut self, device: &OwnedFd, size: u64) -> Result<(), Errno> {
+        self.parts.clear();
+        self.size = size;
+        // A device that cannot do direct reads is read as any other file.
+        let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
+        let mut at = self.aligned;
+        for range in ranges(size) {
+            let length = (range.end - range.start) as usize;
+            let whole = length.next_multiple_of(PAGE as usize);
+            self.fill(device, at, whole, length, range.start)?;
+            self.parts.push(Part { device: range.start, buffer: at..at + length });
+            at += whole;
+        }
+        if direct {
+            fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags - OFlags::DIRECT))?;
+        }
+        Ok(())
+    }
+
+    /// `length` bytes of the device into the buffer; `room` is what there is place for, so that the last, short page
+    /// can be asked for whole.
+    fn fill(&mut self, device: &OwnedFd, at: usize, room: usize, length: usize, offset: u64) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < length {
+            match rustix::io::pread(device, &mut self.buffer[at + done..at + room], offset + done as u64) {
+                // Shorter than the kernel said: not the device that was asked about.
+                Ok(0) => return Err(Errno::IO),
+                Ok(read) => done += read,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) if fcntl_getfl(device)?.contains(OFlags::DIRECT) => {
+                    fcntl_setfl(device, fcntl_getfl(device)? - OFlags::DIRECT)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn is_zero(&self) -> bool {
+        self.parts.iter().all(|part| self.buffer[part.buffer.clone()].chunks(PAGE as usize).all(is_zero))
+    }
+
+    /// libblkid's answer, if it is certain to be the one that it would give for the device.
+    pub fn ask(&mut self, sector: u32) -> Option<Answer> {
+        if self.is_optical_format() || self.has_extended_partition() {
+            return None;
+        }
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => memfd_create("quarry-probe", MemfdFlags::CLOEXEC).ok()?,
+        };
+        let answer = self.show(&file).ok().and_then(|()| blkid::ask(&file, self.size, sector).ok());
+        // Gives the pages back and leaves nothing for the next device to be mistaken for its own.
+        if ftruncate(&file, 0).is_ok() {
+            self.file = Some(file);
+        }
+        answer.filter(|answer| match answer {
+            Answer::Nothing | Answer::Ambivalent(_) => false,
+            Answer::One(Values { fs_type: Some(fs_type), .. }) => WHOLE.iter().any(|known| known.as_bytes() == fs_type),
+            Answer::One(Values { table, .. }) => matches!(table.as_deref(), Some(b"gpt" | b"dos")),
+        })
+    }
+
+    fn show(&self, file: &OwnedFd) -> Result<(), Errno> {
+        ftruncate(file, self.size)?;
+        for part in &self.parts {
+            for (index, page) in self.buffer[part.buffer.clone()].chunks(PAGE as usize).enumerate() {
+                let mut rest = if is_zero(page) { &[][..] } else { page };
+                let mut at = part.device + index as u64 * PAGE;
+                while !rest.is_empty() {
+                    let written = rustix::io::pwrite(file, rest, at)?;
+                    (rest, at) = (&rest[written..], at + written as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the device, as far as it was read at its beginning.
+    fn head(&self, range: Range<usize>) -> &[u8] {
+        self.buffer[self.aligned..].get(range).filter(|_| self.size >= HEAD).unwrap_or_default()
+    }
+
+    /// ISO 9660 and UDF lead libblkid all over the device, and may lie beside another format.
+    fn is_optical_format(&self) -> bool {
+        let ids: [&[u8]; 6] = [b"CD001", b"BEA01", b"NSR02", b"NSR03", b"CDW02", b"BOOT2"];
+        (0..32).map(|index| 32768 + index * 2048 + 1).any(|at| ids.contains(&self.head(at..at + 5)))
+    }
+
+    /// A chain of tables through the whole disk.
+    fn has_extended_partition(&self) -> bool {
+        let table = self.head(446..512);
+        table.ends_with(&[0x55, 0xaa]) && table.chunks_exact(16).any(|line| matches!(line[4], 0x05 | 0x0f | 0x85))
+    }
+}
+
+/// Written so that the compiler compares many bytes at once.
+fn is_zero(page: &[u8]) -> bool {
+    page.iter().fold(0, |all, byte| all | byte) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn device(size: u64, parts: &[(u64, &[u8])]) -> OwnedFd {
+        let fd = memfd_create("image-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, size).unwrap();
+        for (offset, bytes) in parts {
+            rustix::io::pwrite(&fd, bytes, *offset).unwrap();
+        }
+        fd
+    }
+
+    #[test]
+    fn head_tail_and_spots_are_looked_at_and_nothing_else() {
+        let size = 64 * MIB + 512;
+        let mut image = Image::new();
+        for (at, seen) in [
+            (0, true),
+            (MIB - 1, true),
+            (MIB + 4095, true),
+            (MIB + 4096, false),
+            (2 * MIB + 5, true),
+            (3 * MIB, false),
+            (4 * MIB + 4095, true),
+            (size - 3087 * 512, true),
+            (size - MIB - 4096, false),
+            (size - MIB, true),
+            (size - 1, true),
+        ] {
+            image.take(&device(size, &[(at, b"x")]), size).unwrap();
+            assert_eq!(!image.is_zero(), seen, "a byte at {at}");
+        }
+    }
+
+    #[test]
+    fn answers_that_may_be_incomplete_are_not_given() {
+        let size = 16 * MIB;
+        let mut image = Image::new();
+        let swap: [(u64, &[u8]); 2] = [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        image.take(&device(size, &swap), size).unwrap();
+        assert!(matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap")));
+        image.take(&device(size, &[(12345, b"hello")]), size).unwrap();
+        assert_eq!(image.ask(512), None, "bytes that nothing explains");
+        image.take(&device(size, &[swap[0], swap[1], (32769, b"CD001")]), size).unwrap();
+        assert_eq!(image.ask(512), None, "ISO 9660 beside it");
+        image.take(&device(size, &swap), size).unwrap();
+        assert!(image.ask(512).is_some(), "nothing is left of the device before");
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_apart_and_cover_both_ends(size in 1u64..12 * MIB) {
+            let ranges = ranges(size);
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            prop_assert_eq!(ranges[0].start, 0);
+            prop_assert_eq!(ranges[ranges.len() - 1].end, size);
+            let first_gap = ranges.windows(2).map(|pair| pair[0].end..pair[1].start).find(|gap| !gap.is_empty());
+            prop_assert!(first_gap.is_none_or(|gap| gap.start >= HEAD));
+            let total: u64 = ranges.iter().map(|range| (range.end - range.start).next_multiple_of(PAGE)).sum();
+            prop_assert!(total as usize <= Image::new().buffer.len() - PAGE as usize);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What is on one device, and whether somebody holds it. The only part of a scan that opens devices; read-only.
+//!
+//! Runs on a thread of its own (`pool.rs`), because any step here may hang with the device. One pass: a small
+//! buffered read first, so that a device that does not answer leaves the thread in a sleep which a signal can end
+//! (direct reads are not killable); then head, tail and a few spots, directly into one buffer. All zero is blank.
+//! Otherwise libblkid sees those bytes through a sparse file in memory, or the device itself where that could differ.
+//! Next to read: `image.rs`.
+
+use super::{details::Traits, image::Image, loops, wide::shown};
+use crate::{
+    host::Host,
+    sys::{self, Backing, DevNumber, blkid},
+};
+use quarry_core::device::{Content, Found, Held, text::printable};
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, Mode, OFlags, StatxFlags},
+    io::Errno,
+};
+use std::{fs, io, ops::DerefMut, path::Path, sync::Arc};
+
+/// What a probe needs to know of its device.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub host: Arc<Host>,
+    pub name: String,
+    pub number: DevNumber,
+    pub diskseq: Option<u64>,
+    pub size: u64,
+    pub traits: Traits,
+    /// Whether an exclusive open may be tried.
+    pub exclusively: bool,
+    pub is_loop: bool,
+    /// Whether the lines of its partition table are wanted.
+    pub lines: bool,
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    /// It went away meanwhile, or is another one now: nothing here counts.
+    pub gone: bool,
+    pub held: Held,
+    pub content: Content,
+    pub serial: Option<String>,
+    pub backing: Option<LoopFile>,
+    pub lines: Vec<blkid::Entry>,
+}
+
+/// The file behind a loop device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopFile {
+    pub backing: Backing,
+    /// `path#inode#birth`, if the file is still where the kernel says.
+    pub identity: Option<String>,
+}
+
+/// `image` is asked for only when the device has answered: one that hangs holds no buffer.
+pub fn probe<I: DerefMut<Target = Image>>(question: &Question, image: impl FnOnce() -> I) -> Probed {
+    let mut probed = Probed::default();
+    let device = match open(question, &mut probed) {
+        Ok(Some(device)) => device,
+        Ok(None) => return probed,
+        Err(error) => {
+            refuse(question, &mut probed, error);
+            return probed;
+        }
+    };
+    if question.size == 0 {
+        return probed;
+    }
+    match content(question, &device, image) {
+        Ok((content, lines)) => (probed.content, probed.lines) = (content, lines),
+        Err(error) => refuse(question, &mut probed, error),
+    }
+    // What has been read counts only if it is still that device's: a loop may be over another file by now.
+    probed.gone |= !is_the_one(question, &device);
+    if !probed.gone {
+        if question.traits.asks_serial {
+            let attribute = question.host.sys_block(&question.name).join("serial");
+            probed.serial = fs::read(attribute).ok().and_then(|bytes| printable(&bytes));
+        }
+        if question.is_loop {
+            probed.backing = loop_file(question, &device);
+        }
+    }
+    probed
+}
+
+/// The device, opened for reading; `None` when there is nothing to read and `probed` says why.
+fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Errno> {
+    let node = question.host.dev(&question.name.replace('!', "/"));
+    let open = |more: OFlags| rustix::fs::open(&node, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
+    if question.traits.optical {
+        let device = open(OFlags::NONBLOCK)?;
+        if let Ok(false) = sys::has_disc(&device) {
+            probed.content = Content::NoMedium;
+            return Ok(None);
+        }
+        return Ok(is_the_one(question, &device).then_some(device));
+    }
+    if question.exclusively {
+        // Closed again at once: whoever wants to mount or claim the device now must not be turned away by us.
+        probed.held = match open(OFlags::EXCL) {
+            Ok(_) => Held::Free,
+            Err(Errno::BUSY) => Held::Exclusively,
+            Err(error) => return Err(error),
+        };
+    }
+    let device = open(OFlags::empty())?;
+    if !is_the_one(question, &device) {
+        probed.gone = true;
+        return Ok(None);
+    }
+    Ok(Some(device))
+}
+
+/// Whether the node in /dev is this device, and still the same disk.
+fn is_the_one(question: &Question, device: &OwnedFd) -> bool {
+    let number = rustix::fs::fstat(device).map(|stat| DevNumber::from_stat(stat.st_rdev));
+    let same_disk = match (question.diskseq, sys::disk_sequence(device)) {
+        (Some(expected), Ok(found)) => expected == found,
+        _ => true,
+    };
+    number == Ok(question.number) && same_disk
+}
+
+fn refuse(question: &Question, probed: &mut Probed, error: Errno) {
+    let still_there = || question.host.sys_block(&question.name).join("dev").exists();
+    match error {
+        Errno::ACCESS | Errno::PERM => probed.content = Content::NotPermitted,
+        Errno::NOMEDIUM => probed.content = Content::NoMedium,
+        Errno::NOENT | Errno::NXIO | Errno::NODEV if !still_there() => probed.gone = true,
+        Errno::NOENT => {
+            probed.content = Content::Unreadable(format!("there is no node /dev/{}", question.name.replace('!', "/")));
+        }
+        error => probed.content = Content::Unreadable(printable(io::Error::from(error).to_string().as_bytes()).unwrap_or_default()),
+    }
+}
+
+fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, image: impl FnOnce() -> I) -> Result<(Content, Vec<blkid::Entry>), Errno> {
+    let mut first = [0; 4096];
+    let wanted = first.len().min(usize::try_from(question.size).unwrap_or(first.len()));
+    rustix::io::pread(device, &mut first[..wanted], 0)?;
+    let sector = sys::sector_size(device)?;
+    let mut image = image();
+    image.take(device, question.size)?;
+    let content = if image.is_zero() {
+        // The same answer as libblkid's. Every signature that it knows holds bytes other than zero, at a fixed place;
+        // all those places are in the head, the tail or a spot (`image::spots`), which the tests check against it.
+        Content::Blank
+    } else {
+        let answer = match image.ask(sector) {
+            Some(answer) if !question.traits.unlike_a_file => answer,
+            _ => blkid::ask(device, question.size, sector).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
+        };
+        found(answer)
+    };
+    let lines = match &content {
+        Content::Found(Found { table: Some(_), .. }) if question.lines => blkid::table(device, question.size, sector).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    Ok((content, lines))
+}
+
+fn found(answer: blkid::Answer) -> Content {
+    let text = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| printable(&bytes));
+    match answer {
+        blkid::Answer::Nothing => Content::UnknownData,
+        blkid::Answer::One(values) => Content::Found(Found {
+            fs_type: text(values.fs_type),
+            uuid: text(values.uuid),
+            label: text(values.label),
+            table: text(values.table),
+            ambivalent: Vec::new(),
+        }),
+        blkid::Answer::Ambivalent(types) => {
+            let types: Vec<String> = types.iter().filter_map(|found| printable(found)).collect();
+            Content::Found(Found { fs_type: types.first().cloned(), ambivalent: types, ..Found::default() })
+        }
+    }
+}
+
+/// By inode, not by path alone: the file at that path may be another one by now.
+fn loop_file(question: &Question, device: &OwnedFd) -> Option<LoopFile> {
+    let backing = sys::loop_backing(device).ok()??;
+    let text = fs::read(question.host.sys_block(&question.name).join("loop/backing_file")).ok()?;
+    let (path, deleted) = loops::parse_backing_file(&text);
+    let path = question.host.on_node(&path);
+    let identity = (!deleted && backing.rdevice == DevNumber::NONE).then(|| identity(question, &path, &backing)).flatten();
+    Some(LoopFile { backing, identity })
+}
+
+fn identity(question: &Question, path: &Path, backing: &Backing) -> Option<String> {
+    let file = question.host.at(path);
+    let stat = rustix::fs::statx(rustix::fs::CWD, &file, AtFlags::empty(), StatxFlags::INO | StatxFlags::BTIME).ok()?;
+    let device = DevNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+    if stat.stx_ino != backing.inode || device != backing.device {
+        return None;
+    }
+    // Not every file system remembers when a file was made.
+    let knows = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let birth = if knows { format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { "-".to_owned() };
+    Some(format!("{}#{}#{birth}", shown(path), stat.stx_ino))
+}

@@ -1,0 +1,331 @@
+//! Every block device of the node, as facts.
+//!
+//! A scan lists sysfs, reads a few short files of each device, and compares them with what it saw last time: only a
+//! device that is new or changed is read in detail and probed. What changes without an event (mounts, swaps, links)
+//! is read every time, once for all. Idle loop devices and RAM disks are left out, as in lsblk.
+//! Next to read: `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
+
+use super::{
+    details::{self, Traits},
+    loops::parse_backing_file,
+    merge::{Known, merge},
+    pool::{Outcome, Pool},
+    probe::Question,
+    sysfs::{Sysfs, Writes, parse_diskstats, parse_stat, parse_uevent},
+    udev::Database,
+    wide::Wide,
+};
+use crate::{error::HandsError, host::Host, sys::DevNumber};
+use quarry_core::device::Facts;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// A device that is silent for longer has timed out.
+    pub answer_within: Duration,
+    pub probes_at_once: usize,
+    pub reach: Reach,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { answer_within: Duration::from_secs(5), probes_at_once: 4, reach: Reach::Everything }
+    }
+}
+
+/// Which devices are opened exclusively for a moment, to learn whether somebody holds them. Whoever wants to mount
+/// one in that moment is turned away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    #[default]
+    Everything,
+    /// Loops over files in the data folder alone. Nobody knows then whether another device is held.
+    OwnLoops,
+}
+
+/// Which devices are probed.
+#[derive(Clone, Copy, Debug)]
+pub enum Scan<'a> {
+    Everything,
+    /// Those that are new, look different, or were named by an event.
+    Changed {
+        touched: &'a BTreeSet<String>,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Scanned {
+    pub devices: Vec<Facts>,
+    /// Partial trouble, in sentences for people.
+    pub problems: Vec<String>,
+    /// How many devices were opened.
+    pub probed: usize,
+    pub boot_id: Option<String>,
+    /// Whether `devices` differ from those of the scan before.
+    pub changed: bool,
+}
+
+/// What is read of every device on every scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// As in sysfs.
+    pub name: String,
+    pub number: DevNumber,
+    pub diskseq: Option<u64>,
+    pub size: u64,
+    pub read_only: bool,
+    pub writes: Option<Writes>,
+    /// The disk of a partition.
+    pub parent: Option<String>,
+    pub partition_number: Option<u32>,
+    pub slaves: Vec<String>,
+    /// Where it hangs in the kernel's tree of devices.
+    pub place: String,
+    /// lsblk's STATE: it changes without an event.
+    pub state: Option<String>,
+    /// The file behind a loop device, and whether it was unlinked.
+    pub backing: Option<(PathBuf, bool)>,
+}
+
+impl Seen {
+    pub fn shown_name(&self) -> String {
+        details::shown_name(&self.name)
+    }
+
+    fn key(&self) -> (String, DevNumber, Option<u64>) {
+        (self.name.clone(), self.number, self.diskseq)
+    }
+
+    fn is_loop(&self) -> bool {
+        self.backing.is_some()
+    }
+}
+
+/// Remembers what each device looked like, and what was found on it.
+pub struct Scanner {
+    host: Arc<Host>,
+    limits: Limits,
+    known: BTreeMap<String, Known>,
+    pool: Pool,
+}
+
+impl Scanner {
+    pub fn new(host: Host, limits: Limits) -> Self {
+        Scanner { host: Arc::new(host), limits, known: BTreeMap::new(), pool: Pool::new() }
+    }
+
+    pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
+        let mut scanned = Scanned::default();
+        let mut sysfs = Sysfs::open(&self.host)?;
+        let names = sysfs.names(&self.host)?;
+        let stats = fs::read(self.host.diskstats()).unwrap_or_default();
+        let counters: HashMap<&str, Writes> = parse_diskstats(&stats).collect();
+        let mut seen = Vec::with_capacity(names.len());
+        for name in names {
+            seen.extend(self.look(&mut sysfs, name, &counters));
+        }
+        let wide = Wide::read(&self.host)?;
+        let around = Around::new(&seen, &wide);
+        let udev = Database::open(&self.host);
+
+        let touched = self.touched(scan, &seen, &around, &udev);
+        let questions = self.detail(&mut sysfs, &seen, &around, &udev, &touched);
+        scanned.probed = questions.len();
+        let outcomes = self.pool.run(questions, self.limits.answer_within, self.limits.probes_at_once);
+        let lost = self.take(outcomes);
+
+        scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
+        scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
+        scanned.boot_id = self.host.boot_id();
+        Ok(scanned)
+    }
+
+    /// `None` for what is not shown: idle loops, RAM disks, hidden paths of NVMe multipath, what is gone.
+    fn look(&self, sysfs: &mut Sysfs, name: String, counters: &HashMap<&str, Writes>) -> Option<Seen> {
+        let device = sysfs.device(&name)?;
+        let is_loop = name.strip_prefix("loop").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        let backing = if is_loop { Some(parse_backing_file(sysfs.bytes(&device, "loop/backing_file")?)) } else { None };
+        let uevent = parse_uevent(sysfs.bytes(&device, "uevent")?);
+        let number = uevent.number.filter(|number| number.major != RAM_DISK)?;
+        let size = sysfs.number(&device, "size")?.saturating_mul(512);
+        let read_only = sysfs.flag(&device, "ro");
+        let writes = match counters.get(name.as_str()) {
+            Some(writes) => Some(*writes),
+            None => sysfs.bytes(&device, "stat").and_then(parse_stat),
+        };
+        let before = self.known.get(&name).map(|known| &known.seen).filter(|seen| seen.number == number && seen.diskseq == uevent.diskseq);
+        let place = match before {
+            Some(seen) => seen.place.clone(),
+            None => sysfs.place(&name)?,
+        };
+        let parent = if uevent.is_partition { place.rsplit('/').nth(1).map(str::to_owned) } else { None };
+        let slaves = if uevent.is_partition || is_plain(&name) { Vec::new() } else { sysfs.list(&device, "slaves") };
+        let state = if is_loop || uevent.is_partition { None } else { details::state(sysfs, &device, &name) };
+        let partition_number = uevent.partition_number;
+        Some(Seen { name, number, diskseq: uevent.diskseq, size, read_only, writes, parent, partition_number, slaves, place, state, backing })
+    }
+
+    /// Kernel names of those to be probed.
+    fn touched<'s>(&mut self, scan: Scan<'_>, seen: &'s [Seen], around: &Around<'_>, udev: &Database) -> HashSet<&'s str> {
+        let returned = self.pool.returned();
+        let mut touched = HashSet::new();
+        for device in seen {
+            let named = match scan {
+                Scan::Everything => true,
+                Scan::Changed { touched } => touched.contains(&device.name) || touched.contains(&device.shown_name()),
+            };
+            let same = self.known.get(&device.name).is_some_and(|known| known.seen == *device && known.uses == around.uses(&device.name));
+            if named || !same || returned.contains(&device.name) {
+                touched.insert(device.name.as_str());
+                // Without udev its type, name and UUID are in the disk's table alone.
+                if let Some(parent) = &device.parent
+                    && udev.stamp(device.number).is_none()
+                {
+                    touched.insert(parent.as_str());
+                }
+            }
+        }
+        touched
+    }
+
+    /// Reads what is new or changed in detail; gives back what is to be asked of the devices themselves.
+    fn detail(&mut self, sysfs: &mut Sysfs, seen: &[Seen], around: &Around<'_>, udev: &Database, touched: &HashSet<&str>) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for device in seen {
+            let fresh = touched.contains(device.name.as_str());
+            let stamp = udev.stamp(device.number);
+            if !fresh && self.known.get(&device.name).is_some_and(|known| known.stamp == stamp) {
+                continue;
+            }
+            let Some(folder) = sysfs.device(&device.name) else { continue };
+            let properties = stamp.and_then(|_| udev.read(device.number));
+            let (mut facts, traits) = details::read(&self.host, sysfs, &folder, device, properties.as_ref());
+            facts.observed_only = self.limits.reach == Reach::OwnLoops && !self.is_ours(device) && !self.is_part_of_ours(device, seen);
+            let question = fresh.then(|| self.question(device, around, traits, udev)).flatten();
+            let stuck = question.is_some() && self.pool.is_stuck(&device.key());
+            let known = match self.known.entry(device.name.clone()) {
+                Entry::Occupied(entry) => {
+                    let known = entry.into_mut();
+                    known.renew(device, stamp, facts, traits);
+                    known
+                }
+                Entry::Vacant(entry) => entry.insert(Known::new(device, stamp, facts, traits)),
+            };
+            known.uses = around.uses(&device.name);
+            if stuck {
+                known.timed_out();
+            } else if fresh && question.is_none() {
+                known.unasked();
+            }
+            questions.extend(question.filter(|_| !stuck));
+        }
+        questions
+    }
+
+    /// `None` for a device that has nothing to read or would only wait.
+    fn question(&self, device: &Seen, around: &Around<'_>, traits: Traits, udev: &Database) -> Option<Question> {
+        let maybe_without_medium = device.size == 0 && device.place.contains("/host");
+        if traits.suspended || (device.size == 0 && !maybe_without_medium) {
+            return None;
+        }
+        let partitions = around.partitions(&device.name);
+        Some(Question {
+            host: Arc::clone(&self.host),
+            name: device.name.clone(),
+            number: device.number,
+            diskseq: device.diskseq,
+            size: device.size,
+            traits,
+            exclusively: self.may_hold(device),
+            is_loop: device.is_loop(),
+            lines: partitions.iter().any(|partition| udev.stamp(partition.number).is_none()),
+        })
+    }
+
+    fn is_part_of_ours(&self, device: &Seen, seen: &[Seen]) -> bool {
+        device.parent.as_ref().is_some_and(|disk| seen.iter().any(|other| other.name == *disk && self.is_ours(other)))
+    }
+
+    fn may_hold(&self, device: &Seen) -> bool {
+        let is_own = |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
+        match self.limits.reach {
+            Reach::Everything => true,
+            Reach::OwnLoops => device.backing.as_ref().is_some_and(|(path, _)| is_own(path)),
+        }
+    }
+
+    /// Whether a device that was shown before is not any more.
+    fn take(&mut self, outcomes: HashMap<String, Outcome>) -> bool {
+        let mut lost = false;
+        for (name, outcome) in outcomes {
+            let Some(known) = self.known.get_mut(&name) else { continue };
+            match outcome {
+                Outcome::TimedOut => known.timed_out(),
+                Outcome::Answered(probed) if probed.gone => {
+                    // Left out; if it is there after all, the next scan finds it new.
+                    lost |= known.was_shown();
+                    self.known.remove(&name);
+                }
+                Outcome::Answered(probed) => known.answered(*probed),
+            }
+        }
+        lost
+    }
+}
+
+const RAM_DISK: u32 = 1;
+
+/// Drivers whose devices are never built from others: their `slaves` folder is not worth reading.
+fn is_plain(name: &str) -> bool {
+    ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// How the devices of a scan lie beside each other.
+pub struct Around<'a> {
+    partitions: HashMap<&'a str, Vec<&'a Seen>>,
+    holders: HashMap<&'a str, Vec<&'a str>>,
+    uses: HashMap<&'a str, usize>,
+}
+
+impl<'a> Around<'a> {
+    fn new(seen: &'a [Seen], wide: &Wide) -> Self {
+        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new() };
+        for device in seen {
+            if let Some(parent) = &device.parent {
+                around.partitions.entry(parent.as_str()).or_default().push(device);
+            }
+            for slave in &device.slaves {
+                around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
+            }
+        }
+        for device in seen {
+            let used = wide.is_used(device.number, &device.name) || around.holders.contains_key(device.name.as_str());
+            // Whoever holds a partition holds the disk, and the other way round.
+            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() += usize::from(used);
+        }
+        for partition in around.partitions.values().flatten() {
+            let uses = partition.parent.as_deref().and_then(|disk| around.uses.get(disk)).copied().unwrap_or_default();
+            around.uses.insert(&partition.name, uses);
+        }
+        around
+    }
+
+    pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
+        self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub fn holders(&self, name: &str) -> &[&'a str] {
+        self.holders.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// How many of the disk and its partitions are in use.
+    pub fn uses(&self, name: &str) -> usize {
+        self.uses.get(name).copied().unwrap_or_default()
+    }
+}
