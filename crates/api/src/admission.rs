@@ -4,7 +4,10 @@
 //! so that no outage of ours blocks anybody's writes.
 
 use crate::names;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::{
+    api::admissionregistration::v1::{ParamKind, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
 use serde_json::{Value, json};
 
 /// A policy with its binding.
@@ -16,12 +19,12 @@ pub struct Policy {
 
 /// Every policy that Quarry installs into the namespace's cluster.
 pub fn policies(namespace: &str) -> Vec<Policy> {
-    vec![volume_warnings(), agent_own_node(namespace)]
+    vec![volume_warnings(), one_discovery(), agent_own_node(namespace)]
 }
 
 /// Those that the embedded API evaluates: it has no node-bound tokens.
 pub fn embedded_policies() -> Vec<Policy> {
-    vec![volume_warnings()]
+    vec![volume_warnings(), one_discovery()]
 }
 
 /// A field that is accepted for compatibility and not used says so when it is written.
@@ -43,6 +46,26 @@ fn volume_warnings() -> Policy {
         },
     ]);
     policy("quarry-volume-warnings", rules, json!([]), validations, "Warn")
+}
+
+/// One LocalVolumeDiscovery a namespace, whatever its name: a second one is told the first one's. One that is being
+/// deleted does not count. What races past this is settled by the planner.
+fn one_discovery() -> Policy {
+    let rules =
+        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["localvolumediscoveries"]}]);
+    let validations = json!([{
+        "expression": "has(params.metadata.deletionTimestamp) || params.metadata.name == object.metadata.name",
+        "message": "there is a LocalVolumeDiscovery in this namespace already, and one is enough: change that one instead",
+        "messageExpression": "'there is a LocalVolumeDiscovery in this namespace already, and one is enough: change ' + params.metadata.name + ' instead'",
+        "reason": "Forbidden",
+    }]);
+    let mut made = policy("quarry-one-discovery", rules, json!([]), validations, "Deny");
+    if let (Some(policy), Some(binding)) = (&mut made.policy.spec, &mut made.binding.spec) {
+        policy.param_kind = Some(ParamKind { api_version: Some("local.storage.openshift.io/v1alpha1".into()), kind: Some("LocalVolumeDiscovery".into()) });
+        binding.param_ref =
+            Some(ParamRef { selector: Some(LabelSelector::default()), parameter_not_found_action: Some("Allow".into()), ..ParamRef::default() });
+    }
+    made
 }
 
 /// An agent may change only the objects of its own node: the node is a claim in its token.

@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod crds;
+pub mod local_volume_discovery;
 pub mod names;
 pub mod node_inventory;
 pub mod node_job;
@@ -15,6 +16,7 @@ pub mod validate;
 pub mod volume;
 
 pub use crds::crds;
+pub use local_volume_discovery::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult};
 pub use node_inventory::{NodeInventory, NodeInventorySpec, NodeInventoryStatus};
 pub use node_job::{NodeJob, NodeJobSpec, NodeJobStatus};
 pub use quantity::{Bytes, Quantity};

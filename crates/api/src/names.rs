@@ -19,6 +19,30 @@ pub const AGENT_DAEMON_SET: &str = "quarry-agent";
 /// The lease that the leading operator holds.
 pub const LEADER_LEASE: &str = "quarry-operator";
 
+/// Held on a NodeInventory while it has claims: they must outlive their Node.
+pub const CLAIMS_FINALIZER: &str = "quarry.dev/claims";
+/// On a NodeInventory: identities (separated by commas) that an administrator has looked at and takes as they are now.
+pub const ACCEPT_IDENTITY_ANNOTATION: &str = "quarry.dev/accept-identity";
+/// On a PersistentVolume of the Local Storage Operator: the by-id name of its device.
+pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
+/// The node of a LocalVolumeDiscoveryResult: the seed's label, and the shipped one.
+pub const DISCOVERY_NODE_LABELS: [&str; 2] = ["local.storage.openshift.io/discovery-node", "discovery-result-node"];
+
+/// The LocalVolumeDiscoveryResult of `node`.
+pub fn discovery_result(node: &str) -> String {
+    format!("discovery-result-{}", &crate::node_job::hex_digest(&[node])[..32])
+}
+
+/// `text` as the value of a label: past 63 characters shortened with a hash, never just cut.
+pub fn label_value(text: &str) -> String {
+    if text.len() <= 63 {
+        return text.to_owned();
+    }
+    // Node names are ASCII; whatever else comes is cut at a character.
+    let kept: String = text.chars().take_while(char::is_ascii).take(46).collect();
+    format!("{kept}-{}", &crate::node_job::hex_digest(&[text])[..16])
+}
+
 /// The lease by which the agent of `node` shows that it is there.
 ///
 /// Node names are DNS subdomains of up to 253 characters, which is also a lease's limit: a longer
@@ -34,6 +58,15 @@ pub fn agent_lease(node: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_node_name_still_gives_a_label_value_of_its_own() {
+        let (a, b) = (label_value(&"a".repeat(253)), label_value(&format!("{}b", "a".repeat(252))));
+        assert!(a.len() == 63 && b.len() == 63 && a != b);
+        assert_eq!(label_value("n1"), "n1");
+        assert_eq!(label_value(&"a".repeat(63)), "a".repeat(63));
+        assert!(discovery_result(&"a".repeat(253)).len() < 63);
+    }
 
     #[test]
     fn a_long_node_name_still_gives_a_lease_of_its_own() {

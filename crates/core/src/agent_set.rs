@@ -1,8 +1,16 @@
 //! The agents' DaemonSet as the operator wants it, and which agent pods it may replace.
+//!
+//! While volumes are on, agents run everywhere: a Volume may be on any node. Otherwise they run where somebody asks,
+//! and where a claim or an unfinished job still needs hands. Which nodes are meant is no part of a pod's own hash: a
+//! changed selection adds and removes pods (the DaemonSet controller does), it replaces none.
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node, NodeSelector, NodeSelectorTerm, Pod, Toleration},
+};
 use quarry_api::{names, node_job::hex_digest};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// What the DaemonSet is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,17 +24,41 @@ pub struct Wanted {
     pub deployment: Option<(String, String)>,
 }
 
+/// Where agents are wanted, and by whom.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// Volumes are on.
+    pub everywhere: bool,
+    pub askers: Vec<Asker>,
+    /// Nodes with claims or unfinished jobs: they keep their agent, whoever stopped asking.
+    pub kept: Vec<Arc<Node>>,
+}
+
+/// An object that asks for agents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asker {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    /// `None`: all nodes.
+    pub selector: Option<NodeSelector>,
+    pub tolerations: Vec<Toleration>,
+}
+
 /// On the DaemonSet and on its pods: which wish they were made from.
 pub const HASH_ANNOTATION: &str = "quarry.dev/agent-hash";
+/// On the DaemonSet alone: which nodes it is for.
+pub const NODES_ANNOTATION: &str = "quarry.dev/agent-nodes";
 
-/// The DaemonSet, complete. `OnDelete`: the operator replaces agents, never one with a running job.
-pub fn desired(wanted: &Wanted) -> DaemonSet {
+/// The DaemonSet, complete; `None` when nobody needs an agent. `OnDelete`: the operator replaces agents, never one
+/// with a running job.
+pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
+    let selection = selection(asked)?;
     let labels = json!({"app.kubernetes.io/name": names::AGENT_DAEMON_SET, crate_label(): names::MANAGED_BY});
-    let pod = json!({
+    let mut pod = json!({
         "serviceAccountName": names::AGENT_SERVICE_ACCOUNT,
         "hostPID": true,
-        // Nodes that are tainted still have storage: an agent that is kept away would leave volumes behind.
-        "tolerations": [{"operator": "Exists"}],
         "priorityClassName": "system-node-critical",
         "terminationGracePeriodSeconds": 20,
         "containers": [{
@@ -53,18 +85,16 @@ pub fn desired(wanted: &Wanted) -> DaemonSet {
         ],
     });
     let hash = hex_digest(&[&pod.to_string(), &labels.to_string()])[..16].to_owned();
-    let owners: Vec<_> = wanted
-        .deployment
-        .iter()
-        .map(|(name, uid)| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": uid, "controller": false}))
-        .collect();
+    let nodes = hex_digest(&[&selection.affinity.to_string(), &selection.tolerations.to_string()])[..16].to_owned();
+    pod["affinity"] = selection.affinity;
+    pod["tolerations"] = selection.tolerations;
     let set = json!({
         "metadata": {
             "name": names::AGENT_DAEMON_SET,
             "namespace": wanted.namespace,
             "labels": labels,
-            "annotations": {HASH_ANNOTATION: hash},
-            "ownerReferences": owners,
+            "annotations": {HASH_ANNOTATION: hash, NODES_ANNOTATION: nodes},
+            "ownerReferences": owners(wanted, asked),
         },
         "spec": {
             "selector": {"matchLabels": {"app.kubernetes.io/name": names::AGENT_DAEMON_SET}},
@@ -72,59 +102,105 @@ pub fn desired(wanted: &Wanted) -> DaemonSet {
             "template": {"metadata": {"labels": labels, "annotations": {HASH_ANNOTATION: hash}}, "spec": pod},
         },
     });
-    serde_json::from_value(set).expect("the DaemonSet is a constant of this file but for strings; its test builds it")
+    Some(serde_json::from_value(set).expect("the DaemonSet is a constant of this file but for strings and lists of valid objects; its test builds it"))
+}
+
+struct Selection {
+    /// Null: all nodes.
+    affinity: Value,
+    tolerations: Value,
+}
+
+fn selection(asked: &Asked) -> Option<Selection> {
+    if asked.everywhere {
+        // Nodes that are tainted still have storage: an agent that is kept away would leave volumes behind.
+        return Some(Selection { affinity: Value::Null, tolerations: json!([{"operator": "Exists"}]) });
+    }
+    let all = asked.askers.iter().any(|asker| asker.selector.is_none());
+    // An empty term matches nothing, and a selector of such terms alone must not end up as none at all.
+    let is_empty = |term: &NodeSelectorTerm| [&term.match_expressions, &term.match_fields].iter().all(|list| list.as_ref().is_none_or(Vec::is_empty));
+    let mut terms: Vec<Value> = Vec::new();
+    let chosen = asked.askers.iter().filter_map(|asker| asker.selector.as_ref()).flat_map(|selector| &selector.node_selector_terms);
+    let kept = asked.kept.iter().filter_map(|node| node.metadata.name.as_deref());
+    // One term for each: a field takes one value only.
+    let kept = kept.map(|name| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}));
+    for term in chosen.filter(|term| !is_empty(term)).map(|term| json!(term)).chain(kept) {
+        if !terms.contains(&term) {
+            terms.push(term);
+        }
+    }
+    if !all && terms.is_empty() {
+        return None;
+    }
+    let affinity = if all { Value::Null } else { json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}) };
+    let mut tolerations: Vec<Value> = Vec::new();
+    let taints = asked.kept.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
+    let needed = taints.map(|taint| json!({"key": taint.key, "operator": "Exists", "effect": taint.effect}));
+    for toleration in asked.askers.iter().flat_map(|asker| &asker.tolerations).map(|toleration| json!(toleration)).chain(needed) {
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    Some(Selection { affinity, tolerations: if tolerations.is_empty() { Value::Null } else { Value::Array(tolerations) } })
+}
+
+/// Everybody who asks; the operator's Deployment while agents are needed whoever asks, so that the deletion of the
+/// last asker does not take them away.
+fn owners(wanted: &Wanted, asked: &Asked) -> Vec<Value> {
+    let owner = |version: &str, kind: &str, name: &str, uid: &str| json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": false});
+    let deployment =
+        wanted.deployment.iter().filter(|_| asked.everywhere || !asked.kept.is_empty()).map(|(name, uid)| owner("apps/v1", "Deployment", name, uid));
+    deployment.chain(asked.askers.iter().map(|asker| owner(&asker.api_version, &asker.kind, &asker.name, &asker.uid))).collect()
 }
 
 fn crate_label() -> &'static str {
     quarry_api::crds::MANAGED_BY_LABEL
 }
 
-fn hash_of(annotations: Option<&std::collections::BTreeMap<String, String>>) -> Option<&str> {
-    annotations.and_then(|annotations| annotations.get(HASH_ANNOTATION)).map(String::as_str)
+fn annotation<'a>(set: &'a DaemonSet, key: &str) -> Option<&'a str> {
+    set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)
+}
+
+fn owner_uids(set: &DaemonSet) -> Vec<&str> {
+    let mut uids: Vec<&str> = set.metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
+    uids.sort_unstable();
+    uids
 }
 
 /// Whether the DaemonSet that is there was made from another wish.
 pub fn outdated(found: &DaemonSet, wanted: &DaemonSet) -> bool {
-    hash_of(found.metadata.annotations.as_ref()) != hash_of(wanted.metadata.annotations.as_ref())
-        || found.metadata.owner_references != wanted.metadata.owner_references
+    [HASH_ANNOTATION, NODES_ANNOTATION].iter().any(|key| annotation(found, key) != annotation(wanted, key)) || owner_uids(found) != owner_uids(wanted)
+}
+
+/// What turns the one that is there into the wanted one. Fields that may be absent are named with a null: a merge
+/// would keep them.
+pub fn changes(wanted: &DaemonSet) -> Value {
+    let mut template = json!(wanted.spec.as_ref().map(|spec| &spec.template));
+    for field in ["affinity", "tolerations"] {
+        if template["spec"].get(field).is_none() {
+            template["spec"][field] = Value::Null;
+        }
+    }
+    json!({
+        "metadata": {"annotations": wanted.metadata.annotations, "ownerReferences": wanted.metadata.owner_references.clone().unwrap_or_default()},
+        "spec": {"template": template},
+    })
+}
+
+/// Ours to change or delete: somebody else's DaemonSet of that name is left alone.
+pub fn is_ours(found: &DaemonSet) -> bool {
+    found.metadata.labels.as_ref().and_then(|labels| labels.get(crate_label())).is_some_and(|by| by == names::MANAGED_BY)
 }
 
 /// The agent pods to replace: made from another wish, and without a job under way on their node.
 pub fn replaceable<'a>(pods: &'a [Pod], wanted: &DaemonSet, busy: impl Fn(&str) -> bool) -> Vec<&'a Pod> {
+    let hash = |pod: &'a Pod| pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(HASH_ANNOTATION)).map(String::as_str);
     pods.iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-        .filter(|pod| hash_of(pod.metadata.annotations.as_ref()) != hash_of(wanted.metadata.annotations.as_ref()))
+        .filter(|pod| hash(pod) != annotation(wanted, HASH_ANNOTATION))
         .filter(|pod| !pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(&busy))
         .collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(image: &str) -> Wanted {
-        Wanted {
-            namespace: "quarry-system".into(),
-            image: image.into(),
-            image_pull_policy: "IfNotPresent".into(),
-            data_dir: "/var/lib/quarry".into(),
-            deployment: Some(("quarry-operator".into(), "u".into())),
-        }
-    }
-
-    #[test]
-    fn the_same_wish_is_never_outdated() {
-        let set = desired(&wanted("a:1"));
-        assert!(!outdated(&set, &desired(&wanted("a:1"))));
-        assert!(outdated(&set, &desired(&wanted("a:2"))));
-    }
-
-    #[test]
-    fn an_agent_with_a_running_job_is_not_replaced() {
-        let pod = |node: &str| -> Pod { serde_json::from_value(json!({"metadata": {"name": node}, "spec": {"nodeName": node, "containers": []}})).unwrap() };
-        let pods = [pod("a"), pod("b")];
-        let set = desired(&wanted("a:1"));
-        let names: Vec<_> = replaceable(&pods, &set, |node| node == "a").iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
-        assert_eq!(names, ["b"]);
-    }
-}
+mod tests;

@@ -6,10 +6,14 @@
 
 pub mod agent_set;
 pub mod device;
+pub mod discovery;
+pub mod foreign_pv;
 pub mod live;
 pub mod mkfs_options;
 pub mod node_inventory;
 pub mod node_job;
+pub mod node_selector;
 pub mod presence;
+pub mod quarantine;
 pub mod sparse;
 pub mod volume;

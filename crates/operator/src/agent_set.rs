@@ -1,44 +1,84 @@
-//! The agents' DaemonSet: made and kept by the operator; outdated agents are replaced one by one when idle.
+//! The agents' DaemonSet: made, kept and removed by the operator; outdated agents are replaced one by one when idle.
 
 use crate::{
     Context,
     context::{Failure, Next},
+    discovery::active_discovery,
+    driver::ControllerName,
     writer::Written,
 };
 use jiff::SignedDuration;
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node, Pod},
+};
 use kube::{Api, ResourceExt, api::ListParams};
-use quarry_api::names;
-use quarry_core::agent_set::{desired, outdated, replaceable};
-use serde_json::json;
+use quarry_api::{NodeJob, names};
+use quarry_core::agent_set::{Asked, changes, desired, is_ours, outdated, replaceable};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A look at the DaemonSet, at start and now and then: nothing watches it, its changes are rare.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 pub async fn reconcile_once(context: &Context) -> Result<Next, Failure> {
-    let Some(wish) = &context.agent_set else { return Ok(Next::Rest) };
-    let wanted = desired(wish);
+    let Some(wanted) = ensure(context).await? else { return Ok(Next::After(LOOK_EVERY)) };
+    let replaced = replace_pod(context, &wanted).await?;
+    Ok(Next::After(if replaced { SignedDuration::from_secs(5) } else { LOOK_EVERY }))
+}
+
+/// Makes the DaemonSet as it should be, or removes it. `None`: there is none, or agents are run by other means.
+/// Also called by the discovery controller, which tells the people when it fails.
+pub async fn ensure(context: &Context) -> Result<Option<DaemonSet>, Failure> {
+    let Some(wish) = &context.agent_set else { return Ok(None) };
+    let wanted = desired(wish, &asked(context));
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let failed = |error| Failure::api("the agents' DaemonSet", error);
-    match api.get_opt(names::AGENT_DAEMON_SET).await.map_err(failed)? {
-        None => {
-            if let Written::Changed(_) = context.writer.create(&api, &wanted).await.map_err(failed)? {
+    let found = api.get_opt(names::AGENT_DAEMON_SET).await.map_err(failed)?;
+    match (found, &wanted) {
+        (None, None) => {}
+        (None, Some(wanted)) => {
+            if let Written::Changed(_) = context.writer.create(&api, wanted).await.map_err(failed)? {
                 tracing::info!(image = wish.image, "agents' DaemonSet made");
             }
         }
-        Some(found) if outdated(&found, &wanted) => {
-            // The pod template must go through whole: a merge would keep what is no longer wanted in maps and lists of ours.
-            let changes = json!({
-                "metadata": {"annotations": wanted.metadata.annotations, "ownerReferences": wanted.metadata.owner_references},
-                "spec": {"template": wanted.spec.as_ref().map(|spec| &spec.template)},
-            });
-            context.writer.patch(&api, names::AGENT_DAEMON_SET, &found.resource_version().unwrap_or_default(), changes).await.map_err(failed)?;
+        // Its last owner is gone, or somebody deletes it: made anew when it is.
+        (Some(found), _) if found.metadata.deletion_timestamp.is_some() => {}
+        (Some(found), Some(wanted)) if outdated(&found, wanted) => {
+            context.writer.patch(&api, names::AGENT_DAEMON_SET, &found.resource_version().unwrap_or_default(), changes(wanted)).await.map_err(failed)?;
             tracing::info!(image = wish.image, "agents' DaemonSet updated");
         }
-        Some(_) => {}
+        (Some(_), Some(_)) => {}
+        (Some(found), None) => {
+            if is_ours(&found) {
+                let version = found.resource_version();
+                let uid = found.uid().unwrap_or_default();
+                context.writer.delete(&api, names::AGENT_DAEMON_SET, &uid, version.as_deref()).await.map_err(failed)?;
+                tracing::info!("agents' DaemonSet removed: nobody asks for agents");
+            }
+        }
     }
-    let replaced = replace_pod(context, &wanted).await?;
-    Ok(Next::After(if replaced { SignedDuration::from_secs(5) } else { LOOK_EVERY }))
+    Ok(wanted)
+}
+
+/// Who asks for agents, and which nodes keep theirs whoever asks.
+fn asked(context: &Context) -> Asked {
+    let everywhere = context.runs(ControllerName::Volume);
+    let discovery = context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
+    let askers = discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().collect();
+    let kept = if everywhere { Vec::new() } else { kept(context) };
+    Asked { everywhere, askers, kept }
+}
+
+fn kept(context: &Context) -> Vec<Arc<Node>> {
+    let caches = &context.caches;
+    let claimed = caches.inventories.all().into_iter().filter(|inventory| !inventory.spec.claims.is_empty()).map(|inventory| inventory.name_any());
+    let working = caches.jobs.all().into_iter().filter(|job| is_unfinished(job)).map(|job| job.spec.node_name.clone());
+    let names: BTreeSet<String> = claimed.chain(working).collect();
+    names.iter().filter_map(|name| caches.nodes.get(name)).collect()
+}
+
+fn is_unfinished(job: &NodeJob) -> bool {
+    !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished())
 }
 
 /// One at a time: a bad agent must not reach every node before it is noticed. `true` when one was replaced.
@@ -46,14 +86,7 @@ async fn replace_pod(context: &Context, wanted: &DaemonSet) -> Result<bool, Fail
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("app.kubernetes.io/name={}", names::AGENT_DAEMON_SET);
     let pods = api.list(&ListParams::default().labels(&selector)).await.map_err(|error| Failure::api("listing the agents' pods", error))?.items;
-    let busy = |node: &str| {
-        context
-            .caches
-            .jobs
-            .all()
-            .iter()
-            .any(|job| job.spec.node_name == node && !job.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.finished()))
-    };
+    let busy = |node: &str| context.caches.jobs.all().iter().any(|job| job.spec.node_name == node && is_unfinished(job));
     let candidates = replaceable(&pods, wanted, busy);
     let Some(pod) = candidates.first() else { return Ok(false) };
     // A new agent that is not ready (yet, or in a crash loop) keeps the next one from being replaced.

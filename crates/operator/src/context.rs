@@ -1,6 +1,6 @@
 //! What every controller is given: client, caches, clock, metrics.
 
-use crate::{cache::Caches, metrics::Metrics, writer::Writer};
+use crate::{cache::Caches, driver::ControllerName, metrics::Metrics, writer::Writer};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use std::sync::Arc;
@@ -20,11 +20,17 @@ pub struct Context {
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to make; `None` where agents are run by other means.
     pub agent_set: Option<quarry_core::agent_set::Wanted>,
+    /// Those that are on.
+    pub controllers: Vec<ControllerName>,
 }
 
 impl Context {
     pub fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    pub fn runs(&self, controller: ControllerName) -> bool {
+        self.controllers.contains(&controller)
     }
 }
 
@@ -51,6 +57,14 @@ impl Failure {
     pub fn api(attempt: impl Into<String>, source: kube::Error) -> Self {
         let at_once = matches!(&source, kube::Error::Api(status) if status.code == 409);
         Failure { attempt: attempt.into(), source: Some(source), at_once }
+    }
+
+    /// What the API server says when it refuses the thing itself: neither gone nor changed nor too much at once.
+    pub fn refusal(&self) -> Option<&str> {
+        match &self.source {
+            Some(kube::Error::Api(answer)) if (400..500).contains(&answer.code) && ![404, 409, 429].contains(&answer.code) => Some(&answer.message),
+            _ => None,
+        }
     }
 
     pub fn behind(attempt: impl Into<String>) -> Self {

@@ -7,6 +7,7 @@ use crate::{
     Context, agent_set,
     cache::Caches,
     context::{Clock, Failure, Next},
+    discovery,
     leader::Election,
     metrics::{self, Metrics},
     node_inventory, node_job, preflight,
@@ -28,10 +29,21 @@ pub enum ControllerName {
     NodeInventory,
     NodeJob,
     Agent,
+    /// LocalVolumeDiscoveries.
+    Discovery,
+    /// Their results, one a node.
+    DiscoveryResult,
 }
 
 impl ControllerName {
-    pub const ALL: [ControllerName; 4] = [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Agent];
+    pub const ALL: [ControllerName; 6] = [
+        ControllerName::Volume,
+        ControllerName::NodeInventory,
+        ControllerName::NodeJob,
+        ControllerName::Agent,
+        ControllerName::Discovery,
+        ControllerName::DiscoveryResult,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,6 +51,8 @@ impl ControllerName {
             ControllerName::NodeInventory => "nodeinventory",
             ControllerName::NodeJob => "nodejob",
             ControllerName::Agent => "agent",
+            ControllerName::Discovery => "discovery",
+            ControllerName::DiscoveryResult => "discoveryresult",
         }
     }
 }
@@ -78,6 +92,8 @@ pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Fa
         ControllerName::NodeInventory => node_inventory::reconcile_once(context, &route.key).await,
         ControllerName::NodeJob => node_job::reconcile_once(context, &route.key).await,
         ControllerName::Agent => agent_set::reconcile_once(context).await,
+        ControllerName::Discovery => discovery::reconcile_once(context, &route.key).await,
+        ControllerName::DiscoveryResult => discovery::result::reconcile_once(context, &route.key).await,
     }
 }
 
@@ -93,6 +109,7 @@ pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Conte
         namespace: options.namespace.clone(),
         job_retention: options.job_retention,
         agent_set: options.agent_set.clone(),
+        controllers: options.controllers.clone(),
     }
 }
 
@@ -102,15 +119,15 @@ pub async fn run(client: Client, options: OperatorOptions, metrics_listener: Opt
     let mut tasks = JoinSet::new();
     let work = stop.child_token();
     if let Some(listener) = metrics_listener {
-        let (metrics, stop) = (context.metrics.clone(), work.clone());
+        let (context, stop) = (context.clone(), work.clone());
         tasks.spawn(async move {
-            if let Err(error) = metrics::serve(metrics, listener, stop).await {
+            if let Err(error) = metrics::serve(context.metrics, context.caches, listener, stop).await {
                 tracing::error!(%error, "the metrics listener ended");
             }
         });
     }
     if options.check_crds {
-        let missing = preflight::missing_fields(&context.client).await.map_err(RunError::Preflight)?;
+        let missing = preflight::missing_fields(&context.client, &options.controllers).await.map_err(RunError::Preflight)?;
         if !missing.is_empty() {
             return Err(RunError::Unserved(missing.join("; ")));
         }
@@ -167,6 +184,10 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
     watch!(Api::<Guard<quarry_api::NodeJob>>::all(client.clone()));
     watch!(Api::<Guard<quarry_api::NodeInventory>>::all(client.clone()));
     watch!(Api::<Guard<k8s_openapi::api::coordination::v1::Lease>>::namespaced(client.clone(), &context.namespace));
+    if controllers.contains(&ControllerName::Discovery) {
+        watch!(Api::<Guard<quarry_api::LocalVolumeDiscovery>>::all(client.clone()));
+        watch!(Api::<Guard<quarry_api::LocalVolumeDiscoveryResult>>::namespaced(client.clone(), &context.namespace));
+    }
     for receiver in &mut synced {
         // The sender lives as long as the watch, which never ends by itself.
         if receiver.wait_for(|synced| *synced).await.is_err() {
@@ -225,9 +246,16 @@ pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
 
 /// Since when the object has been as it is.
 fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
-    let volume = context.caches.volumes.get(&route.key)?;
-    let updated = volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
-    updated.or(volume.creation_timestamp().map(|time| time.0))
+    match route.controller {
+        ControllerName::Volume => {
+            let volume = context.caches.volumes.get(&route.key)?;
+            let updated = volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
+            updated.or(volume.creation_timestamp().map(|time| time.0))
+        }
+        ControllerName::Discovery => context.caches.discoveries.get(&route.key)?.creation_timestamp().map(|time| time.0),
+        ControllerName::NodeInventory | ControllerName::DiscoveryResult => context.caches.nodes.get(&route.key)?.creation_timestamp().map(|time| time.0),
+        ControllerName::NodeJob | ControllerName::Agent => None,
+    }
 }
 
 /// Half as long as it has been waiting, from a quarter of a second to a minute: a young object is tried

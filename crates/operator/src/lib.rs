@@ -8,6 +8,7 @@
 pub mod agent_set;
 pub mod cache;
 pub mod context;
+pub mod discovery;
 pub mod driver;
 pub mod events;
 pub mod leader;

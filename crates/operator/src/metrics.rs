@@ -1,5 +1,6 @@
 //! Metrics (`quarry_*`) and the small HTTP listener that serves them and the probes.
 
+use crate::cache::Caches;
 use axum::{Router, http::StatusCode, routing::get};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -11,7 +12,10 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use quarry_api::node_inventory::DeviceState;
+use quarry_core::device::Reason;
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -43,12 +47,24 @@ struct InPhase {
     phase: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Because {
+    reason: &'static str,
+}
+
 pub struct Metrics {
     registry: Registry,
     reconciles: Family<Reconciled, Counter>,
     seconds: Family<Of, Histogram>,
     writes: Family<Wrote, Counter>,
     volumes: Family<InPhase, Gauge>,
+    devices: Family<InState, Gauge>,
+    device_reasons: Family<Because, Gauge>,
     leading: Gauge,
     ready: AtomicBool,
 }
@@ -63,8 +79,11 @@ impl Default for Metrics {
         registry.register("reconcile_seconds", "How long a reconcile took", seconds.clone());
         registry.register("api_writes", "Writes to the API by kind and verb", writes.clone());
         registry.register("volumes", "Volumes by phase", volumes.clone());
+        let (devices, device_reasons) = (Family::default(), Family::default());
+        registry.register("devices", "Devices of all nodes by verdict", devices.clone());
+        registry.register("device_reasons", "Devices of all nodes by reason why they are not available", device_reasons.clone());
         registry.register("leader", "1 while this operator leads", leading.clone());
-        Metrics { registry, reconciles, seconds, writes, volumes, leading, ready: AtomicBool::new(false) }
+        Metrics { registry, reconciles, seconds, writes, volumes, devices, device_reasons, leading, ready: AtomicBool::new(false) }
     }
 }
 
@@ -91,6 +110,30 @@ impl Metrics {
         self.ready.store(true, Ordering::Release);
     }
 
+    /// Counted when somebody asks: at rest nothing is counted. By state and reason only, never by node or device.
+    fn count_devices(&self, caches: &Caches) {
+        let (mut states, mut reasons) = (BTreeMap::new(), BTreeMap::new());
+        for state in [DeviceState::Available, DeviceState::NotAvailable, DeviceState::Unknown] {
+            states.insert(state, 0_i64);
+        }
+        for inventory in caches.inventories.all() {
+            for device in inventory.status.iter().flat_map(|status| &status.devices) {
+                *states.entry(device.state).or_default() += 1;
+                for reason in device.reasons.iter().filter_map(|reason| Reason::parse(&reason.reason)) {
+                    *reasons.entry(reason).or_insert(0_i64) += 1;
+                }
+            }
+        }
+        // A reason that is gone must not keep its last number.
+        self.device_reasons.clear();
+        for (state, count) in states {
+            self.devices.get_or_create(&InState { state: state.as_str() }).set(count);
+        }
+        for (reason, count) in reasons {
+            self.device_reasons.get_or_create(&Because { reason: reason.as_str() }).set(count);
+        }
+    }
+
     fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -99,13 +142,14 @@ impl Metrics {
 }
 
 /// Serves /metrics, /healthz and /readyz until told to stop.
-pub async fn serve(metrics: Arc<Metrics>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(metrics: Arc<Metrics>, caches: Arc<Caches>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
     let for_ready = metrics.clone();
     let router = Router::new()
         .route(
             "/metrics",
             get(move || {
                 let metrics = metrics.clone();
+                metrics.count_devices(&caches);
                 async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
             }),
         )
@@ -118,4 +162,36 @@ pub async fn serve(metrics: Arc<Metrics>, listener: TcpListener, stop: Cancellat
             }),
         );
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_counted_by_state_and_reason_over_all_nodes() {
+        let (metrics, caches) = (Metrics::default(), Caches::default());
+        let put = |node: &str, devices: serde_json::Value| {
+            let inventory = serde_json::json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": node}, "spec": {}, "status": {"devices": devices}});
+            caches.inventories.put(serde_json::from_value(inventory).unwrap());
+        };
+        let mounted = serde_json::json!({"name": "sda", "type": "disk", "size": 1, "state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}, {"reason": "made up"}]});
+        put("n1", serde_json::json!([mounted, {"name": "sdb", "type": "disk", "size": 1, "state": "Available"}]));
+        put("n2", serde_json::json!([mounted]));
+        metrics.count_devices(&caches);
+        let text = metrics.text().unwrap();
+        for line in [
+            "quarry_devices{state=\"Available\"} 1",
+            "quarry_devices{state=\"NotAvailable\"} 2",
+            "quarry_devices{state=\"Unknown\"} 0",
+            "quarry_device_reasons{reason=\"Mounted\"} 2",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("made up"));
+        put("n1", serde_json::json!([]));
+        put("n2", serde_json::json!([]));
+        metrics.count_devices(&caches);
+        assert!(!metrics.text().unwrap().contains("Mounted"));
+    }
 }

@@ -1,12 +1,14 @@
 //! At start: does each installed CRD serve the fields that we read and write? Else its controller stays off.
 
+use crate::driver::ControllerName;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use kube::{Api, Client};
 
-/// The paths that must be in the served schema, by CRD.
-const NEEDED: &[(&str, &[&str])] = &[
+/// The paths that must be in the served schema, by CRD, and whose controller needs them; without one: everybody's.
+const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     (
         "volumes.storage.metalk8s.scality.com",
+        None,
         &[
             "spec.nodeName",
             "spec.storageClassName",
@@ -18,15 +20,25 @@ const NEEDED: &[(&str, &[&str])] = &[
             "status.phase",
         ],
     ),
-    ("nodejobs.quarry.dev", &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
-    ("nodeinventories.quarry.dev", &["status.devices", "status.nodeUID"]),
+    ("nodejobs.quarry.dev", None, &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
+    ("nodeinventories.quarry.dev", None, &["spec.claims", "spec.quarantine", "spec.foreignPVs", "status.devices", "status.nodeUID"]),
+    (
+        "localvolumediscoveries.local.storage.openshift.io",
+        Some(ControllerName::Discovery),
+        &["spec.nodeSelector.nodeSelectorTerms", "spec.tolerations", "status.phase", "status.conditions", "status.observedGeneration"],
+    ),
+    (
+        "localvolumediscoveryresults.local.storage.openshift.io",
+        Some(ControllerName::Discovery),
+        &["spec.nodeName", "status.discoveredTimeStamp", "status.discoveredDevices"],
+    ),
 ];
 
 /// What is missing, as sentences; empty means that everything is served.
-pub async fn missing_fields(client: &Client) -> Result<Vec<String>, kube::Error> {
+pub async fn missing_fields(client: &Client, controllers: &[ControllerName]) -> Result<Vec<String>, kube::Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut missing = Vec::new();
-    for (name, paths) in NEEDED {
+    for (name, _, paths) in NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by))) {
         match api.get_opt(name).await? {
             None => missing.push(format!("the CRD {name} is not installed: install it with quarry crds apply")),
             Some(crd) => missing.extend(lacking(&crd, paths)),
@@ -65,7 +77,7 @@ mod tests {
 
     #[test]
     fn our_own_definitions_serve_what_we_need_and_the_shipped_volume_lacks_the_phase() {
-        for (name, paths) in NEEDED {
+        for (name, _, paths) in NEEDED {
             let mut crd = quarry_api::crds::crds().into_iter().find(|crd| crd.metadata.name.as_deref() == Some(name)).unwrap();
             assert_eq!(lacking(&crd, paths), Vec::<String>::new());
             let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();

@@ -1,13 +1,18 @@
-//! Which controllers a change concerns: pure, so that the simulator wakes the same keys.
+//! Which controllers a change concerns: without I/O, so that the simulator wakes the same keys. Also keeps the caches'
+//! indexes in step, which tell whom a change on one node concerns on others.
 
-use crate::{cache::Caches, driver::ControllerName};
+use crate::{
+    cache::{Cached, Caches},
+    driver::ControllerName,
+};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
 use kube::ResourceExt;
-use quarry_api::{NodeInventory, NodeJob, Volume, names, volume::Phase};
+use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeInventoryStatus, NodeJob, Volume, names, volume::Phase};
+use quarry_core::foreign_pv::{HOSTNAME_LABEL, Place};
 
 /// A key for a controller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,9 +69,55 @@ impl Routed for Volume {
 }
 
 impl Routed for PersistentVolume {
+    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+        let Some(pv) = change.either() else { return };
+        wake(to(ControllerName::Volume, pv.name_any()));
+        let concerned = caches.foreign_pvs().follow(&pv.name_any(), change.after);
+        for node in concerned.iter().flat_map(|place| nodes_at(caches, place)) {
+            wake(to(ControllerName::NodeInventory, node));
+        }
+    }
+}
+
+fn nodes_at(caches: &Caches, place: &Place) -> Vec<String> {
+    let is_host = |node: &Node, host: &str| node.labels().get(HOSTNAME_LABEL).is_some_and(|label| label == host);
+    match place {
+        Place::NodeName(name) => vec![name.clone()],
+        // Nearly every node is named as its host: only the others are searched for.
+        Place::Host(host) if caches.nodes.get(host).is_some_and(|node| is_host(&node, host)) => vec![host.clone()],
+        Place::Host(host) => caches.nodes.all().iter().filter(|node| is_host(node, host)).map(|node| node.name_any()).collect(),
+        Place::Anywhere => caches.nodes.all().iter().map(|node| node.name_any()).collect(),
+    }
+}
+
+fn wake_discoveries(caches: &Caches, wake: &impl Fn(Route)) {
+    for discovery in caches.discoveries.all() {
+        wake(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&discovery.metadata)));
+    }
+}
+
+impl Routed for LocalVolumeDiscovery {
+    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+        let asks = |one: &LocalVolumeDiscovery| (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some());
+        if let (Some(before), Some(after)) = (change.before, change.after)
+            && asks(before) == asks(after)
+        {
+            wake(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&after.metadata)));
+            return;
+        }
+        // Another one may be in force now, for other nodes.
+        wake_discoveries(caches, wake);
+        wake(to(ControllerName::Agent, ""));
+        for node in caches.nodes.all() {
+            wake(to(ControllerName::DiscoveryResult, node.name_any()));
+        }
+    }
+}
+
+impl Routed for LocalVolumeDiscoveryResult {
     fn route(change: &Change<'_, Self>, _: &Caches, wake: &impl Fn(Route)) {
-        if let Some(pv) = change.either() {
-            wake(to(ControllerName::Volume, pv.name_any()));
+        if let Some(result) = change.either() {
+            wake(to(ControllerName::DiscoveryResult, result.spec.node_name.clone()));
         }
     }
 }
@@ -83,13 +134,17 @@ impl Routed for StorageClass {
 impl Routed for Node {
     fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
         let Some(node) = change.either() else { return };
-        // Heartbeats change a Node every few seconds; only its coming, going and labels matter here.
-        let same = matches!((change.before, change.after), (Some(a), Some(b)) if a.metadata.uid == b.metadata.uid && a.metadata.labels == b.metadata.labels);
+        // Heartbeats change a Node every few seconds; only its coming, going, labels and taints matter here.
+        let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+        let same = |a: &Node, b: &Node| a.metadata.uid == b.metadata.uid && a.metadata.labels == b.metadata.labels && taints(a) == taints(b);
+        let same = matches!((change.before, change.after), (Some(a), Some(b)) if same(a, b));
         if same {
             return;
         }
-        wake(to(ControllerName::NodeInventory, node.name_any()));
         let name = node.name_any();
+        wake(to(ControllerName::NodeInventory, name.clone()));
+        wake(to(ControllerName::DiscoveryResult, name.clone()));
+        wake_discoveries(caches, wake);
         wake_unsettled(caches, wake, |volume| volume.spec.node_name == name);
     }
 }
@@ -108,9 +163,24 @@ impl Routed for NodeInventory {
         let Some(inventory) = change.either() else { return };
         let name = inventory.name_any();
         wake(to(ControllerName::NodeInventory, name.clone()));
-        let devices =
-            |inventory: Option<&NodeInventory>| inventory.and_then(|inventory| inventory.status.clone()).map(|status| status.devices).unwrap_or_default();
-        let (before, after) = (devices(change.before), devices(change.after));
+        fn status<T>(inventory: Option<&NodeInventory>, part: impl Fn(&NodeInventoryStatus) -> &[T]) -> &[T] {
+            inventory.and_then(|inventory| inventory.status.as_ref()).map(part).unwrap_or_default()
+        }
+        let (before, after) = (status(change.before, |status| &status.devices), status(change.after, |status| &status.devices));
+        for other in caches.identities().follow(&name, after) {
+            wake(to(ControllerName::NodeInventory, other));
+        }
+        // The first report counts, even of no device at all.
+        if before != after || change.before.is_none_or(|before| before.status.is_none()) {
+            wake(to(ControllerName::DiscoveryResult, name.clone()));
+        }
+        if status(change.before, |status| &status.problems) != status(change.after, |status| &status.problems) {
+            wake_discoveries(caches, wake);
+        }
+        let has_claims = |inventory: &NodeInventory| !inventory.spec.claims.is_empty();
+        if change.before.is_some_and(has_claims) != change.after.is_some_and(has_claims) {
+            wake(to(ControllerName::Agent, ""));
+        }
         let changed: Vec<&str> = before
             .iter()
             .filter(|device| !after.contains(device))
@@ -139,6 +209,7 @@ impl Routed for Lease {
             return;
         }
         let name = lease.name_any();
+        wake_discoveries(caches, wake);
         wake_unsettled(caches, wake, |volume| names::agent_lease(&volume.spec.node_name) == name);
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use futures::{StreamExt, TryStreamExt};
 use kube::{
-    Api, ResourceExt,
+    Api, Resource,
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher},
 };
@@ -45,8 +45,7 @@ pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGu
                 }
             }
             watcher::Event::Delete(object) => {
-                let name = object.name_any();
-                if let Some(gone) = K::cache(&context.caches).remove(&name) {
+                if let Some(gone) = K::cache(&context.caches).remove(&K::key(object.meta())) {
                     K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, &wake);
                 }
             }
@@ -76,7 +75,7 @@ pub fn ingest<K: Cached + Routed>(context: &Context, object: K, wake: &impl Fn(R
 /// A whole list: what is not in it is gone, and everybody concerned is woken.
 pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake: &impl Fn(Route)) {
     // What changed between two lists counts as a change: an event may have been lost in between.
-    let before: Vec<_> = objects.iter().map(|object| K::cache(&context.caches).get(&object.name_any())).collect();
+    let before: Vec<_> = objects.iter().map(|object| K::cache(&context.caches).get(&K::key(object.meta()))).collect();
     for gone in K::cache(&context.caches).replace(objects.clone()) {
         K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
     }

@@ -178,7 +178,7 @@ pub enum Target {
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
     /// Which controllers run.
-    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent", value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent,discovery", value_name = "LIST")]
     pub controllers: Vec<Controller>,
     /// The namespace of the operator, its agents and their leases.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
@@ -208,6 +208,7 @@ pub enum Controller {
     #[value(name = "nodejob")]
     NodeJob,
     Agent,
+    Discovery,
 }
 
 #[derive(Debug, Args)]

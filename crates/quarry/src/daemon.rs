@@ -27,7 +27,7 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
-        controllers: args.controllers.iter().copied().map(controller).collect(),
+        controllers: args.controllers.iter().copied().flat_map(controllers).copied().collect(),
         election_identity: (!args.no_leader_election).then_some(identity),
         agent_set,
         job_retention: JOB_RETENTION,
@@ -56,12 +56,13 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-fn controller(name: Controller) -> ControllerName {
+fn controllers(name: Controller) -> &'static [ControllerName] {
     match name {
-        Controller::Volume => ControllerName::Volume,
-        Controller::NodeInventory => ControllerName::NodeInventory,
-        Controller::NodeJob => ControllerName::NodeJob,
-        Controller::Agent => ControllerName::Agent,
+        Controller::Volume => &[ControllerName::Volume],
+        Controller::NodeInventory => &[ControllerName::NodeInventory],
+        Controller::NodeJob => &[ControllerName::NodeJob],
+        Controller::Agent => &[ControllerName::Agent],
+        Controller::Discovery => &[ControllerName::Discovery, ControllerName::DiscoveryResult],
     }
 }
 

@@ -39,11 +39,8 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
 /// The API server refuses what we ask for (a policy, a webhook, a missing right): nobody should have to read our
 /// log to learn that. The work is tried again; the failure is handed back for that.
 async fn tell_refusal(context: &Context, seen: &volume::Observed, failure: Failure) -> Failure {
-    let Some(kube::Error::Api(answer)) = &failure.source else { return failure };
-    if !(400..500).contains(&answer.code) || [404, 409, 429].contains(&answer.code) {
-        return failure;
-    }
-    let refused = volume::status::refused(seen, &failure.attempt, &answer.message, context.now());
+    let Some(answer) = failure.refusal() else { return failure };
+    let refused = volume::status::refused(seen, &failure.attempt, answer, context.now());
     if let Err(error) = write_status(context, &seen.volume, &refused.status).await {
         tracing::warn!(volume = seen.volume.name_any(), %error, "a refusal could not be told");
         return failure;

@@ -44,7 +44,7 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry explain volume/", "the name is missing"),
         ("quarry volume delete v1 --timeout soon", "write it as 30s, 5m or 1h"),
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
-        ("quarry operator --controllers volumes", "possible values: volume, nodeinventory, nodejob, agent"),
+        ("quarry operator --controllers volumes", "possible values: volume, nodeinventory, nodejob, agent, discovery"),
         ("quarry up --listen localhost", "invalid socket address"),
     ] {
         let said = parse(line).unwrap_err();

@@ -78,7 +78,13 @@ fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
 fn operator_options() -> OperatorOptions {
     OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.into(),
-        controllers: vec![ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob],
+        controllers: vec![
+            ControllerName::Volume,
+            ControllerName::NodeInventory,
+            ControllerName::NodeJob,
+            ControllerName::Discovery,
+            ControllerName::DiscoveryResult,
+        ],
         election_identity: None,
         agent_set: None,
         job_retention: JOB_RETENTION,

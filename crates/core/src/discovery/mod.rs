@@ -1,0 +1,136 @@
+//! LocalVolumeDiscovery (seed 002): which one counts, which nodes it covers, and what it says about itself.
+//!
+//! One LocalVolumeDiscovery is in force: the oldest of the operator's namespace. It covers the nodes that its selector
+//! means and whose taints it tolerates, whatever else agents run for, so that the results do not depend on which
+//! other controllers are on. Next to read: `result.rs` (the projection of one inventory), `status.rs`.
+
+pub mod result;
+mod status;
+
+use crate::{
+    agent_set::Asker,
+    node_selector::{problems, selects, untolerated},
+    presence::Presence,
+    volume::Note,
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::Resource;
+use quarry_api::{LocalVolumeDiscovery, local_volume_discovery::LocalVolumeDiscoveryStatus};
+use std::sync::Arc;
+
+/// Everything that a decision about one LocalVolumeDiscovery needs.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub discovery: LocalVolumeDiscovery,
+    /// The operator's.
+    pub namespace: String,
+    /// The one in force there, by name; possibly this one.
+    pub active: Option<String>,
+    pub nodes: Vec<NodeSeen>,
+    pub agents: Agents,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeSeen {
+    pub node: Arc<Node>,
+    pub agent: Presence,
+    /// What keeps the agent from seeing everything.
+    pub problems: Vec<String>,
+}
+
+/// How agents get onto nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agents {
+    /// By the DaemonSet, which is as it should be.
+    Deployed,
+    /// By other means: standalone, or agents that an administrator runs.
+    Elsewhere,
+    /// The API server refuses the DaemonSet, and says why.
+    Refused(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// `None` when nothing is to be said: the object is on its way out.
+    pub status: Option<LocalVolumeDiscoveryStatus>,
+    pub requeue: Option<SignedDuration>,
+    pub notes: Vec<Note>,
+}
+
+/// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.
+pub fn active<'a>(all: impl IntoIterator<Item = &'a LocalVolumeDiscovery>, namespace: &str) -> Option<&'a LocalVolumeDiscovery> {
+    all.into_iter()
+        .filter(|one| one.metadata.namespace.as_deref() == Some(namespace) && one.metadata.deletion_timestamp.is_none())
+        .min_by_key(|one| (one.metadata.creation_timestamp.as_ref().map(|time| time.0), one.metadata.name.clone()))
+}
+
+/// What discovery has to do with a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Coverage<'a> {
+    Covered,
+    NotSelected,
+    /// Selected, but this taint is not tolerated.
+    KeptAway(&'a Taint),
+}
+
+/// An invalid selector covers nothing: what was meant is not guessed.
+pub fn coverage<'a>(discovery: &LocalVolumeDiscovery, node: &'a Node) -> Coverage<'a> {
+    if !spec_problems(discovery).is_empty() || !selects(discovery.spec.node_selector.as_ref(), node) {
+        return Coverage::NotSelected;
+    }
+    match untolerated(node, discovery.spec.tolerations.as_deref().unwrap_or_default()) {
+        Some(taint) => Coverage::KeptAway(taint),
+        None => Coverage::Covered,
+    }
+}
+
+fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
+    discovery.spec.node_selector.as_ref().map(|selector| problems(selector, "spec.nodeSelector")).unwrap_or_default()
+}
+
+/// What it asks of the agents' DaemonSet; `None` when it cannot be understood.
+pub fn asker(discovery: &LocalVolumeDiscovery) -> Option<Asker> {
+    if !spec_problems(discovery).is_empty() {
+        return None;
+    }
+    Some(Asker {
+        api_version: LocalVolumeDiscovery::api_version(&()).into_owned(),
+        kind: LocalVolumeDiscovery::kind(&()).into_owned(),
+        name: discovery.metadata.name.clone()?,
+        uid: discovery.metadata.uid.clone()?,
+        selector: discovery.spec.node_selector.clone(),
+        tolerations: discovery.spec.tolerations.clone().unwrap_or_default(),
+    })
+}
+
+/// A refused DaemonSet is asked for again after this long.
+const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    if seen.discovery.metadata.deletion_timestamp.is_some() {
+        return Plan::default();
+    }
+    let saying = status::decide(seen);
+    let requeue = match &saying {
+        status::Saying::Failed { reason, .. } => (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN),
+        // An agent that stops renewing its lease makes no event: look when the first lease runs out.
+        status::Saying::Waiting { .. } | status::Saying::Running { .. } => {
+            first_lapse(seen).map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
+        }
+    };
+    let (status, notes) = saying.into_status(&seen.discovery, now);
+    Plan { status: Some(status), requeue, notes }
+}
+
+fn first_lapse(seen: &Observed) -> Option<Timestamp> {
+    let covered = seen.nodes.iter().filter(|one| coverage(&seen.discovery, &one.node) == Coverage::Covered);
+    let until = |one: &NodeSeen| match one.agent {
+        Presence::Present { until } => Some(until),
+        Presence::Never | Presence::Absent { .. } => None,
+    };
+    covered.filter_map(until).min()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! LocalVolumeDiscoveryResult: what of a node's inventory consumers of the shipped kind read, row by row.
+//!
+//! Written for nodes that the LocalVolumeDiscovery in force covers, and only when a row differs. Nobody owns a
+//! result: when discovery ends it stays as it is, until somebody deletes it.
+
+use crate::{device::Reason, volume::Note};
+use jiff::Timestamp;
+use quarry_api::{
+    LocalVolumeDiscoveryResult, NodeInventory,
+    local_volume_discovery::{DeviceSize, DeviceStatus, DiscoveredDevice, LocalVolumeDiscoveryResultSpec, LocalVolumeDiscoveryResultStatus},
+    names,
+    node_inventory::{Device, DeviceState},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The shipped reasons of Events.
+pub const CREATED: &str = "CreatedDiscoveryResultObject";
+pub const UPDATED: &str = "UpdatedDiscoveredDeviceList";
+pub const CREATE_FAILED: &str = "ErrorCreatingDiscoveryResultObject";
+pub const UPDATE_FAILED: &str = "ErrorUpdatingDiscoveryResultObject";
+
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub node: String,
+    /// The operator's: where results are.
+    pub namespace: String,
+    /// A LocalVolumeDiscovery in force covers the node.
+    pub covered: bool,
+    pub inventory: Option<NodeInventory>,
+    pub result: Option<LocalVolumeDiscoveryResult>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Create(Box<LocalVolumeDiscoveryResult>),
+    /// The labels that it lacks.
+    Label {
+        resource_version: String,
+        labels: BTreeMap<String, String>,
+    },
+}
+
+impl Step {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Create(_) => "Create",
+            Step::Label { .. } => "Label",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    /// The new status; `None` when the rows are the same.
+    pub status: Option<LocalVolumeDiscoveryResultStatus>,
+    pub notes: Vec<Note>,
+}
+
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let Some(found) = seen.inventory.as_ref().and_then(|inventory| inventory.status.as_ref()).filter(|_| seen.covered) else { return Plan::default() };
+    let devices = rows(&found.devices);
+    let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let status = |devices| LocalVolumeDiscoveryResultStatus { discovered_time_stamp: stamp, discovered_devices: devices };
+    let note = |reason, message| Note { warning: false, reason, message: format!("{}: {message}", seen.node) };
+    let Some(result) = &seen.result else {
+        let message = format!("made the list of discovered devices, with {}", count(devices.len()));
+        return Plan { steps: vec![Step::Create(Box::new(empty(seen)))], notes: vec![note(CREATED, message)], status: Some(status(devices)) };
+    };
+    if result.metadata.deletion_timestamp.is_some() {
+        return Plan::default();
+    }
+    if result.spec.node_name != seen.node {
+        let message = format!("{}: this object is of node {}, so the devices have no place: delete it", seen.node, result.spec.node_name);
+        return Plan { notes: vec![Note { warning: true, reason: UPDATE_FAILED, message }], ..Plan::default() };
+    }
+    let old = result.status.as_ref().filter(|old| !old.discovered_time_stamp.is_empty());
+    let missing: BTreeMap<String, String> =
+        labels(&seen.node).into_iter().filter(|(key, value)| result.metadata.labels.as_ref().and_then(|all| all.get(key)) != Some(value)).collect();
+    let steps = match &result.metadata.resource_version {
+        Some(version) if !missing.is_empty() => vec![Step::Label { resource_version: version.clone(), labels: missing }],
+        _ => Vec::new(),
+    };
+    if old.is_some_and(|old| old.discovered_devices == devices) {
+        return Plan { steps, ..Plan::default() };
+    }
+    let message = difference(old.map(|old| old.discovered_devices.as_slice()).unwrap_or_default(), &devices);
+    Plan { steps, notes: vec![note(UPDATED, message)], status: Some(status(devices)) }
+}
+
+fn empty(seen: &Observed) -> LocalVolumeDiscoveryResult {
+    let mut made = LocalVolumeDiscoveryResult::new(&names::discovery_result(&seen.node), LocalVolumeDiscoveryResultSpec { node_name: seen.node.clone() });
+    made.metadata.namespace = Some(seen.namespace.clone());
+    let managed = (quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned());
+    made.metadata.labels = Some(labels(&seen.node).into_iter().chain([managed]).collect());
+    made
+}
+
+fn labels(node: &str) -> BTreeMap<String, String> {
+    names::DISCOVERY_NODE_LABELS.map(|key| (key.to_owned(), names::label_value(node))).into()
+}
+
+fn count(devices: usize) -> String {
+    if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") }
+}
+
+/// What is new, gone or otherwise, in words for people; a few names of each.
+fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
+    let paths = |rows: &[DiscoveredDevice]| rows.iter().map(|row| row.path.clone()).collect::<BTreeSet<String>>();
+    let (before, after) = (paths(old), paths(new));
+    let changed: BTreeSet<String> = new.iter().filter(|row| before.contains(&row.path) && !old.contains(row)).map(|row| row.path.clone()).collect();
+    let named = |word: &str, paths: Vec<&String>| {
+        let shown = paths.iter().take(5).map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
+        let more = paths.len().saturating_sub(5);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!paths.is_empty()).then(|| format!("{word} {shown}{more}"))
+    };
+    let parts =
+        [named("new:", after.difference(&before).collect()), named("gone:", before.difference(&after).collect()), named("changed:", changed.iter().collect())];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("the list of discovered devices has changed to {}; {}", count(new.len()), parts.join("; "))
+}
+
+/// The rows of a result: whole disks, partitions, logical volumes, multipath maps, attached loops.
+pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
+    let parents: BTreeSet<&str> = devices.iter().filter_map(|device| device.parent.as_deref()).collect();
+    let wanted = |device: &&Device| match device.kind.as_str() {
+        "disk" | "part" | "lvm" | "mpath" => true,
+        "loop" => device.size > 0,
+        _ => false,
+    };
+    devices.iter().filter(wanted).map(|device| row(device, parents.contains(device.name.as_str()))).collect()
+}
+
+fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let suspended = device.reasons.iter().any(|reason| reason.reason == Reason::Suspended.as_str());
+    // Shipped discovery leaves these out; here they are shown as what they are, whatever else was found.
+    let state = if device.read_only || suspended || is_parent { DeviceState::NotAvailable } else { device.state };
+    DiscoveredDevice {
+        device_id: device.device_id.as_deref().map(by_id).unwrap_or_default(),
+        // The kernel spells a slash in a device's name as an exclamation mark.
+        path: format!("/dev/{}", device.name.replace('!', "/")),
+        model: text(&device.model),
+        kind: device.kind.clone(),
+        vendor: text(&device.vendor),
+        serial: text(&device.serial),
+        size: DeviceSize(device.size),
+        property: if device.rotational { "Rotational" } else { "NonRotational" }.to_owned(),
+        fstype: text(&device.fs_type),
+        status: DeviceStatus { state },
+    }
+}
+
+fn by_id(id: &str) -> String {
+    if id.starts_with('/') { id.to_owned() } else { format!("/dev/disk/by-id/{id}") }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    #[error("a result is written for a node that nobody asked about")]
+    NotAsked,
+    #[error("a result of another node is written")]
+    OtherNode,
+    #[error("a result has an owner: it would go with it")]
+    Owned,
+}
+
+/// Refuses a plan that breaks a promise, whatever the planner thought.
+pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
+    let writes = !plan.steps.is_empty() || plan.status.is_some();
+    if writes && !seen.covered {
+        return Err(Breach::NotAsked);
+    }
+    if writes && seen.result.as_ref().is_some_and(|result| result.spec.node_name != seen.node) {
+        return Err(Breach::OtherNode);
+    }
+    for step in &plan.steps {
+        if let Step::Create(made) = step {
+            if made.spec.node_name != seen.node {
+                return Err(Breach::OtherNode);
+            }
+            if made.metadata.owner_references.is_some() {
+                return Err(Breach::Owned);
+            }
+        }
+    }
+    Ok(())
+}

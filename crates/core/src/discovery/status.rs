@@ -1,0 +1,167 @@
+//! What a LocalVolumeDiscovery says: its phase and the conditions Available, Progressing and Degraded.
+
+use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
+use crate::{
+    node_selector::{known_values, selector_text, taint_text},
+    volume::Note,
+};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
+use quarry_api::{
+    LocalVolumeDiscovery,
+    local_volume_discovery::{DiscoveryPhase, LocalVolumeDiscoveryStatus, OperatorCondition},
+};
+
+/// How many nodes, labels or taints a message names.
+const NAMED: usize = 3;
+
+/// Reasons of the conditions.
+pub const OUTSIDE_NAMESPACE: &str = "OutsideOperatorNamespace";
+pub const NOT_IN_FORCE: &str = "AnotherDiscoveryIsInForce";
+pub const INVALID_SPEC: &str = "InvalidSpec";
+pub const NO_NODE: &str = "NoNodeSelected";
+pub const NODES_TAINTED: &str = "NodesTainted";
+pub const DAEMON_SET_FAILED: &str = "DaemonSetFailed";
+pub const AGENTS_MISSING: &str = "AgentsMissing";
+pub const NODE_PROBLEMS: &str = "NodeProblems";
+pub const DISCOVERING: &str = "Discovering";
+const AS_EXPECTED: &str = "AsExpected";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Saying {
+    /// Nothing is discovered on its behalf.
+    Failed { reason: &'static str, message: String },
+    /// Not every node has its agent.
+    Waiting { message: String },
+    /// All is there; `problems` are what agents cannot see.
+    Running { message: String, problems: Option<String> },
+}
+
+pub fn decide(seen: &Observed) -> Saying {
+    let failed = |reason, message| Saying::Failed { reason, message };
+    let discovery = &seen.discovery;
+    let namespace = &seen.namespace;
+    if discovery.metadata.namespace.as_ref() != Some(namespace) {
+        return failed(
+            OUTSIDE_NAMESPACE,
+            format!(
+                "Quarry acts on LocalVolumeDiscoveries of its own namespace {namespace} only, so this one does nothing: delete it and create it in {namespace}"
+            ),
+        );
+    }
+    if let Some(active) = seen.active.as_ref().filter(|active| Some(*active) != discovery.metadata.name.as_ref()) {
+        return failed(
+            NOT_IN_FORCE,
+            format!("the older LocalVolumeDiscovery {active} is in force and there can be one only: change that one, and delete this one"),
+        );
+    }
+    let problems = spec_problems(discovery);
+    if !problems.is_empty() {
+        return failed(INVALID_SPEC, problems.join("; "));
+    }
+    if let Agents::Refused(answer) = &seen.agents {
+        return failed(DAEMON_SET_FAILED, format!("the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"));
+    }
+    nodes(seen)
+}
+
+fn nodes(seen: &Observed) -> Saying {
+    let mut covered: Vec<&NodeSeen> = Vec::new();
+    let mut kept_away: Vec<(&str, &Taint)> = Vec::new();
+    for one in &seen.nodes {
+        match coverage(&seen.discovery, &one.node) {
+            Coverage::Covered => covered.push(one),
+            Coverage::KeptAway(taint) => kept_away.push((name_of(one), taint)),
+            Coverage::NotSelected => {}
+        }
+    }
+    if covered.is_empty() {
+        return nothing_covered(seen, &kept_away);
+    }
+    let left_out = if kept_away.is_empty() { String::new() } else { format!("; left out: {}", tainted(&kept_away)) };
+    let missing: Vec<String> = covered.iter().filter_map(|one| one.agent.complaint(name_of(one))).collect();
+    if !missing.is_empty() {
+        let look = match seen.agents {
+            Agents::Deployed => format!("; `kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),
+            Agents::Elsewhere | Agents::Refused(_) => String::new(),
+        };
+        let message = format!("{} of {} nodes have no agent: {}{look}{left_out}", missing.len(), covered.len(), some(&missing, "; "));
+        return Saying::Waiting { message };
+    }
+    let problems: Vec<String> = covered.iter().flat_map(|one| one.problems.iter().map(|problem| format!("node {}: {problem}", name_of(one)))).collect();
+    let count = if covered.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", covered.len()) };
+    Saying::Running { message: format!("the devices of {count} are listed{left_out}"), problems: (!problems.is_empty()).then(|| some(&problems, "; ")) }
+}
+
+fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> Saying {
+    if !kept_away.is_empty() {
+        return Saying::Failed { reason: NODES_TAINTED, message: format!("every selected node is tainted: {}", tainted(kept_away)) };
+    }
+    let message = match &seen.discovery.spec.node_selector {
+        None => "there is no node in the cluster yet: discovery begins by itself with the first one".to_owned(),
+        Some(selector) => {
+            let known = known_values(selector, seen.nodes.iter().map(|one| one.node.as_ref()), NAMED);
+            let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join("; ")) };
+            format!("spec.nodeSelector matches no node: {}{known}; change the selector or label nodes", selector_text(selector))
+        }
+    };
+    Saying::Failed { reason: NO_NODE, message }
+}
+
+fn tainted(kept_away: &[(&str, &Taint)]) -> String {
+    let each: Vec<String> = kept_away.iter().map(|(node, taint)| format!("{node} ({})", taint_text(taint))).collect();
+    format!("{}; spec.tolerations does not tolerate it: add a toleration if the node is meant", some(&each, ", "))
+}
+
+fn some(all: &[String], separator: &str) -> String {
+    let named = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(separator);
+    match all.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named}{separator}and {more} more"),
+    }
+}
+
+fn name_of(one: &NodeSeen) -> &str {
+    one.node.metadata.name.as_deref().unwrap_or_default()
+}
+
+impl Saying {
+    /// The status, and an event when its main condition says something new.
+    pub fn into_status(self, discovery: &LocalVolumeDiscovery, now: Timestamp) -> (LocalVolumeDiscoveryStatus, Vec<Note>) {
+        let fine = || (false, AS_EXPECTED, String::new());
+        let (phase, available, degraded, progressing) = match self {
+            Saying::Failed { reason, message } => {
+                (DiscoveryPhase::DiscoveryFailed, (false, reason, message.clone()), (true, reason, message), (false, reason, String::new()))
+            }
+            Saying::Waiting { message } => (DiscoveryPhase::Discovering, (false, AGENTS_MISSING, message.clone()), fine(), (true, AGENTS_MISSING, message)),
+            Saying::Running { message, problems } => {
+                let degraded = problems.map_or_else(fine, |problems| (true, NODE_PROBLEMS, problems));
+                (DiscoveryPhase::Discovering, (true, DISCOVERING, message), degraded, fine())
+            }
+        };
+        let main = if degraded.0 { ("Degraded", &degraded) } else { ("Available", &available) };
+        let warning = degraded.0 || !available.0;
+        let old = |kind: &str| discovery.status.iter().flat_map(|status| &status.conditions).find(move |condition| condition.kind == kind);
+        let told = old(main.0).is_some_and(|old| old.reason.as_deref() == Some(main.1.1) && old.message.as_deref() == Some(main.1.2.as_str()));
+        let notes = if told { Vec::new() } else { vec![Note { warning, reason: main.1.1, message: main.1.2.clone() }] };
+        let conditions = [("Available", available), ("Degraded", degraded), ("Progressing", progressing)]
+            .map(|(kind, (holds, reason, message))| condition(kind, holds, reason, message, old(kind), now));
+        let status = LocalVolumeDiscoveryStatus { phase: Some(phase), conditions: conditions.into(), observed_generation: discovery.metadata.generation };
+        (status, notes)
+    }
+}
+
+/// Its time moves with its status alone, as everybody's conditions do.
+fn condition(kind: &str, holds: bool, reason: &str, message: String, old: Option<&OperatorCondition>, now: Timestamp) -> OperatorCondition {
+    let status = if holds { "True" } else { "False" };
+    let since = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone());
+    // Kubernetes stores whole seconds.
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    OperatorCondition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message).filter(|message| !message.is_empty()),
+        last_transition_time: since.or(Some(now)),
+    }
+}

@@ -1,0 +1,203 @@
+//! Identities that nobody can be sure of: shown by two nodes, or changed in place.
+//!
+//! A shared LUN, a copied virtual disk, a disk moved between two looks: from outside they look alike, so both sides
+//! are quarantined until only one shows the identity. What changes within one node is found by its agent and held
+//! here until an administrator accepts it. Equal identities within one node are the agent's own verdict.
+
+use crate::device::{identity, reason::Reason};
+use quarry_api::{
+    NodeInventory, names,
+    node_inventory::{Device, Quarantine},
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A device of another node with the same identity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Elsewhere {
+    pub identity: String,
+    pub node: String,
+    pub device: String,
+}
+
+/// Which nodes show which identity. Kept in step change by change, so that one inventory costs its own devices and
+/// not those of the whole cluster.
+#[derive(Debug, Default)]
+pub struct Identities {
+    shown: HashMap<String, BTreeMap<String, String>>,
+    of_node: HashMap<String, BTreeMap<String, String>>,
+}
+
+/// The file behind a loop device is named by its path on its own node: equal ones elsewhere are other files.
+fn is_cluster_wide(identity: &str) -> bool {
+    identity.split(':').next() != Some(identity::FILE)
+}
+
+fn identities(devices: &[Device]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for device in devices {
+        if let Some(identity) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) {
+            found.entry(identity.clone()).or_insert_with(|| device.name.clone());
+        }
+    }
+    found
+}
+
+impl Identities {
+    /// The node shows these devices from now on. Returns the other nodes that this concerns.
+    pub fn follow(&mut self, node: &str, devices: &[Device]) -> BTreeSet<String> {
+        let after = identities(devices);
+        let before = self.of_node.remove(node).unwrap_or_default();
+        let mut concerned = BTreeSet::new();
+        for (identity, _) in before.iter().filter(|(identity, device)| after.get(*identity) != Some(*device)) {
+            if let Some(nodes) = self.shown.get_mut(identity) {
+                concerned.extend(concerned_by(nodes, node));
+                nodes.remove(node);
+                if nodes.is_empty() {
+                    self.shown.remove(identity);
+                }
+            }
+        }
+        for (identity, device) in after.iter().filter(|(identity, device)| before.get(*identity) != Some(*device)) {
+            let nodes = self.shown.entry(identity.clone()).or_default();
+            nodes.insert(node.to_owned(), device.clone());
+            concerned.extend(concerned_by(nodes, node));
+        }
+        if !after.is_empty() {
+            self.of_node.insert(node.to_owned(), after);
+        }
+        concerned
+    }
+
+    /// Devices of other nodes that have an identity of this node's: of each identity as many as a quarantine tells.
+    pub fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
+        let of_node = self.of_node.get(node).into_iter().flat_map(BTreeMap::keys);
+        of_node
+            .filter_map(|identity| self.shown.get_key_value(identity))
+            .flat_map(|(identity, nodes)| {
+                nodes.iter().filter(|(other, _)| *other != node).take(NAMED + 1).map(move |(other, device)| (identity, other, device))
+            })
+            .map(|(identity, node, device)| Elsewhere { identity: identity.clone(), node: node.clone(), device: device.clone() })
+            .collect()
+    }
+}
+
+/// How many others are named: a thousand nodes made from one image share their partitions' identities.
+const NAMED: usize = 3;
+
+/// Whose quarantine reads otherwise because `node` came or went: nobody's, when many show the identity and this one
+/// is not among those that are named.
+fn concerned_by(nodes: &BTreeMap<String, String>, node: &str) -> Vec<String> {
+    let named = nodes.len() <= NAMED + 2 || nodes.keys().take(NAMED + 1).any(|first| first == node);
+    nodes.keys().filter(|other| named && *other != node).cloned().collect()
+}
+
+/// What of this node is quarantined now.
+pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantine> {
+    let mut wanted: BTreeMap<(String, &'static str), String> = BTreeMap::new();
+    let mut others: BTreeMap<&str, Vec<&Elsewhere>> = BTreeMap::new();
+    for other in elsewhere {
+        others.entry(&other.identity).or_default().push(other);
+    }
+    for (identity, others) in others {
+        let named: Vec<String> = others.iter().take(NAMED).map(|other| format!("{} of node {}", other.device, other.node)).collect();
+        let more = if others.len() > NAMED { " and others" } else { "" };
+        wanted.insert((identity.to_owned(), Reason::IdentityElsewhere.as_str()), format!("{}{more}", named.join(", ")));
+    }
+    let accepted = accepted(inventory);
+    let changed = Reason::IdentityChanged.as_str();
+    // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
+    let held = inventory.spec.quarantine.iter().filter(|entry| entry.reason == changed).map(|entry| (entry.identity.clone(), entry.detail.clone()));
+    let devices = inventory.status.iter().flat_map(|status| &status.devices);
+    let seen = devices.filter_map(|device| {
+        let reason = device.reasons.iter().find(|reason| reason.reason == changed)?;
+        Some((device.identity.clone()?, reason.detail.clone()))
+    });
+    for (identity, detail) in held.chain(seen) {
+        if !accepted.contains(identity.as_str()) {
+            wanted.entry((identity, changed)).or_insert(detail);
+        }
+    }
+    wanted.into_iter().map(|((identity, reason), detail)| Quarantine { identity, reason: reason.to_owned(), detail }).collect()
+}
+
+fn accepted(inventory: &NodeInventory) -> BTreeSet<&str> {
+    let annotations = inventory.metadata.annotations.iter().flatten();
+    annotations.filter(|(key, _)| *key == names::ACCEPT_IDENTITY_ANNOTATION).flat_map(|(_, list)| list.split(',').map(str::trim)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quarry_api::{NodeInventorySpec, NodeInventoryStatus, node_inventory::DeviceReason};
+
+    fn device(name: &str, identity: &str) -> Device {
+        Device { name: name.into(), identity: Some(identity.into()), ..Device::default() }
+    }
+
+    fn inventory(devices: Vec<Device>) -> NodeInventory {
+        let mut made = NodeInventory::new("n1", NodeInventorySpec::default());
+        made.status = Some(NodeInventoryStatus { devices, ..NodeInventoryStatus::default() });
+        made
+    }
+
+    #[test]
+    fn an_identity_on_two_nodes_concerns_both_and_is_cleared_with_the_second() {
+        let mut known = Identities::default();
+        let shared = vec![device("sda", "wwn:1"), device("sdb", "wwn:2")];
+        assert!(known.follow("n1", &shared).is_empty());
+        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")]), ["n1".to_owned()].into());
+        let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
+        let told = plan_of(&known);
+        assert_eq!(told, [Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() }]);
+        assert_eq!(known.elsewhere("n2")[0].node, "n1");
+        // Nothing new: nobody is woken.
+        assert!(known.follow("n2", &[device("sdx", "wwn:2")]).is_empty());
+        // It has another name there now: the words change.
+        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")]), ["n1".to_owned()].into());
+        assert_eq!(known.follow("n2", &[]), ["n1".to_owned()].into());
+        assert_eq!(plan_of(&known), []);
+        known.follow("n1", &[]);
+        assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
+    }
+
+    #[test]
+    fn files_behind_loops_and_devices_without_identity_are_not_compared() {
+        let mut known = Identities::default();
+        let own = [device("loop0", "file:/var/x:12:3"), Device { name: "sdz".into(), ..Device::default() }];
+        known.follow("n1", &own);
+        assert!(known.follow("n2", &own).is_empty());
+        assert_eq!(known.elsewhere("n1"), []);
+    }
+
+    #[test]
+    fn a_thousand_nodes_from_one_image_are_told_briefly() {
+        let mut known = Identities::default();
+        let devices: Vec<Device> = (0..24).map(|number| device(&format!("sda{number}"), &format!("part:{number}"))).collect();
+        for node in 0..1000 {
+            known.follow(&format!("n{node}"), &devices);
+        }
+        assert_eq!(known.elsewhere("n500").len(), 24 * 4);
+        assert!(known.follow("n999", &[]).is_empty(), "nobody names it");
+        assert_eq!(known.follow("n1", &[]).len(), 998);
+        known.follow("n1", &devices);
+        let told = plan(&inventory(devices), &known.elsewhere("n500"));
+        assert_eq!((told.len(), told[0].detail.as_str()), (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others"));
+    }
+
+    #[test]
+    fn a_changed_identity_is_held_until_it_is_accepted() {
+        let mut changed = device("sda", "serial:m:2");
+        changed.reasons = vec![DeviceReason { reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }];
+        let mut seen = inventory(vec![changed]);
+        let held = plan(&seen, &[]);
+        assert_eq!(held, [Quarantine { identity: "serial:m:2".into(), reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }]);
+        seen.spec.quarantine = held.clone();
+        // The agent repeats what the quarantine says, or has forgotten, or the disk is out for a moment: no change.
+        seen.status.as_mut().unwrap().devices[0].reasons[0].detail = "other words".into();
+        assert_eq!(plan(&seen, &[]), held);
+        seen.status.as_mut().unwrap().devices.clear();
+        assert_eq!(plan(&seen, &[]), held);
+        seen.metadata.annotations = Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), "wwn:9, serial:m:2".to_owned())].into());
+        assert_eq!(plan(&seen, &[]), []);
+    }
+}
