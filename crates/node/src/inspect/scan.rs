@@ -206,7 +206,7 @@ impl Scanner {
             let Some(folder) = sysfs.device(&device.name) else { continue };
             let properties = stamp.and_then(|_| udev.read(device.number));
             let (mut facts, traits) = details::read(&self.host, sysfs, &folder, device, properties.as_ref());
-            facts.observed_only = self.limits.reach == Reach::OwnLoops && !self.is_ours(device) && !self.is_part_of_ours(device, seen);
+            facts.observed_only = !self.may_hold(device, around);
             let question = fresh.then(|| self.question(device, around, traits, udev)).flatten();
             let stuck = question.is_some() && self.pool.is_stuck(&device.key());
             let known = match self.known.entry(device.name.clone()) {
@@ -242,21 +242,17 @@ impl Scanner {
             diskseq: device.diskseq,
             size: device.size,
             traits,
-            exclusively: self.may_hold(device),
+            exclusively: self.may_hold(device, around),
             is_loop: device.is_loop(),
             lines: partitions.iter().any(|partition| udev.stamp(partition.number).is_none()),
         })
     }
 
-    fn is_part_of_ours(&self, device: &Seen, seen: &[Seen]) -> bool {
-        device.parent.as_ref().is_some_and(|disk| seen.iter().any(|other| other.name == *disk && self.is_ours(other)))
-    }
-
-    fn may_hold(&self, device: &Seen) -> bool {
+    fn may_hold(&self, device: &Seen, around: &Around<'_>) -> bool {
         let is_own = |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
         match self.limits.reach {
             Reach::Everything => true,
-            Reach::OwnLoops => device.backing.as_ref().is_some_and(|(path, _)| is_own(path)),
+            Reach::OwnLoops => around.backing(device).is_some_and(is_own),
         }
     }
 
@@ -291,14 +287,18 @@ pub struct Around<'a> {
     partitions: HashMap<&'a str, Vec<&'a Seen>>,
     holders: HashMap<&'a str, Vec<&'a str>>,
     uses: HashMap<&'a str, usize>,
+    loops: HashMap<&'a str, &'a PathBuf>,
 }
 
 impl<'a> Around<'a> {
     fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new() };
+        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new(), loops: HashMap::new() };
         for device in seen {
             if let Some(parent) = &device.parent {
                 around.partitions.entry(parent.as_str()).or_default().push(device);
+            }
+            if let Some((path, _)) = &device.backing {
+                around.loops.insert(&device.name, path);
             }
             for slave in &device.slaves {
                 around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
@@ -318,6 +318,11 @@ impl<'a> Around<'a> {
 
     pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
         self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The file behind a loop device or its partition.
+    fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
+        self.loops.get(device.parent.as_deref().unwrap_or(&device.name)).copied()
     }
 
     pub fn holders(&self, name: &str) -> &[&'a str] {
