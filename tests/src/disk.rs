@@ -7,7 +7,7 @@
 use quarry_api::{node_job::FsType, quantity::Bytes};
 use quarry_core::sparse::{Format, Target};
 use quarry_node::{
-    Host, RealHands,
+    Hands, Host, RealHands, SurveyRequest,
     agent::{Ended, Order, Progress, Task, Workers, carry_out},
 };
 use std::{
@@ -81,7 +81,7 @@ impl Bed {
 
     /// Takes the node's lock, as an agent's start does.
     pub fn hands(&self) -> Arc<RealHands> {
-        Arc::new(RealHands::open(self.host()).unwrap())
+        Arc::new(RealHands::open(self.host(), false).unwrap())
     }
 
     /// A path of this bed's node, as this process reaches it.
@@ -205,6 +205,12 @@ pub fn cleanup_order(uid: &str) -> Order {
 pub fn carry(hands: &Arc<RealHands>, order: &Order) -> Ended {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(carry_out(hands, &Workers::Inline, order, &Progress::default()))
+}
+
+/// The devices of our volumes, as the agent would publish them.
+pub fn volumes_of(hands: &RealHands) -> Vec<quarry_core::device::Facts> {
+    let survey = hands.survey(&SurveyRequest::default()).unwrap();
+    survey.devices.into_iter().filter(|facts| facts.volume_uid.is_some()).collect()
 }
 
 #[track_caller]

@@ -12,21 +12,23 @@ use crate::{
         gpt,
         link::{self, Leads},
         loops::{self, Attached},
+        owners,
+        scan::{Limits, Reach, Scan, Scanned, Scanner},
         users,
     },
     ledger::{Ledger, Record},
     lock::Lock,
 };
 use jiff::Timestamp;
-use quarry_api::{
-    node_inventory::Device,
-    node_job::Action,
-    quantity::Bytes,
+use quarry_api::{node_inventory::ForeignPv, node_job::Action, quantity::Bytes};
+use quarry_core::{
+    device::{BackingFile, Facts},
+    sparse::{self, Link, Loop, Observed, Step, User},
 };
-use quarry_core::sparse::{self, Link, Loop, Observed, Step, User};
 use quarry_failpoint::failpoint;
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fs::{self, Metadata, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt,
@@ -54,10 +56,28 @@ pub trait Hands: Send + Sync + 'static {
     /// The UIDs of finished files that the ledger knows.
     fn known_volumes(&self) -> Result<Vec<String>, HandsError>;
 
-    /// The loop devices of our volumes, sorted.
-    fn devices(&self) -> Result<Vec<Device>, HandsError>;
+    /// Every block device of the node, and who the node is.
+    fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError>;
+}
 
-    fn machine_id(&self) -> Result<Option<String>, HandsError>;
+/// What has to be looked at anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SurveyRequest {
+    /// Read every device again, whether it seems to have changed or not.
+    pub everything: bool,
+    /// Devices that the kernel told about, by kernel name.
+    pub touched: BTreeSet<String>,
+    /// Whose devices are to be found.
+    pub foreign_pvs: Vec<ForeignPv>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub devices: Vec<Facts>,
+    /// What kept us from seeing everything, as sentences.
+    pub problems: Vec<String>,
+    pub boot_id: Option<String>,
+    pub machine_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,19 +104,21 @@ pub enum OutcomeResult {
     Failed,
 }
 
-#[derive(Debug)]
 pub struct RealHands {
     host: Host,
     ledger: Mutex<Ledger>,
+    scanner: Mutex<Scanner>,
     _lock: Lock,
 }
 
 impl RealHands {
     /// Fails with the other's PID while another agent runs on this node.
-    pub fn open(host: Host) -> Result<Self, HandsError> {
+    pub fn open(host: Host, observe_only: bool) -> Result<Self, HandsError> {
         let lock = Lock::take(&host.lock())?;
         let ledger = Ledger::open(&host.ledger())?;
-        Ok(RealHands { host, ledger: Mutex::new(ledger), _lock: lock })
+        let reach = if observe_only { Reach::OwnLoops } else { Reach::Everything };
+        let scanner = Scanner::new(host.clone(), Limits { reach, ..Limits::default() });
+        Ok(RealHands { host, ledger: Mutex::new(ledger), scanner: Mutex::new(scanner), _lock: lock })
     }
 
     pub fn host(&self) -> &Host {
@@ -167,10 +189,11 @@ impl RealHands {
         remains.unwrap_or_default()
     }
 
-    fn device_of(&self, uid: &str, all: &[Attached]) -> Result<Vec<Device>, HandsError> {
+    /// The loops over a volume's file, each with the volume's link if it resolves to the published device.
+    fn storage_of(&self, uid: &str, all: &[Attached]) -> Result<Vec<(String, Option<String>)>, HandsError> {
         let Some(meta) = plain_file(&self.host, uid)? else { return Ok(Vec::new()) };
         let wanted = self.partition_of(uid, volume_id(uid)?)?;
-        let mut devices = Vec::new();
+        let mut found = Vec::new();
         for over in all.iter().filter(|attached| attached.is_over(&meta)) {
             let published = match wanted {
                 Some(wanted) => kernel_partition(&self.host, &over.name, wanted).map(|(name, _)| name),
@@ -180,17 +203,28 @@ impl RealHands {
                 let link = links::of_device(uid, &device);
                 (link::read(&self.host, &link) == Leads::To(device)).then_some(link)
             });
-            devices.push(Device {
-                name: over.name.clone(),
-                kind: "loop".to_owned(),
-                size: i64::try_from(loops::size(&self.host, &over.name).unwrap_or(meta.len())).unwrap_or(i64::MAX),
-                volume_uid: Some(uid.to_owned()),
-                backing_file: Some(self.host.volume_on_node(uid).display().to_string()),
-                link,
-                ..Device::default()
-            });
+            found.push((over.name.clone(), link));
         }
-        Ok(devices)
+        Ok(found)
+    }
+
+    /// Says which devices are the storage of our volumes.
+    fn mark_volumes(&self, devices: &mut [Facts]) -> Result<(), HandsError> {
+        let known = self.known_volumes()?;
+        if known.is_empty() {
+            return Ok(());
+        }
+        let all = loops::scan(&self.host)?;
+        for uid in known {
+            for (name, link) in self.storage_of(&uid, &all)? {
+                if let Some(facts) = devices.iter_mut().find(|facts| facts.name == name) {
+                    facts.volume_uid = Some(uid.clone());
+                    facts.link = link;
+                    facts.backing = Some(BackingFile { path: self.host.volume_on_node(&uid).display().to_string(), deleted: false });
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -236,18 +270,13 @@ impl Hands for RealHands {
         Ok(found)
     }
 
-    fn devices(&self) -> Result<Vec<Device>, HandsError> {
-        let all = loops::scan(&self.host)?;
-        let mut devices = Vec::new();
-        for uid in self.known_volumes()? {
-            devices.extend(self.device_of(&uid, &all)?);
-        }
-        devices.sort();
-        Ok(devices)
-    }
-
-    fn machine_id(&self) -> Result<Option<String>, HandsError> {
-        self.host.machine_id()
+    fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
+        let scan = if request.everything { Scan::Everything } else { Scan::Changed { touched: &request.touched } };
+        let seen = self.scanner.lock().unwrap_or_else(PoisonError::into_inner).scan(scan)?;
+        let Scanned { mut devices, problems, boot_id, .. } = seen;
+        self.mark_volumes(&mut devices)?;
+        owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
+        Ok(Survey { devices, problems, boot_id, machine_id: self.host.machine_id()? })
     }
 }
 

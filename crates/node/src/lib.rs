@@ -21,5 +21,5 @@ pub mod wait;
 
 pub use agent::{Agent, AgentOptions, run};
 pub use error::HandsError;
-pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands};
+pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Survey, SurveyRequest};
 pub use host::Host;

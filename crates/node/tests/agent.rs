@@ -14,19 +14,16 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use quarry_api::{
-    NodeInventory, NodeJob, Volume, crds, names,
-    node_inventory::Device,
-    node_job::JobPhase,
-};
+use quarry_api::{NodeInventory, NodeJob, Volume, crds, names, node_job::JobPhase};
 use quarry_apiserver::{Options, Server};
 use quarry_core::{
+    device::Facts,
     sparse::{Observed, Step},
     volume::spec_hash,
 };
 use quarry_node::{
-    Agent, AgentOptions, Hands, HandsError, Intent, Outcome,
-    agent::{Clock, Published, Ran, Workers},
+    Agent, AgentOptions, Hands, HandsError, Intent, Outcome, Survey, SurveyRequest,
+    agent::{Clock, Occasion, Published, Ran, Workers},
 };
 use serde_json::{Value, json};
 use std::{
@@ -42,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 /// A node where nothing was ever made; looking at it may take as long as the test wants.
 #[derive(Default)]
 struct Empty {
-    devices: Mutex<Vec<Device>>,
+    devices: Mutex<Vec<Facts>>,
     gate: Option<Mutex<mpsc::Receiver<()>>>,
 }
 
@@ -65,11 +62,8 @@ impl Hands for Empty {
     fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
         Ok(Vec::new())
     }
-    fn devices(&self) -> Result<Vec<Device>, HandsError> {
-        Ok(self.devices.lock().unwrap().clone())
-    }
-    fn machine_id(&self) -> Result<Option<String>, HandsError> {
-        Ok(Some("m".into()))
+    fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
+        Ok(Survey { devices: self.devices.lock().unwrap().clone(), machine_id: Some("m".into()), ..Survey::default() })
     }
 }
 
@@ -183,23 +177,23 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     let world = World::new().await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
     let hands = Empty::default();
-    let device = Device { name: "loop3".into(), kind: "loop".into(), size: 1, volume_uid: Some("u".into()), ..Device::default() };
+    let device = Facts { name: "loop3".into(), kind: "loop".into(), size: 1, volume_uid: Some("u".into()), ..Facts::default() };
     hands.devices.lock().unwrap().push(device);
     let hands = Arc::new(hands);
     // Every look at the clock is a second later: the API keeps no smaller unit.
     let seconds = AtomicI64::new(0);
     let clock = Clock::new(move || Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
     let agent = Agent::new(world.client.clone(), hands.clone(), Workers::Inline, AgentOptions { clock, ..AgentOptions::new("n") });
-    assert_eq!(agent.publish_inventory().await.unwrap(), Published::NoInventory);
+    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::NoInventory);
     inventories.create(&PostParams::default(), &NodeInventory { metadata: meta("n"), ..NodeInventory::default() }).await.unwrap();
-    assert_eq!(agent.publish_inventory().await.unwrap(), Published::Changed);
+    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Changed);
     let before = world.server.write_count();
-    assert_eq!(agent.publish_inventory().await.unwrap(), Published::Unchanged);
+    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Unchanged);
     assert_eq!(world.server.write_count(), before);
     let first = inventories.get("n").await.unwrap().status.unwrap();
     assert_eq!((first.node_uid.as_deref(), first.summary.as_ref().unwrap().disks), (Some(world.node_uid.as_str()), 1));
     hands.devices.lock().unwrap().clear();
-    assert_eq!(agent.publish_inventory().await.unwrap(), Published::Changed);
+    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Changed);
     let second = inventories.get("n").await.unwrap().status.unwrap();
     assert_eq!((second.devices.len(), second.summary.as_ref().unwrap().disks), (0, 0), "an empty list replaces the old one");
     assert!(second.last_change > first.last_change);

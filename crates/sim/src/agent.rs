@@ -21,7 +21,7 @@ use quarry_api::{NodeJob, names};
 use quarry_apiserver::ApiService;
 use quarry_node::{
     Agent as RealAgent, AgentOptions,
-    agent::{AgentError, Clock as AgentClock, Published, Queue, RESTORE_AGAIN, Ran, Workers, settle},
+    agent::{AgentError, Clock as AgentClock, Occasion, Publication, Queue, RESTORE_AGAIN, Ran, Workers, settle},
 };
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ use std::{
 use tokio::time::Instant;
 
 /// As the agent's own loop: how long changes are gathered, how often it looks anyway, its first pause.
-const SETTLE: Duration = Duration::from_millis(200);
+const GATHER: Duration = Duration::from_millis(10);
 const LOOK_ANYWAY: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ pub enum Done {
     Restored { all: bool },
     Listed(Option<(u64, Vec<NodeJob>)>),
     Job { name: String, ran: Result<Ran, AgentError> },
-    Inventory(Option<Published>),
+    Inventory(Option<Publication>),
 }
 
 pub struct Agent {
@@ -130,7 +130,7 @@ impl Agent {
         let world = lock(&self.shared.world);
         while let Some(change) = world.next_change(Kind::Inventory, self.inventory_cursor) {
             self.inventory_cursor = change.version;
-            self.inventory_due = self.inventory_due.min(Instant::now() + SETTLE);
+            self.inventory_due = self.inventory_due.min(Instant::now() + GATHER);
         }
         let Some(mut cursor) = self.jobs_cursor else { return };
         while let Some(change) = world.next_change(Kind::Job, cursor).filter(|_| self.held_until <= now) {
@@ -177,7 +177,7 @@ impl Agent {
             self.task = Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
         } else if self.inventory_due <= now {
             self.inventory_due = now + LOOK_ANYWAY;
-            self.task = Some(async move { Done::Inventory(agent.publish_inventory().await.ok()) }.boxed());
+            self.task = Some(async move { Done::Inventory(agent.publish_inventory(Occasion::default()).await.ok()) }.boxed());
         } else {
             return false;
         }
@@ -211,7 +211,7 @@ impl Agent {
             }
             Done::Restored { all } => {
                 self.restore_due = (!all).then(|| now + RESTORE_AGAIN);
-                self.inventory_due = self.inventory_due.min(now + SETTLE);
+                self.inventory_due = self.inventory_due.min(now + GATHER);
             }
             Done::Listed(None) => self.list_due = Some(now + PAUSE),
             Done::Listed(Some((version, jobs))) => {
@@ -222,10 +222,15 @@ impl Agent {
                 self.ready.extend(self.queue.take_due(now));
             }
             Done::Job { name, ran } => {
-                self.inventory_due = self.inventory_due.min(now + SETTLE);
+                self.inventory_due = self.inventory_due.min(now + GATHER);
                 settle(&mut self.queue, &name, Some(ran));
             }
-            Done::Inventory(Some(_)) => self.pause = PAUSE,
+            Done::Inventory(Some(publication)) => {
+                self.pause = PAUSE;
+                if let Some(after) = publication.settles_in {
+                    self.inventory_due = self.inventory_due.min(now + after);
+                }
+            }
             Done::Inventory(None) => {
                 self.inventory_due = now + self.pause;
                 self.pause = (self.pause * 2).min(LONGEST_PAUSE);

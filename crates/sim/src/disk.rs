@@ -5,11 +5,14 @@
 //! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
 
 use quarry_api::{
-    node_inventory::Device,
+    node_inventory::Evidence,
     node_job::{Action, FsType},
     quantity::Bytes,
 };
-use quarry_core::sparse::{self, Format, Link, Observed, User, link_path};
+use quarry_core::{
+    device::{BackingFile, Content, Facts, Found, Held},
+    sparse::{self, Format, Link, Observed, User, link_path},
+};
 use quarry_node::OutcomeResult;
 use std::collections::BTreeMap;
 
@@ -43,6 +46,36 @@ pub struct Loop {
     pub partition: bool,
 }
 
+/// A disk of the node that is nobody's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BareDisk {
+    pub wwn: String,
+    pub size: u64,
+    pub diskseq: u64,
+    /// The signature on it; `None`: blank.
+    pub signature: Option<String>,
+}
+
+impl BareDisk {
+    fn facts(&self, name: &str) -> Facts {
+        let content = match &self.signature {
+            Some(signature) => Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() }),
+            None => Content::Blank,
+        };
+        Facts {
+            name: name.to_owned(),
+            number: format!("8:{}", self.diskseq),
+            kind: "disk".into(),
+            size: self.size,
+            diskseq: Some(self.diskseq),
+            evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{}", self.wwn) }],
+            held: Held::Free,
+            content,
+            ..Facts::default()
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub uid: String,
@@ -72,6 +105,7 @@ pub struct Disk {
     pub links: BTreeMap<String, String>,
     /// Where each device is mounted.
     pub mounts: BTreeMap<String, String>,
+    pub disks: BTreeMap<String, BareDisk>,
     pub ledger: Vec<Record>,
     pub udev: bool,
     /// The kernel reads partition tables by itself.
@@ -95,6 +129,7 @@ impl Disk {
             loops: [(0, Loop { over: "foreign".into(), partition: false })].into(),
             links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
             mounts: BTreeMap::new(),
+            disks: BTreeMap::new(),
             ledger: Vec::new(),
             udev,
             parser,
@@ -189,26 +224,36 @@ impl Disk {
         self.files.keys().filter(|uid| self.knows(uid)).cloned().collect()
     }
 
-    pub fn devices(&self) -> Vec<Device> {
-        let mut devices = Vec::new();
-        for uid in self.known_volumes() {
-            let Some(file) = self.files.get(&uid) else { continue };
-            for number in self.loops_over(&uid) {
-                let wanted = if file.partitioned { format!("loop{number}p1") } else { format!("loop{number}") };
-                let link = link_of(&uid, file.partitioned);
-                devices.push(Device {
-                    name: format!("loop{number}"),
-                    kind: "loop".to_owned(),
-                    size: i64::try_from(file.size.0).unwrap_or(i64::MAX),
-                    volume_uid: Some(uid.clone()),
-                    backing_file: Some(format!("{FOLDER}/{uid}")),
-                    link: (self.links.get(&link) == Some(&wanted)).then_some(link),
-                    ..Device::default()
-                });
-            }
-        }
-        devices.sort();
+    /// What the inspector would see.
+    pub fn survey(&self) -> Vec<Facts> {
+        let mut devices: Vec<Facts> = self.loops.iter().map(|(number, device)| self.loop_facts(*number, device)).collect();
+        devices.extend(self.disks.iter().map(|(name, disk)| disk.facts(name)));
         devices
+    }
+
+    fn loop_facts(&self, number: u32, device: &Loop) -> Facts {
+        let (name, uid) = (format!("loop{number}"), &device.over);
+        let file = self.files.get(uid);
+        let partitioned = file.is_some_and(|file| file.partitioned);
+        let wanted = if partitioned { format!("{name}p1") } else { name.clone() };
+        let link = link_of(uid, partitioned);
+        let ours = self.knows(uid);
+        let path = format!("{FOLDER}/{uid}");
+        Facts {
+            number: format!("7:{number}"),
+            kind: "loop".into(),
+            size: file.map_or(0, |file| file.size.0),
+            diskseq: Some(u64::from(self.boots) * 1000 + u64::from(number)),
+            evidence: vec![Evidence { source: "loop:file".into(), value: path.clone() }],
+            backing: Some(BackingFile { path, deleted: file.is_none() }),
+            mounts: self.mounts.iter().filter(|(device, _)| **device == name).map(|(_, at)| at.clone()).collect(),
+            held: Held::Free,
+            content: Content::UnknownData,
+            volume_uid: ours.then(|| uid.clone()),
+            link: (ours && self.links.get(&link) == Some(&wanted)).then_some(link),
+            name,
+            ..Facts::default()
+        }
     }
 
     /// A free number; other ones after each boot, so that nobody can rely on them.

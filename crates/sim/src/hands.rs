@@ -8,9 +8,8 @@ use crate::{
     fault::{Track, What, When},
     invariant, lock,
 };
-use quarry_api::node_inventory::Device;
 use quarry_core::sparse::{Observed, Step};
-use quarry_node::{Hands, HandsError, Intent, Outcome};
+use quarry_node::{Hands, HandsError, Intent, Outcome, Survey, SurveyRequest};
 use std::sync::{Arc, Mutex};
 
 /// The payload of a simulated crash.
@@ -138,11 +137,12 @@ impl Hands for SimHands {
         self.read("known volumes", Disk::known_volumes)
     }
 
-    fn devices(&self) -> Result<Vec<Device>, HandsError> {
-        self.read("devices", Disk::devices)
-    }
-
-    fn machine_id(&self) -> Result<Option<String>, HandsError> {
-        self.read("machine id", |_| Some("0123456789abcdef0123456789abcdef".to_owned()))
+    fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
+        self.read("survey", |disk| Survey {
+            devices: disk.survey(),
+            problems: Vec::new(),
+            boot_id: Some(format!("boot-{}", disk.boots)),
+            machine_id: Some("0123456789abcdef0123456789abcdef".to_owned()),
+        })
     }
 }

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         other => panic!("not an order: {other:?}"),
     };
     let host = Host::open(root, data).expect("the data folder opens");
-    let hands = Arc::new(RealHands::open(host).expect("the node's lock is free"));
+    let hands = Arc::new(RealHands::open(host, false).expect("the node's lock is free"));
     match carry(&hands, &order) {
         Ended::Succeeded(_) => ExitCode::SUCCESS,
         Ended::Failed(why) => {

@@ -3,7 +3,7 @@
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::{Format, Observed};
 use quarry_node::Hands;
-use quarry_tests::disk::{Bed, Links, MIB, Mounted, cleanup_order, drop_partitions, filesystem, new_uid, prepare_order, run, snatch, succeed};
+use quarry_tests::disk::{Bed, Links, MIB, Mounted, cleanup_order, drop_partitions, filesystem, new_uid, prepare_order, run, snatch, succeed, volumes_of};
 use std::{fs, os::unix::fs::MetadataExt, time::Instant};
 
 fn blkid(path: &str, tag: &str) -> String {
@@ -32,15 +32,15 @@ fn a_file_system_volume_lives_and_goes() {
             fs::write(mount.0.join("hello"), "world").unwrap();
             drop(mount);
 
-            let devices = hands.devices().unwrap();
+            let devices = volumes_of(&hands);
             assert_eq!(devices.len(), 1);
             assert_eq!((devices[0].volume_uid.as_deref(), devices[0].link.as_deref()), (Some(uid.as_str()), Some(result.path.as_str())));
             assert_eq!(devices[0].name, result.device_name);
-            assert!(devices[0].backing_file.as_deref().unwrap().ends_with(&format!("data/volumes/{uid}")));
+            assert!(devices[0].backing.as_ref().unwrap().path.ends_with(&format!("data/volumes/{uid}")));
 
             succeed(&hands, &cleanup_order(&uid));
             bed.assert_clean(&uid);
-            assert!(hands.devices().unwrap().is_empty());
+            assert!(volumes_of(&hands).is_empty());
         }
     }
 }
@@ -117,7 +117,7 @@ fn many_volumes_at_once_do_not_take_each_others_loops() {
             scope.spawn(move || part.iter().for_each(|uid| drop(succeed(hands, &prepare_order(uid, 8 * MIB, filesystem(FsType::Ext4))))));
         }
     });
-    let devices = hands.devices().unwrap();
+    let devices = volumes_of(&hands);
     assert_eq!(devices.len(), 24);
     assert!(devices.iter().all(|device| device.link.is_some()));
     std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use quarry_node::{
     Agent, AgentOptions, Hands, RealHands,
     agent::{Restored, Workers},
 };
-use quarry_tests::disk::{Bed, Links, MIB, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch, succeed};
+use quarry_tests::disk::{Bed, Links, MIB, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch, succeed, volumes_of};
 use std::{fs, io::Write, sync::Arc};
 
 fn restore(hands: &Arc<RealHands>) -> Restored {
@@ -75,7 +75,7 @@ fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
         assert_eq!(restored.failed.len(), 1);
         assert!(restored.failed[0].1.contains("not a plain file"), "{restored:?}");
         fs::remove_dir(bed.file(&bad_uid)).unwrap();
-        let devices = hands.devices().unwrap();
+        let devices = volumes_of(&hands);
         let mut linked: Vec<&str> = devices.iter().filter_map(|device| device.link.as_deref()).collect();
         linked.sort();
         let mut wanted = [fs_volume.path.as_str(), block_volume.path.as_str()];
@@ -106,10 +106,10 @@ fn a_file_that_was_removed_under_its_loop_leaves_nothing_behind() {
 fn a_second_agent_on_the_node_is_refused_with_the_first_ones_pid() {
     let bed = Bed::new(Links::Own);
     let first = bed.hands();
-    let error = RealHands::open(bed.host()).unwrap_err().to_string();
+    let error = RealHands::open(bed.host(), false).map(drop).unwrap_err().to_string();
     assert!(error.contains("another agent runs on this node") && error.contains(&std::process::id().to_string()), "{error}");
     drop(first);
-    RealHands::open(bed.host()).unwrap();
+    RealHands::open(bed.host(), false).map(drop).unwrap();
 }
 
 #[test]

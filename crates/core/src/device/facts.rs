@@ -54,6 +54,8 @@ pub struct Facts {
     /// Why it is not a local device (`iscsi`, `rbd`); absent for a local one.
     pub not_local: Option<String>,
     pub held: Held,
+    /// Standalone, without leave to touch real disks: it was not opened exclusively and must not be used.
+    pub observed_only: bool,
     pub content: Content,
     /// The Volume whose storage this is.
     pub volume_uid: Option<String>,

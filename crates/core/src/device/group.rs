@@ -16,6 +16,8 @@ pub struct Known {
     pub identified: Identified,
     /// The paths that were folded into this map.
     pub paths: Vec<String>,
+    /// Who the disk of a partition is: what owns the disk owns the partition.
+    pub disk: Option<String>,
     pub told: Vec<Told>,
 }
 
@@ -23,6 +25,7 @@ pub struct Known {
 pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, accepted: &[String]) -> Vec<Known> {
     let mut known = fold(seen);
     duplicates(&mut known);
+    partitions(&mut known);
     if let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) {
         changed(&mut known, previous, accepted);
     }
@@ -49,7 +52,7 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
     let mut known: Vec<Known> = seen
         .iter()
         .filter(|facts| under(facts).is_none())
-        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), told: Vec::new() })
+        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), disk: None, told: Vec::new() })
         .collect();
     for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
         let name = map.facts.name.clone();
@@ -97,6 +100,21 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
     for list in [&mut map.mounts, &mut map.loops_on_top, &mut map.holders, &mut map.backs] {
         list.sort();
         list.dedup();
+    }
+}
+
+/// Whoever owns a disk owns its partitions.
+fn partitions(known: &mut [Known]) {
+    let disks: BTreeMap<String, (Option<String>, Option<String>, Vec<String>)> = known
+        .iter()
+        .filter(|device| !device.facts.partitions.is_empty())
+        .map(|device| (device.facts.name.clone(), (device.identified.identity.clone(), device.facts.volume_uid.clone(), device.facts.backs.clone())))
+        .collect();
+    for device in known {
+        let Some((identity, volume, backs)) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
+        device.disk = identity.clone();
+        device.told.extend(volume.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
+        device.told.extend(backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     group::Known,
     reason::Reason,
     settle::Settling,
-    verdict::{Verdict, judge},
+    verdict::{Verdict, cluster_reasons, judge},
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
@@ -56,6 +56,7 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
     if !settled {
         more.push((Reason::TooNew, String::new()));
     }
+    more.extend(cluster_reasons(device.disk.as_deref(), spec));
     let Verdict { state, reasons } = judge(facts, identity, spec, more);
     let found = match &facts.content {
         Content::Found(found) => Some(found),

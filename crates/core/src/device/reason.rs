@@ -88,6 +88,8 @@ reasons! {
         "resume it: dmsetup resume";
     NotLocal NotAvailable Node "is not a local device"
         "network storage has its own drivers; a set takes it only when it names it";
+    ObservedOnly NotAvailable Node "is a real disk, which this Quarry only observes"
+        "start it with `quarry up --allow-real-disks` if it may use the disks of this machine";
     NoMedium NotAvailable Node "has no medium"
         "insert one";
     ZeroSize NotAvailable Node "has no size"

@@ -72,6 +72,7 @@ fn each_fact_gives_its_reason() {
         (Reason::UnknownData, Box::new(|facts| facts.content = Content::UnknownData)),
         (Reason::BacksPersistentVolume, Box::new(|facts| facts.backs = vec!["local-pv-1".into()])),
         (Reason::BacksVolume, Box::new(|facts| facts.volume_uid = Some("u".into()))),
+        (Reason::ObservedOnly, Box::new(|facts| facts.observed_only = true)),
         (Reason::NotLocal, Box::new(|facts| facts.not_local = Some("iscsi".into()))),
         (Reason::Unreadable, Box::new(|facts| facts.content = Content::Unreadable("EIO".into()))),
         (Reason::TimedOut, Box::new(|facts| facts.content = Content::TimedOut)),
@@ -339,5 +340,19 @@ fn every_reason_of_the_table_can_be_met() {
         Reason::Claimed,
         Reason::TooNew,
     ];
-    assert_eq!(TABLE.len(), elsewhere.len() + 21);
+    assert_eq!(TABLE.len(), elsewhere.len() + 22);
+}
+
+#[test]
+fn whoever_owns_a_disk_owns_its_partitions() {
+    let mut disk = blank("sda", "5000c50000000001");
+    disk.partitions = vec!["sda1".into()];
+    disk.backs = vec!["pv".into()];
+    let mut part = blank("sda1", "0");
+    (part.kind, part.parent, part.evidence) = ("part".into(), Some("sda".into()), evidence(&[("partition:uuid", "a1b2c3d4-01")]));
+    let known = group(&[disk, part], None, None, &[]);
+    let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
+    let spec = NodeInventorySpec { claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner }], ..NodeInventorySpec::default() };
+    let reasons: Vec<String> = inventory::row(&known[1], true, &spec).reasons.into_iter().map(|told| told.reason).collect();
+    assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }

@@ -70,6 +70,9 @@ pub fn node_reasons(facts: &Facts) -> Vec<Told> {
     if facts.state.as_deref() == Some("suspended") {
         say(Reason::Suspended, "");
     }
+    if facts.observed_only {
+        say(Reason::ObservedOnly, "");
+    }
     if let Some(why) = &facts.not_local {
         say(Reason::NotLocal, why);
     }

@@ -1,7 +1,8 @@
 //! The driver over hands that only remember: the order of intent, steps and outcome, and what follows a failure.
 
 use super::*;
-use quarry_api::{node_inventory::Device, quantity::Bytes};
+use crate::hands::{Survey, SurveyRequest};
+use quarry_api::quantity::Bytes;
 use quarry_core::sparse::{File, Link, Loop, Observed, User};
 use serde_json::json;
 use std::sync::MutexGuard;
@@ -83,12 +84,8 @@ impl Hands for Fake {
         Ok(Vec::new())
     }
 
-    fn devices(&self) -> Result<Vec<Device>, HandsError> {
-        Ok(Vec::new())
-    }
-
-    fn machine_id(&self) -> Result<Option<String>, HandsError> {
-        Ok(None)
+    fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
+        Ok(Survey::default())
     }
 }
 

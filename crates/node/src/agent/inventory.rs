@@ -1,16 +1,40 @@
 //! Publishing what the node has: written only when it changed, never at rest.
+//!
+//! Hands see, core decides (`quarry_core::device`), this file writes. The last object is kept from the watch, so that a
+//! disk that appears costs one write and one read; without a watch, or after a conflict, the object is read first.
 
-use super::{Agent, AgentError, report::status_patch};
-use crate::hands::Hands;
+use super::{Agent, AgentError, chain, report::status_patch};
+use crate::hands::{Hands, Survey, SurveyRequest};
+use jiff::SignedDuration;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
-    Api,
+    Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
+    runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use quarry_api::{NodeInventory, NodeInventoryStatus};
+use quarry_api::{NodeInventory, NodeInventoryStatus, names};
+use quarry_core::device::{
+    group,
+    inventory::{ACCEPT_ANNOTATION, NodeFacts, status},
+    news::{News, news},
+};
 use quarry_failpoint::failpoint;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 const TRIES: usize = 5;
+
+/// Why the devices are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Occasion {
+    /// Read every device again.
+    pub everything: bool,
+    /// The kernel told about these.
+    pub touched: BTreeSet<String>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
@@ -20,44 +44,142 @@ pub enum Published {
     NoInventory,
 }
 
+/// How it went, and when a device will have settled: then it is time to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication {
+    pub published: Published,
+    pub settles_in: Option<Duration>,
+}
+
 impl<H: Hands> Agent<H> {
-    pub async fn publish_inventory(&self) -> Result<Published, AgentError> {
+    pub async fn publish_inventory(&self, occasion: Occasion) -> Result<Publication, AgentError> {
         let name = self.options.node_name.as_str();
         let attempt = || format!("publishing the inventory of {name}");
-        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
+        let mut current = self.known_inventory().await?;
+        // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
+        let request = SurveyRequest {
+            everything: occasion.everything,
+            touched: occasion.touched,
+            foreign_pvs: current.as_ref().map(|current| current.spec.foreign_pvs.clone()).unwrap_or_default(),
+        };
+        let survey = self.with_hands("looking at the devices", move |hands| hands.survey(&request));
+        let (node, survey) = futures::join!(nodes.get_opt(name), survey);
+        let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
+        let survey = survey.map_err(AgentError::hands(attempt()))?;
         let mut tries = 0;
         loop {
-            let Some(current) = inventories.get_opt(name).await.map_err(AgentError::api(attempt()))? else {
-                return Ok(Published::NoInventory);
-            };
-            let node = nodes.get_opt(name).await.map_err(AgentError::api(attempt()))?;
-            let (devices, machine_id) =
-                self.with_hands("looking at the devices", |hands| Ok((hands.devices()?, hands.machine_id()?))).await.map_err(AgentError::hands(attempt()))?;
-            let last_change = current.status.as_ref().and_then(|status| status.last_change.clone());
-            let mut wanted = NodeInventoryStatus {
-                node_uid: node.and_then(|node| node.metadata.uid),
-                machine_id,
-                agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                summary: Some(quarry_api::node_inventory::Summary { disks: i64::try_from(devices.len()).unwrap_or(i64::MAX), ..Default::default() }),
-                devices,
-                last_change,
-                ..NodeInventoryStatus::default()
-            };
-            if current.status.as_ref() == Some(&wanted) {
-                return Ok(Published::Unchanged);
+            let Some(inventory) = current else { return Ok(Publication { published: Published::NoInventory, settles_in: None }) };
+            let (mut wanted, settles_in) = self.assess(&survey, &inventory, node_uid.clone());
+            wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
+            if inventory.status.as_ref() == Some(&wanted) {
+                return Ok(Publication { published: Published::Unchanged, settles_in });
             }
             wanted.last_change = Some(Time(self.options.clock.now()));
-            let patch = status_patch(current.metadata.resource_version.as_deref(), current.status.as_ref(), &wanted);
-            failpoint!("inventory.before");
-            let written = inventories.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            failpoint!("inventory.after");
-            tries += 1;
-            match written {
-                Ok(_) => return Ok(Published::Changed),
-                Err(kube::Error::Api(refusal)) if refusal.code == 409 && tries < TRIES => {}
+            match self.write_inventory(&inventory, &wanted).await {
+                Ok(()) => {
+                    if let Some(before) = &inventory.status {
+                        self.tell(&inventory, &news(before, &wanted)).await;
+                    }
+                    return Ok(Publication { published: Published::Changed, settles_in });
+                }
+                Err(kube::Error::Api(refusal)) if refusal.code == 409 && tries < TRIES => tries += 1,
                 Err(error) => return Err(AgentError::api(attempt())(error)),
+            }
+            current = self.read_inventory().await?;
+        }
+    }
+
+    /// The whole status, from what was seen and what the cluster knows.
+    fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>) -> (NodeInventoryStatus, Option<Duration>) {
+        let accepted: Vec<String> = inventory
+            .annotations()
+            .get(ACCEPT_ANNOTATION)
+            .map(|list| list.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect())
+            .unwrap_or_default();
+        let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
+        let known = group(&survey.devices, previous, boot_id, &accepted);
+        let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
+        let mut settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        settling.observe(&known, previous, boot_id, now, needed);
+        let facts = NodeFacts {
+            node_uid,
+            machine_id: survey.machine_id.clone(),
+            boot_id: survey.boot_id.clone(),
+            agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            problems: survey.problems.clone(),
+        };
+        let settles_in = settling.next(needed).map(|due| due.saturating_sub(now));
+        (status(facts, &known, &settling, &inventory.spec), settles_in)
+    }
+
+    async fn write_inventory(&self, inventory: &NodeInventory, wanted: &NodeInventoryStatus) -> kube::Result<()> {
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let patch = status_patch(inventory.metadata.resource_version.as_deref(), inventory.status.as_ref(), wanted);
+        failpoint!("inventory.before");
+        let written = inventories.patch_status(&inventory.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+        failpoint!("inventory.after");
+        let written = written?;
+        if self.kept().is_some() {
+            self.keep(Some(written));
+        }
+        Ok(())
+    }
+
+    /// From the watch where there is one.
+    async fn known_inventory(&self) -> Result<Option<NodeInventory>, AgentError> {
+        match self.kept() {
+            Some(kept) => Ok(Some(NodeInventory::clone(&kept))),
+            None => self.read_inventory().await,
+        }
+    }
+
+    async fn read_inventory(&self) -> Result<Option<NodeInventory>, AgentError> {
+        let name = self.options.node_name.as_str();
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        inventories.get_opt(name).await.map_err(AgentError::api(format!("reading the inventory of {name}")))
+    }
+
+    fn kept(&self) -> Option<Arc<NodeInventory>> {
+        self.kept_inventory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps what is newer: an event may be older than our own last write. `true` when it tells something new.
+    pub(super) fn keep(&self, inventory: Option<NodeInventory>) -> bool {
+        let version = |inventory: &NodeInventory| inventory.resource_version().and_then(|version| version.parse::<u64>().ok());
+        let mut kept = self.kept_inventory.lock().unwrap_or_else(PoisonError::into_inner);
+        let older = match (&*kept, &inventory) {
+            (Some(kept), Some(new)) => kept.uid() == new.uid() && version(kept).is_some() && version(new) <= version(kept),
+            (None, Some(_)) | (_, None) => false,
+        };
+        if older {
+            return false;
+        }
+        *kept = inventory.map(Arc::new);
+        true
+    }
+
+    /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
+    pub(super) async fn tell(&self, inventory: &NodeInventory, news: &[News]) {
+        let reporter = Reporter { controller: names::AGENT_SERVICE_ACCOUNT.to_owned(), instance: Some(self.options.identity.clone()) };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        for one in news {
+            tracing::info!(reason = one.reason, "{}", one.message);
+            let event = Event {
+                type_: if one.warning { EventType::Warning } else { EventType::Normal },
+                reason: one.reason.into(),
+                note: Some(one.message.clone()),
+                action: "Observe".into(),
+                secondary: None,
+            };
+            if let Err(error) = recorder.publish(&event, &inventory.object_ref(&())).await {
+                tracing::warn!(error = chain(&error), "no Event could be written");
             }
         }
     }
+}
+
+/// A clock of the wall that jumps must not settle a disk.
+pub(super) fn since(start: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(start).max(SignedDuration::ZERO)).unwrap_or_default()
 }

@@ -10,6 +10,7 @@ mod inventory;
 mod job;
 mod lease;
 mod live;
+mod look;
 mod queue;
 mod report;
 mod restore;
@@ -18,7 +19,7 @@ mod uevent;
 mod workers;
 
 pub use carry::{Ended, Order, Progress, Task, carry_out};
-pub use inventory::Published;
+pub use inventory::{Occasion, Publication, Published};
 pub use job::Ran;
 pub use queue::Queue;
 pub use restore::Restored;
@@ -32,26 +33,44 @@ use crate::{
 };
 use jiff::Timestamp;
 use kube::Client;
-use quarry_api::names;
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use quarry_api::{NodeInventory, names};
+use quarry_core::device::{SETTLING_TIME, Settling};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 /// Where "now" comes from: the system, or a simulator.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub struct Clock {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Since any fixed moment, never backwards: for waiting times.
+    elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
 
 impl Clock {
+    /// A clock that never jumps: a simulator's.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Clock(Arc::new(now))
+        let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(now);
+        let (start, of) = (now(), now.clone());
+        Clock { now, elapsed: Arc::new(move || inventory::since(start, of())) }
     }
 
     pub fn now(&self) -> Timestamp {
-        (self.0)()
+        (self.now)()
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        (self.elapsed)()
     }
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Clock::new(Timestamp::now)
+        let start = std::time::Instant::now();
+        Clock { now: Arc::new(Timestamp::now), elapsed: Arc::new(move || start.elapsed()) }
     }
 }
 
@@ -77,6 +96,12 @@ pub struct AgentOptions {
     pub workers: usize,
     /// A job that takes longer is reported as running; one that ends sooner is reported once, by its end.
     pub progress_after: Duration,
+    /// A device is not Available before it has been there, unchanged, for this long.
+    pub settling_time: Duration,
+    /// Every device is read again this often, whether the kernel told of a change or not.
+    pub rescan_interval: Duration,
+    /// Real disks (all but loops over files in the data folder) are never opened exclusively and never used.
+    pub observe_only: bool,
     pub clock: Clock,
 }
 
@@ -91,6 +116,9 @@ impl AgentOptions {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             workers: 4,
             progress_after: Duration::from_secs(1),
+            settling_time: SETTLING_TIME,
+            rescan_interval: Duration::from_secs(3600),
+            observe_only: false,
             clock: Clock::default(),
         }
     }
@@ -101,11 +129,14 @@ pub struct Agent<H> {
     hands: Arc<H>,
     workers: Workers,
     options: AgentOptions,
+    settling: Mutex<Settling>,
+    /// What the watch last told, while there is one.
+    kept_inventory: Mutex<Option<Arc<NodeInventory>>>,
 }
 
 impl<H: Hands> Agent<H> {
     pub fn new(client: Client, hands: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
-        Agent { client, hands, workers, options }
+        Agent { client, hands, workers, options, settling: Mutex::default(), kept_inventory: Mutex::default() }
     }
 
     /// A blocking call to the hands, on a worker.

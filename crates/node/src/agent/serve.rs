@@ -1,35 +1,32 @@
 //! The agent's loop: lease, inventory, jobs, until it is told to stop.
 
-use super::{Agent, AgentError, AgentOptions, Published, Ran, Restored, Workers, chain, lease::RENEW_EVERY, queue::Queue, uevent::Uevents};
+use super::{
+    Agent, AgentError, AgentOptions, Ran, Restored, Workers, chain,
+    lease::RENEW_EVERY,
+    look::{Bell, watch_kernel},
+    queue::Queue,
+};
 use crate::{
     hands::{Hands, RealHands},
     host::Host,
 };
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::DeserializeGuard,
-    runtime::{
-        WatchStreamExt,
-        events::{Event, EventType, Recorder, Reporter},
-        watcher,
-    },
+    runtime::{WatchStreamExt, watcher},
 };
-use quarry_api::{NodeInventory, NodeJob, names};
+use quarry_api::{NodeInventory, NodeJob};
+use quarry_core::device::news::News;
 use serde_json::json;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{
-    sync::Notify,
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-/// Events within this time are published together.
-const SETTLE: Duration = Duration::from_millis(200);
-/// Netlink may lose events: a look that costs no write when nothing changed.
-const LOOK_ANYWAY: Duration = Duration::from_secs(600);
 /// When what could not be brought back is tried again, first and at most.
 pub const RESTORE_AGAIN: Duration = Duration::from_secs(10);
 const RESTORE_SELDOM: Duration = Duration::from_secs(600);
@@ -48,7 +45,7 @@ struct Missing {
 /// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
 pub async fn run(client: Client, options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
     let host = Host::open(&options.host_root, &options.data_dir).map_err(AgentError::hands("opening the data folder"))?;
-    let hands = RealHands::open(host).map_err(AgentError::hands("starting the agent"))?;
+    let hands = RealHands::open(host, options.observe_only).map_err(AgentError::hands("starting the agent"))?;
     let workers = Workers::pool(options.workers).map_err(AgentError::hands("starting the agent"))?;
     Arc::new(Agent::new(client, Arc::new(hands), workers, options)).serve(shutdown).await;
     Ok(())
@@ -58,19 +55,19 @@ impl<H: Hands> Agent<H> {
     /// The loop over any hands; returns after `shutdown`, within ten seconds.
     pub async fn serve(self: Arc<Self>, shutdown: CancellationToken) {
         tracing::info!(node = self.options.node_name, "agent started");
-        let changed = Arc::new(Notify::new());
+        let bell = Arc::new(Bell::default());
         let mut helpers = JoinSet::new();
         helpers.spawn(self.clone().keep_lease());
-        helpers.spawn(self.clone().keep_inventory(changed.clone()));
-        helpers.spawn(self.clone().watch_inventory(changed.clone()));
-        helpers.spawn(watch_kernel(changed.clone()));
+        helpers.spawn(self.clone().keep_inventory(bell.clone()));
+        helpers.spawn(self.clone().watch_inventory(bell.clone()));
+        helpers.spawn(watch_kernel(bell.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = async {
                 let mut missing = Missing::default();
                 self.bring_back(&mut missing).await;
-                changed.notify_one();
-                self.clone().serve_jobs(&changed, &shutdown, missing).await;
+                bell.ring();
+                self.clone().serve_jobs(&bell, &shutdown, missing).await;
             } => {}
         }
         helpers.shutdown().await;
@@ -82,7 +79,7 @@ impl<H: Hands> Agent<H> {
         tracing::info!(node = self.options.node_name, "agent stopped");
     }
 
-    async fn serve_jobs(self: Arc<Self>, changed: &Notify, shutdown: &CancellationToken, mut missing: Missing) {
+    async fn serve_jobs(self: Arc<Self>, bell: &Bell, shutdown: &CancellationToken, mut missing: Missing) {
         let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.client.clone());
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
         let mut events = watcher(jobs, config).default_backoff().boxed();
@@ -92,7 +89,7 @@ impl<H: Hands> Agent<H> {
             // Never beside a job: a restore and a cleanup of the same volume would undo each other.
             if running.is_empty() && missing.due.is_some_and(|due| due <= Instant::now()) {
                 self.bring_back(&mut missing).await;
-                changed.notify_one();
+                bell.ring();
             }
             for job in queue.take_due(Instant::now()) {
                 let (agent, name) = (self.clone(), job.name_any());
@@ -111,7 +108,7 @@ impl<H: Hands> Agent<H> {
                 Some(ended) = running.join_next() => {
                     if let Ok((name, result)) = ended {
                         settle(&mut queue, &name, result);
-                        changed.notify_one();
+                        bell.ring();
                     }
                 },
                 () = async { match next { Some(due) => sleep_until(due).await, None => std::future::pending().await } } => {}
@@ -177,39 +174,6 @@ impl<H: Hands> Agent<H> {
         }
     }
 
-    async fn keep_inventory(self: Arc<Self>, changed: Arc<Notify>) {
-        let mut pause = Duration::from_secs(1);
-        loop {
-            let _ = timeout(LOOK_ANYWAY, changed.notified()).await;
-            sleep(SETTLE).await;
-            match self.publish_inventory().await {
-                Ok(Published::Changed | Published::Unchanged) => pause = Duration::from_secs(1),
-                // The watch tells when the operator has made it.
-                Ok(Published::NoInventory) => tracing::debug!("the operator has not made the NodeInventory yet"),
-                Err(error) => {
-                    tracing::warn!(error = error.sentence(), "the inventory is published again in a moment");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(30));
-                    changed.notify_one();
-                }
-            }
-        }
-    }
-
-    /// Publishes once the object is there, and again should somebody change it.
-    async fn watch_inventory(self: Arc<Self>, changed: Arc<Notify>) {
-        let inventories: Api<DeserializeGuard<NodeInventory>> = Api::all(self.client.clone());
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.options.node_name));
-        let mut events = watcher(inventories, config).default_backoff().boxed();
-        loop {
-            match events.try_next().await {
-                Ok(Some(_)) => changed.notify_one(),
-                Ok(None) => return,
-                Err(error) => tracing::debug!(error = chain(&error), "the watch on the inventory broke; it is taken up again"),
-            }
-        }
-    }
-
     /// At the start, and again while something is missing: a node that was short of loop devices for a moment must not
     /// keep a volume away until its agent is restarted.
     async fn bring_back(&self, missing: &mut Missing) {
@@ -232,22 +196,17 @@ impl<H: Hands> Agent<H> {
         missing.due = failed.then(|| Instant::now() + pause);
     }
 
-    /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
     async fn tell_restored(&self, restored: &Restored) {
         if restored.failed.is_empty() {
             return;
         }
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else { return };
-        let reporter = Reporter { controller: names::AGENT_SERVICE_ACCOUNT.to_owned(), instance: Some(self.options.identity.clone()) };
-        let recorder = Recorder::new(self.client.clone(), reporter);
-        for (uid, why) in &restored.failed {
-            let note: String = format!("the device of volume {uid} could not be brought back: {why}").chars().take(1000).collect();
-            let event = Event { type_: EventType::Warning, reason: "RestoreFailed".into(), note: Some(note), action: "Restore".into(), secondary: None };
-            if let Err(error) = recorder.publish(&event, &inventory.object_ref(&())).await {
-                tracing::warn!(error = chain(&error), "no Event could be written");
-            }
-        }
+        let told = restored.failed.iter().map(|(uid, why)| {
+            let message = format!("the device of volume {uid} could not be brought back: {why}").chars().take(1000).collect();
+            News { reason: "RestoreFailed", warning: true, message }
+        });
+        self.tell(&inventory, &told.collect::<Vec<_>>()).await;
     }
 }
 
@@ -263,26 +222,6 @@ pub fn settle(queue: &mut Queue, name: &str, result: Option<Result<Ran, AgentErr
         Some(Err(error)) => {
             tracing::warn!(job = name, error = error.sentence(), "the job is run again later");
             queue.put_off(name, Instant::now());
-        }
-    }
-}
-
-/// A device that somebody attaches or detaches behind our back is published as it is.
-async fn watch_kernel(changed: Arc<Notify>) {
-    let events = match Uevents::open() {
-        Ok(events) => events,
-        Err(error) => {
-            tracing::warn!(%error, "no kernel events: the inventory is refreshed after jobs and every few minutes only");
-            return;
-        }
-    };
-    loop {
-        match events.changed().await {
-            Ok(()) => changed.notify_one(),
-            Err(error) => {
-                tracing::warn!(%error, "reading kernel events");
-                sleep(Duration::from_secs(1)).await;
-            }
         }
     }
 }

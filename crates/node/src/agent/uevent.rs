@@ -1,7 +1,7 @@
-//! The kernel's own device events, from netlink: hints that a loop device changed.
+//! The kernel's own device events, from netlink: which block devices came, went or changed.
 //!
 //! Group 1 (kernel), not group 2 (udev): the kernel's events reach a pod in its own network namespace as well, and
-//! come without a udev daemon. Nothing is taken from an event but that it is time to look.
+//! come without a udev daemon. Nothing is taken from an event but a name to look at.
 
 use crate::sys;
 use rustix::{
@@ -17,6 +17,15 @@ pub(super) struct Uevents {
     socket: AsyncFd<OwnedFd>,
 }
 
+/// What there is to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A block device, by kernel name.
+    Device(String),
+    /// More came than we could take: anything may have changed.
+    Lost,
+}
+
 impl Uevents {
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -27,26 +36,37 @@ impl Uevents {
         Ok(Uevents { socket: sys::readable(socket)? })
     }
 
-    /// Returns when a loop device changed, or events were lost.
-    pub async fn changed(&self) -> io::Result<()> {
+    pub async fn next(&self) -> io::Result<Heard> {
         loop {
             let mut ready = self.socket.readable().await?;
             let mut buffer = [0u8; 8192];
             let received = ready.try_io(|socket| recv(socket, &mut buffer, RecvFlags::empty()).map(|(read, _)| read).map_err(io::Error::from));
             match received {
-                Ok(Ok(read)) if concerns_loops(&buffer[..read.min(buffer.len())]) => return Ok(()),
-                Ok(Ok(_)) | Err(_) => {}
-                Ok(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => return Ok(()),
+                Ok(Ok(read)) => {
+                    if let Some(name) = parse_uevent(&buffer[..read.min(buffer.len())]) {
+                        return Ok(Heard::Device(name));
+                    }
+                }
+                Err(_) => {}
+                Ok(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => return Ok(Heard::Lost),
                 Ok(Err(error)) => return Err(error),
             }
         }
     }
 }
 
-// change@/devices/virtual/block/loop3\0ACTION=change\0...
-fn concerns_loops(message: &[u8]) -> bool {
-    let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
-    head.windows(b"/block/loop".len()).any(|window| window == b"/block/loop")
+/// The kernel name of the block device that an event is about.
+///
+/// `change@/devices/virtual/block/loop3\0ACTION=change\0…\0SUBSYSTEM=block\0…`
+pub fn parse_uevent(message: &[u8]) -> Option<String> {
+    let mut fields = message.split(|byte| *byte == 0);
+    let path = fields.next()?.splitn(2, |byte| *byte == b'@').nth(1)?;
+    if !fields.any(|field| field == b"SUBSYSTEM=block") {
+        return None;
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    // The kernel writes a slash in a device's name as an exclamation mark, in sysfs as well.
+    std::str::from_utf8(name).ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -54,10 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loop_devices_count() {
-        assert!(concerns_loops(b"change@/devices/virtual/block/loop3\0ACTION=change\0"));
-        assert!(concerns_loops(b"add@/devices/virtual/block/loop3/loop3p1\0"));
-        assert!(!concerns_loops(b"add@/devices/virtual/net/lo\0DEVPATH=/block/loop3\0"));
-        assert!(!concerns_loops(b""));
+    fn only_block_devices_count() {
+        let block = |head: &str| parse_uevent(format!("{head}\0ACTION=change\0DEVPATH=/x\0SUBSYSTEM=block\0MAJOR=7\0").as_bytes());
+        assert_eq!(block("change@/devices/virtual/block/loop3").as_deref(), Some("loop3"));
+        assert_eq!(block("add@/devices/virtual/block/loop3/loop3p1").as_deref(), Some("loop3p1"));
+        assert_eq!(block("add@/devices/x/block/cciss!c0d0").as_deref(), Some("cciss!c0d0"));
+        assert_eq!(parse_uevent(b"add@/devices/virtual/net/lo\0SUBSYSTEM=net\0"), None);
+        for bad in [&b""[..], b"libudev\0\xfe\xed", b"@\0SUBSYSTEM=block", b"add@/a/\xff\0SUBSYSTEM=block"] {
+            assert_eq!(parse_uevent(bad), None);
+        }
     }
 }

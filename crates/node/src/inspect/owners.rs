@@ -1,0 +1,43 @@
+//! Which devices are behind the PersistentVolumes of others.
+
+use crate::{host::Host, sys::DevNumber};
+use quarry_api::node_inventory::ForeignPv;
+use quarry_core::device::Facts;
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+};
+
+/// Notes each PersistentVolume on the device that its path leads to, or that its by-id name names.
+///
+/// Both count: a link that was lost, or leads elsewhere since the last boot, must not set the old device free.
+pub fn mark_foreign(host: &Host, devices: &mut [Facts], pvs: &[ForeignPv]) {
+    for pv in pvs {
+        let number = device_behind(host, &pv.path).map(|number| format!("{}:{}", number.major, number.minor));
+        let by_id = pv.device_id.as_deref().map(base_name);
+        // The last part of a path below /mnt/local-storage is a by-id name, too.
+        let from_path = Some(base_name(&pv.path));
+        for facts in devices.iter_mut() {
+            let behind = number.as_ref() == Some(&facts.number) || facts.mounts.iter().any(|at| *at == pv.path);
+            let named = facts.by_id.iter().any(|name| Some(name.as_str()) == by_id || Some(name.as_str()) == from_path);
+            if (behind || named) && !facts.backs.contains(&pv.name) {
+                facts.backs.push(pv.name.clone());
+            }
+        }
+    }
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The block device at the end of a path of the node, or the one that holds the folder there.
+fn device_behind(host: &Host, path: &str) -> Option<DevNumber> {
+    let real = host.find(Path::new(path)).ok()?;
+    let meta = fs::metadata(real).ok()?;
+    if meta.file_type().is_block_device() {
+        return Some(DevNumber::from_stat(meta.rdev()));
+    }
+    None
+}
