@@ -5,6 +5,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
+#[path = "guest/binary.rs"]
+mod binary;
 #[path = "guest/qemu.rs"]
 mod qemu;
 #[path = "guest/uml.rs"]

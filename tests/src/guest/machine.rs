@@ -1,9 +1,11 @@
 //! What both kinds of guest have: commands, a shared folder, the way to the API, a folder of their own.
 
-use super::{API_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, until};
+use super::{API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, target, until};
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
     time::Duration,
 };
 use tempfile::TempDir;
@@ -75,14 +77,20 @@ impl Guest {
     /// Copies a file of this machine into the share; its path in the guest.
     pub fn bring(&self, file: &Path) -> String {
         let name = file.file_name().expect("a file has a name").to_string_lossy().into_owned();
-        fs::copy(file, self.share().join(&name)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let place = self.share().join(&name);
+        // A debug binary has 100 MB: a copy only where a link cannot be.
+        let brought = fs::hard_link(file, &place).or_else(|_| fs::copy(file, &place).map(drop));
+        brought.unwrap_or_else(|error| panic!("bringing {} into the guest: {error}", file.display()));
         format!("{SHARE_IN_GUEST}/{name}")
     }
 
-    /// Brings the quarry binary under test (QUARRY_BIN); its path in the guest.
-    pub fn bring_quarry(&self) -> String {
-        let binary = std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
-        self.bring(Path::new(&binary))
+    /// Brings the quarry binary under test (QUARRY_BIN); its path in the guest. Kept in the guest's memory: run from the
+    /// share it would be read page by page, which takes an emulated guest seconds at each start.
+    #[track_caller]
+    pub fn bring_quarry(&mut self) -> String {
+        let shared = self.bring(stripped_binary());
+        self.run(&format!("dd if={shared} of=/run/quarry bs=256k 2>/dev/null && chmod +x /run/quarry"));
+        "/run/quarry".into()
     }
 
     /// Leads the guest's connections to `API_IN_GUEST` to this port of the host's loopback; `None` cuts them off. The
@@ -90,6 +98,18 @@ impl Guest {
     pub fn api_at(&self, port: Option<u16>) -> &'static str {
         self.relay.to(port);
         API_IN_GUEST
+    }
+
+    /// Makes the API of this kubeconfig, which serves on the host's loopback, the one that the guest reaches; the path of
+    /// a kubeconfig for use inside.
+    pub fn join(&self, kubeconfig: &Path) -> String {
+        let text = fs::read_to_string(kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
+        let server = text.lines().find_map(|line| line.trim().strip_prefix("server: ")).expect("a kubeconfig names its server");
+        let port = server.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
+        self.relay.to(Some(port.unwrap_or_else(|| panic!("{server} names no port"))));
+        // The certificate is for localhost, which in a guest is a name of the API's address.
+        fs::write(self.share().join("kubeconfig"), text.replace(server, API_URL_IN_GUEST)).unwrap();
+        format!("{SHARE_IN_GUEST}/kubeconfig")
     }
 
     /// Every block device, as `lsblk` in the guest sees it.
@@ -126,4 +146,21 @@ impl Guest {
             now.as_second()
         ));
     }
+}
+
+/// The binary under test without its debug information, which is half of its size; made once by each process.
+fn stripped_binary() -> &'static Path {
+    static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
+    STRIPPED.get_or_init(|| {
+        let binary = std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
+        let folder = target().join("guest");
+        fs::create_dir_all(&folder).unwrap();
+        let partial = folder.join(format!("quarry.{}", std::process::id()));
+        let stripped = Command::new("strip").arg("-o").arg(&partial).arg(&binary).status();
+        assert!(stripped.is_ok_and(|status| status.success()), "strip could not make {} from {}", partial.display(), binary.display());
+        let path = folder.join("quarry");
+        // Guests of other processes may use the old one: it is replaced, not written to.
+        fs::rename(&partial, &path).unwrap();
+        path
+    })
 }

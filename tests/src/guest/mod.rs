@@ -32,6 +32,7 @@ use std::{
 
 /// Where a guest finds the server given to `Guest::api_at`.
 pub const API_IN_GUEST: &str = "10.0.2.100:6443";
+const API_URL_IN_GUEST: &str = "https://localhost:6443";
 /// Where a guest finds the shared folder.
 pub const SHARE_IN_GUEST: &str = "/share";
 /// How long anything in a guest may take before a test gives up. An emulated processor on a busy machine is slow.
@@ -54,10 +55,13 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }
 
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
 /// Serial logs are kept here, for whoever wonders why a guest died.
 fn logs() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    let logs = target.join("test-logs/guests");
+    let logs = target().join("test-logs/guests");
     std::fs::create_dir_all(&logs).unwrap();
     logs
 }

@@ -164,7 +164,7 @@ fn command_line() -> Vec<OsString> {
     add("-machine", "q35");
     add("-accel", "tcg,tb-size=128");
     add("-cpu", "max");
-    add("-m", "256");
+    add("-m", "384");
     add("-kernel", &kit.join("vmlinux").to_string_lossy());
     add("-initrd", &kit.join("initramfs").to_string_lossy());
     add("-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check cryptomgr.notests");
