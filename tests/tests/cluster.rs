@@ -8,5 +8,7 @@
 mod admission;
 #[path = "cluster/confinement.rs"]
 mod confinement;
+#[path = "cluster/discovery.rs"]
+mod discovery;
 #[path = "cluster/story.rs"]
 mod story;

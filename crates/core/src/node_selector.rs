@@ -61,6 +61,28 @@ fn problem(requirement: &NodeSelectorRequirement, field: bool) -> Option<String>
     }
 }
 
+/// The same for tolerations.
+pub fn toleration_problems(tolerations: &[Toleration], at: &str) -> Vec<String> {
+    let problem = |toleration: &Toleration| {
+        let given = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+        let effect = toleration.effect.as_deref().unwrap_or_default();
+        match toleration.operator.as_deref() {
+            Some("Exists") if given(&toleration.value) => return Some("value must be empty: Exists looks at the key alone".to_owned()),
+            Some("Exists") => {}
+            None | Some("" | "Equal") if !given(&toleration.key) => {
+                return Some("key is empty: name a taint, or use the operator Exists for all of them".to_owned());
+            }
+            None | Some("" | "Equal") => {}
+            Some(other) => return Some(format!("operator is {other:?}: it must be Exists or Equal")),
+        }
+        if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+            return Some(format!("effect is {effect:?}: it must be NoSchedule, PreferNoSchedule or NoExecute, or left out for all of them"));
+        }
+        (toleration.toleration_seconds.is_some() && effect != "NoExecute").then(|| "tolerationSeconds needs the effect NoExecute".to_owned())
+    };
+    tolerations.iter().enumerate().filter_map(|(index, toleration)| Some(format!("{at}[{index}].{}", problem(toleration)?))).collect()
+}
+
 /// Whether the selector means this node. What is invalid in it matches nothing.
 pub fn selects(selector: Option<&NodeSelector>, node: &Node) -> bool {
     selector.is_none_or(|selector| selector.node_selector_terms.iter().any(|term| term_matches(term, node)))
@@ -235,6 +257,22 @@ mod tests {
         .join("\n---\n");
         insta::assert_snapshot!(all);
         assert_eq!(told(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}]}])), "");
+    }
+
+    #[test]
+    fn a_wrong_toleration_is_told_with_its_field() {
+        for (toleration, told) in [
+            (json!({"operator": "Exists"}), ""),
+            (json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}), ""),
+            (json!({"key": "a", "operator": "Exists", "value": "b"}), "spec.tolerations[0].value must be empty"),
+            (json!({"value": "b"}), "spec.tolerations[0].key is empty"),
+            (json!({"key": "a", "operator": "Like"}), "spec.tolerations[0].operator is \"Like\""),
+            (json!({"key": "a", "effect": "Never"}), "spec.tolerations[0].effect is \"Never\""),
+            (json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}), "spec.tolerations[0].tolerationSeconds needs"),
+        ] {
+            let found = toleration_problems(&[serde_json::from_value(toleration).unwrap()], "spec.tolerations").join("; ");
+            assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{told}: {found}");
+        }
     }
 
     #[test]

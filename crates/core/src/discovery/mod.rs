@@ -9,7 +9,7 @@ mod status;
 
 use crate::{
     agent_set::Asker,
-    node_selector::{problems, selects, untolerated},
+    node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
     volume::Note,
 };
@@ -86,7 +86,9 @@ pub fn coverage<'a>(discovery: &LocalVolumeDiscovery, node: &'a Node) -> Coverag
 }
 
 fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
-    discovery.spec.node_selector.as_ref().map(|selector| problems(selector, "spec.nodeSelector")).unwrap_or_default()
+    let selector = discovery.spec.node_selector.as_ref().map(|selector| problems(selector, "spec.nodeSelector")).unwrap_or_default();
+    let tolerations = toleration_problems(discovery.spec.tolerations.as_deref().unwrap_or_default(), "spec.tolerations");
+    selector.into_iter().chain(tolerations).collect()
 }
 
 /// What it asks of the agents' DaemonSet; `None` when it cannot be understood.

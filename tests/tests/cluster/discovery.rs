@@ -1,0 +1,240 @@
+//! Discovery on the real cluster: disks come and go, nodes are selected and deselected, one discovery is enough.
+
+use quarry_tests::lab::{NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository, run, text, try_run, until};
+use serde_json::{Value, json};
+use std::{path::PathBuf, time::Duration};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn discovery(namespace: &str, name: &str, spec: &Value) -> String {
+    let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeDiscovery", "metadata": {"name": name, "namespace": namespace}, "spec": spec});
+    object.to_string()
+}
+
+fn hosts(names: &[&str]) -> Value {
+    json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]}})
+}
+
+/// Waits until a condition has the reason and the words.
+fn says(namespace: &str, name: &str, kind: &str, status: &str, words: &str) -> Value {
+    until(&format!("{name} says {kind}={status} {words:?}"), LIMIT, || {
+        let object = get(&["-n", namespace, "localvolumediscovery", name]).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let told = |one: &Value| one["type"] == kind && one["status"] == status && one["message"].as_str().unwrap_or_default().contains(words);
+        if conditions.iter().any(told) { Ok(object) } else { Err(object["status"].to_string()) }
+    })
+}
+
+/// The result of a node, found as consumers of the shipped kind find it.
+fn result_of(node: &str) -> Option<Value> {
+    let list = get(&["-n", NAMESPACE, "localvolumediscoveryresults", "-l", &format!("discovery-result-node={node}")])?;
+    list["items"].as_array()?.first().cloned()
+}
+
+fn rows(node: &str) -> Vec<Value> {
+    result_of(node).and_then(|result| result["status"]["discoveredDevices"].as_array().cloned()).unwrap_or_default()
+}
+
+fn agent_pods(node: &str) -> Vec<Value> {
+    let on_node = format!("spec.nodeName={node}");
+    let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent", "--field-selector", &on_node]).unwrap_or_default();
+    pods["items"].as_array().cloned().unwrap_or_default()
+}
+
+fn owner_kinds() -> Vec<String> {
+    let set = get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]).unwrap_or_default();
+    let mut kinds: Vec<String> =
+        set["metadata"]["ownerReferences"].as_array().into_iter().flatten().map(|owner| owner["kind"].as_str().unwrap_or_default().to_owned()).collect();
+    kinds.sort();
+    kinds
+}
+
+/// A loop disk over a file; detached and removed on drop.
+struct LoopDisk {
+    file: PathBuf,
+    device: String,
+}
+
+impl LoopDisk {
+    fn attach(name: &str, bytes: u64) -> Self {
+        let file = std::env::temp_dir().join(format!("quarry-discovery-{name}-{}", std::process::id()));
+        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).unwrap();
+        let device = run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
+        LoopDisk { file, device }
+    }
+
+    fn name(&self) -> &str {
+        self.device.trim_start_matches("/dev/")
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        try_run("losetup", &["--detach", &self.device], None);
+        std::fs::remove_file(&self.file).ok();
+    }
+}
+
+/// Whatever a test did: no discovery, no made-up nodes, the operator as `deploy/` has it.
+struct Tidy;
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        try_run("kubectl", &["delete", "localvolumediscoveries", "--all", "--all-namespaces", "--wait=false"], None);
+        try_run("kubectl", &["delete", "nodes", "-l", "made-up=true", "--wait=false"], None);
+        let deploy = repository().join("deploy");
+        try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+        try_run("kubectl", &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"], None);
+        try_run("kubectl", &["-n", NAMESPACE, "delete", "localvolumediscoveryresults", "--all", "--wait=false"], None);
+        // Nobody runs a kubelet there that would end them.
+        for pod in agent_pods("").into_iter().chain(agent_pods("made-up-1")).chain(agent_pods("made-up-2")) {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            try_run("kubectl", &["-n", NAMESPACE, "delete", "pod", &name, "--force", "--grace-period=0"], None);
+        }
+    }
+}
+
+/// A Node object that no machine stands for: enough for selection.
+fn made_up_node(name: &str, labels: &Value, taints: &Value) {
+    let mut labels = labels.clone();
+    labels["made-up"] = json!("true");
+    labels["kubernetes.io/hostname"] = json!(name);
+    apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}).to_string());
+}
+
+#[test]
+fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
+    installed();
+    let _tidy = Tidy;
+    apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
+    let object = says(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
+    assert_eq!(object["status"]["phase"], "Discovering");
+    assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
+    until("both own the agents", LIMIT, || if owner_kinds() == ["Deployment", "LocalVolumeDiscovery"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) });
+
+    let disk = LoopDisk::attach("hotplug", 64 << 20);
+    until("the inventory shows the disk", LIMIT, || {
+        let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
+        let devices = inventory["status"]["devices"].as_array().cloned().unwrap_or_default();
+        if devices.iter().any(|device| device["name"] == disk.name()) { Ok(()) } else { Err(inventory["status"].to_string()) }
+    });
+    let row = until("the result shows the disk", LIMIT, || {
+        rows(NODE).into_iter().find(|row| row["path"] == disk.device.as_str()).ok_or_else(|| format!("{:?}", result_of(NODE)))
+    });
+    assert_eq!((row["type"].as_str(), row["size"].as_i64()), (Some("loop"), Some(64 << 20)), "{row}");
+    for field in ["deviceID", "path", "model", "type", "vendor", "serial", "property", "fstype"] {
+        assert!(row[field].is_string(), "{field} in {row}");
+    }
+    assert!(row["status"]["state"].is_string(), "{row}");
+    let result = result_of(NODE).unwrap();
+    assert_eq!(result["spec"]["nodeName"], NODE);
+    assert_eq!(result["metadata"]["labels"]["local.storage.openshift.io/discovery-node"], NODE);
+    assert!(result["metadata"]["ownerReferences"].is_null(), "a result stays when its discovery goes");
+    assert!(result["status"]["discoveredTimeStamp"].as_str().unwrap().ends_with('Z'));
+
+    let device = disk.device.clone();
+    drop(disk);
+    until("the disk is gone from the result", LIMIT, || {
+        if rows(NODE).iter().all(|row| row["path"] != device.as_str()) { Ok(()) } else { Err(format!("{:?}", rows(NODE))) }
+    });
+    let told = kubectl(&["-n", NAMESPACE, "get", "events", "-o", "jsonpath={.items[*].reason}"]);
+    for reason in ["CreatedDiscoveryResultObject", "UpdatedDiscoveredDeviceList"] {
+        assert!(told.contains(reason), "{told}");
+    }
+
+    kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
+    until(
+        "the operator's Deployment still owns the agents",
+        LIMIT,
+        || if owner_kinds() == ["Deployment"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) },
+    );
+    assert_eq!(agent_pods(NODE).len(), 1, "volumes are on: the agent stays");
+    assert!(result_of(NODE).is_some(), "the result stays");
+}
+
+#[test]
+fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
+    installed();
+    let _tidy = Tidy;
+    apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
+    until("the result is there", LIMIT, || if rows(NODE).is_empty() { Err(format!("{:?}", result_of(NODE))) } else { Ok(()) });
+    let uid = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>();
+    let before = uid(&agent_pods(NODE));
+    let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]}]);
+    kubectl(&["-n", NAMESPACE, "patch", "deploy", "quarry-operator", "--type=json", "-p", &arguments.to_string()]);
+    until("only the discovery asks for agents", Duration::from_secs(90), || {
+        if owner_kinds() == ["LocalVolumeDiscovery"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) }
+    });
+    let set = get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]).unwrap();
+    assert!(set["spec"]["template"]["spec"]["affinity"].to_string().contains(NODE), "{set}");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(uid(&agent_pods(NODE)), before, "a changed selection replaces no agent");
+
+    made_up_node("made-up-1", &json!({}), &json!([]));
+    apply(&discovery(NAMESPACE, "disks", &hosts(&["made-up-1"])));
+    until("the agent ends", LIMIT, || if agent_pods(NODE).is_empty() { Ok(()) } else { Err(format!("{:?}", uid(&agent_pods(NODE)))) });
+    let kept = result_of(NODE).unwrap();
+    says(NAMESPACE, "disks", "Progressing", "True", "no agent has been seen on node made-up-1");
+    let disk = LoopDisk::attach("unseen", 64 << 20);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(result_of(NODE).unwrap(), kept, "no updates any more");
+
+    apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
+    until("the agent is back and has caught up", Duration::from_secs(90), || {
+        if rows(NODE).iter().any(|row| row["path"] == disk.device.as_str()) { Ok(()) } else { Err(format!("{:?}", rows(NODE))) }
+    });
+    drop(disk);
+    kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
+    until("nobody asks: no agents", LIMIT, || match get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]) {
+        None => Ok(()),
+        Some(set) => Err(set["metadata"].to_string()),
+    });
+    assert!(result_of(NODE).is_some(), "the result stays");
+    drop(_tidy);
+    until("with volumes the agent is back", Duration::from_secs(90), || {
+        let ready = agent_pods(NODE).iter().any(|pod| pod["status"]["phase"] == "Running");
+        if ready { Ok(()) } else { Err(format!("{:?}", agent_pods(NODE))) }
+    });
+}
+
+#[test]
+fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
+    installed();
+    let _tidy = Tidy;
+    made_up_node("made-up-1", &json!({"rack": "a"}), &json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]));
+    made_up_node("made-up-2", &json!({"rack": "b"}), &json!([]));
+    let rack = |operator: &str, value: &str| json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": operator, "values": [value]}]}]}});
+    apply(&discovery(NAMESPACE, "first", &rack("In", "c")));
+    let object = says(NAMESPACE, "first", "Degraded", "True", "rack In (c) (the label rack exists with a, b)");
+    assert_eq!(object["status"]["phase"], "DiscoveryFailed");
+    // The API server takes a policy up when it gets to it: asked without effect until it does.
+    let second = discovery(NAMESPACE, "second", &json!({}));
+    until("a second one is refused", LIMIT, || {
+        let answer = try_run("kubectl", &["create", "--dry-run=server", "-f", "-"], Some(&second));
+        if answer.status.success() { Err("accepted".to_owned()) } else { Ok(()) }
+    });
+    let refused = kubectl_refused(&["create", "-f", "-"], Some(&second));
+    assert!(refused.contains("change first instead"), "{refused}");
+
+    // The first one itself may be changed.
+    apply(&discovery(NAMESPACE, "first", &rack("Gt", "high")));
+    says(NAMESPACE, "first", "Degraded", "True", "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"");
+    apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
+    says(NAMESPACE, "first", "Degraded", "True", "made-up-1 (dedicated=db:NoSchedule)");
+    let mut tolerant = rack("In", "a");
+    tolerant["tolerations"] = json!([{"key": "dedicated", "operator": "Exists"}]);
+    apply(&discovery(NAMESPACE, "first", &tolerant));
+    says(NAMESPACE, "first", "Progressing", "True", "no agent has been seen on node made-up-1");
+
+    apply(&discovery("default", "stray", &json!({})));
+    says("default", "stray", "Degraded", "True", "create it in quarry-system");
+    let shown = text(&try_run("kubectl", &["get", "localvolumediscoveries", "-A"], None).stdout);
+    assert!(shown.contains("PHASE") && shown.contains("DiscoveryFailed"), "{shown}");
+    kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "first"]);
+    apply(&discovery(NAMESPACE, "second", &hosts(&[NODE])));
+    says(NAMESPACE, "second", "Available", "True", "the devices of 1 node are listed");
+    for node in ["made-up-1", "made-up-2"] {
+        kubectl(&["delete", "node", node]);
+        gone("nodeinventory", node);
+    }
+}
