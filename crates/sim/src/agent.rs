@@ -67,6 +67,8 @@ pub struct Agent {
     jobs_cursor: Option<u64>,
     held_until: Instant,
     inventory_cursor: u64,
+    disk: Arc<Mutex<Disk>>,
+    uevent_cursor: u64,
 }
 
 impl Agent {
@@ -74,7 +76,8 @@ impl Agent {
         let gate = Arc::new(Gate::default());
         let door = Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
-        let hands = SimHands { disk, gate: gate.clone(), shared: shared.clone() };
+        let uevent_cursor = lock(&disk).uevents;
+        let hands = SimHands { disk: disk.clone(), gate: gate.clone(), shared: shared.clone() };
         let (sender, incoming) = mpsc::channel();
         let mut options = AgentOptions::new(NODE);
         options.identity = format!("agent-{number}");
@@ -101,6 +104,8 @@ impl Agent {
             jobs_cursor: None,
             held_until: now,
             inventory_cursor: 0,
+            disk,
+            uevent_cursor,
         }
     }
 
@@ -132,6 +137,9 @@ impl Agent {
             self.inventory_cursor = change.version;
             self.inventory_due = self.inventory_due.min(Instant::now() + GATHER);
         }
+        drop(world);
+        self.hear_kernel(now);
+        let world = lock(&self.shared.world);
         let Some(mut cursor) = self.jobs_cursor else { return };
         while let Some(change) = world.next_change(Kind::Job, cursor).filter(|_| self.held_until <= now) {
             let label = format!("{} {}", change.name, if change.after.is_some() { "changed" } else { "deleted" });
@@ -157,6 +165,19 @@ impl Agent {
         }
         self.jobs_cursor = Some(cursor);
         self.ready.extend(self.queue.take_due(now));
+    }
+
+    /// A lost event is found by the look that comes anyway.
+    fn hear_kernel(&mut self, now: Instant) {
+        let sent = lock(&self.disk).uevents;
+        while self.uevent_cursor < sent {
+            self.uevent_cursor += 1;
+            let fault = lock(&self.shared.injector).pass(Track::Kernel, "uevent", &[(When::Before, What::Lost)]);
+            self.shared.note(|| format!("kernel: event{}", fault.map_or("", |_| "  <== Lost")));
+            if fault.is_none() {
+                self.inventory_due = self.inventory_due.min(now + GATHER);
+            }
+        }
     }
 
     /// The most pressing thing to do, in the order of the agent's own loop.

@@ -106,6 +106,8 @@ pub struct Disk {
     /// Where each device is mounted.
     pub mounts: BTreeMap<String, String>,
     pub disks: BTreeMap<String, BareDisk>,
+    /// How many events the kernel has sent about them.
+    pub uevents: u64,
     pub ledger: Vec<Record>,
     pub udev: bool,
     /// The kernel reads partition tables by itself.
@@ -130,6 +132,7 @@ impl Disk {
             links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
             mounts: BTreeMap::new(),
             disks: BTreeMap::new(),
+            uevents: 0,
             ledger: Vec::new(),
             udev,
             parser,
@@ -243,7 +246,6 @@ impl Disk {
             number: format!("7:{number}"),
             kind: "loop".into(),
             size: file.map_or(0, |file| file.size.0),
-            diskseq: Some(u64::from(self.boots) * 1000 + u64::from(number)),
             evidence: vec![Evidence { source: "loop:file".into(), value: path.clone() }],
             backing: Some(BackingFile { path, deleted: file.is_none() }),
             mounts: self.mounts.iter().filter(|(device, _)| **device == name).map(|(_, at)| at.clone()).collect(),

@@ -15,6 +15,8 @@ pub enum Track {
     Watch(u8),
     /// Events of jobs on their way to the agent.
     Jobs,
+    /// The kernel's events on their way to the agent.
+    Kernel,
     /// API calls of the agent.
     Agent,
     /// What the agent asks of its hands.
@@ -73,7 +75,7 @@ impl Point {
         match self.track {
             Track::Operator(_) | Track::Agent => self.call.starts_with("GET "),
             Track::Disk => !self.possible.contains(&(When::After, What::PowerCut)),
-            Track::Watch(_) | Track::Jobs => false,
+            Track::Watch(_) | Track::Jobs | Track::Kernel => false,
         }
     }
 
@@ -147,6 +149,7 @@ impl fmt::Display for Track {
             Track::Operator(id) => write!(f, "operator{id}"),
             Track::Watch(id) => write!(f, "watch{id}"),
             Track::Jobs => f.write_str("jobs"),
+            Track::Kernel => f.write_str("kernel"),
             Track::Agent => f.write_str("agent"),
             Track::Disk => f.write_str("disk"),
         }
@@ -174,6 +177,7 @@ impl FromStr for Fault {
         let id = |prefix: &str| track.strip_prefix(prefix).and_then(|id| id.parse().ok());
         let track = match *track {
             "jobs" => Track::Jobs,
+            "kernel" => Track::Kernel,
             "agent" => Track::Agent,
             "disk" => Track::Disk,
             _ => id("operator").map(Track::Operator).or(id("watch").map(Track::Watch)).ok_or_else(wrong)?,

@@ -15,12 +15,15 @@ pub enum Kind {
     Inventory,
     Lease,
     Claim,
+    Discovery,
+    Result,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Claim];
+    pub const ALL: [Kind; 10] =
+        [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Claim, Kind::Discovery, Kind::Result];
     /// Those that an operator watches, in the order in which it starts.
-    pub const OPERATORS: [Kind; 7] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease];
+    pub const OPERATORS: [Kind; 9] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Discovery, Kind::Result];
 
     /// The path of the collection.
     pub fn path(self) -> String {
@@ -32,6 +35,8 @@ impl Kind {
             Kind::Job => "/apis/quarry.dev/v1alpha1/nodejobs".into(),
             Kind::Inventory => "/apis/quarry.dev/v1alpha1/nodeinventories".into(),
             Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::DEFAULT_NAMESPACE),
+            Kind::Discovery => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveries", names::DEFAULT_NAMESPACE),
+            Kind::Result => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveryresults", names::DEFAULT_NAMESPACE),
             Kind::Claim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
         }
     }

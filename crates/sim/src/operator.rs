@@ -19,7 +19,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Client, api::ListParams};
-use quarry_api::{NodeInventory, NodeJob, Volume, names};
+use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeJob, Volume, names};
 use quarry_apiserver::ApiService;
 use quarry_operator::{
     Context, ControllerName, OperatorOptions,
@@ -37,6 +37,9 @@ use tokio::time::Instant;
 
 /// Shorter than in production, so that a run sees jobs forgotten.
 pub const JOB_RETENTION: SignedDuration = SignedDuration::from_mins(5);
+/// All but the agents' DaemonSet: the simulator starts its agent itself.
+const CONTROLLERS: [ControllerName; 5] =
+    [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Discovery, ControllerName::DiscoveryResult];
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 /// When a watch that lost an event breaks and is begun anew.
 pub const RELIST_AFTER: Duration = Duration::from_secs(60);
@@ -73,7 +76,7 @@ impl Operator {
         let door = Door { service, track: Track::Operator(id), gate: gate.clone(), shared: shared.clone() };
         let options = OperatorOptions {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
-            controllers: vec![ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob],
+            controllers: CONTROLLERS.to_vec(),
             election_identity: None,
             agent_set: None,
             job_retention: JOB_RETENTION,
@@ -135,6 +138,8 @@ impl Operator {
                 Kind::Job => list::<NodeJob>(&context, &queue, Api::all(context.client.clone())).await,
                 Kind::Inventory => list::<NodeInventory>(&context, &queue, Api::all(context.client.clone())).await,
                 Kind::Lease => list::<Lease>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
+                Kind::Discovery => list::<LocalVolumeDiscovery>(&context, &queue, Api::all(context.client.clone())).await,
+                Kind::Result => list::<LocalVolumeDiscoveryResult>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
                 Kind::Claim => Err("operators do not watch claims".to_owned()),
             };
             Done::Listed(kind, listed)
@@ -197,6 +202,8 @@ impl Operator {
             Kind::Job => self.ingest_as::<NodeJob>(change),
             Kind::Inventory => self.ingest_as::<NodeInventory>(change),
             Kind::Lease => self.ingest_as::<Lease>(change),
+            Kind::Discovery => self.ingest_as::<LocalVolumeDiscovery>(change),
+            Kind::Result => self.ingest_as::<LocalVolumeDiscoveryResult>(change),
             Kind::Claim => {}
         }
     }
@@ -230,7 +237,7 @@ async fn list<K: Cached + Routed>(context: &Context, queue: &Queue, api: Api<K>)
 }
 
 fn waker(queue: &Queue) -> impl Fn(Route) + '_ {
-    let enabled: BTreeSet<ControllerName> = [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob].into();
+    let enabled: BTreeSet<ControllerName> = CONTROLLERS.into();
     move |route| {
         if enabled.contains(&route.controller) {
             push(queue, route, Instant::now());

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Fields that differ between equal runs; times are taken out by their looks.
-const FLEETING: [&str; 7] = ["uid", "nodeUID", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
+const FLEETING: [&str; 10] =
+    ["uid", "nodeUID", "bootID", "diskseq", "lastChange", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
 
 /// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
 pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {

@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// What a story can leave behind; the first three may be held by finalizers.
-const COLLECTIONS: [&str; 9] = [
+const COLLECTIONS: [&str; 12] = [
     "/apis/storage.metalk8s.scality.com/v1alpha1/volumes",
     "/api/v1/persistentvolumes",
     "/api/v1/namespaces/default/persistentvolumeclaims",
@@ -36,6 +36,9 @@ const COLLECTIONS: [&str; 9] = [
     "/apis/quarry.dev/v1alpha1/nodeinventories",
     "/apis/coordination.k8s.io/v1/namespaces/quarry-system/leases",
     "/api/v1/namespaces/default/events",
+    "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveries",
+    "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveryresults",
+    "/api/v1/namespaces/quarry-system/events",
 ];
 
 /// An empty server whose time begins now.

@@ -272,6 +272,26 @@ impl Sim {
                 lock(&self.disk).broken_tool = matches!(step, Step::BreakTool);
                 None
             }
+            Step::Plug(name, disk) => {
+                let mut node = lock(&self.disk);
+                node.uevents += 1;
+                node.disks.insert(name.to_owned(), disk);
+                None
+            }
+            Step::Format(name, signature) => {
+                let mut node = lock(&self.disk);
+                node.uevents += 1;
+                if let Some(disk) = node.disks.get_mut(name) {
+                    disk.signature = signature.map(str::to_owned);
+                }
+                None
+            }
+            Step::Unplug(name) => {
+                let mut node = lock(&self.disk);
+                node.uevents += 1;
+                node.disks.remove(name);
+                None
+            }
             Step::PutForeignFile => {
                 let file = File { size: Bytes(1 << 30), partitioned: false, made: 0, foreign: true, data: Some("not ours".into()) };
                 lock(&self.disk).files.insert(self.volume_uid.clone(), file);

@@ -4,10 +4,11 @@
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
 use crate::{
-    disk::{Disk, Sabotage},
+    disk::{BareDisk, Disk, Sabotage},
     kind::{Kind, NAMESPACE},
     world::World,
 };
+use quarry_api::names;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ pub enum Step {
     MendTool,
     /// Somebody's file under the name that the volume's file will have.
     PutForeignFile,
+    /// A disk is plugged in, gets or loses a file system, is pulled.
+    Plug(&'static str, BareDisk),
+    Format(&'static str, Option<&'static str>),
+    Unplug(&'static str),
     RemoveForeignFile,
 }
 
@@ -99,6 +104,54 @@ fn failed(world: &World, _: &Disk) -> bool {
 
 fn volume_exists(world: &World, _: &Disk) -> bool {
     volume(world).is_some()
+}
+
+/// What the inventory and the discovery's result say of a disk: `Available`, or the state with its reasons.
+fn verdict(world: &World, name: &str) -> Option<String> {
+    let inventory = world.get(Kind::Inventory, NODE)?;
+    let device = inventory["status"]["devices"].as_array()?.iter().find(|device| device["name"] == name)?;
+    let reasons = device["reasons"].as_array().cloned().unwrap_or_default();
+    let reasons: Vec<&str> = reasons.iter().filter_map(|told| told["reason"].as_str()).collect();
+    let state = device["state"].as_str()?;
+    let result = world.all(Kind::Result).find(|result| result["spec"]["nodeName"] == NODE)?;
+    let row = result["status"]["discoveredDevices"].as_array()?.iter().find(|row| row["path"] == format!("/dev/{name}"))?;
+    (row["status"]["state"] == state).then(|| [&[state], &reasons[..]].concat().join(" "))
+}
+
+/// Whoever hears of it late finds it settled already.
+fn disk_is_seen(world: &World, _: &Disk) -> bool {
+    verdict(world, "sda").is_some_and(|verdict| verdict == "Unknown TooNew" || verdict == "Available")
+}
+
+fn disk_is_free(world: &World, _: &Disk) -> bool {
+    verdict(world, "sda").as_deref() == Some("Available")
+}
+
+fn disk_holds_data(world: &World, _: &Disk) -> bool {
+    verdict(world, "sda").is_some_and(|verdict| verdict.starts_with("NotAvailable Signature"))
+}
+
+fn disk_is_duplicate(world: &World, _: &Disk) -> bool {
+    verdict(world, "sdb").is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
+        && verdict(world, "sda").is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
+}
+
+fn no_disk(world: &World, _: &Disk) -> bool {
+    let rows = |object: &Value, list: &str| object["status"][list].as_array().is_some_and(|rows| rows.len() == 1);
+    world.get(Kind::Inventory, NODE).is_some_and(|inventory| rows(inventory, "devices"))
+        && world.all(Kind::Result).any(|result| rows(result, "discoveredDevices"))
+}
+
+fn discovery() -> Step {
+    let discovery = json!({
+        "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeDiscovery",
+        "metadata": {"name": "auto-discover-devices", "namespace": names::DEFAULT_NAMESPACE},
+    });
+    Step::Create(Kind::Discovery, discovery)
+}
+
+fn bare(diskseq: u64) -> BareDisk {
+    BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq, signature: None }
 }
 
 fn class(fs: &str) -> Step {
@@ -222,6 +275,29 @@ pub fn stories() -> Vec<Story> {
                 ],
             ]
             .concat(),
+        ),
+        story(
+            "disk-comes-and-goes",
+            vec![
+                node(),
+                discovery(),
+                Step::Plug("sda", bare(1)),
+                Step::Await("a new disk", disk_is_seen),
+                Step::Await("a free disk", disk_is_free),
+                Step::Format("sda", Some("ext4")),
+                Step::Await("a disk with data", disk_holds_data),
+                Step::Format("sda", None),
+                Step::Await("a free disk again", disk_is_free),
+                Step::RestartAgent,
+                Step::Plug("sdb", bare(2)),
+                Step::Await("two that claim to be one", disk_is_duplicate),
+                Step::Unplug("sdb"),
+                Step::Await("one alone", disk_is_free),
+                Step::Unplug("sda"),
+                Step::Await("nothing", no_disk),
+                // The result outlives it; and nobody has to renew a lease every few seconds while an hour is watched.
+                Step::Delete(Kind::Discovery, "auto-discover-devices"),
+            ],
         ),
         Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("two-operators", whole_life("ext4", "Filesystem")) },
     ]

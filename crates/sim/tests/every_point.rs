@@ -60,6 +60,11 @@ fn a_foreign_file_is_left_alone() {
 }
 
 #[test]
+fn a_disk_appears_changes_and_vanishes() {
+    every("disk-comes-and-goes", Choice::InTurn);
+}
+
+#[test]
 fn two_operators_at_once() {
     every("two-operators", Choice::InTurn);
 }

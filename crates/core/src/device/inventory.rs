@@ -14,9 +14,6 @@ use quarry_api::{
     quantity::Bytes,
 };
 
-/// Names, comma separated, identities that an administrator accepts although they changed.
-pub const ACCEPT_ANNOTATION: &str = "quarry.dev/accept-identity";
-
 /// etcd takes 1.5 MiB for an object, with what the API server adds to it.
 pub const LARGEST: usize = 1_300_000;
 

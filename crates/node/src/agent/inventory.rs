@@ -15,7 +15,7 @@ use kube::{
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::device::{
     group,
-    inventory::{ACCEPT_ANNOTATION, NodeFacts, status},
+    inventory::{NodeFacts, status},
     news::{News, news},
 };
 use quarry_failpoint::failpoint;
@@ -94,7 +94,7 @@ impl<H: Hands> Agent<H> {
     fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>) -> (NodeInventoryStatus, Option<Duration>) {
         let accepted: Vec<String> = inventory
             .annotations()
-            .get(ACCEPT_ANNOTATION)
+            .get(names::ACCEPT_IDENTITY_ANNOTATION)
             .map(|list| list.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect())
             .unwrap_or_default();
         let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
