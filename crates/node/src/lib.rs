@@ -19,7 +19,7 @@ pub mod lock;
 mod sys;
 pub mod wait;
 
-pub use agent::{Agent, AgentOptions, run};
+pub use agent::{Agent, AgentOptions, run, uevent};
 pub use error::HandsError;
 pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Survey, SurveyRequest};
 pub use host::Host;

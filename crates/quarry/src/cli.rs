@@ -48,7 +48,9 @@ pub enum Command {
         #[command(subcommand)]
         command: VolumeCommand,
     },
-    /// Tell every check of an object, and what blocks it.
+    /// List the block devices of this machine or of a cluster's nodes: what each is, whether it may be used, and why not.
+    Devices(DevicesArgs),
+    /// Tell every check of a volume or a device, what blocks it, and what to do.
     Explain(ExplainArgs),
     /// Run the operator (in a pod, or against $KUBECONFIG).
     Operator(OperatorArgs),
@@ -81,6 +83,9 @@ pub struct UpArgs {
     /// The name of this machine as a node [default: the one of the last start, else the host name].
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
+    /// Let it use the real disks of this machine [default: they are only observed, and never opened exclusively].
+    #[arg(long)]
+    pub allow_real_disks: bool,
 }
 
 #[derive(Debug, Args)]
@@ -160,19 +165,51 @@ pub struct RetryArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// Only these nodes of the cluster [default: all; without a cluster this machine].
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "How to print")]
+    pub output: Format,
+    /// Go on and print every device that appears (+), goes (-) or changes (~).
+    #[arg(short, long)]
+    pub watch: bool,
+    /// The devices of this machine, whether there is a cluster or not. Without root it shows what can be seen.
+    #[arg(long, conflicts_with = "nodes")]
+    pub local: bool,
+    /// In a table, also devices without size and mounted read-only images.
+    #[arg(short, long)]
+    pub all: bool,
+    /// The root of this machine as seen from here, such as /host in a pod; means --local [default: /].
+    #[arg(long, value_name = "DIR", conflicts_with = "nodes")]
+    pub host_root: Option<PathBuf>,
+    /// The namespace of the agents' leases.
+    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+}
+
+#[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME.
-    #[arg(value_name = "KIND/NAME", value_parser = parse_target)]
+    /// What to explain: volume/NAME, a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume: node/volume/sdb).
+    #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
     /// The namespace of the agents' leases.
     #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
+    /// For a device of this machine: its root as seen from here, such as /host in a pod [default: /].
+    #[arg(long, value_name = "DIR")]
+    pub host_root: Option<PathBuf>,
 }
 
 /// What `explain` is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Volume(String),
+    /// By kernel name, path or identity; without a node, of this machine.
+    Device {
+        node: Option<String>,
+        device: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -228,6 +265,12 @@ pub struct AgentArgs {
     /// Report the progress of a job that takes longer than this many milliseconds.
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     pub progress_after: u64,
+    /// Read every device again this often, whether the kernel told of a change or not.
+    #[arg(long, default_value = "60m", value_name = "TIME", value_parser = parse_duration)]
+    pub rescan_interval: Duration,
+    /// How long a device must have been there, unchanged, before it is Available. Less is for tests and impatient labs: somebody else may be about to format a new disk.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = parse_duration_or_zero)]
+    pub settling_time: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -286,17 +329,46 @@ pub enum VersionFormat {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let remedy = || format!("{text:?} is not a time: write it as 30s, 5m or 1h");
+    parse_duration_or_zero(text).ok().filter(|time| !time.is_zero()).ok_or_else(|| format!("{text:?} is not a time: write it as 30s, 5m or 1h"))
+}
+
+fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
+    let remedy = || format!("{text:?} is not a time: write it as 30s, 5m or 1h, or 0s");
     let span: jiff::SignedDuration = text.parse().map_err(|_| remedy())?;
-    Duration::try_from(span).ok().filter(|time| !time.is_zero()).ok_or_else(remedy)
+    Duration::try_from(span).map_err(|_| remedy())
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    let (kind, name) = text.split_once('/').ok_or_else(|| format!("write it as KIND/NAME, such as volume/{text}"))?;
-    match (kind.to_lowercase().as_str(), name) {
-        (_, "") => Err("the name is missing: write it as volume/NAME".into()),
-        ("volume" | "volumes", name) => Ok(Target::Volume(name.to_owned())),
-        _ => Err(format!("{kind} cannot be explained yet; what can: volume/NAME")),
+    const FORMS: &str = "write it as volume/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    let device = |node: Option<&str>, device: &str| match (node, device) {
+        (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}: {FORMS}")),
+        (node, device) => Ok(Target::Device { node: node.map(str::to_owned), device: device.to_owned() }),
+    };
+    match text.split_once('/') {
+        // A kernel name, or an identity.
+        None => device(None, text),
+        Some(("", "")) => Err(format!("{text:?} names no device: {FORMS}")),
+        Some(("", _)) => device(None, text),
+        // No node's name has a colon; an identity has one, and after it perhaps a path.
+        Some((first, _)) if first.contains(':') => device(None, text),
+        Some((first, "")) if is_volume(first) => Err("the name is missing: write it as volume/NAME".into()),
+        Some((first, name)) if is_volume(first) => Ok(Target::Volume(name.to_owned())),
+        Some((first, rest)) if first.eq_ignore_ascii_case("node") => match rest.split_once('/') {
+            Some((node, name)) => device(Some(node), name),
+            None => Err(format!("the device is missing: write it as node/{rest}/DEVICE (if the node is called node: node/node/{rest})")),
+        },
+        Some((node, name)) => device(Some(node), name),
+    }
+}
+
+fn is_volume(kind: &str) -> bool {
+    kind.eq_ignore_ascii_case("volume") || kind.eq_ignore_ascii_case("volumes")
+}
+
+impl ConnectArgs {
+    /// The person named a cluster: another place is not what was asked for.
+    pub fn is_chosen(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
     }
 }
 

@@ -29,6 +29,22 @@ enum Source {
     Standalone(PathBuf),
 }
 
+/// Nothing names a cluster, or the one that is named does not answer: unlike a cluster that says no.
+#[derive(Debug)]
+pub struct NoCluster(String);
+
+impl std::fmt::Display for NoCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoCluster {}
+
+fn no_cluster(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(NoCluster(text.into()))
+}
+
 const NONE: &str = "no cluster is configured: run `quarry up` for a standalone Quarry on this machine, or point KUBECONFIG (or --kubeconfig) at a cluster";
 
 impl Cluster {
@@ -39,7 +55,7 @@ impl Cluster {
             Source::File(path, from) => (read_file(path, &options).await?, format!("{} ({from})", path.display())),
             Source::Environment => {
                 let name = std::env::var("KUBECONFIG").unwrap_or_default();
-                let merged = Kubeconfig::from_env().map_err(|error| broken(&name, error))?.ok_or_else(|| anyhow!(NONE))?;
+                let merged = Kubeconfig::from_env().map_err(|error| broken(&name, error))?.ok_or_else(|| no_cluster(NONE))?;
                 (Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| broken(&name, error))?, "KUBECONFIG".to_owned())
             }
             Source::Pod => (Config::incluster().context("reading the pod's service account")?, "the pod's service account".to_owned()),
@@ -73,12 +89,12 @@ impl Cluster {
         match tokio::time::timeout(PATIENCE, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.error(attempt, error)),
-            Err(_) => Err(anyhow!(
+            Err(_) => Err(no_cluster(format!(
                 "{attempt}: {} did not answer within {} s; check that it is healthy (its address is from {})",
                 self.url,
                 PATIENCE.as_secs(),
                 self.source
-            )),
+            ))),
         }
     }
 
@@ -98,12 +114,12 @@ impl Cluster {
                 _ if status.message.is_empty() => anyhow!("{attempt}: {} answered {} {}", self.url, status.code, status.reason),
                 _ => anyhow!("{attempt}: {}", status.message),
             },
-            kube::Error::Service(_) | kube::Error::HyperError(_) => anyhow!(
+            kube::Error::Service(_) | kube::Error::HyperError(_) => no_cluster(format!(
                 "{attempt}: cannot reach {} (from {}): {}; start a standalone Quarry with `quarry up`, or point KUBECONFIG at a cluster that runs",
                 self.url,
                 self.source,
                 root_cause(&error)
-            ),
+            )),
             _ => anyhow::Error::new(error).context(attempt.to_owned()),
         }
     }
@@ -138,7 +154,7 @@ fn find_source(args: &ConnectArgs) -> anyhow::Result<Source> {
         return Ok(Source::Pod);
     }
     let standalone = data_dir::default().ok().map(|dir| dir.join(data_dir::KUBECONFIG)).filter(|path| path.exists());
-    standalone.map(Source::Standalone).ok_or_else(|| anyhow!(NONE))
+    standalone.map(Source::Standalone).ok_or_else(|| no_cluster(NONE))
 }
 
 async fn read_file(path: &std::path::Path, options: &KubeConfigOptions) -> anyhow::Result<Config> {

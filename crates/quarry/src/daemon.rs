@@ -50,6 +50,8 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     options.host_root = args.host_root;
     options.data_dir = args.data_dir;
     options.progress_after = std::time::Duration::from_millis(args.progress_after);
+    options.rescan_interval = args.rescan_interval;
+    options.settling_time = args.settling_time;
     let stop = signals::stop_on_signal()?;
     tracing::info!(version = crate::version::VERSION, node = options.node_name, "agent starts");
     quarry_node::run(cluster.client, options, stop).await?;

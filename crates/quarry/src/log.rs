@@ -20,6 +20,7 @@ fn default_filter(command: &Command) -> &'static str {
         Command::Up(_) => "warn",
         Command::Volumes(_)
         | Command::Volume { .. }
+        | Command::Devices(_)
         | Command::Explain(_)
         | Command::Crds(_)
         | Command::Policies(_)

@@ -10,6 +10,7 @@ mod connect;
 mod crds;
 mod daemon;
 mod data_dir;
+mod devices;
 mod explain;
 mod log;
 mod output;
@@ -64,6 +65,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         },
         Command::Operator(args) => daemon::operator(&connect, args).await,
         Command::Agent(args) => daemon::agent(&connect, args).await,
+        Command::Devices(args) => devices::run(&connect, &args).await,
         Command::Explain(args) => explain::run(&connect, &args).await,
         Command::Crds(args) => match args.action {
             None => output::print(&crds::render_crds(args.format)?),

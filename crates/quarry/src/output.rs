@@ -43,6 +43,13 @@ pub fn colours() -> bool {
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// The columns of the terminal that the result goes to; `None` when it goes elsewhere.
+pub fn width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
     Ok(safe::json(&serde_json::to_string_pretty(value)?))
 }

@@ -15,7 +15,7 @@ mod queue;
 mod report;
 mod restore;
 mod serve;
-mod uevent;
+pub mod uevent;
 mod workers;
 
 pub use carry::{Ended, Order, Progress, Task, carry_out};

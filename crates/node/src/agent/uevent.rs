@@ -13,13 +13,13 @@ use tokio::io::unix::AsyncFd;
 
 const KERNEL_GROUP: u32 = 1;
 
-pub(super) struct Uevents {
+pub struct Uevents {
     socket: AsyncFd<OwnedFd>,
 }
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub enum Heard {
     /// A block device, by kernel name.
     Device(String),
     /// More came than we could take: anything may have changed.

@@ -22,6 +22,14 @@ fn every_documented_command_parses() {
         "quarry volume retry v1",
         "quarry explain volume/v1",
         "quarry explain Volumes/v1",
+        "quarry explain /dev/sdb --host-root /host",
+        "quarry explain n1/sdb --namespace x",
+        "quarry devices",
+        "quarry devices n1 n2 -o wide --watch --all",
+        "quarry devices --local -o yaml",
+        "quarry devices --host-root /host",
+        "quarry up --allow-real-disks",
+        "quarry agent --node-name n1 --rescan-interval 10m --settling-time 0s",
         "quarry operator --controllers volume,nodejob --no-leader-election --metrics-listen 127.0.0.1:0",
         "quarry agent --host-root /host --data-dir /var/lib/quarry --node-name n1",
         "quarry crds --format json",
@@ -39,8 +47,12 @@ fn every_documented_command_parses() {
 #[test]
 fn wrong_arguments_name_the_remedy() {
     for (line, remedy) in [
-        ("quarry explain v1", "such as volume/v1"),
-        ("quarry explain pod/v1", "what can: volume/NAME"),
+        ("quarry explain /", "names no device"),
+        ("quarry explain n1/", "a name is missing"),
+        ("quarry explain node/n1", "node/n1/DEVICE"),
+        ("quarry devices --local n1", "cannot be used with"),
+        ("quarry agent --node-name n1 --settling-time=-1s", "or 0s"),
+        ("quarry agent --node-name n1 --rescan-interval 0s", "write it as 30s"),
         ("quarry explain volume/", "the name is missing"),
         ("quarry volume delete v1 --timeout soon", "write it as 30s, 5m or 1h"),
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
@@ -57,4 +69,24 @@ fn a_size_with_a_minus_is_a_value_and_not_a_flag() {
     let Command::Volume { command: VolumeCommand::Create(args) } = parse("quarry volume create v --class c --size -1Gi").unwrap().command else { panic!() };
     assert_eq!(args.size, "-1Gi");
     assert_eq!(args.wait.timeout, Duration::from_secs(120));
+}
+
+#[test]
+fn what_is_explained_is_told_by_its_form() {
+    let device = |node: Option<&str>, device: &str| Target::Device { node: node.map(str::to_owned), device: device.to_owned() };
+    for (text, target) in [
+        ("volume/v1", Target::Volume("v1".into())),
+        ("sdb", device(None, "sdb")),
+        ("/dev/disk/by-id/wwn-1", device(None, "/dev/disk/by-id/wwn-1")),
+        ("wwn:5000", device(None, "wwn:5000")),
+        ("file:/a/b#1", device(None, "file:/a/b#1")),
+        ("n1/sdb", device(Some("n1"), "sdb")),
+        ("n1//dev/sdb", device(Some("n1"), "/dev/sdb")),
+        ("n1/dev/sdb", device(Some("n1"), "dev/sdb")),
+        ("n1/file:/a/b#1", device(Some("n1"), "file:/a/b#1")),
+        ("node/volume/sdb", device(Some("volume"), "sdb")),
+        ("node/node/sdb", device(Some("node"), "sdb")),
+    ] {
+        assert_eq!(parse_target(text), Ok(target), "{text}");
+    }
 }

@@ -1,6 +1,6 @@
 //! `quarry up --demo`: a StorageClass and a first volume, shown becoming available. The same again is no change.
 
-use super::{Standalone, objects, text};
+use super::{Standalone, disks, objects, text};
 use crate::{
     output,
     volume::follow::{self, Goal},
@@ -23,10 +23,12 @@ pub async fn run(standalone: &Standalone) -> anyhow::Result<()> {
     objects::create_missing(cluster, &volumes, VOLUME, &volume(&standalone.node)?).await?;
     let first = crate::volume::get(cluster, VOLUME).await?;
     if !standalone.agent {
-        return output::print(&text::demo_without_agent());
+        output::print(&text::demo_without_agent())?;
+        return output::print(&disks::here()?);
     }
     let done = follow::follow(cluster, &first, Goal::Available, LIMIT).await?;
-    output::print(&format!("{done}\n{}", text::demo_done()))
+    output::print(&format!("{done}\n{}", text::demo_done()))?;
+    output::print(&disks::published(standalone, first.metadata.uid.as_deref()).await?)
 }
 
 /// WaitForFirstConsumer: a pod is first given a node where all of its volumes are.

@@ -5,6 +5,7 @@
 //! Next to read: `parts.rs` (what runs), `objects.rs` (what exists from the start), `demo.rs`.
 
 mod demo;
+mod disks;
 mod objects;
 mod parts;
 mod text;
@@ -27,6 +28,8 @@ pub struct Standalone {
     pub node: String,
     /// Without root nothing can be attached or formatted: there is no agent.
     pub agent: bool,
+    /// Whether the disks of this machine may be used, not just observed.
+    pub real_disks: bool,
 }
 
 pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
@@ -81,7 +84,7 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&kubeconfig)?;
     let cluster = Cluster::in_process(server.client("default"));
     let node = objects::ensure(&cluster, args.node_name.as_deref()).await?;
-    let standalone = Standalone { dir, url, kubeconfig, server, cluster, node, agent: data_dir::is_root() };
+    let standalone = Standalone { dir, url, kubeconfig, server, cluster, node, agent: data_dir::is_root(), real_disks: args.allow_real_disks };
     Ok((standalone, Door { listener, identity, token }))
 }
 

@@ -18,7 +18,7 @@ pub fn ready(standalone: &Standalone, took: Duration, demo: bool, has_class: boo
         text.push_str("\nNot root, so there is no agent: attaching loop devices and formatting them need root. The API, kubectl and the\ncommand line work; volumes stay Pending and say so. For real volumes: sudo quarry up\n");
     }
     text.push_str(&format!(
-        "\nIn another terminal:\n  export KUBECONFIG={}\n  {program} volumes\n  kubectl get volumes,persistentvolumes\n",
+        "\nIn another terminal:\n  export KUBECONFIG={}\n  {program} devices\n  {program} volumes\n  kubectl get volumes,persistentvolumes\n",
         quoted(&standalone.kubeconfig)
     ));
     if !demo && !has_class {
@@ -43,6 +43,17 @@ pub fn stopped(standalone: &Standalone) -> String {
     let volumes =
         if standalone.agent { "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)" } else { "" };
     format!("stopped{volumes}")
+}
+
+/// Under the table of devices.
+pub fn disks(more: usize, real_disks: bool, agent: bool) -> String {
+    let more = if more == 0 { String::new() } else { format!("… and {more} more: {} devices\n", program()) };
+    let leave = match (agent, real_disks) {
+        (true, false) => "Real disks are only observed: Quarry uses none of them until it is started with --allow-real-disks.",
+        (true, true) => "Real disks may be used (--allow-real-disks): those that are Available, and only when they are asked for.",
+        (false, _) => "They are only looked at: without an agent nothing is used.",
+    };
+    format!("{more}{leave}\n")
 }
 
 /// This program as a person can type it: by its name where the shell finds it, else by its path.

@@ -9,8 +9,8 @@ use k8s_openapi::api::{
     core::v1::{Event, Node, PersistentVolume},
     storage::v1::StorageClass,
 };
-use kube::{Api, api::ListParams};
-use quarry_api::{NodeInventory, NodeJob, Volume, names};
+use kube::{Api, Resource, api::ListParams};
+use quarry_api::{NodeInventory, NodeJob, names};
 use quarry_core::{
     presence::presence,
     volume::{Observed, jobs::parse_handle},
@@ -53,13 +53,16 @@ where
     if name.is_empty() { Ok(None) } else { optional(api.get(name)).await }
 }
 
-/// The volume's Events, oldest first. Those of an earlier volume of the same name are left out.
-pub async fn observe_events(cluster: &Cluster, volume: &Volume) -> anyhow::Result<Vec<Event>> {
-    let name = volume.metadata.name.as_deref().ok_or_else(|| anyhow!("the volume has no name"))?;
+/// The Events of an object without a namespace, oldest first. Those of an earlier one of the same name are left out.
+pub async fn observe_events<K>(cluster: &Cluster, object: &K) -> anyhow::Result<Vec<Event>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let name = object.meta().name.as_deref().ok_or_else(|| anyhow!("the {} has no name", K::kind(&())))?;
     let api: Api<Event> = Api::all(cluster.client.clone());
-    let selector = format!("involvedObject.kind=Volume,involvedObject.name={name}");
+    let selector = format!("involvedObject.kind={},involvedObject.name={name}", K::kind(&()));
     let mut events = cluster.call("reading its Events", api.list(&ListParams::default().fields(&selector))).await?.items;
-    events.retain(|event| event.involved_object.uid.is_none() || event.involved_object.uid == volume.metadata.uid);
+    events.retain(|event| event.involved_object.uid.is_none() || event.involved_object.uid == object.meta().uid);
     // Times are whole seconds: within one, the version tells what came first.
     events.sort_by_key(|event| (event_time(event), event.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok())));
     Ok(events)

@@ -3,32 +3,44 @@
 //! The checks are `quarry_core::volume::explain`, the functions by which the operator decides; here they
 //! are only gathered for and written down.
 
+use super::{event_lines, mark};
 use crate::{
-    cli::{ConnectArgs, ExplainArgs, Target},
+    cli::{ConnectArgs, ExplainArgs},
     connect::Cluster,
     output, safe,
-    volume::observe,
+    volume::{observe, optional},
 };
+use anyhow::anyhow;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use quarry_api::volume::{ConditionStatus, Phase, Reason};
+use kube::Api;
+use quarry_api::{
+    NodeInventory, Volume,
+    volume::{ConditionStatus, Phase, Reason},
+};
 use quarry_core::volume::{
     Observed,
-    explain::{Line, Verdict, blocker, explain},
+    explain::{Line, blocker, explain},
 };
 
-/// As many as are read at a glance.
-const EVENTS: usize = 8;
-
-pub async fn run(connect: &ConnectArgs, args: &ExplainArgs) -> anyhow::Result<()> {
+pub async fn run(connect: &ConnectArgs, args: &ExplainArgs, name: &str) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
-    match &args.target {
-        Target::Volume(name) => {
-            let seen = observe::observe_volume(&cluster, name, &args.namespace).await?;
-            let events = observe::observe_events(&cluster, &seen.volume).await?;
-            output::print(&render(&seen, &events, Timestamp::now(), output::colours()))
-        }
-    }
+    let seen = match observe::observe_volume(&cluster, name, &args.namespace).await {
+        Ok(seen) => seen,
+        Err(error) => return Err(device_meant(&cluster, name).await.unwrap_or(error)),
+    };
+    let events = observe::observe_events(&cluster, &seen.volume).await?;
+    output::print(&render(&seen, &events, Timestamp::now(), output::colours()))
+}
+
+/// There is no such volume, but a node called volume: then its device may be meant.
+async fn device_meant(cluster: &Cluster, name: &str) -> Option<anyhow::Error> {
+    let volumes: Api<Volume> = Api::all(cluster.client.clone());
+    let inventories: Api<NodeInventory> = Api::all(cluster.client.clone());
+    // Whatever else goes wrong was told already.
+    let missing = matches!(cluster.call("reading the volume", optional(volumes.get(name))).await, Ok(None));
+    let node = missing && matches!(cluster.call("reading an inventory", optional(inventories.get("volume"))).await, Ok(Some(_)));
+    node.then(|| anyhow!("volume {name} does not exist; `quarry volumes` lists them. A device of the node called volume is written node/volume/{name}"))
 }
 
 fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> String {
@@ -63,22 +75,12 @@ fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> S
         say(&format!("Do: {}", safe::line(&remedy)));
     }
     say("");
-    say(if events.is_empty() { "Events: none" } else { "Events:" });
-    for event in events.iter().skip(events.len().saturating_sub(EVENTS)) {
-        say(&event_line(event, now));
-    }
+    event_lines(events, now).iter().for_each(|line| say(line));
     text
 }
 
 fn check(line: &Line, colours: bool) -> String {
-    let (mark, colour) = match line.verdict {
-        Verdict::Ok => ('✓', "32"),
-        Verdict::Waiting => ('…', "33"),
-        Verdict::Problem => ('✗', "31"),
-        Verdict::Skipped => ('-', "2"),
-    };
-    let mark = if colours { format!("\u{1b}[{colour}m{mark}\u{1b}[0m") } else { mark.to_string() };
-    format!("  {mark} {:<7} {}", line.check, safe::line(&line.text))
+    format!("  {} {:<7} {}", mark(line.verdict, colours), line.check, safe::line(&line.text))
 }
 
 fn ready(seen: &Observed, now: Timestamp) -> String {
@@ -107,20 +109,6 @@ fn remedy(seen: &Observed, name: &str) -> Option<String> {
         (None, _) => Some("check that the operator runs: kubectl -n quarry-system get pods (standalone: quarry up)".into()),
         (Some(Phase::Available | Phase::Pending | Phase::Failed | Phase::Terminating), _) => None,
     }
-}
-
-fn event_line(event: &Event, now: Timestamp) -> String {
-    let age = output::age(observe::event_time(event).as_ref(), now);
-    let kind = event.type_.as_deref().unwrap_or_default();
-    let count = event
-        .series
-        .as_ref()
-        .and_then(|series| series.count)
-        .or(event.count)
-        .filter(|count| *count > 1)
-        .map_or_else(String::new, |count| format!(" (x{count})"));
-    let text = format!("{} {}{count}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default());
-    safe::line(&format!("  {age:>6}  {kind:<7} {text}")).into_owned()
 }
 
 #[cfg(test)]
@@ -182,7 +170,7 @@ mod tests {
         }))
         .unwrap();
         seen.device = serde_json::from_value(
-            json!({"name": "loop3", "type": "loop", "size": 1, "volumeUID": "u1", "backingFile": "/var/lib/quarry/volumes/u1", "link": "/dev/disk/by-uuid/u1"}),
+            json!({"name": "loop3", "type": "loop", "size": 1, "state": "NotAvailable", "volumeUID": "u1", "backingFile": "/var/lib/quarry/volumes/u1", "link": "/dev/disk/by-uuid/u1"}),
         )
         .unwrap();
         insta::assert_snapshot!(render(&seen, &[], now(), false));

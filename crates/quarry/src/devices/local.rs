@@ -1,0 +1,150 @@
+//! The devices of this machine, read by the same inspector as the agent's. Never writes, needs no rights.
+
+use super::shown::{Local, Shown};
+use anyhow::anyhow;
+use quarry_api::NodeInventorySpec;
+use quarry_core::device::{Content, Facts, Known, Reason, group, inventory};
+use quarry_node::{
+    HandsError, Host,
+    host::is_uid,
+    inspect::{Limits, Scan, Scanner},
+};
+use std::{
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+pub struct Machine {
+    host: Host,
+    scanner: Scanner,
+}
+
+/// What one look saw.
+#[derive(Debug, Default)]
+pub struct Look {
+    pub devices: Vec<Shown>,
+    /// What kept us from seeing everything.
+    pub problems: Vec<String>,
+}
+
+impl Machine {
+    pub fn open(root: &Path) -> anyhow::Result<Self> {
+        let host = Host::view(root).map_err(|error| explained(root, &error))?;
+        let scanner = Scanner::new(host.clone(), Limits::default());
+        Ok(Machine { host, scanner })
+    }
+
+    /// Blocks until every device has answered or its time is over.
+    pub fn look(&mut self, scan: Scan<'_>) -> anyhow::Result<Look> {
+        let mut seen = self.scanner.scan(scan).map_err(|error| explained(self.host.root(), &error))?;
+        mark_volumes(&mut seen.devices);
+        let node = crate::host_name();
+        let mut known = group(&seen.devices, None, seen.boot_id.as_deref(), &[]);
+        known.iter_mut().for_each(forget_what_was_not_looked_for);
+        let devices = known.iter().map(|known| {
+            // One look cannot tell how long a device has been there: that is no reason against it, nor is it claimed.
+            let mut device = inventory::row(known, true, &NodeInventorySpec::default());
+            device.settled = false;
+            Shown { node: node.clone(), device, local: Some(Local::new(known)) }
+        });
+        Ok(Look { devices: devices.collect(), problems: seen.problems })
+    }
+
+    /// Which device a path leads to, as `MAJ:MIN`; `None` for a path that does not exist.
+    pub fn number_at(&self, path: &Path) -> anyhow::Result<Option<String>> {
+        let real = self.host.find(path).map_err(|error| explained(self.host.root(), &error))?;
+        match std::fs::metadata(&real) {
+            Ok(found) if found.file_type().is_block_device() => {
+                let number = found.rdev();
+                Ok(Some(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))))
+            }
+            Ok(found) => Err(anyhow!("{} is {}, not a block device; `quarry devices` lists those of this machine", path.display(), kind(found.file_type()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(anyhow::Error::new(error).context(format!("looking at {}", path.display()))),
+        }
+    }
+}
+
+fn kind(found: std::fs::FileType) -> &'static str {
+    match () {
+        () if found.is_dir() => "a folder",
+        () if found.is_char_device() => "a character device",
+        () if found.is_file() => "a plain file",
+        () if found.is_socket() => "a socket",
+        () if found.is_fifo() => "a pipe",
+        () => "something else",
+    }
+}
+
+/// The file of a volume has the volume's UID for a name, in a folder `volumes`.
+fn mark_volumes(devices: &mut [Facts]) {
+    for facts in devices {
+        let Some(file) = facts.backing.as_ref().map(|file| PathBuf::from(&file.path)) else { continue };
+        let folder = file.parent().and_then(Path::file_name);
+        let uid = file.file_name().and_then(|name| name.to_str()).filter(|name| is_uid(name));
+        if let (Some(uid), true) = (uid, folder.is_some_and(|folder| folder == "volumes")) {
+            facts.volume_uid = Some(uid.to_owned());
+        }
+    }
+}
+
+/// Serials and UUIDs that only an opened device tells: whoever may not open it cannot say that there are none.
+fn forget_what_was_not_looked_for(known: &mut Known) {
+    if known.facts.content == Content::NotPermitted {
+        known.told.retain(|(reason, _)| *reason != Reason::NoIdentity);
+    }
+}
+
+/// What kept us from looking, and what to do.
+fn explained(root: &Path, error: &HandsError) -> anyhow::Error {
+    let remedy = match error {
+        HandsError::Io { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if root == Path::new("/") => "; check that /sys and /proc are mounted here".to_owned(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                format!("; --host-root {} must be the root folder of a running machine, with its /sys, /proc and /dev (usually just /)", root.display())
+            }
+            io::ErrorKind::PermissionDenied => "; run it as root (sudo)".to_owned(),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    };
+    anyhow!("{}{remedy}", error.sentence())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quarry_core::device::BackingFile;
+
+    #[test]
+    fn a_bogus_root_is_told_with_what_is_wanted() {
+        let error = Machine::open(Path::new("/nowhere")).err().unwrap().to_string();
+        assert!(error.contains("/nowhere") && error.contains("usually just /"), "{error}");
+        let empty = tempfile::tempdir().unwrap();
+        let error = Machine::open(empty.path()).unwrap().look(Scan::Everything).unwrap_err().to_string();
+        assert!(error.contains("sys") && error.contains("usually just /"), "{error}");
+    }
+
+    #[test]
+    fn without_the_right_to_look_nothing_is_said_about_the_identity() {
+        let facts = |content| Facts { name: "loop0".into(), size: 1, content, ..Facts::default() };
+        let reasons = |content| {
+            let mut known = group(&[facts(content)], None, None, &[]).remove(0);
+            forget_what_was_not_looked_for(&mut known);
+            let device = inventory::row(&known, true, &NodeInventorySpec::default());
+            (device.state.as_str(), device.reasons.into_iter().map(|told| told.reason).collect::<Vec<_>>())
+        };
+        assert_eq!(reasons(Content::NotPermitted), ("Unknown", vec!["NotPermitted".to_owned()]));
+        assert_eq!(reasons(Content::Blank), ("NotAvailable", vec!["NoIdentity".to_owned()]));
+    }
+
+    #[test]
+    fn the_file_of_a_volume_is_known_by_its_name() {
+        let over = |path: &str| Facts { backing: Some(BackingFile { path: path.into(), deleted: false }), ..Facts::default() };
+        let uid = "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab";
+        let mut devices = [over(&format!("/data/volumes/{uid}")), over(&format!("/data/{uid}")), over("/data/volumes/x"), Facts::default()];
+        mark_volumes(&mut devices);
+        assert_eq!(devices.map(|facts| facts.volume_uid), [Some(uid.to_owned()), None, None, None]);
+    }
+}
