@@ -105,9 +105,12 @@ impl Routed for LocalVolumeDiscovery {
             wake(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&after.metadata)));
             return;
         }
-        // Another one may be in force now, for other nodes.
+        // Another one may be in force now, for other nodes. The one in force sees to the agents itself: two that do it
+        // at once would only meet each other's conflict.
         wake_discoveries(caches, wake);
-        wake(to(ControllerName::Agent, ""));
+        if change.after.is_none_or(|after| after.metadata.deletion_timestamp.is_some()) {
+            wake(to(ControllerName::Agent, ""));
+        }
         for node in caches.nodes.all() {
             wake(to(ControllerName::DiscoveryResult, node.name_any()));
         }
