@@ -1,6 +1,7 @@
 //! Figures beside the peer's, measured in the same run, interleaved: `make bench`.
 //!
-//! `quarry-bench standalone` runs `quarry up` on its own data folder; `quarry-bench cluster` runs inside the
+//! `quarry-bench standalone` runs `quarry up` on its own data folder; `quarry-bench devices` scans loop devices beside
+//! `blkid` and `lsblk` and runs an agent; `quarry-bench cluster` runs inside the
 //! cluster lab against the installed operator. The peer is what an administrator types: truncate, losetup,
 //! mkfs.xfs, wait for the link. Nothing is asserted: a figure is read, not passed.
 
@@ -8,6 +9,7 @@
 
 mod bare;
 mod cluster;
+mod devices;
 mod figures;
 mod standalone;
 mod story;
@@ -19,6 +21,7 @@ async fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("standalone") => standalone::run().await,
         Some("cluster") => cluster::run().await,
-        _ => bail!("say which: quarry-bench standalone | cluster"),
+        Some("devices") => devices::run_all().await,
+        _ => bail!("say which: quarry-bench standalone | devices | cluster"),
     }
 }

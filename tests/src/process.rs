@@ -23,7 +23,7 @@ pub enum Victim {
     Agent,
 }
 
-const NODE: &str = "story-node";
+pub const NODE: &str = "story-node";
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Parts {
@@ -31,7 +31,15 @@ pub struct Parts {
     client: Client,
     operator: Option<Child>,
     agent: Option<Child>,
-    stop_api: tokio_util::sync::CancellationToken,
+    api: Served,
+}
+
+/// The API, which can be taken away and come back at the same address.
+struct Served {
+    server: Server,
+    address: std::net::SocketAddr,
+    stop: tokio_util::sync::CancellationToken,
+    serving: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Drop for Parts {
@@ -39,7 +47,7 @@ impl Drop for Parts {
         for child in [&mut self.operator, &mut self.agent].into_iter().flatten() {
             end(child);
         }
-        self.stop_api.cancel();
+        self.api.stop.cancel();
     }
 }
 
@@ -62,19 +70,74 @@ impl Parts {
         options.policies = quarry_api::admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
         let server = Server::in_memory(options);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("https://{address}");
         let identity = ServingIdentity::load_or_create(folder).unwrap();
         let token = load_or_create_token(folder).unwrap();
         Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&folder.join("kubeconfig")).unwrap();
-        let stop_api = tokio_util::sync::CancellationToken::new();
         let client = server.client("default");
-        let closed = stop_api.clone();
-        tokio::spawn(async move { server.serve(listener, identity, token, closed.cancelled_owned()).await });
-        let mut parts = Parts { folder: folder.to_owned(), client, operator: None, agent: None, stop_api };
+        let api = Served { server, address, stop: tokio_util::sync::CancellationToken::new(), serving: None };
+        drop((listener, identity, token));
+        let mut parts = Parts { folder: folder.to_owned(), client, operator: None, agent: None, api };
+        parts.api_up().await;
         parts.make_objects().await;
         parts.restart(Victim::Operator, None).await;
         parts.restart(Victim::Agent, None).await;
         parts
+    }
+
+    /// Serves the API again, at the same address.
+    pub async fn api_up(&mut self) {
+        let deadline = Instant::now() + LIMIT;
+        let listener = loop {
+            match tokio::net::TcpListener::bind(self.api.address).await {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < deadline, "binding {}: {error}", self.api.address),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let identity = ServingIdentity::load_or_create(&self.folder).unwrap();
+        let token = load_or_create_token(&self.folder).unwrap();
+        self.api.stop = tokio_util::sync::CancellationToken::new();
+        let (server, closed) = (self.api.server.clone(), self.api.stop.clone());
+        self.api.serving = Some(tokio::spawn(async move {
+            server.serve(listener, identity, token, closed.cancelled_owned()).await.unwrap();
+        }));
+    }
+
+    /// Takes the API away; what is in it stays.
+    pub async fn api_down(&mut self) {
+        self.api.stop.cancel();
+        if let Some(serving) = self.api.serving.take() {
+            serving.await.unwrap();
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Writes that the API has accepted so far, but for leases.
+    pub fn writes(&self) -> u64 {
+        self.api.server.write_counts().iter().filter(|(kind, _)| !kind.contains("leases")).map(|(_, count)| count).sum()
+    }
+
+    pub fn agent_pid(&self) -> Option<u32> {
+        self.agent.as_ref().map(Child::id)
+    }
+
+    /// Waits until the node's inventory is so.
+    pub async fn wait_inventory(&self, what: &str, wanted: impl Fn(&quarry_api::NodeInventoryStatus) -> bool) -> quarry_api::NodeInventoryStatus {
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let status = inventories.get_opt(NODE).await.unwrap().and_then(|inventory| inventory.status).unwrap_or_default();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the inventory: {what}? last seen: {:?}\n{}", status.devices, self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn make_objects(&self) {

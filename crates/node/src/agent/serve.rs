@@ -44,6 +44,7 @@ struct Missing {
 
 /// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
 pub async fn run(client: Client, options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
+    crate::sys::keep_memory_small();
     let host = Host::open(&options.host_root, &options.data_dir).map_err(AgentError::hands("opening the data folder"))?;
     let hands = RealHands::open(host, options.observe_only).map_err(AgentError::hands("starting the agent"))?;
     let workers = Workers::pool(options.workers).map_err(AgentError::hands("starting the agent"))?;

@@ -1,0 +1,244 @@
+//! Devices: a scan beside what the Local Storage Operator's daemon runs, and how soon a new disk is seen.
+//!
+//! Loop devices over sparse files of 64 MiB: half of them blank, a quarter ext4, a quarter xfs. Cold: page, inode and
+//! dentry caches dropped before each scan, of both sides alike.
+
+use crate::{figures, story::Writes};
+use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
+use kube::{
+    Api,
+    runtime::{WatchStreamExt, watcher},
+};
+use quarry_api::{NodeInventory, names};
+use quarry_node::{
+    Host,
+    inspect::{Limits, Scan, Scanner},
+    uevent::{Heard, Uevents},
+};
+use quarry_tests::process::{NODE, Parts};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    pin::pin,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const SIZES: [usize; 4] = [16, 64, 256, 1024];
+const ROUNDS: usize = 7;
+
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Loop devices of ours, detached when dropped.
+struct Shelf {
+    folder: tempfile::TempDir,
+    devices: Vec<String>,
+}
+
+impl Shelf {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for kind in ["blank", "ext4", "xfs"] {
+            let file = folder.path().join(kind);
+            fs::File::create(&file)?.set_len(if kind == "xfs" { 320 << 20 } else { 64 << 20 })?;
+            if kind != "blank" {
+                run(&format!("mkfs.{kind}"), &["-q", &file.to_string_lossy()])?;
+            }
+        }
+        Ok(Shelf { folder, devices: Vec::new() })
+    }
+
+    fn grow_to(&mut self, count: usize) -> Result<()> {
+        while self.devices.len() < count {
+            let number = self.devices.len();
+            let kind = ["blank", "ext4", "blank", "xfs"][number % 4];
+            let device = self.attach(&format!("disk-{number}"), kind)?;
+            self.devices.push(device);
+        }
+        run("udevadm", &["settle", "--timeout=60"]).map(drop)
+    }
+
+    fn attach(&self, name: &str, kind: &str) -> Result<String> {
+        let (from, to) = (self.folder.path().join(kind), self.file(name));
+        run("cp", &["--sparse=always", &from.to_string_lossy(), &to.to_string_lossy()])?;
+        run("losetup", &["--find", "--show", &to.to_string_lossy()])
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        for device in &self.devices {
+            if let Err(error) = run("losetup", &["--detach", device]) {
+                eprintln!("{error}");
+            }
+        }
+    }
+}
+
+fn drop_caches() -> Result<()> {
+    run("sync", &[])?;
+    fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")
+}
+
+fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<Duration> {
+    let begun = Instant::now();
+    work()?;
+    Ok(begun.elapsed())
+}
+
+/// What the discovery daemon of the Local Storage Operator runs for every scan.
+fn peer() -> Result<()> {
+    run("blkid", &["-s", "TYPE"])?;
+    run("lsblk", &["--pairs", "-b", "-o", "NAME,ROTA,TYPE,SIZE,MODEL,VENDOR,RO,RM,STATE,KNAME,SERIAL,PARTLABEL"]).map(drop)
+}
+
+fn scan(scanner: &mut Scanner, scan: Scan<'_>) -> Result<usize> {
+    Ok(scanner.scan(scan).map_err(|error| anyhow::anyhow!(error.sentence()))?.devices.len())
+}
+
+fn fresh() -> Result<Scanner> {
+    let host = Host::view(Path::new("/")).map_err(|error| anyhow::anyhow!(error.sentence()))?;
+    Ok(Scanner::new(host, Limits::default()))
+}
+
+/// First scan, cold and warm, and a scan with nothing changed, against the peer, interleaved.
+fn scans(count: usize) -> Result<()> {
+    let nothing = BTreeSet::new();
+    let mut known = fresh()?;
+    let seen = scan(&mut known, Scan::Everything)?;
+    let (mut cold, mut warm, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut peer_cold, mut peer_warm) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        drop_caches()?;
+        cold.push(timed(|| scan(&mut fresh()?, Scan::Everything))?);
+        drop_caches()?;
+        peer_cold.push(timed(peer)?);
+        warm.push(timed(|| scan(&mut fresh()?, Scan::Everything))?);
+        peer_warm.push(timed(peer)?);
+        rest.push(timed(|| scan(&mut known, Scan::Changed { touched: &nothing }))?);
+    }
+    let [cold, warm, rest, peer_cold, peer_warm] = [cold, warm, rest, peer_cold, peer_warm].map(|samples| figures::Samples::new(samples).percentile(50));
+    let ratio = |peer: Duration, ours: Duration| peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
+    println!(
+        "figure: {count} loop devices ({seen} block devices seen), medians of {ROUNDS}: first scan cold {} (peer {}, {:.1}x), warm {} (peer {}, {:.1}x; aim 10x, at least 5x), nothing changed {} ({:.0}x; aim at least 100x)",
+        figures::milliseconds(cold),
+        figures::milliseconds(peer_cold),
+        ratio(peer_cold, cold),
+        figures::milliseconds(warm),
+        figures::milliseconds(peer_warm),
+        ratio(peer_warm, warm),
+        figures::milliseconds(rest),
+        ratio(peer_warm, rest),
+    );
+    Ok(())
+}
+
+/// User and system time of a process, in the kernel's ticks of 10 ms.
+fn ticks(pid: u32) -> Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
+}
+
+pub async fn run_all() -> Result<()> {
+    let mut shelf = Shelf::new()?;
+    let folder = tempfile::tempdir()?;
+    for count in SIZES {
+        shelf.grow_to(count)?;
+        scans(count)?;
+        if count == 256 {
+            hotplug(&shelf, folder.path()).await?;
+        } else {
+            memory(&folder.path().join(count.to_string()), count).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn memory(folder: &Path, count: usize) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let parts = Parts::start(folder).await;
+    parts.wait_inventory("shows all", |status| status.devices.len() >= count).await;
+    let pid = parts.agent_pid().context("the agent runs")?;
+    println!("figure: agent resident with {count} loop devices: {:.1} MiB", figures::resident(pid).unwrap_or_default() as f64 / 1024.0);
+    parts.stop().await;
+    Ok(())
+}
+
+/// The kernel's event → the inventory as a watcher sees it; then a minute at rest.
+async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
+    let parts = Parts::start(folder).await;
+    parts.wait_inventory("shows all", |status| status.devices.len() >= shelf.devices.len()).await;
+    let events = Uevents::open()?;
+    let api: Api<NodeInventory> = Api::all(parts.client());
+    let mut watch = pin!(watcher(api, watcher::Config::default().fields(&format!("metadata.name={NODE}"))).applied_objects());
+    let mut samples = Vec::new();
+    for number in 0..500 {
+        let name = format!("plug-{}", number % 2);
+        let file = shelf.file(&name).to_string_lossy().into_owned();
+        let mut device = String::new();
+        for there in [true, false] {
+            let act = async {
+                if there {
+                    device = shelf.attach(&name, "blank")?;
+                } else {
+                    run("losetup", &["--detach", &device])?;
+                }
+                anyhow::Ok(())
+            };
+            act.await?;
+            // The event is in our socket since then: the agent got its own copy at the same moment.
+            let wanted = device.trim_start_matches("/dev/").to_owned();
+            let begun = loop {
+                match events.next().await? {
+                    Heard::Device(name) if name == wanted => break Instant::now(),
+                    _ => {}
+                }
+            };
+            while let Some(inventory) = watch.try_next().await? {
+                let devices = inventory.status.unwrap_or_default().devices;
+                if devices.iter().any(|device| device.backing_file.as_deref() == Some(file.as_str())) == there {
+                    break;
+                }
+            }
+            samples.push(begun.elapsed());
+            // What is left of this plug's events belongs to it.
+            while tokio::time::timeout(Duration::from_millis(30), events.next()).await.is_ok() {}
+        }
+    }
+    let count = samples.len();
+    let samples = figures::Samples::new(samples);
+    println!(
+        "figure: kernel event to NodeInventory at a watcher, {} loop devices ({count} samples): p50 {} p99 {} (aim: < 50 ms, < 250 ms)",
+        shelf.devices.len(),
+        figures::milliseconds(samples.percentile(50)),
+        figures::milliseconds(samples.percentile(99))
+    );
+    let pid = parts.agent_pid().context("the agent runs")?;
+    // Settled: what is written then belongs to the change, not to the rest.
+    parts.wait_inventory("has settled", |status| status.devices.iter().all(|device| device.settled)).await;
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let writes = Writes::watch(&parts.client(), names::DEFAULT_NAMESPACE).await?;
+    let (before, used) = (writes.counts(), ticks(pid)?);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let used = ticks(pid)? - used;
+    let written = crate::story::difference(&writes.counts(), &before);
+    println!(
+        "figure: agent at rest with {} loop devices: {:.1} MiB resident (aim: < 20), {:.2} s of CPU in 60 s (aim: 0.00, in ticks of 0.01), writes {written:?} (aim: leases only)",
+        shelf.devices.len(),
+        figures::resident(pid).unwrap_or_default() as f64 / 1024.0,
+        used as f64 / 100.0
+    );
+    parts.stop().await;
+    Ok(())
+}
