@@ -111,6 +111,11 @@ impl Shown {
         [Reason::NotPermitted, Reason::TimedOut, Reason::Unreadable].into_iter().any(|reason| self.has(reason))
     }
 
+    /// Nobody knows whether it has an identity, unlike a device that has none.
+    pub fn identity_is_hidden(&self) -> bool {
+        self.device.identity.is_none() && self.has(Reason::NotPermitted) && !self.has(Reason::NoIdentity)
+    }
+
     /// Of no interest to whoever looks for storage: without size, or a mounted read-only image (a snap).
     pub fn is_minor(&self) -> bool {
         let device = &self.device;

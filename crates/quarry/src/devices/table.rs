@@ -80,8 +80,7 @@ pub fn row(branch: &str, shown: &Shown, style: Style) -> Row {
 /// Its name below /dev/disk/by-id, else what identifies it.
 fn id(shown: &Shown) -> String {
     let link = shown.device.device_id.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-    // Without the right to look, nobody knows whether it has one.
-    let none = if shown.has(Reason::NotPermitted) { "?" } else { "-" };
+    let none = if shown.identity_is_hidden() { "?" } else { "-" };
     link.or(shown.device.identity.as_deref()).unwrap_or(none).to_owned()
 }
 

@@ -189,10 +189,12 @@ impl Screen {
 }
 
 fn changes<'a>(before: &'a BTreeMap<Key, Shown>, after: &'a BTreeMap<Key, Shown>, look: impl Fn(&Shown) -> Vec<String>) -> Vec<(Change, &'a Shown)> {
-    let gone = before.iter().filter(|(key, _)| !after.contains_key(*key)).map(|(_, shown)| (Change::Gone, shown));
-    let new = after.iter().filter_map(|(key, shown)| match before.get(key) {
-        None => Some((Change::Appeared, shown)),
-        Some(was) => (look(was) != look(shown)).then_some((Change::Changed, shown)),
+    // Another disk may have taken the name meanwhile: the kernel counts them.
+    let same = |was: &Shown, now: &Shown| was.device.diskseq.is_none() || now.device.diskseq.is_none() || was.device.diskseq == now.device.diskseq;
+    let gone = before.iter().filter(|(key, was)| !after.get(*key).is_some_and(|now| same(was, now))).map(|(_, was)| (Change::Gone, was));
+    let new = after.iter().filter_map(|(key, now)| match before.get(key).filter(|was| same(was, now)) {
+        None => Some((Change::Appeared, now)),
+        Some(was) => (look(was) != look(now)).then_some((Change::Changed, now)),
     });
     gone.chain(new).collect()
 }
@@ -215,7 +217,9 @@ mod tests {
         devices.remove(5);
         devices.push(samples::device(json!({"name": "sdd", "size": 1024, "state": "Unknown", "reasons": [{"reason": "TooNew"}]})));
         devices.push(samples::device(json!({"name": "zram0"})));
-        text += &screen.lines(devices, "12:00:03").unwrap();
+        text += &screen.lines(devices.clone(), "12:00:03").unwrap();
+        devices[4].device.diskseq = Some(8);
+        text += &screen.lines(devices, "12:00:04").unwrap();
         insta::assert_snapshot!(text);
     }
 

@@ -90,7 +90,7 @@ fn identity(shown: &Shown, colours: bool) -> Vec<String> {
     let device = &shown.device;
     let mut lines = vec![match &device.identity {
         Some(identity) => safe::line(&format!("Identity: {identity}")).into_owned(),
-        None if shown.has(Reason::NotPermitted) => "Identity: not known".to_owned(),
+        None if shown.identity_is_hidden() => "Identity: not known".to_owned(),
         None => "Identity: none".to_owned(),
     }];
     for one in said(device) {
@@ -99,7 +99,7 @@ fn identity(shown: &Shown, colours: bool) -> Vec<String> {
     }
     match (&device.identity, device.evidence.is_empty()) {
         (_, false) => {}
-        (None, true) if shown.has(Reason::NotPermitted) => lines.push("  what can be seen without opening it says nothing about it".to_owned()),
+        (None, true) if shown.identity_is_hidden() => lines.push("  what can be seen without opening it says nothing about it".to_owned()),
         (None, true) => lines.push("  nothing was said about it: neither the kernel nor udev has a WWN, serial or UUID of it".to_owned()),
         (Some(_), true) => lines.push("  who said so is not in the inventory: quarry explain on the node itself shows it".to_owned()),
     }
@@ -116,6 +116,10 @@ fn verdict(shown: &Shown) -> Vec<String> {
     }];
     let mut reasons: Vec<&str> = device.reasons.iter().map(|told| told.reason.as_str()).collect();
     reasons.dedup();
+    // How to erase what is on it is no advice for a device that somebody uses.
+    if reasons.iter().filter_map(|name| Reason::parse(name)).any(is_used) {
+        reasons.retain(|name| !Reason::parse(name).is_some_and(erases));
+    }
     if !reasons.is_empty() {
         lines.push("Do:".to_owned());
     }
@@ -124,6 +128,17 @@ fn verdict(shown: &Shown) -> Vec<String> {
         lines.push(format!("  {:<w$} {remedy}", safe::line(name), w = NAME + 2));
     }
     lines
+}
+
+/// Somebody would lose data.
+fn is_used(reason: Reason) -> bool {
+    let uses = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::HasChildren, Reason::LoopOnTop, Reason::HeldExclusively, Reason::BootLabel];
+    reason.claims() || reason.quarantines() || uses.contains(&reason)
+}
+
+/// Its remedy is to erase something.
+fn erases(reason: Reason) -> bool {
+    matches!(reason, Reason::Signature | Reason::PartitionTable | Reason::UnknownData)
 }
 
 #[cfg(test)]
@@ -172,6 +187,16 @@ mod tests {
         let mut seen = seen(machine().remove(0));
         seen.notes = vec!["the agent on node n1 is absent".into()];
         insta::assert_snapshot!(render(&seen, now(), false));
+    }
+
+    #[test]
+    fn nobody_is_told_to_erase_what_is_used() {
+        for used in [0, 1, 2, 3, 6] {
+            let text = render(&seen(machine().remove(used)), now(), false);
+            assert!(!text.contains("wipefs"), "{text}");
+        }
+        let free = crate::devices::samples::device(json!({"reasons": [{"reason": "Signature", "detail": "xfs"}]}));
+        assert!(render(&seen(free), now(), false).contains("wipefs"));
     }
 
     #[test]
