@@ -223,6 +223,29 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(hook) };
 }
 
+/// Makes the allocator give back what it does not need: large buffers to the kernel at once, and two arenas for all
+/// threads instead of eight for each core. An agent sleeps most of its life and should be small while it does.
+pub fn keep_memory_small() {
+    const M_TRIM_THRESHOLD: std::ffi::c_int = -1;
+    const M_MMAP_THRESHOLD: std::ffi::c_int = -3;
+    const M_ARENA_MAX: std::ffi::c_int = -8;
+    for (parameter, value) in [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10)] {
+        // SAFETY: mallopt takes two numbers and may be called at any time. A refusal changes nothing.
+        unsafe { mallopt(parameter, value) };
+    }
+}
+
+#[cfg(target_env = "gnu")]
+unsafe extern "C" {
+    fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
+}
+
+/// Other C libraries have no such setting.
+#[cfg(not(target_env = "gnu"))]
+unsafe fn mallopt(_: std::ffi::c_int, _: std::ffi::c_int) -> std::ffi::c_int {
+    0
+}
+
 /// For tokio to wait until the descriptor can be read.
 pub fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and stays the same descriptor for as long as AsyncFd owns it.
