@@ -10,6 +10,16 @@
 mod agent;
 #[path = "disk/crash.rs"]
 mod crash;
+#[path = "disk/devices.rs"]
+mod devices;
+#[path = "disk/devices_content.rs"]
+mod devices_content;
+#[path = "disk/devices_hung.rs"]
+mod devices_hung;
+#[path = "disk/devices_use.rs"]
+mod devices_use;
+#[path = "disk/hotplug.rs"]
+mod hotplug;
 #[path = "disk/life.rs"]
 mod life;
 #[path = "disk/refusal.rs"]

@@ -13,13 +13,14 @@ use crate::sys::DevNumber;
 use quarry_core::device::Content;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    io,
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, Sender},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -79,36 +80,43 @@ impl Pool {
     /// Probes all of them; by kernel name.
     pub fn run(&mut self, questions: Vec<Question>, answer_within: Duration, at_once: usize) -> HashMap<String, Outcome> {
         let mut waiting = VecDeque::from(questions);
-        let mut running: BTreeMap<Key, Instant> = BTreeMap::new();
+        let mut running: BTreeMap<Key, Running> = BTreeMap::new();
+        let mut ended = Vec::new();
         let mut outcomes = HashMap::with_capacity(waiting.len());
         self.shelf.open();
         loop {
             let now = Instant::now();
-            let lively = |running: &BTreeMap<Key, Instant>| running.values().filter(|started| now - **started < SILENT_AFTER).count();
+            let lively = |running: &BTreeMap<Key, Running>| running.values().filter(|probe| now - probe.started < SILENT_AFTER).count();
             while lively(&running) < at_once.max(1) && running.len() < MOST.max(at_once) {
                 let Some(question) = waiting.pop_front() else { break };
                 let key = (question.name.clone(), question.number, question.diskseq);
-                if self.start(question, key.clone()) {
-                    running.insert(key, now);
-                } else {
-                    let content = Content::Unreadable("no thread could be started to read it".to_owned());
-                    outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
+                match self.start(question, key.clone()) {
+                    Ok(thread) => {
+                        running.insert(key, Running { started: now, thread });
+                    }
+                    Err(error) => {
+                        let content = Content::Unreadable(format!("no thread could be started to read it: {error}"));
+                        outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
+                    }
                 }
             }
             if running.is_empty() {
                 break;
             }
-            let patience = |started: &Instant| if waiting.is_empty() || now - *started >= SILENT_AFTER { answer_within } else { SILENT_AFTER };
-            let next = running.values().map(|started| *started + patience(started)).min().unwrap_or(now);
+            let patience = |started| if waiting.is_empty() || now - started >= SILENT_AFTER { answer_within } else { SILENT_AFTER.min(answer_within) };
+            let next = running.values().map(|probe| probe.started + patience(probe.started)).min().unwrap_or(now);
             match self.receiver.recv_timeout(next.saturating_duration_since(now)) {
-                Ok((key, probed)) if running.remove(&key).is_some() => {
-                    outcomes.insert(key.0, Outcome::Answered(Box::new(probed)));
-                }
-                // One of an earlier run.
-                Ok((key, _)) => self.free(&key),
+                Ok((key, probed)) => match running.remove(&key) {
+                    Some(probe) => {
+                        ended.push(probe.thread);
+                        outcomes.insert(key.0, Outcome::Answered(Box::new(probed)));
+                    }
+                    // One of an earlier run.
+                    None => self.free(&key),
+                },
                 Err(_) => {
                     let now = Instant::now();
-                    for (key, _) in running.extract_if(.., |_, started| now - *started >= answer_within) {
+                    for (key, _) in running.extract_if(.., |_, probe| now - probe.started >= answer_within) {
                         outcomes.insert(key.0.clone(), Outcome::TimedOut);
                         self.stuck.entry(key.0.clone()).or_default().push(key);
                     }
@@ -116,10 +124,14 @@ impl Pool {
             }
         }
         self.shelf.close();
+        // They have answered and are about to end: afterwards there is no thread left but stuck ones.
+        for thread in ended {
+            let _ = thread.join();
+        }
         outcomes
     }
 
-    fn start(&self, question: Question, key: Key) -> bool {
+    fn start(&self, question: Question, key: Key) -> io::Result<JoinHandle<()>> {
         let (sender, shelf) = (self.sender.clone(), Arc::clone(&self.shelf));
         let work = move || {
             let probed = catch_unwind(AssertUnwindSafe(|| probe(&question, || Lent::from(shelf)))).unwrap_or_else(|_| {
@@ -130,8 +142,13 @@ impl Pool {
             // Without a receiver the scanner is gone, and nobody wants to know.
             let _ = sender.send((key, probed));
         };
-        thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work).is_ok()
+        thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work)
     }
+}
+
+struct Running {
+    started: Instant,
+    thread: JoinHandle<()>,
 }
 
 /// Images for the probes of one run; closed afterwards, so that none is kept at rest.

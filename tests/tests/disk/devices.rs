@@ -1,0 +1,273 @@
+//! Devices as the scanner sees them, beside lsblk and `blkid -p`. The ground: loops of our own, detached when dropped.
+
+use quarry_core::device::{Content, Facts, Found};
+use quarry_node::{
+    Host,
+    inspect::{Limits, Scan, Scanned, Scanner},
+};
+use quarry_tests::disk::run;
+use serde_json::Value;
+use std::{
+    fs::{self, OpenOptions},
+    io::{Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+pub const MIB: u64 = 1 << 20;
+
+pub fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("quarry-devices-").tempdir().unwrap()
+}
+
+/// A sparse file.
+pub fn file(folder: &Path, name: &str, size: u64) -> PathBuf {
+    let path = folder.join(name);
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(size).unwrap();
+    path
+}
+
+pub fn poke(path: &Path, offset: u64, bytes: &[u8]) {
+    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(offset)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// A loop device over a file, or over another device.
+pub struct Loop {
+    pub name: String,
+}
+
+impl Loop {
+    #[track_caller]
+    pub fn new(file: &Path) -> Self {
+        Loop::with(&[], file)
+    }
+
+    #[track_caller]
+    pub fn with(options: &[&str], file: &Path) -> Self {
+        let path = file.to_string_lossy();
+        let device = run("losetup", &[options, &["-f", "--show", &path]].concat());
+        Loop { name: device.trim().trim_start_matches("/dev/").to_owned() }
+    }
+
+    pub fn dev(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// udev has seen what is on it now.
+    #[track_caller]
+    pub fn settle(&self) {
+        run("udevadm", &["trigger", "--settle", "--action=change", &self.dev()]);
+        run("udevadm", &["settle", "--timeout=20"]);
+    }
+
+    /// The kernel here has no parser of partition tables.
+    #[track_caller]
+    pub fn add_partitions(&self) -> Vec<String> {
+        run("partx", &["-a", &self.dev()]);
+        run("udevadm", &["settle", "--timeout=20"]);
+        let mut names: Vec<String> = fs::read_dir(format!("/sys/block/{}", self.name))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with(&self.name))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("partx").args(["-d", &self.dev()]).output();
+        // Left read-only, the number would hand that on to its next file.
+        let _ = Command::new("blockdev").args(["--setrw", &self.dev()]).output();
+        let _ = Command::new("losetup").args(["-d", &self.dev()]).output();
+    }
+}
+
+pub fn scanner() -> Scanner {
+    Scanner::new(Host::view("/").unwrap(), Limits::default())
+}
+
+#[track_caller]
+pub fn scan() -> Scanned {
+    let scanned = scanner().scan(Scan::Everything).unwrap();
+    assert_eq!(scanned.problems, Vec::<String>::new());
+    scanned
+}
+
+#[track_caller]
+pub fn of<'a>(scanned: &'a Scanned, name: &str) -> &'a Facts {
+    scanned.devices.iter().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not among the devices"))
+}
+
+pub fn fs_type(facts: &Facts) -> Option<&str> {
+    match &facts.content {
+        Content::Found(found) => found.fs_type.as_deref(),
+        _ => None,
+    }
+}
+
+/// Every column that lsblk and we have in common, for these devices.
+#[track_caller]
+pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
+    const COLUMNS: &str =
+        "name,kname,pkname,model,vendor,fstype,type,uuid,label,tran,ro,rm,parttype,partlabel,partuuid,serial,size,rota,mountpoint,mountpoints,state,maj:min";
+    for name in names {
+        let text = run("lsblk", &["-b", "-d", "--json", "-o", COLUMNS, &format!("/dev/{name}")]);
+        let row: Value = serde_json::from_str(&text).unwrap();
+        let row = &row["blockdevices"][0];
+        let facts = of(scanned, name);
+        let found = match &facts.content {
+            Content::Found(found) => found.clone(),
+            _ => Found::default(),
+        };
+        let partition = facts.partition.clone().unwrap_or_default();
+        let text = |column: &str| row[column].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let ours = [
+            ("name", Some(facts.mapped_name.clone().unwrap_or(facts.name.clone()))),
+            ("kname", Some(facts.name.clone())),
+            ("model", facts.model.clone()),
+            ("vendor", facts.vendor.clone()),
+            ("fstype", found.fs_type),
+            ("type", Some(facts.kind.clone())),
+            ("uuid", found.uuid),
+            ("label", found.label),
+            ("tran", facts.transport.clone()),
+            ("parttype", partition.type_id),
+            ("partlabel", partition.label),
+            ("partuuid", partition.uuid),
+            ("serial", facts.serial.clone()),
+            ("state", facts.state.clone()),
+            ("maj:min", Some(facts.number.clone())),
+        ];
+        for (column, value) in ours {
+            assert_eq!(value, text(column), "{column} of {name}");
+        }
+        if let Some(parent) = text("pkname") {
+            assert!(facts.parent.iter().chain(&facts.slaves).any(|other| *other == parent), "parent of {name}: {parent}");
+        }
+        assert_eq!(Some(facts.size), row["size"].as_u64(), "size of {name}");
+        for (column, value) in [("ro", facts.read_only), ("rm", facts.removable), ("rota", facts.rotational)] {
+            assert_eq!(Some(value), row[column].as_bool(), "{column} of {name}");
+        }
+        let mounts: Vec<&str> = row["mountpoints"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(mounts.contains(&"[SWAP]"), facts.swap, "swap of {name}");
+        for mount in mounts.iter().chain(&row["mountpoint"].as_str()).filter(|mount| **mount != "[SWAP]") {
+            assert!(facts.mounts.iter().any(|ours| ours == mount), "{name} is mounted at {mount}: {:?}", facts.mounts);
+        }
+    }
+}
+
+/// Type, UUID, label and table as `blkid -p` finds them on the device itself.
+#[track_caller]
+pub fn assert_like_blkid(facts: &Facts) {
+    let path = format!("/dev/{}", facts.name);
+    let output = Command::new("blkid").args(["-p", "-o", "full", &path]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = |tag: &str| {
+        let (_, rest) = said.split_once(&format!(" {tag}=\""))?;
+        rest.split_once('"').map(|(value, _)| value.trim().to_owned())
+    };
+    match output.status.code() {
+        Some(0) if value("TYPE").is_some() || value("PTTYPE").is_some() => {
+            let expected = Found { fs_type: value("TYPE"), uuid: value("UUID"), label: value("LABEL"), table: value("PTTYPE"), ambivalent: Vec::new() };
+            assert_eq!(facts.content, Content::Found(expected), "{}: {said}", facts.name);
+        }
+        // What it says of a partition's entry in the table is no content.
+        Some(0 | 2) => assert!(matches!(facts.content, Content::Blank | Content::UnknownData), "{}: blkid says {said:?}, we {:?}", facts.name, facts.content),
+        Some(8) => assert!(matches!(&facts.content, Content::Found(found) if found.ambivalent.len() > 1), "{}: {:?}", facts.name, facts.content),
+        code => panic!("blkid -p {path}: {code:?} {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+#[test]
+fn devices_of_the_machine_itself_agree_with_lsblk() {
+    let scanned = scan();
+    let table = run("lsblk", &["-d", "-n", "-o", "KNAME,TYPE"]);
+    let names: Vec<&str> =
+        table.lines().filter_map(|line| line.split_once(' ')).filter(|(_, kind)| kind.trim() != "loop").map(|(name, _)| name.trim()).collect();
+    assert!(!names.is_empty());
+    for name in names {
+        // The disks of the machine are in use: their file systems are not ours to compare.
+        let facts = of(&scanned, name);
+        assert_eq!(run("lsblk", &["-b", "-d", "-n", "-o", "SIZE", &format!("/dev/{name}")]).trim(), facts.size.to_string());
+    }
+    assert!(scanned.boot_id.is_some());
+}
+
+#[test]
+fn nothing_changed_means_nothing_is_opened() {
+    let folder = folder();
+    let paths: Vec<PathBuf> = (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+    let loops: Vec<Loop> = paths.iter().map(|path| Loop::new(path)).collect();
+    run("udevadm", &["settle", "--timeout=30"]);
+    let mut scanner = scanner();
+    assert!(scanner.scan(Scan::Everything).unwrap().changed);
+    let touched = Default::default();
+    let changed = Scan::Changed { touched: &touched };
+    scanner.scan(changed).unwrap();
+    let again = scanner.scan(changed).unwrap();
+    assert!(!loops.iter().any(|device| of(&again, &device.name).content != Content::Blank));
+    // The machine's own disk is written to all the time; ours are not.
+    let before: Vec<Facts> = again.devices.iter().filter(|device| device.kind == "loop").cloned().collect();
+    run("dd", &["if=/dev/urandom", &format!("of={}", loops[0].dev()), "bs=4k", "count=1", "seek=5", "conv=fsync", "status=none"]);
+    let after = scanner.scan(changed).unwrap();
+    assert!(after.changed);
+    assert_eq!(of(&after, &loops[0].name).content, Content::UnknownData, "the write counter told");
+    let differ = after.devices.iter().filter(|device| device.kind == "loop" && !before.contains(device)).count();
+    assert_eq!(differ, 1);
+
+    // Over another file it is another device, under the same name and number.
+    let named: std::collections::BTreeSet<String> = [loops[1].name.clone()].into();
+    let named = scanner.scan(Scan::Changed { touched: &named }).unwrap();
+    assert!(named.probed >= 1, "an event names it");
+    let number = of(&named, &loops[1].name).number.clone();
+    let other = file(folder.path(), "other", 16 * MIB);
+    run("losetup", &["-d", &loops[1].dev()]);
+    run("losetup", &[&loops[1].dev(), &other.to_string_lossy()]);
+    let replaced = scanner.scan(changed).unwrap();
+    let facts = of(&replaced, &loops[1].name);
+    assert!(replaced.changed);
+    assert_eq!((&facts.number, facts.size), (&number, 16 * MIB));
+    assert!(facts.evidence.iter().any(|evidence| evidence.source == "loop:file" && evidence.value.starts_with(&*other.to_string_lossy())));
+
+    let gone = loops[2].name.clone();
+    drop(loops);
+    let last = scanner.scan(changed).unwrap();
+    assert!(last.changed && !last.devices.iter().any(|device| device.name == gone));
+}
+
+#[test]
+fn two_hundred_and_fifty_six_devices_at_once() {
+    let folder = folder();
+    let mut loops = Vec::new();
+    for index in 0..256 {
+        let path = file(folder.path(), &format!("f{index}"), 4 * MIB);
+        if index % 2 == 1 {
+            poke(&path, 4086, b"SWAPSPACE2");
+            poke(&path, 1024, &[1, 0, 0, 0, 0xff, 3, 0, 0]);
+        }
+        loops.push(Loop::new(&path));
+    }
+    let mut scanner = scanner();
+    let scanned = scanner.scan(Scan::Everything).unwrap();
+    for (index, device) in loops.iter().enumerate() {
+        let facts = of(&scanned, &device.name);
+        match index % 2 {
+            0 => assert_eq!(facts.content, Content::Blank, "{}", device.name),
+            _ => assert_eq!(fs_type(facts), Some("swap"), "{}", device.name),
+        }
+    }
+    let identities: std::collections::BTreeSet<&str> =
+        loops.iter().flat_map(|device| &of(&scanned, &device.name).evidence).map(|evidence| evidence.value.as_str()).collect();
+    assert_eq!(identities.len(), 256, "each has an identity of its own");
+    let threads = fs::read_dir("/proc/self/task").unwrap().filter(|task| {
+        let name = fs::read_to_string(task.as_ref().unwrap().path().join("comm")).unwrap_or_default();
+        name.starts_with("quarry-probe")
+    });
+    assert_eq!(threads.count(), 0, "no thread at rest");
+}

@@ -1,0 +1,123 @@
+//! A device that does not answer: a loop over a file of a FUSE daemon that has been stopped.
+
+use super::devices::{Loop, MIB, file, folder, of, scanner};
+use quarry_core::device::Content;
+use quarry_node::{
+    Host,
+    inspect::{Limits, Scan, Scanner},
+};
+use quarry_tests::disk::{eventually, run};
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const SHORT: Duration = Duration::from_millis(1500);
+
+/// Exports a file through FUSE.
+struct Daemon(Child);
+
+impl Daemon {
+    fn new(file: &Path, at: &Path) -> Self {
+        fs::write(at, "").unwrap();
+        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
+        let child = Command::new("qemu-storage-daemon")
+            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
+            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("qemu-storage-daemon of package qemu-system-common");
+        eventually("the daemon serves the file", || fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0));
+        Daemon(child)
+    }
+
+    /// Answers nothing until what is returned is dropped.
+    fn stopped(&self) -> Stopped<'_> {
+        self.signal(rustix::process::Signal::STOP);
+        // What the kernel remembers of the file would answer in its place.
+        fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+        Stopped(self)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+/// A test that fails must not leave a device that nobody can detach.
+struct Stopped<'a>(&'a Daemon);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.signal(rustix::process::Signal::CONT);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn probe_threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter(|task| fs::read_to_string(task.as_ref().unwrap().path().join("comm")).is_ok_and(|name| name.starts_with("quarry-probe"))).count()
+}
+
+#[test]
+fn a_hung_device_times_out_alone_and_leaks_no_thread() {
+    let folder = folder();
+    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let hung = Loop::new(&folder.path().join("export"));
+    let healthy: Vec<Loop> = (0..8).map(|index| Loop::new(&file(folder.path(), &format!("f{index}"), 8 * MIB))).collect();
+    let mut fresh = scanner();
+    assert_eq!(of(&fresh.scan(Scan::Everything).unwrap(), &hung.name).content, Content::Blank);
+    // udev must not hang in it as well.
+    run("udevadm", &["settle", "--timeout=30"]);
+    let stopped = daemon.stopped();
+
+    let mut scanner = Scanner::new(Host::view("/").unwrap(), Limits { answer_within: SHORT, ..Limits::default() });
+    for round in 0..10 {
+        let begun = Instant::now();
+        let scanned = scanner.scan(Scan::Everything).unwrap();
+        // Once the device is known to hang, nobody waits for it again.
+        let limit = if round == 0 { SHORT * 3 } else { SHORT };
+        assert!(begun.elapsed() < limit, "round {round} took {:?}", begun.elapsed());
+        assert_eq!(of(&scanned, &hung.name).content, Content::TimedOut);
+        assert_eq!(of(&scanned, &hung.name).size, 16 * MIB, "the rest is known");
+        for device in &healthy {
+            assert_eq!(of(&scanned, &device.name).content, Content::Blank, "the others are fine");
+        }
+        assert_eq!(probe_threads(), 1, "round {round}: one stuck thread, however often it is tried");
+    }
+
+    // A process that has such a thread ends nevertheless.
+    let begun = Instant::now();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
+        .env("QUARRY_STUCK", &hung.name)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the process ends", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success() && begun.elapsed() < SHORT * 6, "{:?}", begun.elapsed());
+
+    drop(stopped);
+    eventually("the thread comes back", || probe_threads() == 0);
+    let touched = Default::default();
+    let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
+    assert_eq!(of(&scanned, &hung.name).content, Content::Blank, "it is probed anew");
+    drop(hung);
+}
+
+/// The other half of the test above.
+#[test]
+fn a_process_with_a_stuck_thread() {
+    let Ok(name) = std::env::var("QUARRY_STUCK") else { return };
+    let mut scanner = Scanner::new(Host::view("/").unwrap(), Limits { answer_within: SHORT, ..Limits::default() });
+    let scanned = scanner.scan(Scan::Everything).unwrap();
+    assert_eq!(of(&scanned, &name).content, Content::TimedOut);
+}
