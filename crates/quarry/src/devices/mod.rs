@@ -85,6 +85,9 @@ async fn nodes(cluster: &Cluster, views: &Views, args: &DevicesArgs) -> anyhow::
     }
     let devices = views.devices();
     show(&devices, args, style)?;
+    if devices.is_empty() && !views.found.is_empty() && args.nodes.is_empty() {
+        output::note("quarry devices --local shows the devices of this machine");
+    }
     if is_for_people(args.output) {
         hint(&devices, args.output, |shown| format!("{}/{}", shown.node, shown.device.name));
     }
