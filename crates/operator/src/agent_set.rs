@@ -41,15 +41,15 @@ pub async fn ensure(context: &Context) -> Result<Option<DaemonSet>, Failure> {
                 tracing::info!(image = wish.image, "agents' DaemonSet made");
             }
         }
-        // Its last owner is gone, or somebody deletes it: made anew when it is.
-        (Some(found), _) if found.metadata.deletion_timestamp.is_some() => {}
+        // Its last owner is gone, or somebody deletes it: made anew as soon as it is.
+        (Some(found), Some(_)) if found.metadata.deletion_timestamp.is_some() => return Err(Failure::behind("the agents' DaemonSet is being deleted")),
         (Some(found), Some(wanted)) if outdated(&found, wanted) => {
             context.writer.patch(&api, names::AGENT_DAEMON_SET, &found.resource_version().unwrap_or_default(), changes(wanted)).await.map_err(failed)?;
             tracing::info!(image = wish.image, "agents' DaemonSet updated");
         }
         (Some(_), Some(_)) => {}
         (Some(found), None) => {
-            if is_ours(&found) {
+            if is_ours(&found) && found.metadata.deletion_timestamp.is_none() {
                 let version = found.resource_version();
                 let uid = found.uid().unwrap_or_default();
                 context.writer.delete(&api, names::AGENT_DAEMON_SET, &uid, version.as_deref()).await.map_err(failed)?;

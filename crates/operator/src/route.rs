@@ -170,7 +170,8 @@ impl Routed for NodeInventory {
             inventory.and_then(|inventory| inventory.status.as_ref()).map(part).unwrap_or_default()
         }
         let (before, after) = (status(change.before, |status| &status.devices), status(change.after, |status| &status.devices));
-        for other in caches.identities().follow(&name, after) {
+        let concerned = caches.identities().follow(&name, after);
+        for other in concerned {
             wake(to(ControllerName::NodeInventory, other));
         }
         // The first report counts, even of no device at all.

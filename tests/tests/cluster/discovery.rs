@@ -58,7 +58,7 @@ struct LoopDisk {
 impl LoopDisk {
     fn attach(name: &str, bytes: u64) -> Self {
         let file = std::env::temp_dir().join(format!("quarry-discovery-{name}-{}", std::process::id()));
-        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).unwrap();
+        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).expect("a sparse file can be made");
         let device = run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
         LoopDisk { file, device }
     }

@@ -187,7 +187,9 @@ fn the_operator_serves_its_metrics_and_health() {
     assert_eq!(fetch("healthz"), "ok");
     until("the operator is ready", Duration::from_secs(30), || if fetch("readyz") == "ok" { Ok(()) } else { Err("not ready".into()) });
     let metrics = fetch("metrics");
-    for name in ["quarry_reconciles_total", "quarry_reconcile_seconds_bucket", "quarry_api_writes_total", "quarry_volumes", "quarry_leader 1"] {
+    for name in
+        ["quarry_reconciles_total", "quarry_reconcile_seconds_bucket", "quarry_api_writes_total", "quarry_volumes", "quarry_devices{state=", "quarry_leader 1"]
+    {
         assert!(metrics.contains(name), "{name} in\n{metrics}");
     }
 }
