@@ -4,7 +4,7 @@
 //! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
 //! serve the volumes.
 
-mod details;
+pub mod details;
 pub mod gpt;
 mod image;
 pub mod link;
@@ -13,7 +13,7 @@ mod merge;
 pub mod mounts;
 pub mod owners;
 mod pool;
-mod probe;
+pub mod probe;
 pub mod scan;
 pub mod sysfs;
 pub mod udev;

@@ -14,7 +14,7 @@ use crate::{
 use quarry_core::device::{Content, Found, Held, text::printable};
 use rustix::{
     fd::OwnedFd,
-    fs::{AtFlags, Mode, OFlags, StatxFlags},
+    fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create},
     io::Errno,
 };
 use std::{fs, io, ops::DerefMut, path::Path, sync::Arc};
@@ -178,6 +178,23 @@ fn found(answer: blkid::Answer) -> Content {
             let types: Vec<String> = types.iter().filter_map(|found| printable(found)).collect();
             Content::Found(Found { fs_type: types.first().cloned(), ambivalent: types, ..Found::default() })
         }
+    }
+}
+
+/// What a device that holds these bytes would be said to hold.
+pub fn parse_content(bytes: &[u8]) -> io::Result<Content> {
+    let device = memfd_create("quarry-content", MemfdFlags::CLOEXEC)?;
+    let (size, sector) = (bytes.len() as u64, 512);
+    rustix::fs::ftruncate(&device, size)?;
+    rustix::io::pwrite(&device, bytes, 0)?;
+    let mut image = Image::new();
+    image.take(&device, size)?;
+    if image.is_zero() {
+        return Ok(Content::Blank);
+    }
+    match image.ask(sector) {
+        Some(answer) => Ok(found(answer)),
+        None => blkid::ask(&device, size, sector).map(found),
     }
 }
 
