@@ -81,9 +81,14 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("partx").args(["-d", &self.dev()]).output();
+        let folder = format!("/sys/block/{}", self.name);
+        if fs::read_dir(&folder).is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&self.name))) {
+            let _ = Command::new("partx").args(["-d", &self.dev()]).output();
+        }
         // Left read-only, the number would hand that on to its next file.
-        let _ = Command::new("blockdev").args(["--setrw", &self.dev()]).output();
+        if fs::read_to_string(format!("{folder}/ro")).is_ok_and(|text| text.trim() == "1") {
+            let _ = Command::new("blockdev").args(["--setrw", &self.dev()]).output();
+        }
         let _ = Command::new("losetup").args(["-d", &self.dev()]).output();
     }
 }
@@ -239,6 +244,34 @@ fn nothing_changed_means_nothing_is_opened() {
     drop(loops);
     let last = scanner.scan(changed).unwrap();
     assert!(last.changed && !last.devices.iter().any(|device| device.name == gone));
+}
+
+#[test]
+fn devices_that_come_and_go_meanwhile_are_no_trouble() {
+    let folder = folder();
+    let stays = Loop::new(&file(folder.path(), "stays", 8 * MIB));
+    let paths: Vec<PathBuf> = (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Ends by itself when the test fails.
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) && std::time::Instant::now() < end {
+                let loops: Vec<Loop> = paths.iter().map(|path| Loop::new(path)).collect();
+                drop(loops);
+            }
+        });
+        let mut scanner = scanner();
+        for _ in 0..60 {
+            let scanned = scanner.scan(Scan::Everything).unwrap();
+            assert_eq!(of(&scanned, &stays.name).content, Content::Blank);
+            for device in &scanned.devices {
+                let ours = device.backing.as_ref().is_some_and(|backing| backing.path.starts_with(&*folder.path().to_string_lossy()));
+                assert!(!ours || device.content == Content::Blank || device.size == 0, "{device:?}");
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -45,13 +45,15 @@ pub struct Pool {
     receiver: Receiver<(Key, Probed)>,
     /// Threads of earlier runs that have not come back.
     stuck: BTreeMap<String, Vec<Key>>,
+    /// Devices whose thread has, by name.
+    back: Vec<String>,
     shelf: Arc<Shelf>,
 }
 
 impl Pool {
     pub fn new() -> Self {
         let (sender, receiver) = mpsc::channel();
-        Pool { sender, receiver, stuck: BTreeMap::new(), shelf: Arc::default() }
+        Pool { sender, receiver, stuck: BTreeMap::new(), back: Vec::new(), shelf: Arc::default() }
     }
 
     pub fn is_stuck(&self, key: &Key) -> bool {
@@ -60,21 +62,20 @@ impl Pool {
 
     /// Names of devices whose stuck thread has come back since. What it found is old by now and is not used.
     pub fn returned(&mut self) -> Vec<String> {
-        let mut names = Vec::new();
         while let Ok((key, _)) = self.receiver.try_recv() {
-            self.free(&key);
-            names.push(key.0);
+            self.free(key);
         }
-        names
+        std::mem::take(&mut self.back)
     }
 
-    fn free(&mut self, key: &Key) {
+    fn free(&mut self, key: Key) {
         if let Some(keys) = self.stuck.get_mut(&key.0) {
-            keys.retain(|other| other != key);
+            keys.retain(|other| *other != key);
             if keys.is_empty() {
                 self.stuck.remove(&key.0);
             }
         }
+        self.back.push(key.0);
     }
 
     /// Probes all of them; by kernel name.
@@ -112,7 +113,7 @@ impl Pool {
                         outcomes.insert(key.0, Outcome::Answered(Box::new(probed)));
                     }
                     // One of an earlier run.
-                    None => self.free(&key),
+                    None => self.free(key),
                 },
                 Err(_) => {
                     let now = Instant::now();

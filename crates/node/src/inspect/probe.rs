@@ -74,8 +74,7 @@ pub fn probe<I: DerefMut<Target = Image>>(question: &Question, image: impl FnOnc
         Err(error) => refuse(question, &mut probed, error),
     }
     // What has been read counts only if it is still that device's: a loop may be over another file by now.
-    probed.gone |= !is_the_one(question, &device);
-    if !probed.gone {
+    if check(question, &device, &mut probed) {
         if question.traits.asks_serial {
             let attribute = question.host.sys_block(&question.name).join("serial");
             probed.serial = fs::read(attribute).ok().and_then(|bytes| printable(&bytes));
@@ -97,7 +96,7 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
             probed.content = Content::NoMedium;
             return Ok(None);
         }
-        return Ok(is_the_one(question, &device).then_some(device));
+        return Ok(check(question, &device, probed).then_some(device));
     }
     if question.exclusively {
         // Closed again at once: whoever wants to mount or claim the device now must not be turned away by us.
@@ -108,21 +107,21 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
         };
     }
     let device = open(OFlags::empty())?;
-    if !is_the_one(question, &device) {
-        probed.gone = true;
-        return Ok(None);
-    }
-    Ok(Some(device))
+    Ok(check(question, &device, probed).then_some(device))
 }
 
 /// Whether the node in /dev is this device, and still the same disk.
-fn is_the_one(question: &Question, device: &OwnedFd) -> bool {
+fn check(question: &Question, device: &OwnedFd, probed: &mut Probed) -> bool {
     let number = rustix::fs::fstat(device).map(|stat| DevNumber::from_stat(stat.st_rdev));
-    let same_disk = match (question.diskseq, sys::disk_sequence(device)) {
-        (Some(expected), Ok(found)) => expected == found,
-        _ => true,
+    if number != Ok(question.number) {
+        *probed = Probed { content: Content::Unreadable(format!("the node /dev/{} is another device", question.name.replace('!', "/"))), ..Probed::default() };
+        return false;
+    }
+    probed.gone = match (question.diskseq, sys::disk_sequence(device)) {
+        (Some(expected), Ok(found)) => expected != found,
+        _ => false,
     };
-    number == Ok(question.number) && same_disk
+    !probed.gone
 }
 
 fn refuse(question: &Question, probed: &mut Probed, error: Errno) {
