@@ -45,6 +45,11 @@ impl ControllerName {
         ControllerName::DiscoveryResult,
     ];
 
+    /// Whether it is off when that one is: results are discovery's second half.
+    fn belongs_to(self, other: ControllerName) -> bool {
+        self == other || (self == ControllerName::DiscoveryResult && other == ControllerName::Discovery)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             ControllerName::Volume => "volume",
@@ -114,7 +119,17 @@ pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Conte
 }
 
 /// Runs until told to stop (`Ok`) or until it must not act any more (`Err`).
-pub async fn run(client: Client, options: OperatorOptions, metrics_listener: Option<TcpListener>, stop: CancellationToken) -> Result<(), RunError> {
+pub async fn run(client: Client, mut options: OperatorOptions, metrics_listener: Option<TcpListener>, stop: CancellationToken) -> Result<(), RunError> {
+    if options.check_crds {
+        let missing = preflight::missing_fields(&client, &options.controllers).await.map_err(RunError::Preflight)?;
+        if !missing.for_all.is_empty() {
+            return Err(RunError::Unserved(missing.for_all.join("; ")));
+        }
+        for (controller, what) in missing.for_some {
+            tracing::error!(controller = controller.as_str(), what, "this controller stays off until the operator is started again");
+            options.controllers.retain(|name| !name.belongs_to(controller));
+        }
+    }
     let context = context(client, &options, Arc::new(Timestamp::now));
     let mut tasks = JoinSet::new();
     let work = stop.child_token();
@@ -125,12 +140,6 @@ pub async fn run(client: Client, options: OperatorOptions, metrics_listener: Opt
                 tracing::error!(%error, "the metrics listener ended");
             }
         });
-    }
-    if options.check_crds {
-        let missing = preflight::missing_fields(&context.client, &options.controllers).await.map_err(RunError::Preflight)?;
-        if !missing.is_empty() {
-            return Err(RunError::Unserved(missing.join("; ")));
-        }
     }
     let election = options.election_identity.as_ref().map(|me| Election::new(context.client.clone(), &options.namespace, me));
     if let Some(election) = &election {
@@ -263,4 +272,16 @@ fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
 fn backoff(since: Option<Timestamp>, now: Timestamp) -> Duration {
     let waited = since.map_or(Duration::from_secs(2), |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
     (waited / 2).clamp(Duration::from_millis(250), Duration::from_secs(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_without_its_kinds_takes_its_other_half_with_it_and_nobody_else() {
+        let mut all = ControllerName::ALL.to_vec();
+        all.retain(|name| !name.belongs_to(ControllerName::Discovery));
+        assert_eq!(all, [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Agent]);
+    }
 }

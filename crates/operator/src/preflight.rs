@@ -35,13 +35,25 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
 ];
 
 /// What is missing, as sentences; empty means that everything is served.
-pub async fn missing_fields(client: &Client, controllers: &[ControllerName]) -> Result<Vec<String>, kube::Error> {
+#[derive(Debug, Default)]
+pub struct Missing {
+    /// Nothing works without it.
+    pub for_all: Vec<String>,
+    /// Only these controllers need it.
+    pub for_some: Vec<(ControllerName, String)>,
+}
+
+pub async fn missing_fields(client: &Client, controllers: &[ControllerName]) -> Result<Missing, kube::Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut missing = Vec::new();
-    for (name, _, paths) in NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by))) {
-        match api.get_opt(name).await? {
-            None => missing.push(format!("the CRD {name} is not installed: install it with quarry crds apply")),
-            Some(crd) => missing.extend(lacking(&crd, paths)),
+    let mut missing = Missing::default();
+    for (name, by, paths) in NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by))) {
+        let lacking = match api.get_opt(name).await? {
+            None => vec![format!("the CRD {name} is not installed: install it with quarry crds apply")],
+            Some(crd) => lacking(&crd, paths),
+        };
+        match by {
+            None => missing.for_all.extend(lacking),
+            Some(by) => missing.for_some.extend(lacking.into_iter().map(|what| (*by, what))),
         }
     }
     Ok(missing)

@@ -255,7 +255,7 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
     assert_eq!(state(&published(&other, Some(&settled), &[], &mut swapped, at(0)), 0).1, ["TooNew"]);
 }
 
-/// Measured: what an API server stores for the largest node we promise.
+/// What an API server stores for the largest node we promise: 706 bytes a device.
 #[test]
 fn a_thousand_multipath_disks_fit_whole() {
     let mut seen = Vec::new();
@@ -285,9 +285,8 @@ fn a_thousand_multipath_disks_fit_whole() {
     let mut settling = Settling::default();
     let status = published(&seen, None, &[], &mut settling, Duration::ZERO);
     let bytes = serde_json::to_vec(&status).unwrap().len();
-    println!("1,000 multipath disks: {bytes} bytes, {} a device", bytes / 1000);
     assert_eq!((status.devices.len(), status.problems.len()), (1000, 0));
-    assert!(bytes < inventory::LARGEST, "{bytes}");
+    assert!(bytes < inventory::LARGEST * 2 / 3, "{bytes}");
     // Ten times as many do not fit: it says so instead of dropping silently.
     let seen: Vec<Facts> = (0..10_000).map(|n| blank(&format!("sd{n}"), &format!("600a098038303742695d4933{n:08x}"))).collect();
     let status = published(&seen, None, &[], &mut Settling::default(), Duration::ZERO);
