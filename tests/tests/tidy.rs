@@ -1,8 +1,11 @@
-//! Conventions of the tree, checked: module headers, file sizes, purity of `core`, no leftovers.
+//! Conventions of the tree, checked: module headers, file sizes, purity of `core`, no leftovers, complete references.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads the source tree; a test fails by panicking")]
 
+use quarry_core::device::reason::{Row, Source, TABLE};
+use serde_json::Value;
 use std::{
+    fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
@@ -126,6 +129,76 @@ fn dependencies_point_downward() {
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
         for crate_above in *above {
             assert!(!dependencies.contains(crate_above), "crates/{name} depends on {crate_above}");
+        }
+    }
+}
+
+/// docs/reference/reasons.md, from the one table.
+fn page_of_reasons() -> String {
+    let mut page = "# Reasons\n\n\
+        Why a device is not Available. One table in the code (`crates/core/src/device/reason.rs`) feeds `status.devices[].reasons` of a\n\
+        NodeInventory, Events, metrics, `quarry devices`, `quarry explain` and this page. The page is written by a test:\n\
+        `QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons`.\n\n\
+        A device has every reason that applies, in this order, each with a detail where there is one (which mount point, which\n\
+        signature, whose claim). It is Available when it has none, NotAvailable when one of its reasons says so, else Unknown.\n\n\
+        *Node*: the agent sees it. *Cluster*: only the operator can know it; it comes through the spec of the NodeInventory.\n\
+        *Quarantine*: it is not certain which device this is, so nobody may take it, whoever asks. *Owner*: it counts as claimed.\n\n\
+        | Reason | Verdict | Known by | The device … | What to do |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for Row { reason, state, source, sentence, remedy } in TABLE {
+        let by = match source {
+            Source::Node => "node",
+            Source::Cluster => "cluster",
+        };
+        let more = match (reason.quarantines(), reason.claims()) {
+            (true, _) => ", quarantine",
+            (false, true) => ", owner",
+            (false, false) => "",
+        };
+        let plain = |text: &str| text.replace('|', "\\|").replace('<', "\\<");
+        writeln!(page, "| `{reason}` | {}{more} | {by} | {} | {} |", state.as_str(), plain(sentence), plain(remedy)).unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_page_of_reasons_is_what_the_table_says() {
+    let path = root().join("docs/reference/reasons.md");
+    if std::env::var_os("QUARRY_UPDATE_DOCS").is_some() {
+        fs::write(&path, page_of_reasons()).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    let command = "QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons";
+    assert!(found == page_of_reasons(), "docs/reference/reasons.md is not what the table of reasons gives: write it anew with `{command}`");
+}
+
+/// Every field below a schema that has no fields of its own, as `devices[].name`.
+fn fields(schema: &Value, path: &str, found: &mut Vec<String>) {
+    if let Some(properties) = schema["properties"].as_object() {
+        for (name, field) in properties {
+            fields(field, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, found);
+        }
+    } else if schema["items"]["properties"].is_object() {
+        fields(&schema["items"], &format!("{path}[]"), found);
+    } else {
+        found.push(path.to_owned());
+    }
+}
+
+#[test]
+fn every_field_of_the_kinds_of_devices_is_documented() {
+    let page = fs::read_to_string(root().join("docs/reference/fields.md")).unwrap();
+    for kind in ["NodeInventory", "LocalVolumeDiscovery", "LocalVolumeDiscoveryResult"] {
+        let section = page.split("\n## ").find(|section| section.lines().next() == Some(kind)).unwrap_or_else(|| panic!("fields.md has no section {kind}"));
+        let crd = quarry_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
+        let schema = serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
+        for part in ["spec", "status"] {
+            let mut all = Vec::new();
+            fields(&schema["openAPIV3Schema"]["properties"][part], "", &mut all);
+            assert!(!all.is_empty(), "{kind}.{part}");
+            for field in all {
+                assert!(section.contains(&format!("`{field}`")), "docs/reference/fields.md does not name {kind}.{part}.{field}");
+            }
         }
     }
 }
