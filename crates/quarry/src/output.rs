@@ -3,6 +3,7 @@
 use crate::safe;
 use clap::ValueEnum;
 use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
@@ -23,6 +24,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+/// Nobody reads the result any more: the other end of the pipe is closed.
+pub fn is_closed() -> bool {
+    let out = std::io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut polled, Some(&now)), Ok(1)) && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// A remark beside the result: on standard error, so that it never gets into a pipe.

@@ -207,6 +207,19 @@ fn a_reader_that_has_enough_is_no_error() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+#[test]
+fn a_watch_ends_when_nobody_reads_it() {
+    let mut child = Running(quarry(&["devices", "--local", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+    let mut first = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while child.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it goes on for nobody");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+}
+
 struct Running(Child);
 
 impl Running {

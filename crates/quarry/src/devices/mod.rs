@@ -20,6 +20,7 @@ use crate::{
     data_dir,
     output::{self, Format},
 };
+use anyhow::anyhow;
 use cluster::Views;
 pub use cluster::{devices as of_inventory, read};
 use local::Machine;
@@ -41,6 +42,7 @@ pub async fn run(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<()
             output::note(&format!("{}: these are the devices of this machine (as with --local)", because(&error)));
             here(args).await
         }
+        Err(error) if args.nodes.is_empty() => Err(anyhow!("{} (--local shows the devices of this machine)", output::error_text(&error))),
         Err(error) => Err(error),
     }
 }

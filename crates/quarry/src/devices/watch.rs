@@ -53,6 +53,9 @@ pub async fn local(machine: &mut local::Machine, mut screen: Screen) -> anyhow::
             heard = uevents.next() => note(heard)?,
             () = tokio::time::sleep(GLANCE) => {}
         }
+        if output::is_closed() {
+            return Ok(());
+        }
         let until = tokio::time::Instant::now() + DEBOUNCE;
         while let Ok(heard) = tokio::time::timeout_at(until, uevents.next()).await {
             note(heard)?;
@@ -76,6 +79,12 @@ pub async fn cluster(cluster: &Cluster, nodes: &[String], mut screen: Screen) ->
         let event = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             event = events.try_next() => event,
+            () = tokio::time::sleep(GLANCE) => {
+                if output::is_closed() {
+                    return Ok(());
+                }
+                continue;
+            }
         };
         let wanted = |inventory: &NodeInventory| nodes.is_empty() || nodes.contains(&inventory.name_any());
         match event {

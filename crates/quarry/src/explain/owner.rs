@@ -20,7 +20,7 @@ pub async fn owners(cluster: &Cluster, shown: &Shown) -> anyhow::Result<Vec<Stri
     for uid in shown.details(Reason::BacksVolume) {
         owners.push(match volumes.iter().find(|volume| volume.metadata.uid.as_deref() == Some(uid)) {
             Some(volume) => format!("Volume {}{}", volume.name_any(), published(cluster, &volume.name_any()).await?),
-            None => unnamed(uid),
+            None => format!("a Volume with UID {uid}, which this cluster does not have"),
         });
     }
     for pv in shown.details(Reason::BacksPersistentVolume) {
@@ -31,11 +31,7 @@ pub async fn owners(cluster: &Cluster, shown: &Shown) -> anyhow::Result<Vec<Stri
 
 /// What can be said without a cluster.
 pub fn unasked(shown: &Shown) -> Vec<String> {
-    shown.details(Reason::BacksVolume).map(unnamed).collect()
-}
-
-fn unnamed(uid: &str) -> String {
-    format!("a Volume with UID {uid}, which this cluster does not have")
+    shown.details(Reason::BacksVolume).map(|uid| format!("a Volume with UID {uid}; its cluster knows its name")).collect()
 }
 
 async fn published(cluster: &Cluster, name: &str) -> anyhow::Result<String> {
