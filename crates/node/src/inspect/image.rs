@@ -68,14 +68,12 @@ fn spots(size: u64) -> impl Iterator<Item = u64> {
 fn ranges(size: u64) -> Vec<Range<u64>> {
     let head = HEAD.min(size);
     let tail = size.saturating_sub(MIB) / PAGE * PAGE;
-    let mut ranges = vec![0..head];
     let mut spots: Vec<u64> = spots(size).filter(|at| *at >= head && at + PAGE <= tail).collect();
     spots.sort_unstable();
     spots.dedup();
-    ranges.extend(spots.into_iter().map(|at| at..at + PAGE));
-    ranges.push(tail.max(head)..size);
-    ranges.retain(|range| !range.is_empty());
-    ranges
+    let (head_range, tail_range) = (0..head, tail.max(head)..size);
+    let all = [head_range].into_iter().chain(spots.into_iter().map(|at| at..at + PAGE)).chain([tail_range]);
+    all.filter(|range| !range.is_empty()).collect()
 }
 
 impl Image {

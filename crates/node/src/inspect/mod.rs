@@ -21,4 +21,7 @@ pub mod users;
 pub mod vpd;
 mod wide;
 
+#[cfg(test)]
+mod tests;
+
 pub use scan::{Limits, Scan, Scanned, Scanner};

@@ -117,7 +117,10 @@ impl Pool {
                 },
                 Err(_) => {
                     let now = Instant::now();
-                    for (key, _) in running.extract_if(.., |_, probe| now - probe.started >= answer_within) {
+                    let late: Vec<Key> = running.iter().filter(|(_, probe)| now - probe.started >= answer_within).map(|(key, _)| key.clone()).collect();
+                    for key in late {
+                        // Its handle goes with it: nobody ever waits for this thread.
+                        running.remove(&key);
                         outcomes.insert(key.0.clone(), Outcome::TimedOut);
                         self.stuck.entry(key.0.clone()).or_default().push(key);
                     }
