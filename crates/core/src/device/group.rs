@@ -1,7 +1,7 @@
 //! What can only be said of a device beside the others of its node: multipath maps, equal identities, changed ones.
 
 use super::{
-    facts::Facts,
+    facts::{Content, Facts},
     identity::{Identified, identify},
     reason::Reason,
     verdict::Told,
@@ -33,7 +33,9 @@ pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Op
         if let Some(why) = device.identified.contradiction.clone() {
             device.told.push((Reason::AmbiguousIdentity, why));
         }
-        if device.identified.identity.is_none() {
+        // Of a device that could not be asked it is not known whether it has one.
+        let asked = !matches!(device.facts.content, Content::TimedOut | Content::NotPermitted);
+        if device.identified.identity.is_none() && asked {
             device.told.push((Reason::NoIdentity, String::new()));
         }
     }

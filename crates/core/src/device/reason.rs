@@ -88,7 +88,7 @@ reasons! {
         "resume it: dmsetup resume";
     NotLocal NotAvailable Node "is not a local device"
         "network storage has its own drivers; a set takes it only when it names it";
-    ObservedOnly NotAvailable Node "is a real disk, which this Quarry only observes"
+    ObservedOnly NotAvailable Node "is only observed by this Quarry: it is not over a file of its own"
         "start it with `quarry up --allow-real-disks` if it may use the disks of this machine";
     NoMedium NotAvailable Node "has no medium"
         "insert one";

@@ -355,3 +355,13 @@ fn whoever_owns_a_disk_owns_its_partitions() {
     let reasons: Vec<String> = inventory::row(&known[1], true, &spec).reasons.into_iter().map(|told| told.reason).collect();
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }
+
+#[test]
+fn a_device_that_could_not_be_asked_is_unknown_and_not_without_identity() {
+    for (content, reason) in [(Content::TimedOut, "TimedOut"), (Content::NotPermitted, "NotPermitted")] {
+        let hung = Facts { evidence: Vec::new(), held: Held::Unasked, content, ..blank("loop0", "0") };
+        let known = group(&[hung], None, None, &[]);
+        let row = inventory::row(&known[0], true, &NodeInventorySpec::default());
+        assert_eq!((row.state, row.reasons.len(), row.reasons[0].reason.as_str()), (DeviceState::Unknown, 1, reason));
+    }
+}

@@ -3,7 +3,7 @@
 use super::shown::{Local, Shown};
 use anyhow::anyhow;
 use quarry_api::NodeInventorySpec;
-use quarry_core::device::{Content, Facts, Known, Reason, group, inventory};
+use quarry_core::device::{Facts, group, inventory};
 use quarry_node::{
     HandsError, Host,
     host::is_uid,
@@ -40,8 +40,7 @@ impl Machine {
         let mut seen = self.scanner.scan(scan).map_err(|error| explained(self.host.root(), &error))?;
         mark_volumes(&mut seen.devices);
         let node = crate::host_name();
-        let mut known = group(&seen.devices, None, seen.boot_id.as_deref(), &[]);
-        known.iter_mut().for_each(forget_what_was_not_looked_for);
+        let known = group(&seen.devices, None, seen.boot_id.as_deref(), &[]);
         let devices = known.iter().map(|known| {
             // One look cannot tell how long a device has been there: that is no reason against it, nor is it claimed.
             let mut device = inventory::row(known, true, &NodeInventorySpec::default());
@@ -89,13 +88,6 @@ fn mark_volumes(devices: &mut [Facts]) {
     }
 }
 
-/// Serials and UUIDs that only an opened device tells: whoever may not open it cannot say that there are none.
-fn forget_what_was_not_looked_for(known: &mut Known) {
-    if known.facts.content == Content::NotPermitted {
-        known.told.retain(|(reason, _)| *reason != Reason::NoIdentity);
-    }
-}
-
 /// What kept us from looking, and what to do.
 fn explained(root: &Path, error: &HandsError) -> anyhow::Error {
     let said = error.sentence();
@@ -127,19 +119,6 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let error = Machine::open(empty.path()).unwrap().look(Scan::Everything).unwrap_err().to_string();
         assert!(error.contains("sys/class/block") && error.contains("check that"), "{error}");
-    }
-
-    #[test]
-    fn without_the_right_to_look_nothing_is_said_about_the_identity() {
-        let facts = |content| Facts { name: "loop0".into(), size: 1, content, ..Facts::default() };
-        let reasons = |content| {
-            let mut known = group(&[facts(content)], None, None, &[]).remove(0);
-            forget_what_was_not_looked_for(&mut known);
-            let device = inventory::row(&known, true, &NodeInventorySpec::default());
-            (device.state.as_str(), device.reasons.into_iter().map(|told| told.reason).collect::<Vec<_>>())
-        };
-        assert_eq!(reasons(Content::NotPermitted), ("Unknown", vec!["NotPermitted".to_owned()]));
-        assert_eq!(reasons(Content::Blank), ("NotAvailable", vec!["NoIdentity".to_owned()]));
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Shown {
 
     /// Nobody knows whether it has an identity, unlike a device that has none.
     pub fn identity_is_hidden(&self) -> bool {
-        self.device.identity.is_none() && self.has(Reason::NotPermitted) && !self.has(Reason::NoIdentity)
+        self.device.identity.is_none() && (self.has(Reason::NotPermitted) || self.has(Reason::TimedOut)) && !self.has(Reason::NoIdentity)
     }
 
     /// Of no interest to whoever looks for storage: without size, or a mounted read-only image (a snap).

@@ -131,7 +131,7 @@ fn not_made(shown: &Shown, reason: Reason) -> Option<String> {
         }
         Reason::IdentityChanged if local => Some("one look cannot tell: the agent compares with the look before".to_owned()),
         Reason::TooNew if local => Some("one look cannot tell: the agent waits for it".to_owned()),
-        Reason::NoIdentity | Reason::DuplicateIdentity if shown.identity_is_hidden() => Some(because(Reason::NotPermitted)),
+        Reason::NoIdentity | Reason::DuplicateIdentity if shown.identity_is_hidden() => unread.map(because),
         Reason::DuplicateIdentity | Reason::IdentityElsewhere | Reason::IdentityChanged if nameless => {
             Some("without an identity there is nothing to compare".to_owned())
         }
