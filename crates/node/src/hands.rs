@@ -33,6 +33,7 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use uuid::Uuid;
 
@@ -76,6 +77,8 @@ pub struct Survey {
     pub devices: Vec<Facts>,
     /// What kept us from seeing everything, as sentences.
     pub problems: Vec<String>,
+    /// When to look again, because a device has not answered yet.
+    pub again_in: Option<Duration>,
     pub boot_id: Option<String>,
     pub machine_id: Option<String>,
 }
@@ -104,6 +107,9 @@ pub enum OutcomeResult {
     Failed,
 }
 
+/// One silent disk must not keep the others from being seen; it is looked at again soon.
+const PATIENCE: Duration = Duration::from_millis(300);
+
 pub struct RealHands {
     host: Host,
     ledger: Mutex<Ledger>,
@@ -117,7 +123,7 @@ impl RealHands {
         let lock = Lock::take(&host.lock())?;
         let ledger = Ledger::open(&host.ledger())?;
         let reach = if observe_only { Reach::OwnLoops } else { Reach::Everything };
-        let scanner = Scanner::new(host.clone(), Limits { reach, ..Limits::default() });
+        let scanner = Scanner::new(host.clone(), Limits { reach, patience: PATIENCE, ..Limits::default() });
         Ok(RealHands { host, ledger: Mutex::new(ledger), scanner: Mutex::new(scanner), _lock: lock })
     }
 
@@ -273,10 +279,10 @@ impl Hands for RealHands {
     fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
         let scan = if request.everything { Scan::Everything } else { Scan::Changed { touched: &request.touched } };
         let seen = self.scanner.lock().unwrap_or_else(PoisonError::into_inner).scan(scan)?;
-        let Scanned { mut devices, problems, boot_id, .. } = seen;
+        let Scanned { mut devices, problems, again_in, boot_id, .. } = seen;
         self.mark_volumes(&mut devices)?;
         owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
-        Ok(Survey { devices, problems, boot_id, machine_id: self.host.machine_id()? })
+        Ok(Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? })
     }
 }
 

@@ -248,7 +248,7 @@ impl Agent {
             }
             Done::Inventory(Some(publication)) => {
                 self.pause = PAUSE;
-                if let Some(after) = publication.settles_in {
+                if let Some(after) = publication.again_in {
                     self.inventory_due = self.inventory_due.min(now + after);
                 }
             }

@@ -141,6 +141,7 @@ impl Hands for SimHands {
         self.read("survey", |disk| Survey {
             devices: disk.survey(),
             problems: Vec::new(),
+            again_in: None,
             boot_id: Some(format!("boot-{}", disk.boots)),
             machine_id: Some("0123456789abcdef0123456789abcdef".to_owned()),
         })

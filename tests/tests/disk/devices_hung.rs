@@ -11,7 +11,7 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const SHORT: Duration = Duration::from_millis(1500);
@@ -81,11 +81,8 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
 
     let mut scanner = Scanner::new(Host::view("/").unwrap(), Limits { answer_within: SHORT, ..Limits::default() });
     for round in 0..10 {
-        let begun = Instant::now();
+        // Returns at all: a scan that waited for the device would not.
         let scanned = scanner.scan(Scan::Everything).unwrap();
-        // Once the device is known to hang, nobody waits for it again.
-        let limit = if round == 0 { SHORT * 3 } else { SHORT };
-        assert!(begun.elapsed() < limit, "round {round} took {:?}", begun.elapsed());
         assert_eq!(of(&scanned, &hung.name).content, Content::TimedOut);
         assert_eq!(of(&scanned, &hung.name).size, 16 * MIB, "the rest is known");
         for device in &healthy {
@@ -95,7 +92,6 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     }
 
     // A process that has such a thread ends nevertheless.
-    let begun = Instant::now();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
         .env("QUARRY_STUCK", &hung.name)
@@ -103,7 +99,7 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
         .spawn()
         .unwrap();
     eventually("the process ends", || child.try_wait().unwrap().is_some());
-    assert!(child.wait().unwrap().success() && begun.elapsed() < SHORT * 6, "{:?}", begun.elapsed());
+    assert!(child.wait().unwrap().success());
 
     drop(stopped);
     eventually("the thread comes back", || probe_threads() == 0);
@@ -113,7 +109,30 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     drop(hung);
 }
 
-/// The other half of the test above.
+#[test]
+fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
+    let folder = folder();
+    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let slow = Loop::new(&folder.path().join("export"));
+    let healthy = Loop::new(&file(folder.path(), "healthy", 8 * MIB));
+    run("udevadm", &["settle", "--timeout=30"]);
+    let stopped = daemon.stopped();
+    // So patient with the device that it never times out, and not at all with the scan.
+    let limits = Limits { answer_within: Duration::from_secs(3600), patience: Duration::from_millis(100), ..Limits::default() };
+    let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
+    let scanned = scanner.scan(Scan::Everything).unwrap();
+    assert_eq!(of(&scanned, &healthy.name).content, Content::Blank);
+    assert_eq!((&of(&scanned, &slow.name).content, scanned.again_in.is_some()), (&Content::Unread, true));
+    drop(stopped);
+    let touched = Default::default();
+    eventually("its answer is taken", || {
+        let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
+        of(&scanned, &slow.name).content == Content::Blank && scanned.again_in.is_none()
+    });
+    drop((slow, healthy));
+}
+
+/// The other half of the first test.
 #[test]
 fn a_process_with_a_stuck_thread() {
     let Ok(name) = std::env::var("QUARRY_STUCK") else { return };

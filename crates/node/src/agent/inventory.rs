@@ -44,11 +44,11 @@ pub enum Published {
     NoInventory,
 }
 
-/// How it went, and when a device will have settled: then it is time to look again.
+/// How it went, and when it is time to look again: a device will have settled, or may have answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
     pub published: Published,
-    pub settles_in: Option<Duration>,
+    pub again_in: Option<Duration>,
 }
 
 impl<H: Hands> Agent<H> {
@@ -69,11 +69,12 @@ impl<H: Hands> Agent<H> {
         let survey = survey.map_err(AgentError::hands(attempt()))?;
         let mut tries = 0;
         loop {
-            let Some(inventory) = current else { return Ok(Publication { published: Published::NoInventory, settles_in: None }) };
+            let Some(inventory) = current else { return Ok(Publication { published: Published::NoInventory, again_in: survey.again_in }) };
             let (mut wanted, settles_in) = self.assess(&survey, &inventory, node_uid.clone());
+            let again_in = settles_in.into_iter().chain(survey.again_in).min();
             wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
             if inventory.status.as_ref() == Some(&wanted) {
-                return Ok(Publication { published: Published::Unchanged, settles_in });
+                return Ok(Publication { published: Published::Unchanged, again_in });
             }
             wanted.last_change = Some(Time(self.options.clock.now()));
             match self.write_inventory(&inventory, &wanted).await {
@@ -81,7 +82,7 @@ impl<H: Hands> Agent<H> {
                     if let Some(before) = &inventory.status {
                         self.tell(&inventory, &news(before, &wanted)).await;
                     }
-                    return Ok(Publication { published: Published::Changed, settles_in });
+                    return Ok(Publication { published: Published::Changed, again_in });
                 }
                 Err(kube::Error::Api(refusal)) if refusal.code == 409 && tries < TRIES => tries += 1,
                 Err(error) => return Err(AgentError::api(attempt())(error)),

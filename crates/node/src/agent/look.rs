@@ -80,10 +80,10 @@ impl Bell {
 impl<H: Hands> Agent<H> {
     pub(super) async fn keep_inventory(self: Arc<Self>, bell: Arc<Bell>) {
         let mut follow_ups: VecDeque<Instant> = VecDeque::new();
-        let (mut settles, mut pause) = (None, FIRST_PAUSE);
+        let (mut again, mut pause) = (None, FIRST_PAUSE);
         let mut rescan = Instant::now() + self.options.rescan_interval;
         loop {
-            let due = [Some(Instant::now() + LOOK_ANYWAY), Some(rescan), settles, follow_ups.front().copied()].into_iter().flatten().min();
+            let due = [Some(Instant::now() + LOOK_ANYWAY), Some(rescan), again, follow_ups.front().copied()].into_iter().flatten().min();
             if timeout_at(due.unwrap_or(rescan), bell.rung.notified()).await.is_ok() {
                 sleep(GATHER).await;
             }
@@ -105,7 +105,7 @@ impl<H: Hands> Agent<H> {
                         // The watch tells when the operator has made it.
                         tracing::debug!("the operator has not made the NodeInventory yet");
                     }
-                    settles = publication.settles_in.map(|after| Instant::now() + after);
+                    again = publication.again_in.map(|after| Instant::now() + after);
                     pause = FIRST_PAUSE;
                 }
                 Err(error) => {

@@ -74,12 +74,17 @@ impl Known {
 
     pub fn timed_out(&mut self) {
         self.lines.clear();
-        (self.facts.content, self.facts.held) = (Content::TimedOut, Held::Unasked);
+        self.set_content(Content::TimedOut);
     }
 
     /// There is nothing to ask it.
     pub fn unasked(&mut self) {
-        (self.facts.content, self.facts.held) = (Content::Unread, Held::Unasked);
+        self.set_content(Content::Unread);
+    }
+
+    fn set_content(&mut self, content: Content) {
+        self.differs |= self.facts.content != content;
+        (self.facts.content, self.facts.held) = (content, Held::Unasked);
     }
 
     pub fn answered(&mut self, probed: Probed) {

@@ -28,6 +28,8 @@ use std::{
 const SILENT_AFTER: Duration = Duration::from_millis(250);
 /// More threads than this are not started for probes that may still answer: each holds two megabytes.
 const MOST: usize = 64;
+/// A shelf of disks behind a dead cable: more threads than this do not wait for them.
+const MOST_STUCK: usize = 256;
 /// libblkid keeps little on the stack; what is not touched costs nothing.
 const STACK: usize = 512 << 10;
 
@@ -37,49 +39,54 @@ pub type Key = (String, DevNumber, Option<u64>);
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Answered(Box<Probed>),
+    /// Nobody waits for it any longer; it may still answer in time.
+    Slow,
     TimedOut,
 }
 
 pub struct Pool {
     sender: Sender<(Key, Probed)>,
     receiver: Receiver<(Key, Probed)>,
-    /// Threads of earlier runs that have not come back.
-    stuck: BTreeMap<String, Vec<Key>>,
-    /// Devices whose thread has, by name.
-    back: Vec<String>,
+    /// Threads of earlier runs that have not come back, and since when they run.
+    stuck: BTreeMap<Key, Instant>,
+    /// Those that have since; with what they found, if it is not too old.
+    back: Vec<(Key, Option<Probed>)>,
+    answer_within: Duration,
     shelf: Arc<Shelf>,
 }
 
 impl Pool {
-    pub fn new() -> Self {
+    pub fn new(answer_within: Duration) -> Self {
         let (sender, receiver) = mpsc::channel();
-        Pool { sender, receiver, stuck: BTreeMap::new(), back: Vec::new(), shelf: Arc::default() }
+        Pool { sender, receiver, stuck: BTreeMap::new(), back: Vec::new(), answer_within, shelf: Arc::default() }
     }
 
     pub fn is_stuck(&self, key: &Key) -> bool {
-        self.stuck.get(&key.0).is_some_and(|keys| keys.contains(key))
+        self.stuck.contains_key(key)
     }
 
-    /// Names of devices whose stuck thread has come back since. What it found is old by now and is not used.
-    pub fn returned(&mut self) -> Vec<String> {
-        while let Ok((key, _)) = self.receiver.try_recv() {
-            self.free(key);
+    /// Devices whose thread has not come back, and whether that is too long by now.
+    pub fn silent(&self) -> impl Iterator<Item = (&Key, Outcome)> {
+        let late = |since: &Instant| since.elapsed() >= self.answer_within;
+        self.stuck.iter().map(move |(key, since)| (key, if late(since) { Outcome::TimedOut } else { Outcome::Slow }))
+    }
+
+    /// Devices whose thread has come back since. What was read too slowly is old by now and is not used.
+    pub fn returned(&mut self) -> Vec<(Key, Option<Probed>)> {
+        while let Ok((key, probed)) = self.receiver.try_recv() {
+            self.free(key, probed);
         }
         std::mem::take(&mut self.back)
     }
 
-    fn free(&mut self, key: Key) {
-        if let Some(keys) = self.stuck.get_mut(&key.0) {
-            keys.retain(|other| *other != key);
-            if keys.is_empty() {
-                self.stuck.remove(&key.0);
-            }
-        }
-        self.back.push(key.0);
+    fn free(&mut self, key: Key, probed: Probed) {
+        let in_time = self.stuck.remove(&key).is_some_and(|since| since.elapsed() < self.answer_within);
+        self.back.push((key, in_time.then_some(probed)));
     }
 
-    /// Probes all of them; by kernel name.
-    pub fn run(&mut self, questions: Vec<Question>, answer_within: Duration, at_once: usize) -> HashMap<String, Outcome> {
+    /// Probes all of them, and waits for none longer than `patience`; by kernel name.
+    pub fn run(&mut self, questions: Vec<Question>, patience: Duration, at_once: usize) -> HashMap<String, Outcome> {
+        let patience = patience.min(self.answer_within);
         let mut waiting = VecDeque::from(questions);
         let mut running: BTreeMap<Key, Running> = BTreeMap::new();
         let mut ended = Vec::new();
@@ -91,6 +98,11 @@ impl Pool {
             while lively(&running) < at_once.max(1) && running.len() < MOST.max(at_once) {
                 let Some(question) = waiting.pop_front() else { break };
                 let key = (question.name.clone(), question.number, question.diskseq);
+                if self.stuck.len() >= MOST_STUCK {
+                    let content = Content::Unreadable(format!("it was not asked, because {MOST_STUCK} other devices do not answer"));
+                    outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
+                    continue;
+                }
                 match self.start(question, key.clone()) {
                     Ok(thread) => {
                         running.insert(key, Running { started: now, thread });
@@ -104,8 +116,8 @@ impl Pool {
             if running.is_empty() {
                 break;
             }
-            let patience = |started| if waiting.is_empty() || now - started >= SILENT_AFTER { answer_within } else { SILENT_AFTER.min(answer_within) };
-            let next = running.values().map(|probe| probe.started + patience(probe.started)).min().unwrap_or(now);
+            let until = |started| if waiting.is_empty() || now - started >= SILENT_AFTER { patience } else { SILENT_AFTER.min(patience) };
+            let next = running.values().map(|probe| probe.started + until(probe.started)).min().unwrap_or(now);
             match self.receiver.recv_timeout(next.saturating_duration_since(now)) {
                 Ok((key, probed)) => match running.remove(&key) {
                     Some(probe) => {
@@ -113,16 +125,17 @@ impl Pool {
                         outcomes.insert(key.0, Outcome::Answered(Box::new(probed)));
                     }
                     // One of an earlier run.
-                    None => self.free(key),
+                    None => self.free(key, probed),
                 },
                 Err(_) => {
                     let now = Instant::now();
-                    let late: Vec<Key> = running.iter().filter(|(_, probe)| now - probe.started >= answer_within).map(|(key, _)| key.clone()).collect();
+                    let late: Vec<Key> = running.iter().filter(|(_, probe)| now - probe.started >= patience).map(|(key, _)| key.clone()).collect();
                     for key in late {
                         // Its handle goes with it: nobody ever waits for this thread.
-                        running.remove(&key);
-                        outcomes.insert(key.0.clone(), Outcome::TimedOut);
-                        self.stuck.entry(key.0.clone()).or_default().push(key);
+                        let Some(probe) = running.remove(&key) else { continue };
+                        let late = now - probe.started >= self.answer_within;
+                        outcomes.insert(key.0.clone(), if late { Outcome::TimedOut } else { Outcome::Slow });
+                        self.stuck.insert(key, probe.started);
                     }
                 }
             }

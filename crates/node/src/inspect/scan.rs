@@ -29,13 +29,15 @@ use std::{
 pub struct Limits {
     /// A device that is silent for longer has timed out.
     pub answer_within: Duration,
+    /// A scan waits no longer than this for any device: one that is silent must not keep the others from being seen.
+    pub patience: Duration,
     pub probes_at_once: usize,
     pub reach: Reach,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { answer_within: Duration::from_secs(5), probes_at_once: 4, reach: Reach::Everything }
+        Limits { answer_within: Duration::from_secs(5), patience: Duration::MAX, probes_at_once: 4, reach: Reach::Everything }
     }
 }
 
@@ -67,6 +69,8 @@ pub struct Scanned {
     /// How many devices were opened.
     pub probed: usize,
     pub boot_id: Option<String>,
+    /// When to look again, because a device has not answered yet.
+    pub again_in: Option<Duration>,
     /// Whether `devices` differ from those of the scan before.
     pub changed: bool,
 }
@@ -117,7 +121,7 @@ pub struct Scanner {
 
 impl Scanner {
     pub fn new(host: Host, limits: Limits) -> Self {
-        Scanner { host: Arc::new(host), limits, known: BTreeMap::new(), pool: Pool::new() }
+        Scanner { host: Arc::new(host), pool: Pool::new(limits.answer_within), limits, known: BTreeMap::new() }
     }
 
     pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
@@ -137,8 +141,9 @@ impl Scanner {
         let touched = self.touched(scan, &seen, &around, &udev);
         let questions = self.detail(&mut sysfs, &seen, &around, &udev, &touched);
         scanned.probed = questions.len();
-        let outcomes = self.pool.run(questions, self.limits.answer_within, self.limits.probes_at_once);
+        let outcomes = self.pool.run(questions, self.limits.patience, self.limits.probes_at_once);
         let lost = self.take(outcomes);
+        scanned.again_in = self.wait_for_silent();
 
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
@@ -173,7 +178,7 @@ impl Scanner {
 
     /// Kernel names of those to be probed.
     fn touched<'s>(&mut self, scan: Scan<'_>, seen: &'s [Seen], around: &Around<'_>, udev: &Database) -> HashSet<&'s str> {
-        let returned = self.pool.returned();
+        let returned = self.take_returned();
         let mut touched = HashSet::new();
         for device in seen {
             let named = match scan {
@@ -256,12 +261,45 @@ impl Scanner {
         }
     }
 
+    /// Takes the answers that came in time after all; gives back the names of devices to be asked anew.
+    fn take_returned(&mut self) -> HashSet<String> {
+        let mut anew = HashSet::new();
+        for (key, probed) in self.pool.returned() {
+            match (self.known.get_mut(&key.0).filter(|known| known.seen.key() == key), probed) {
+                (Some(known), Some(probed)) if !probed.gone => known.answered(probed),
+                _ => drop(anew.insert(key.0)),
+            }
+        }
+        anew
+    }
+
+    /// Says of every device that is still being read what that means by now.
+    fn wait_for_silent(&mut self) -> Option<Duration> {
+        let mut again = None;
+        for (key, outcome) in self.pool.silent() {
+            let Some(known) = self.known.get_mut(&key.0).filter(|known| known.seen.key() == *key) else { continue };
+            let soon = match outcome {
+                Outcome::TimedOut => {
+                    known.timed_out();
+                    ASK_HUNG_AGAIN
+                }
+                Outcome::Slow | Outcome::Answered(_) => {
+                    known.unasked();
+                    ASK_SLOW_AGAIN
+                }
+            };
+            again = Some(again.map_or(soon, |again: Duration| again.min(soon)));
+        }
+        again
+    }
+
     /// Whether a device that was shown before is not any more.
     fn take(&mut self, outcomes: HashMap<String, Outcome>) -> bool {
         let mut lost = false;
         for (name, outcome) in outcomes {
             let Some(known) = self.known.get_mut(&name) else { continue };
             match outcome {
+                Outcome::Slow => known.unasked(),
                 Outcome::TimedOut => known.timed_out(),
                 Outcome::Answered(probed) if probed.gone => {
                     // Left out; if it is there after all, the next scan finds it new.
@@ -274,6 +312,10 @@ impl Scanner {
         lost
     }
 }
+
+/// A device that is slow is asked about soon, one that hangs seldom: neither tells when it is back.
+const ASK_SLOW_AGAIN: Duration = Duration::from_millis(500);
+const ASK_HUNG_AGAIN: Duration = Duration::from_secs(30);
 
 const RAM_DISK: u32 = 1;
 

@@ -76,7 +76,8 @@ const MOST: usize = 32;
 
 /// Signatures and partition table of what `fd` is: a device, or a file that looks like it.
 pub fn ask(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Answer> {
-    let probe = Probe::new(fd, size, sector)?;
+    // By reference: the descriptor must stay open for as long as the probe lives.
+    let probe = Probe::new(&fd, size, sector)?;
     // SAFETY: the probe is alive, and the library answers with a number.
     match unsafe { blkid_do_safeprobe(probe.0.as_ptr()) } {
         0 => Ok(match probe.values() {
@@ -91,7 +92,8 @@ pub fn ask(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Answer> {
 
 /// The lines of its partition table; none when there is no table.
 pub fn table(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Entry>> {
-    let probe = Probe::new(fd, size, sector)?;
+    // By reference: the descriptor must stay open for as long as the probe lives.
+    let probe = Probe::new(&fd, size, sector)?;
     // SAFETY: the probe is alive; the list belongs to it and is read before it goes.
     let list = unsafe { blkid_probe_get_partitions(probe.0.as_ptr()) };
     if list.is_null() {
