@@ -136,13 +136,15 @@ fn dependencies_point_downward() {
 /// docs/reference/reasons.md, from the one table.
 fn page_of_reasons() -> String {
     let mut page = "# Reasons\n\n\
-        Why a device is not Available. One table in the code (`crates/core/src/device/reason.rs`) feeds `status.devices[].reasons` of a\n\
-        NodeInventory, Events, metrics, `quarry devices`, `quarry explain` and this page. The page is written by a test:\n\
-        `QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons`.\n\n\
-        A device has every reason that applies, in this order, each with a detail where there is one (which mount point, which\n\
-        signature, whose claim). It is Available when it has none, NotAvailable when one of its reasons says so, else Unknown.\n\n\
+        Why a device is not Available. One table in the code (`crates/core/src/device/reason.rs`) feeds\n\
+        `status.devices[].reasons` of a NodeInventory, Events, metrics, `quarry devices`, `quarry explain` and this page. The\n\
+        page is written by a test: `QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons`.\n\n\
+        A device has every reason that applies, in this order, each with a detail where there is one (which mount point,\n\
+        which signature, whose claim). It is Available when it has none, NotAvailable when one of its reasons says so, else\n\
+        Unknown.\n\n\
         *Node*: the agent sees it. *Cluster*: only the operator can know it; it comes through the spec of the NodeInventory.\n\
-        *Quarantine*: it is not certain which device this is, so nobody may take it, whoever asks. *Owner*: it counts as claimed.\n\n\
+        *Quarantine*: it is not certain which device this is, so nobody may take it, whoever asks. *Owner*: it counts as\n\
+        claimed.\n\n\
         | Reason | Verdict | Known by | The device … | What to do |\n|---|---|---|---|---|\n"
         .to_owned();
     for Row { reason, state, source, sentence, remedy } in TABLE {
