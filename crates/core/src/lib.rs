@@ -7,6 +7,7 @@
 pub mod agent_set;
 pub mod device;
 pub mod discovery;
+pub mod event;
 pub mod foreign_pv;
 pub mod live;
 pub mod mkfs_options;

@@ -16,8 +16,8 @@ pub struct Known {
     pub identified: Identified,
     /// The paths that were folded into this map.
     pub paths: Vec<String>,
-    /// Who the disk of a partition is: what owns the disk owns the partition.
-    pub disk: Option<String>,
+    /// Everything that identifies the disk of a partition: what owns the disk owns the partition.
+    pub disk: Vec<String>,
     pub told: Vec<Told>,
 }
 
@@ -34,7 +34,7 @@ pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Op
             device.told.push((Reason::AmbiguousIdentity, why));
         }
         // Of a device that could not be asked it is not known whether it has one.
-        let asked = !matches!(device.facts.content, Content::TimedOut | Content::NotPermitted);
+        let asked = !matches!(device.facts.content, Content::TimedOut | Content::NotPermitted | Content::Unread);
         if device.identified.identity.is_none() && asked {
             device.told.push((Reason::NoIdentity, String::new()));
         }
@@ -54,7 +54,7 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
     let mut known: Vec<Known> = seen
         .iter()
         .filter(|facts| under(facts).is_none())
-        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), disk: None, told: Vec::new() })
+        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), disk: Vec::new(), told: Vec::new() })
         .collect();
     for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
         let name = map.facts.name.clone();
@@ -107,14 +107,14 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
 
 /// Whoever owns a disk owns its partitions.
 fn partitions(known: &mut [Known]) {
-    let disks: BTreeMap<String, (Option<String>, Option<String>, Vec<String>)> = known
+    let disks: BTreeMap<String, (Vec<String>, Option<String>, Vec<String>)> = known
         .iter()
         .filter(|device| !device.facts.partitions.is_empty())
-        .map(|device| (device.facts.name.clone(), (device.identified.identity.clone(), device.facts.volume_uid.clone(), device.facts.backs.clone())))
+        .map(|device| (device.facts.name.clone(), (device.identified.candidates.clone(), device.facts.volume_uid.clone(), device.facts.backs.clone())))
         .collect();
     for device in known {
-        let Some((identity, volume, backs)) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
-        device.disk = identity.clone();
+        let Some((identities, volume, backs)) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
+        device.disk.clone_from(identities);
         device.told.extend(volume.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
         device.told.extend(backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
     }
@@ -140,14 +140,15 @@ fn duplicates(known: &mut [Known]) {
 /// The same disk to the kernel (name and sequence number), another one by what it says.
 ///
 /// A reading that only grew or shrank (udev came or went) shares a candidate with the last one. The finding stays
-/// until the disk is unplugged or its new identity is accepted.
+/// until the new identity is accepted, and ends with the disk or the boot; the operator's quarantine of that identity
+/// outlives both (`crate::quarantine`).
 fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[String]) {
     let before: BTreeMap<&str, &Device> = previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     for device in known.iter_mut().filter(|device| device.facts.kind != "part") {
         let Some(identity) = &device.identified.identity else { continue };
         let Some(was) = before.get(device.facts.name.as_str()) else { continue };
         let same_disk = was.diskseq.is_some() && was.diskseq == device.facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
-        if !same_disk || accepted.contains(identity) {
+        if !same_disk || device.identified.candidates.iter().any(|one| accepted.contains(one)) {
             continue;
         }
         let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str() && was.identity.as_ref() == Some(identity));
@@ -155,11 +156,16 @@ fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[Stri
             device.told.push((Reason::IdentityChanged, still.detail.clone()));
             continue;
         }
-        let told = Facts { kind: was.kind.clone(), evidence: was.evidence.clone(), ..Facts::default() };
-        let earlier: BTreeSet<String> = identify(&told).candidates.into_iter().chain(was.identity.clone()).collect();
+        let earlier = published_candidates(was);
         if !earlier.is_empty() && !device.identified.candidates.iter().any(|now| earlier.contains(now)) {
             let was = was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
             device.told.push((Reason::IdentityChanged, format!("it was {was}")));
         }
     }
+}
+
+/// Everything that would identify a device, as far as it was published: of a very large node without the evidence.
+pub fn published_candidates(device: &Device) -> BTreeSet<String> {
+    let told = Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };
+    identify(&told).candidates.into_iter().chain(device.identity.clone()).collect()
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{Device, DeviceState, Summary},
+    node_inventory::{Device, DeviceReason, DeviceState, Summary},
     quantity::Bytes,
 };
 
@@ -45,16 +45,29 @@ pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &Node
     fit(status, LARGEST)
 }
 
+/// The last status, after a look that failed as a whole: what was there is still listed, and nothing of it is Available.
+pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
+    let detail = "the agent cannot look at this node's devices";
+    for device in last.devices.iter_mut().filter(|device| device.state == DeviceState::Available) {
+        device.state = DeviceState::Unknown;
+        device.reasons.push(DeviceReason { reason: Reason::Unreadable.as_str().to_owned(), detail: detail.to_owned() });
+    }
+    if last.summary.is_some() {
+        last.summary = Some(summary(&last.devices));
+    }
+    last.problems = vec![why.to_owned()];
+    last
+}
+
 /// One device as it is published; also what the CLI shows of this machine.
 pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
     let facts = &device.facts;
-    let identity = device.identified.identity.as_deref();
     let mut more = device.told.clone();
     if !settled {
         more.push((Reason::TooNew, String::new()));
     }
-    more.extend(cluster_reasons(device.disk.as_deref(), spec));
-    let Verdict { state, reasons } = judge(facts, identity, spec, more);
+    more.extend(cluster_reasons(&device.disk, spec));
+    let Verdict { state, reasons } = judge(facts, &device.identified.candidates, spec, more);
     let found = match &facts.content {
         Content::Found(found) => Some(found),
         _ => None,

@@ -139,6 +139,12 @@ fn the_strongest_evidence_is_the_identity() {
         ("lvm", &[("sysfs:dm-uuid", "LVM-abc")], "lvm:abc"),
         ("crypt", &[("sysfs:dm-uuid", "CRYPT-LUKS2-x-y")], "dm:CRYPT-LUKS2-x-y"),
         ("mpath", &[("sysfs:dm-uuid", "mpath-3600")], ""),
+        ("part", &[("sysfs:dm-uuid", "part1-mpath-3600")], "dm:part1-mpath-3600"),
+        (
+            "part",
+            &[("sysfs:dm-uuid", "part1-mpath-3600"), ("partition:uuid", "58F4FF06-8bb1-47c2-8611-b0a1ffe4c50b")],
+            "part:58f4ff06-8bb1-47c2-8611-b0a1ffe4c50b",
+        ),
         ("loop", &[("loop:file", "/d/a.img#12#1.2")], "file:/d/a.img#12#1.2"),
         ("loop", &[("loop:file", "/d/a.img#12#1.2"), ("udev:ID_WWN", "0x5000c500a1b2c3d4")], "wwn:5000c500a1b2c3d4"),
         ("disk", &[], ""),
@@ -364,4 +370,16 @@ fn a_device_that_could_not_be_asked_is_unknown_and_not_without_identity() {
         let row = inventory::row(&known[0], true, &NodeInventorySpec::default());
         assert_eq!((row.state, row.reasons.len(), row.reasons[0].reason.as_str()), (DeviceState::Unknown, 1, reason));
     }
+}
+
+#[test]
+fn what_nobody_can_look_at_any_more_is_not_available_and_the_status_says_why() {
+    let mut settling = Settling::default();
+    published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
+    let free = published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, SETTLING_TIME);
+    assert_eq!(free.summary.as_ref().unwrap().free, 1);
+    let unseen = inventory::unseen(free, "listing /sys/class/block: permission denied");
+    assert_eq!((state(&unseen, 0), unseen.summary.as_ref().unwrap().free), ((DeviceState::Unknown, vec!["Unreadable"]), 0));
+    assert_eq!(unseen.problems, ["listing /sys/class/block: permission denied"]);
+    assert_eq!(inventory::unseen(unseen.clone(), "listing /sys/class/block: permission denied"), unseen, "told once");
 }

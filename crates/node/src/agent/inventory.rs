@@ -6,19 +6,25 @@
 use super::{Agent, AgentError, chain, report::status_patch};
 use crate::hands::{Hands, Survey, SurveyRequest};
 use jiff::SignedDuration;
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::core::v1::{Event, Node},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    api::{Patch, PatchParams, PostParams},
 };
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
-use quarry_core::device::{
-    group,
-    inventory::{NodeFacts, status},
-    news::{News, news},
+use quarry_core::{
+    device::{
+        group,
+        inventory::{NodeFacts, status, unseen},
+        news::{News, news},
+    },
+    event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS},
 };
 use quarry_failpoint::failpoint;
+use serde_json::json;
 use std::{
     collections::BTreeSet,
     sync::{Arc, PoisonError},
@@ -26,6 +32,8 @@ use std::{
 };
 
 const TRIES: usize = 5;
+/// After a look that failed as a whole.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Why the devices are looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +65,6 @@ impl<H: Hands> Agent<H> {
         let attempt = || format!("publishing the inventory of {name}");
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut current = self.known_inventory().await?;
-        // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
         let request = SurveyRequest {
             everything: occasion.everything,
             touched: occasion.touched,
@@ -66,12 +73,21 @@ impl<H: Hands> Agent<H> {
         let survey = self.with_hands("looking at the devices", move |hands| hands.survey(&request));
         let (node, survey) = futures::join!(nodes.get_opt(name), survey);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
-        let survey = survey.map_err(AgentError::hands(attempt()))?;
         let mut tries = 0;
         loop {
-            let Some(inventory) = current else { return Ok(Publication { published: Published::NoInventory, again_in: survey.again_in }) };
-            let (mut wanted, settles_in) = self.assess(&survey, &inventory, node_uid.clone());
-            let again_in = settles_in.into_iter().chain(survey.again_in).min();
+            let Some(inventory) = current else {
+                // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
+                let again_in = survey.as_ref().ok().map(|survey| self.assess(survey, &NodeInventory::default(), node_uid.clone()).1);
+                return Ok(Publication { published: Published::NoInventory, again_in: again_in.flatten() });
+            };
+            let (mut wanted, again_in) = match &survey {
+                Ok(survey) => {
+                    let (status, settles_in) = self.assess(survey, &inventory, node_uid.clone());
+                    (status, settles_in.into_iter().chain(survey.again_in).min())
+                }
+                // Said where people look, and no device stays Available that nobody can look at.
+                Err(error) => (unseen(inventory.status.clone().unwrap_or_default(), &error.sentence()), Some(LOOK_AGAIN)),
+            };
             wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
             if inventory.status.as_ref() == Some(&wanted) {
                 return Ok(Publication { published: Published::Unchanged, again_in });
@@ -162,19 +178,27 @@ impl<H: Hands> Agent<H> {
 
     /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
     pub(super) async fn tell(&self, inventory: &NodeInventory, news: &[News]) {
-        let reporter = Reporter { controller: names::AGENT_SERVICE_ACCOUNT.to_owned(), instance: Some(self.options.identity.clone()) };
-        let recorder = Recorder::new(self.client.clone(), reporter);
+        let about = AboutObject {
+            reference: inventory.object_ref(&()),
+            namespace: EVENTS_OF_CLUSTER_OBJECTS.to_owned(),
+            component: names::AGENT_SERVICE_ACCOUNT.to_owned(),
+            host: Some(self.options.node_name.clone()),
+        };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &about.namespace);
         for one in news {
             tracing::info!(reason = one.reason, "{}", one.message);
-            let event = Event {
-                type_: if one.warning { EventType::Warning } else { EventType::Normal },
-                reason: one.reason.into(),
-                note: Some(one.message.clone()),
-                action: "Observe".into(),
-                secondary: None,
-            };
-            if let Err(error) = recorder.publish(&event, &inventory.object_ref(&())).await {
-                tracing::warn!(error = chain(&error), "no Event could be written");
+            let event = about.event(one.warning, one.reason, &one.message, self.options.clock.now());
+            // Told before, in the same words: the API has it, and an agent does not read Events.
+            match events.create(&PostParams::default(), &event).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(refusal)) if refusal.code == 409 => {
+                    let again = json!({"lastTimestamp": event.last_timestamp});
+                    let name = event.metadata.name.as_deref().unwrap_or_default();
+                    if let Err(error) = events.patch(name, &PatchParams::default(), &Patch::Merge(&again)).await {
+                        tracing::warn!(error = chain(&error), "an Event could not be told again");
+                    }
+                }
+                Err(error) => tracing::warn!(error = chain(&error), "no Event could be written"),
             }
         }
     }

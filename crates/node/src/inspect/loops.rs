@@ -43,6 +43,11 @@ impl Attached {
 
 /// Every attached loop device of the node.
 pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
+    scan_named(host, |_| true)
+}
+
+/// Those over a file of such a name; the others are not even opened.
+pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Attached>, HandsError> {
     let folder = host.at("sys/block");
     let entries = fs::read_dir(&folder).map_err(HandsError::io(format!("listing {}", folder.display())))?;
     let mut found = Vec::new();
@@ -50,6 +55,8 @@ pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
         let entry = entry.map_err(HandsError::io(format!("listing {}", folder.display())))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
+            && fs::read(host.at("sys/block").join(&name).join("loop/backing_file"))
+                .is_ok_and(|text| parse_backing_file(&text).0.file_name().is_some_and(|file| wanted(&file.to_string_lossy())))
             && let Some(attached) = read(host, &name)?
         {
             found.push(attached);

@@ -36,8 +36,6 @@ fn base_name(path: &str) -> &str {
 fn device_behind(host: &Host, path: &str) -> Option<DevNumber> {
     let real = host.find(Path::new(path)).ok()?;
     let meta = fs::metadata(real).ok()?;
-    if meta.file_type().is_block_device() {
-        return Some(DevNumber::from_stat(meta.rdev()));
-    }
-    None
+    let number = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
+    Some(DevNumber::from_stat(number))
 }
