@@ -151,13 +151,20 @@ impl Image {
     fn show(&self, file: &OwnedFd) -> Result<(), Errno> {
         ftruncate(file, self.size)?;
         for part in &self.parts {
-            for (index, page) in self.buffer[part.buffer.clone()].chunks(PAGE as usize).enumerate() {
-                let mut rest = if is_zero(page) { &[][..] } else { page };
-                let mut at = part.device + index as u64 * PAGE;
+            let bytes = &self.buffer[part.buffer.clone()];
+            let mut at = 0;
+            while at < bytes.len() {
+                // Neighbours that hold something are written together.
+                let pages = bytes[at..].chunks(PAGE as usize);
+                let empty = is_zero(&bytes[at..bytes.len().min(at + PAGE as usize)]);
+                let length: usize = pages.take_while(|page| is_zero(page) == empty).map(<[u8]>::len).sum();
+                let mut rest = if empty { &[][..] } else { &bytes[at..at + length] };
+                let mut offset = part.device + at as u64;
                 while !rest.is_empty() {
-                    let written = rustix::io::pwrite(file, rest, at)?;
-                    (rest, at) = (&rest[written..], at + written as u64);
+                    let written = rustix::io::pwrite(file, rest, offset)?;
+                    (rest, offset) = (&rest[written..], offset + written as u64);
                 }
+                at += length;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! serve the volumes.
 
 pub mod details;
+mod gauges;
 pub mod gpt;
 mod image;
 pub mod link;

@@ -1,7 +1,7 @@
 //! Threads for probes: a device that does not answer costs one thread and a few seconds, never the scan.
 //!
-//! Each probe runs on a thread of its own that ends with it, so at rest there is none. A probe that is silent for a
-//! moment no longer counts against the number that may run at once: one hung device does not hold up the queue. A
+//! Each probe has a thread to itself; threads end with the scan, so at rest there is none. A probe that is silent for
+//! a moment no longer counts against the number that may run at once: one hung device does not hold up the queue. A
 //! thread that is stuck is remembered by its device, which gets no second one until the first comes back. Nobody
 //! waits for it, neither at shutdown: the process can end, because the first read of a probe can be killed.
 
@@ -89,7 +89,7 @@ impl Pool {
         let patience = patience.min(self.answer_within);
         let mut waiting = VecDeque::from(questions);
         let mut running: BTreeMap<Key, Running> = BTreeMap::new();
-        let mut ended = Vec::new();
+        let mut idle: Vec<Worker> = Vec::new();
         let mut outcomes = HashMap::with_capacity(waiting.len());
         self.shelf.open();
         loop {
@@ -103,9 +103,11 @@ impl Pool {
                     outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
                     continue;
                 }
-                match self.start(question, key.clone()) {
-                    Ok(thread) => {
-                        running.insert(key, Running { started: now, thread });
+                match idle.pop().map_or_else(|| self.hire(), Ok) {
+                    Ok(worker) => {
+                        // It waits for nothing else: its end of the channel is open.
+                        let _ = worker.questions.send((question, key.clone()));
+                        running.insert(key, Running { started: now, worker });
                     }
                     Err(error) => {
                         let content = Content::Unreadable(format!("no thread could be started to read it: {error}"));
@@ -121,7 +123,7 @@ impl Pool {
             match self.receiver.recv_timeout(next.saturating_duration_since(now)) {
                 Ok((key, probed)) => match running.remove(&key) {
                     Some(probe) => {
-                        ended.push(probe.thread);
+                        idle.push(probe.worker);
                         outcomes.insert(key.0, Outcome::Answered(Box::new(probed)));
                     }
                     // One of an earlier run.
@@ -131,7 +133,7 @@ impl Pool {
                     let now = Instant::now();
                     let late: Vec<Key> = running.iter().filter(|(_, probe)| now - probe.started >= patience).map(|(key, _)| key.clone()).collect();
                     for key in late {
-                        // Its handle goes with it: nobody ever waits for this thread.
+                        // Its worker goes with it: nobody ever waits for this thread, which ends when it comes back.
                         let Some(probe) = running.remove(&key) else { continue };
                         let late = now - probe.started >= self.answer_within;
                         outcomes.insert(key.0.clone(), if late { Outcome::TimedOut } else { Outcome::Slow });
@@ -141,31 +143,42 @@ impl Pool {
             }
         }
         self.shelf.close();
-        // They have answered and are about to end: afterwards there is no thread left but stuck ones.
-        for thread in ended {
+        // Afterwards there is no thread left but stuck ones.
+        for Worker { questions, thread } in idle {
+            drop(questions);
             let _ = thread.join();
         }
         outcomes
     }
 
-    fn start(&self, question: Question, key: Key) -> io::Result<JoinHandle<()>> {
+    /// A thread that answers one question after another, as long as somebody may ask.
+    fn hire(&self) -> io::Result<Worker> {
         let (sender, shelf) = (self.sender.clone(), Arc::clone(&self.shelf));
+        let (questions, asked) = mpsc::channel::<(Question, Key)>();
         let work = move || {
-            let probed = catch_unwind(AssertUnwindSafe(|| probe(&question, || Lent::from(shelf)))).unwrap_or_else(|_| {
-                // A bug in the probe must look neither like a blank device nor like a hung one.
-                let content = Content::Unreadable("its content made the probe fail; please report this".to_owned());
-                Probed { content, ..Probed::default() }
-            });
-            // Without a receiver the scanner is gone, and nobody wants to know.
-            let _ = sender.send((key, probed));
+            while let Ok((question, key)) = asked.recv() {
+                let probed = catch_unwind(AssertUnwindSafe(|| probe(&question, || Lent::from(Arc::clone(&shelf))))).unwrap_or_else(|_| {
+                    // A bug in the probe must look neither like a blank device nor like a hung one.
+                    let content = Content::Unreadable("its content made the probe fail; please report this".to_owned());
+                    Probed { content, ..Probed::default() }
+                });
+                // Without a receiver the scanner is gone, and nobody wants to know.
+                let _ = sender.send((key, probed));
+            }
         };
-        thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work)
+        let thread = thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work)?;
+        Ok(Worker { questions, thread })
     }
+}
+
+struct Worker {
+    questions: Sender<(Question, Key)>,
+    thread: JoinHandle<()>,
 }
 
 struct Running {
     started: Instant,
-    thread: JoinHandle<()>,
+    worker: Worker,
 }
 
 /// Images for the probes of one run; closed afterwards, so that none is kept at rest.

@@ -7,6 +7,7 @@
 
 use super::{
     details::{self, Traits},
+    gauges::{self, Gauges},
     loops::parse_backing_file,
     merge::{Known, merge},
     pool::{Outcome, Pool},
@@ -106,6 +107,14 @@ impl Seen {
         (self.name.clone(), self.number, self.diskseq)
     }
 
+    /// But for what was written to it.
+    fn is_like(&self, other: &Seen) -> bool {
+        let Seen { name, number, diskseq, size, read_only, writes: _, parent, partition_number, slaves, place, state, backing } = self;
+        let sizes =
+            (number, diskseq, size, read_only, partition_number) == (&other.number, &other.diskseq, &other.size, &other.read_only, &other.partition_number);
+        sizes && (name, parent, slaves, place, state, backing) == (&other.name, &other.parent, &other.slaves, &other.place, &other.state, &other.backing)
+    }
+
     fn is_loop(&self) -> bool {
         self.backing.is_some()
     }
@@ -116,12 +125,22 @@ pub struct Scanner {
     host: Arc<Host>,
     limits: Limits,
     known: BTreeMap<String, Known>,
+    /// Of devices that have been there for two scans.
+    gauges: HashMap<String, Gauges>,
+    most_gauges: usize,
     pool: Pool,
 }
 
 impl Scanner {
     pub fn new(host: Host, limits: Limits) -> Self {
-        Scanner { host: Arc::new(host), pool: Pool::new(limits.answer_within), limits, known: BTreeMap::new() }
+        Scanner {
+            host: Arc::new(host),
+            pool: Pool::new(limits.answer_within),
+            limits,
+            known: BTreeMap::new(),
+            gauges: HashMap::new(),
+            most_gauges: gauges::affordable(),
+        }
     }
 
     pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
@@ -132,7 +151,7 @@ impl Scanner {
         let counters: HashMap<&str, Writes> = parse_diskstats(&stats).collect();
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
-            seen.extend(self.look(&mut sysfs, name, &counters));
+            seen.extend(self.glance(&mut sysfs, name, &counters));
         }
         let wide = Wide::read(&self.host)?;
         let around = Around::new(&seen, &wide);
@@ -146,15 +165,38 @@ impl Scanner {
         scanned.again_in = self.wait_for_silent();
 
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
+        self.gauges.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
         scanned.boot_id = self.host.boot_id();
         Ok(scanned)
     }
 
+    /// At a device that is known, by what is kept open of it; at any other in full.
+    fn glance(&mut self, sysfs: &mut Sysfs, name: String, counters: &HashMap<&str, Writes>) -> Option<Seen> {
+        let known = self.known.get(&name).map(|known| &known.seen);
+        let writes = counters.get(name.as_str()).copied();
+        if let (Some(gauges), Some(before)) = (self.gauges.get(&name), known)
+            && let Some(seen) = gauges.read(before, writes)
+        {
+            return Some(seen);
+        }
+        self.gauges.remove(&name);
+        // A glance tells that there is nothing behind it: idle loop devices are many.
+        if known.is_none() && is_loop(&name) && !sysfs.is_attached(&name) {
+            return None;
+        }
+        let seen = self.look(sysfs, name, counters)?;
+        if is_plain(&seen.name) && self.known.contains_key(&seen.name) && self.gauges.len() < self.most_gauges {
+            let gauges = sysfs.device(&seen.name).and_then(|device| Gauges::open(sysfs, &device, &seen));
+            self.gauges.extend(gauges.map(|gauges| (seen.name.clone(), gauges)));
+        }
+        Some(seen)
+    }
+
     /// `None` for what is not shown: idle loops, RAM disks, hidden paths of NVMe multipath, what is gone.
     fn look(&self, sysfs: &mut Sysfs, name: String, counters: &HashMap<&str, Writes>) -> Option<Seen> {
         let device = sysfs.device(&name)?;
-        let is_loop = name.strip_prefix("loop").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_loop = is_loop(&name);
         let backing = if is_loop { Some(parse_backing_file(sysfs.bytes(&device, "loop/backing_file")?)) } else { None };
         let uevent = parse_uevent(sysfs.bytes(&device, "uevent")?);
         let number = uevent.number.filter(|number| number.major != RAM_DISK)?;
@@ -185,7 +227,11 @@ impl Scanner {
                 Scan::Everything => true,
                 Scan::Changed { touched } => touched.contains(&device.name) || touched.contains(&device.shown_name()),
             };
-            let same = self.known.get(&device.name).is_some_and(|known| known.seen == *device && known.uses == around.uses(&device.name));
+            let same = self.known.get(&device.name).is_some_and(|known| {
+                // Somebody who uses a device writes to it all the time: it is read again when that use ends.
+                let written = known.seen.writes != device.writes && !around.is_used(&device.name);
+                !written && known.seen.is_like(device) && known.uses == around.uses(&device.name)
+            });
             if named || !same || returned.contains(&device.name) {
                 touched.insert(device.name.as_str());
                 // Without udev its type, name and UUID are in the disk's table alone.
@@ -283,10 +329,7 @@ impl Scanner {
                     known.timed_out();
                     ASK_HUNG_AGAIN
                 }
-                Outcome::Slow | Outcome::Answered(_) => {
-                    known.unasked();
-                    ASK_SLOW_AGAIN
-                }
+                Outcome::Slow | Outcome::Answered(_) => ASK_SLOW_AGAIN,
             };
             again = Some(again.map_or(soon, |again: Duration| again.min(soon)));
         }
@@ -299,7 +342,8 @@ impl Scanner {
         for (name, outcome) in outcomes {
             let Some(known) = self.known.get_mut(&name) else { continue };
             match outcome {
-                Outcome::Slow => known.unasked(),
+                // What was known of it stays until it answers or has timed out: a disk that spins up must not flap.
+                Outcome::Slow => {}
                 Outcome::TimedOut => known.timed_out(),
                 Outcome::Answered(probed) if probed.gone => {
                     // Left out; if it is there after all, the next scan finds it new.
@@ -319,6 +363,11 @@ const ASK_HUNG_AGAIN: Duration = Duration::from_secs(30);
 
 const RAM_DISK: u32 = 1;
 
+/// A loop device itself, not a partition of one.
+fn is_loop(name: &str) -> bool {
+    name.strip_prefix("loop").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Drivers whose devices are never built from others: their `slaves` folder is not worth reading.
 fn is_plain(name: &str) -> bool {
     ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"].iter().any(|prefix| name.starts_with(prefix))
@@ -329,12 +378,13 @@ pub struct Around<'a> {
     partitions: HashMap<&'a str, Vec<&'a Seen>>,
     holders: HashMap<&'a str, Vec<&'a str>>,
     uses: HashMap<&'a str, usize>,
+    used: HashSet<&'a str>,
     loops: HashMap<&'a str, &'a PathBuf>,
 }
 
 impl<'a> Around<'a> {
     fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new(), loops: HashMap::new() };
+        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new(), used: HashSet::new(), loops: HashMap::new() };
         for device in seen {
             if let Some(parent) = &device.parent {
                 around.partitions.entry(parent.as_str()).or_default().push(device);
@@ -348,6 +398,9 @@ impl<'a> Around<'a> {
         }
         for device in seen {
             let used = wide.is_used(device.number, &device.name) || around.holders.contains_key(device.name.as_str());
+            if used {
+                around.used.extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
+            }
             // Whoever holds a partition holds the disk, and the other way round.
             *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() += usize::from(used);
         }
@@ -369,6 +422,11 @@ impl<'a> Around<'a> {
 
     pub fn holders(&self, name: &str) -> &[&'a str] {
         self.holders.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// It is mounted, swapped to or held by another device, or a partition of it is.
+    fn is_used(&self, name: &str) -> bool {
+        self.used.contains(name)
     }
 
     /// How many of the disk and its partitions are in use.

@@ -73,6 +73,16 @@ impl Sysfs {
         found
     }
 
+    /// To be read again and again.
+    pub fn open_attribute(&self, device: &OwnedFd, attribute: &str) -> Option<OwnedFd> {
+        openat(device, attribute, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    }
+
+    /// Whether a loop device has a file behind it.
+    pub fn is_attached(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.folder, format!("{name}/loop"), AtFlags::empty()).is_ok()
+    }
+
     pub fn has(&self, device: &OwnedFd, path: &str) -> bool {
         rustix::fs::statat(device, path, AtFlags::empty()).is_ok()
     }
