@@ -33,7 +33,8 @@ pub fn identify(facts: &Facts) -> Identified {
     let said: Vec<(&str, String)> = facts.evidence.iter().filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value)).collect();
     let mut candidates: Vec<String> = Vec::new();
     // Sources are listed in no particular order: the rank of a form decides, then the order below.
-    for form in [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, DM, PARTITION, FILE] {
+    // A partition keeps its own when it is mapped (multipath) and when it is not any more.
+    for form in [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, PARTITION, DM, FILE] {
         for source in SOURCES {
             let named = said.iter().filter(|(from, value)| from == source && value.split(':').next() == Some(form));
             for (_, value) in named {

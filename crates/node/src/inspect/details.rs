@@ -60,7 +60,7 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
         facts.model = udev.model.clone().or_else(|| sysfs.text(device, "device/model"));
         facts.serial = udev.serial.clone().or_else(|| sysfs.text(device, "device/serial"));
     }
-    facts.partition = partition(sysfs, device, seen, &udev);
+    facts.partition = if kind == "part" { partition(sysfs, device, seen, &udev) } else { None };
     facts.not_local = not_local(sysfs, device, seen, facts.transport.as_deref());
     facts.evidence = evidence(sysfs, device, seen, &udev, facts.partition.as_ref());
     traits.asks_serial = seen.parent.is_none() && seen.place.contains("/virtio") && sysfs.has(device, "serial");
@@ -194,16 +194,27 @@ fn nvme_fabric(sysfs: &mut Sysfs, device: &OwnedFd) -> Option<String> {
 }
 
 /// udev's word, else the kernel's; what both leave open is filled in from the disk's table by the scan.
+///
+/// Of a partition that kpartx has mapped (of a multipath map) the kernel knows no more than its length.
 fn partition(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties) -> Option<Partition> {
-    seen.parent.as_ref()?;
+    let number = match &seen.parent {
+        Some(_) => seen.partition_number,
+        None => sysfs.text(device, "dm/uuid").and_then(|uuid| parse_mapped_number(&uuid)),
+    };
     let kernel = sysfs.bytes(device, "uevent").map(parse_uevent).unwrap_or_default();
     Some(Partition {
-        number: seen.partition_number.unwrap_or_default(),
-        start: sysfs.number(device, "start").unwrap_or_default().saturating_mul(512),
+        number: number.unwrap_or_default(),
+        start: sysfs.number(device, "start").or(udev.partition_start).unwrap_or_default().saturating_mul(512),
         uuid: udev.partition_uuid.clone().or(kernel.partition_uuid),
         type_id: udev.partition_type.clone(),
         label: udev.partition_label.clone().or(kernel.partition_name),
     })
+}
+
+/// `part2-mpath-3600…`
+fn parse_mapped_number(uuid: &str) -> Option<u32> {
+    let digits = uuid.split('-').next()?.get(4..)?;
+    digits.parse().ok()
 }
 
 fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties, partition: Option<&Partition>) -> Vec<Evidence> {
@@ -211,6 +222,9 @@ fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties,
     // udev gives a partition what it knows of the disk: that would be the disk's identity, not the partition's.
     if let Some(partition) = partition {
         all.extend(partition.uuid.clone().map(|value| evidence_of("partition:uuid", value)));
+        if seen.parent.is_none() {
+            all.extend(sysfs.text(device, "dm/uuid").map(|value| evidence_of("sysfs:dm-uuid", value)));
+        }
         return all;
     }
     let mut say = |source: &str, value: Option<String>| all.extend(value.map(|value| evidence_of(source, value)));

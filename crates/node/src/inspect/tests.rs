@@ -169,6 +169,23 @@ fn stacks_are_seen_from_both_sides_and_are_as_far_as_their_parts() {
 }
 
 #[test]
+fn a_partition_of_a_map_is_a_partition() {
+    let node = Node::new();
+    scsi(&node, "pci0000:00/host2/target2:0:0", "sdb", &[]);
+    node.device("virtual/block/dm-0", "253:0", &[("dm/name", "mpatha"), ("dm/uuid", "mpath-360000"), ("dm/suspended", "0"), ("slaves/sdb", "")]);
+    node.device("virtual/block/dm-1", "253:1", &[("dm/name", "mpatha2"), ("dm/uuid", "part2-mpath-360000"), ("dm/suspended", "0"), ("slaves/dm-0", "")]);
+    let (uuid, efi) = ("58f4ff06-8bb1-47c2-8611-b0a1ffe4c50b", "c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
+    let lines = format!("I:1\nE:ID_PART_ENTRY_UUID={uuid}\nE:ID_PART_ENTRY_TYPE={efi}\nE:ID_PART_ENTRY_NAME=EFI\\x20System\nE:ID_PART_ENTRY_OFFSET=2048\n");
+    node.write("run/udev/data/b253:1", &lines);
+    let facts = node.facts("dm-1");
+    assert_eq!((facts.kind.as_str(), facts.mapped_name.as_deref()), ("part", Some("mpatha2")));
+    let partition = facts.partition.clone().unwrap();
+    assert_eq!((partition.number, partition.start, partition.type_id.as_deref(), partition.label.as_deref()), (2, 1 << 20, Some(efi), Some("EFI System")));
+    assert_eq!(evidence(&facts), [("partition:uuid", uuid), ("sysfs:dm-uuid", "part2-mpath-360000")]);
+    assert_eq!(node.facts("dm-0").partition, None);
+}
+
+#[test]
 fn a_rescan_probes_what_looks_different_and_nothing_else() {
     let node = Node::new();
     let place = "sys/devices/virtual/block/xx0";

@@ -24,6 +24,8 @@ pub struct Properties {
     pub partition_uuid: Option<String>,
     pub partition_type: Option<String>,
     pub partition_label: Option<String>,
+    /// In sectors of 512 bytes.
+    pub partition_start: Option<u64>,
     /// udev has finished with the device.
     pub initialized: bool,
 }
@@ -86,6 +88,7 @@ pub fn parse_udev(bytes: &[u8]) -> Properties {
             b"ID_PART_ENTRY_UUID" => found.partition_uuid = printable(value),
             b"ID_PART_ENTRY_TYPE" => found.partition_type = printable(value),
             b"ID_PART_ENTRY_NAME" => found.partition_label = printable(&unhex(value)),
+            b"ID_PART_ENTRY_OFFSET" => found.partition_start = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
             _ => {}
         }
     }
