@@ -1,10 +1,10 @@
 //! Identities that nobody can be sure of: shown by two nodes, or changed in place.
 //!
 //! A shared LUN, a copied virtual disk, a disk moved between two looks: from outside they look alike, so both sides
-//! are quarantined until only one shows the identity. What changes within one node is found by its agent and held
-//! here until an administrator accepts it. Equal identities within one node are the agent's own verdict.
+//! are quarantined until only one shows the identity. What changes within one node is found by its agent, whose finding
+//! ends with the disk or the boot; the identity is held here until an administrator accepts it. Equal identities within one node are the agent's own verdict.
 
-use crate::device::{identity, reason::Reason};
+use crate::device::{accepts, group::published_candidates, identity, reason::Reason};
 use quarry_api::{
     NodeInventory, names,
     node_inventory::{Device, Quarantine},
@@ -103,7 +103,6 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
         let more = if others.len() > NAMED { " and others" } else { "" };
         wanted.insert((identity.to_owned(), Reason::IdentityElsewhere.as_str()), format!("{}{more}", named.join(", ")));
     }
-    let accepted = accepted(inventory);
     let changed = Reason::IdentityChanged.as_str();
     // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
     let held = inventory.spec.quarantine.iter().filter(|entry| entry.reason == changed).map(|entry| (entry.identity.clone(), entry.detail.clone()));
@@ -113,22 +112,25 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
         Some((device.identity.clone()?, reason.detail.clone()))
     });
     for (identity, detail) in held.chain(seen) {
-        if !accepted.contains(identity.as_str()) {
+        if !is_accepted(inventory, &identity) {
             wanted.entry((identity, changed)).or_insert(detail);
         }
     }
     wanted.into_iter().map(|((identity, reason), detail)| Quarantine { identity, reason: reason.to_owned(), detail }).collect()
 }
 
-fn accepted(inventory: &NodeInventory) -> BTreeSet<&str> {
-    let annotations = inventory.metadata.annotations.iter().flatten();
-    annotations.filter(|(key, _)| *key == names::ACCEPT_IDENTITY_ANNOTATION).flat_map(|(_, list)| list.split(',').map(str::trim)).collect()
+/// By any name of the device that shows it: an identity that has grown since is accepted by the new one.
+fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
+    let Some(text) = inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION)) else { return false };
+    let devices = inventory.status.iter().flat_map(|status| &status.devices);
+    let mut shown = devices.map(published_candidates).filter(|candidates| candidates.contains(identity));
+    accepts(text, identity) || shown.any(|candidates| candidates.iter().any(|one| accepts(text, one)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quarry_api::{NodeInventorySpec, NodeInventoryStatus, node_inventory::DeviceReason};
+    use quarry_api::{NodeInventorySpec, NodeInventoryStatus, node_inventory::{DeviceReason, Evidence}};
 
     fn device(name: &str, identity: &str) -> Device {
         Device { name: name.into(), identity: Some(identity.into()), ..Device::default() }
@@ -138,6 +140,10 @@ mod tests {
         let mut made = NodeInventory::new("n1", NodeInventorySpec::default());
         made.status = Some(NodeInventoryStatus { devices, ..NodeInventoryStatus::default() });
         made
+    }
+
+    fn accepting(text: &str) -> Option<BTreeMap<String, String>> {
+        Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), text.to_owned())].into())
     }
 
     #[test]
@@ -197,7 +203,29 @@ mod tests {
         assert_eq!(plan(&seen, &[]), held);
         seen.status.as_mut().unwrap().devices.clear();
         assert_eq!(plan(&seen, &[]), held);
-        seen.metadata.annotations = Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), "wwn:9, serial:m:2".to_owned())].into());
+        let mut accepted = seen.clone();
+        accepted.metadata.annotations = accepting("wwn:9, serial:m:2");
+        assert_eq!(plan(&accepted, &[]), []);
+        // The disk has told its WWN since, and people accept the identity that they are shown.
+        let mut grown = device("sda", "wwn:5000c50000000002");
+        grown.kind = "disk".into();
+        grown.evidence = [("sysfs:wwid", "naa.5000c50000000002"), ("sysfs:vpd80", "22"), ("sysfs:model", "m")]
+            .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
+            .into();
+        seen.spec.quarantine[0].identity = "serial:m:22".into();
+        seen.status.as_mut().unwrap().devices = vec![grown];
+        assert_eq!(plan(&seen, &[]).len(), 1);
+        seen.metadata.annotations = accepting("wwn:5000c50000000002");
+        assert_eq!(plan(&seen, &[]), []);
+    }
+
+    #[test]
+    fn an_identity_with_a_comma_can_be_accepted() {
+        let mut changed = device("sda", "serial:ACME, Inc. X1:S2");
+        changed.reasons = vec![DeviceReason { reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }];
+        let mut seen = inventory(vec![changed]);
+        assert_eq!(plan(&seen, &[]).len(), 1);
+        seen.metadata.annotations = accepting("serial:ACME, Inc. X1:S2");
         assert_eq!(plan(&seen, &[]), []);
     }
 }

@@ -145,21 +145,24 @@ fn duplicates(known: &mut [Known]) {
 fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[String]) {
     let before: BTreeMap<&str, &Device> = previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     for device in known.iter_mut().filter(|device| device.facts.kind != "part") {
-        let Some(identity) = &device.identified.identity else { continue };
+        if device.identified.candidates.is_empty() {
+            continue;
+        }
         let Some(was) = before.get(device.facts.name.as_str()) else { continue };
         let same_disk = was.diskseq.is_some() && was.diskseq == device.facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
         if !same_disk || device.identified.candidates.iter().any(|one| accepted.contains(one)) {
             continue;
         }
-        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str() && was.identity.as_ref() == Some(identity));
-        if let Some(still) = still {
-            device.told.push((Reason::IdentityChanged, still.detail.clone()));
-            continue;
-        }
         let earlier = published_candidates(was);
-        if !earlier.is_empty() && !device.identified.candidates.iter().any(|now| earlier.contains(now)) {
-            let was = was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
-            device.told.push((Reason::IdentityChanged, format!("it was {was}")));
+        let shared = device.identified.candidates.iter().any(|now| earlier.contains(now));
+        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
+        match still {
+            Some(still) if shared => device.told.push((Reason::IdentityChanged, still.detail.clone())),
+            Some(_) | None if shared || earlier.is_empty() => {}
+            Some(_) | None => {
+                let was = was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
+                device.told.push((Reason::IdentityChanged, format!("it was {was}")));
+            }
         }
     }
 }

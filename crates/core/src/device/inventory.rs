@@ -14,8 +14,10 @@ use quarry_api::{
     quantity::Bytes,
 };
 
-/// etcd takes 1.5 MiB for an object, with what the API server adds to it.
+/// For spec and status together: etcd takes 1.5 MiB for an object, with what the API server adds to it.
 pub const LARGEST: usize = 1_300_000;
+/// The status has this much, however large the spec is: the operator keeps that within bounds (`node_inventory.rs`).
+const LEAST: usize = 250_000;
 
 /// Who the node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,8 @@ pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &Node
         problems: node.problems,
         last_change: None,
     };
-    fit(status, LARGEST)
+    let spec = serde_json::to_vec(spec).map_or(0, |bytes| bytes.len());
+    fit(status, LARGEST.saturating_sub(spec).max(LEAST))
 }
 
 /// The last status, after a look that failed as a whole: what was there is still listed, and nothing of it is Available.
@@ -77,7 +80,7 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
         mapped_name: facts.mapped_name.clone(),
         kind: facts.kind.clone(),
         size: i64::try_from(facts.size).unwrap_or(i64::MAX),
-        identity: identity.map(str::to_owned),
+        identity: device.identified.identity.clone(),
         evidence: facts.evidence.clone(),
         device_id: by_id::best(facts.by_id.iter().map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}")),
         parent: facts.parent.clone(),
@@ -113,7 +116,8 @@ pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
 
 fn summary(devices: &[Device]) -> Summary {
     let count = |matches: &dyn Fn(&Device) -> bool| i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX);
-    let whole = |device: &Device| matches!(device.kind.as_str(), "disk" | "mpath" | "loop");
+    // Without a size (zram, an empty card reader) it is no disk to anybody: lsblk hides it, too.
+    let whole = |device: &Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop");
     let has = |device: &Device, what: fn(Reason) -> bool| device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what);
     let capacity: u64 = devices.iter().filter(|device| whole(device)).filter_map(|device| u64::try_from(device.size).ok()).sum();
     Summary {
@@ -164,4 +168,62 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
         ));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Held, group::group};
+    use super::*;
+    use quarry_api::node_inventory::{Claim, ClaimOwner, Evidence, ForeignPv};
+
+    fn disk(name: &str, size: u64, evidence: &[(&str, &str)]) -> Facts {
+        let evidence = evidence.iter().map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() }).collect();
+        Facts { name: name.into(), kind: "disk".into(), size, evidence, held: Held::Free, content: Content::Blank, ..Facts::default() }
+    }
+
+    fn published(seen: &[Facts], spec: &NodeInventorySpec) -> NodeInventoryStatus {
+        status(NodeFacts::default(), &group(seen, None, None, &[]), &Settling::default(), spec)
+    }
+
+    fn reasons(device: &Device) -> Vec<&str> {
+        device.reasons.iter().map(|told| told.reason.as_str()).collect()
+    }
+
+    #[test]
+    fn a_claim_holds_when_a_stronger_identity_comes_to_light() {
+        let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
+        let grown = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
+        let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
+        let spec = NodeInventorySpec { claims: vec![Claim { identity: "serial:M:S1".into(), owner }], ..NodeInventorySpec::default() };
+        for evidence in [&serial[..], &grown] {
+            let whole = Facts { partitions: vec!["sda1".into()], ..disk("sda", 1 << 30, evidence) };
+            let part = Facts { kind: "part".into(), parent: Some("sda".into()), ..disk("sda1", 1 << 29, &[("partition:uuid", "a1b2c3d4-01")]) };
+            let status = published(&[whole, part], &spec);
+            assert_eq!(reasons(&status.devices[0])[0], "Claimed", "{evidence:?}");
+            assert_eq!(reasons(&status.devices[1])[0], "Claimed", "{evidence:?}: its partition");
+        }
+    }
+
+    #[test]
+    fn a_device_without_size_is_listed_and_not_counted() {
+        let status = published(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")]), disk("zram0", 0, &[])], &NodeInventorySpec::default());
+        assert_eq!(status.summary.as_ref().map(|summary| summary.disks), Some(1));
+        assert!(reasons(&status.devices[1]).contains(&"ZeroSize"));
+    }
+
+    #[test]
+    fn spec_and_status_share_the_room() {
+        let seen: Vec<Facts> = (0..3000).map(|n| disk(&format!("sd{n}"), 1 << 30, &[("sysfs:wwid", &format!("naa.5000c5000000{n:04}"))])).collect();
+        let size = |status: &NodeInventoryStatus| serde_json::to_vec(status).unwrap().len();
+        let alone = published(&seen, &NodeInventorySpec::default());
+        assert_eq!((alone.devices.len(), alone.problems.len()), (3000, 0));
+        let pv = |n: usize| ForeignPv { name: format!("pv-{n}"), path: format!("/mnt/local-storage/fast/{n:0100}"), device_id: None };
+        let spec = NodeInventorySpec { foreign_pvs: (0..6000).map(pv).collect(), ..NodeInventorySpec::default() };
+        let beside = published(&seen, &spec);
+        let room = LARGEST - serde_json::to_vec(&spec).unwrap().len();
+        assert!(size(&beside) <= room + 1000 && beside.devices.len() < 3000, "{} in {room}", size(&beside));
+        assert!(beside.problems.last().is_some_and(|said| said.contains("are not listed and cannot be used")), "{:?}", beside.problems);
+        let spec = NodeInventorySpec { foreign_pvs: (0..20_000).map(pv).collect(), ..NodeInventorySpec::default() };
+        assert!(published(&seen, &spec).devices.len() > 500, "never nothing at all");
+    }
 }

@@ -4,6 +4,7 @@
 //! operator, CLI and console. Next to read: `facts.rs` (what is known), `reason.rs` (the one table of reasons),
 //! `verdict.rs`, `group.rs` (devices beside each other), `inventory.rs` (what is published).
 
+pub mod accept;
 pub mod by_id;
 pub mod facts;
 pub mod group;
@@ -15,6 +16,7 @@ pub mod settle;
 pub mod text;
 pub mod verdict;
 
+pub use accept::{accepted_identities, accepts};
 pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
 pub use group::{Known, group};
 pub use reason::Reason;

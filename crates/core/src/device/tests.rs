@@ -34,7 +34,7 @@ fn blank(name: &str, wwn: &str) -> Facts {
 }
 
 fn reasons_of(facts: &Facts) -> (DeviceState, Vec<String>) {
-    let verdict = judge(facts, None, &NodeInventorySpec::default(), Vec::new());
+    let verdict = judge(facts, &[], &NodeInventorySpec::default(), Vec::new());
     (verdict.state, verdict.reasons.into_iter().map(|told| told.reason).collect())
 }
 
@@ -104,7 +104,7 @@ fn the_cluster_speaks_by_identity() {
         quarantine: vec![Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "n2/sdb".into() }],
         ..NodeInventorySpec::default()
     };
-    let of = |identity| judge(&blank("sda", "5"), Some(identity), &spec, Vec::new()).reasons;
+    let of = |identity: &str| judge(&blank("sda", "5"), &["serial:m:s".into(), identity.into()], &spec, Vec::new()).reasons;
     assert_eq!((of("wwn:1")[0].reason.as_str(), of("wwn:1")[0].detail.as_str()), ("Claimed", "LocalVolumeSet ns/fast"));
     assert_eq!((of("wwn:2")[0].reason.as_str(), of("wwn:2")[0].detail.as_str()), ("IdentityElsewhere", "n2/sdb"));
     assert!(of("wwn:3").is_empty());

@@ -21,10 +21,10 @@ pub struct Verdict {
 }
 
 /// What speaks against a device; `more` are reasons that need other devices or earlier looks (`group.rs`, `settle.rs`).
-pub fn judge(facts: &Facts, identity: Option<&str>, spec: &NodeInventorySpec, more: Vec<Told>) -> Verdict {
+pub fn judge(facts: &Facts, identities: &[String], spec: &NodeInventorySpec, more: Vec<Told>) -> Verdict {
     let mut told = more;
     told.extend(node_reasons(facts));
-    told.extend(cluster_reasons(identity, spec));
+    told.extend(cluster_reasons(identities, spec));
     if told.is_empty() {
         told.extend(unasked(facts));
     }
@@ -131,15 +131,15 @@ fn boot(facts: &Facts) -> Option<String> {
     BOOT_TYPES.iter().any(|boot| kind.eq_ignore_ascii_case(boot)).then(|| format!("type {kind}"))
 }
 
-/// What the cluster knows about this identity.
-pub fn cluster_reasons(identity: Option<&str>, spec: &NodeInventorySpec) -> Vec<Told> {
-    let Some(identity) = identity else { return Vec::new() };
-    let claims = spec.claims.iter().filter(|claim| claim.identity == identity).map(|claim| {
+/// What the cluster knows about the device that goes by these identities. By any of them: a claim on the serial holds
+/// when the WWN, which is stronger, comes to light later.
+pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Told> {
+    let claims = spec.claims.iter().filter(|claim| identities.contains(&claim.identity)).map(|claim| {
         let owner = &claim.owner;
         let place = owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
         (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
     });
-    let quarantine = spec.quarantine.iter().filter(|entry| entry.identity == identity).map(|entry| {
+    let quarantine = spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
         // A reason of a later version still keeps the device away.
         (Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
     });

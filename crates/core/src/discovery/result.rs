@@ -124,11 +124,8 @@ fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
 /// The rows of a result: whole disks, partitions, logical volumes, multipath maps, attached loops.
 pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
     let parents: BTreeSet<&str> = devices.iter().filter_map(|device| device.parent.as_deref()).collect();
-    let wanted = |device: &&Device| match device.kind.as_str() {
-        "disk" | "part" | "lvm" | "mpath" => true,
-        "loop" => device.size > 0,
-        _ => false,
-    };
+    // Without a size (zram, an empty card reader) lsblk hides it, and so does what is shipped.
+    let wanted = |device: &&Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "part" | "lvm" | "mpath" | "loop");
     devices.iter().filter(wanted).map(|device| row(device, parents.contains(device.name.as_str()))).collect()
 }
 

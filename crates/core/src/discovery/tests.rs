@@ -161,6 +161,7 @@ fn devices() -> Value {
         {"name": "cciss!c0d0", "type": "disk", "size": 1024, "state": "Available"},
         {"name": "loop0", "type": "loop", "size": 1024, "backingFile": "/x", "state": "Available"},
         {"name": "loop1", "type": "loop", "size": 0, "state": "NotAvailable"},
+        {"name": "zram0", "type": "disk", "size": 0, "state": "NotAvailable", "reasons": [{"reason": "ZeroSize"}]},
         {"name": "sr0", "type": "rom", "size": 1024, "state": "NotAvailable"},
     ])
 }
