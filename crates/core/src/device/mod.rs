@@ -6,6 +6,7 @@
 
 pub mod accept;
 pub mod by_id;
+pub mod edit;
 pub mod facts;
 pub mod group;
 pub mod identity;

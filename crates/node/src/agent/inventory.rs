@@ -17,6 +17,7 @@ use kube::{
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::{
     device::{
+        edit::json_patch,
         group,
         inventory::{NodeFacts, status, unseen},
         news::{News, news},
@@ -100,7 +101,8 @@ impl<H: Hands> Agent<H> {
                     }
                     return Ok(Publication { published: Published::Changed, again_in });
                 }
-                Err(kube::Error::Api(refusal)) if refusal.code == 409 && tries < TRIES => tries += 1,
+                // 422: a step of the patch does not fit any more; the same as a conflict.
+                Err(kube::Error::Api(refusal)) if matches!(refusal.code, 409 | 422) && tries < TRIES => tries += 1,
                 Err(error) => return Err(AgentError::api(attempt())(error)),
             }
             current = self.read_inventory().await?;
@@ -132,9 +134,14 @@ impl<H: Hands> Agent<H> {
 
     async fn write_inventory(&self, inventory: &NodeInventory, wanted: &NodeInventoryStatus) -> kube::Result<()> {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        let patch = status_patch(inventory.metadata.resource_version.as_deref(), inventory.status.as_ref(), wanted);
+        let version = inventory.metadata.resource_version.as_deref();
+        let few = inventory.status.as_ref().and_then(|old| json_patch(version?, old, wanted)).and_then(|patch| serde_json::from_value(patch).ok());
+        let patch = match few {
+            Some(few) => Patch::Json(few),
+            None => Patch::Merge(status_patch(version, inventory.status.as_ref(), wanted)),
+        };
         failpoint!("inventory.before");
-        let written = inventories.patch_status(&inventory.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let written = inventories.patch_status(&inventory.name_any(), &PatchParams::default(), &patch).await;
         failpoint!("inventory.after");
         let written = written?;
         if self.kept().is_some() {

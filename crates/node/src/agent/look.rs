@@ -116,6 +116,9 @@ impl<H: Hands> Agent<H> {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
+            if follow_ups.is_empty() {
+                crate::sys::give_memory_back();
+            }
             sleep_until(Instant::now() + begun.elapsed().max(BREATHE).min(LONGEST_PAUSE)).await;
         }
     }
