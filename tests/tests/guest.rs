@@ -7,8 +7,22 @@
 
 #[path = "guest/binary.rs"]
 mod binary;
+#[path = "guest/cluster.rs"]
+mod cluster;
+#[path = "guest/hardware.rs"]
+mod hardware;
+#[path = "guest/hotplug.rs"]
+mod hotplug;
+#[path = "guest/multipath.rs"]
+mod multipath;
+#[path = "guest/nodes.rs"]
+mod nodes;
+#[path = "guest/oracle.rs"]
+mod oracle;
 #[path = "guest/qemu.rs"]
 mod qemu;
+#[path = "guest/stack.rs"]
+mod stack;
 #[path = "guest/uml.rs"]
 mod uml;
 

@@ -196,6 +196,15 @@ impl Disk {
         &self.id
     }
 
+    pub fn serial(&self) -> Option<&str> {
+        self.properties.get("serial")?.as_str()
+    }
+
+    /// Into a running guest.
+    pub fn can_be_plugged(&self) -> bool {
+        !matches!(self.bus, Bus::Sata | Bus::Sas)
+    }
+
     pub fn bytes(&self) -> &Image {
         &self.image
     }

@@ -104,7 +104,7 @@ impl Qemu {
     /// Plugs a disk in. The guest sees it a moment later.
     #[track_caller]
     pub fn plug(&mut self, disk: &Disk) {
-        assert!(!matches!(disk.bus(), Bus::Sata | Bus::Sas), "SATA and SAS disks cannot be plugged into a running guest: give them to Qemu::boot");
+        assert!(disk.can_be_plugged(), "SATA and SAS disks cannot be plugged into a running guest: give them to Qemu::boot");
         let place = free_place(&self.plugged, disk);
         self.qmp.call("blockdev-add", disk.node());
         self.qmp.call("device_add", disk.device(&place));

@@ -1,50 +1,8 @@
-//! QEMU guests as a fixture: hardware that says what it was told to say, comes, goes and grows; many nodes; power cuts.
+//! QEMU guests as a fixture: hardware that comes, goes and grows; many nodes; power cuts. What disks say: `hardware.rs`.
 
 use crate::{answering_server, get};
 use quarry_tests::guest::{API_IN_GUEST, Disk, Image, MIB, Qemu};
-use serde_json::Value;
 use std::{fs, thread};
-
-#[test]
-fn disks_of_every_bus_are_seen_as_they_were_made() {
-    let pair = Disk::scsi("MPATH1").vendor("DELL").model("MD32xx").wwn(0x5000_c500_0000_0002);
-    let disks = [
-        Disk::nvme("NV1"),
-        Disk::virtio("VIRT1"),
-        Disk::virtio(""),
-        Disk::scsi("HDD1").vendor("SEAGATE").model("ST2000LM").wwn(0x5000_c500_0000_0001).rotation(7200),
-        Disk::scsi("FOURK").rotation(1).four_k(),
-        Disk::scsi("READONLY").read_only(),
-        Disk::scsi("EQUAL"),
-        Disk::scsi("EQUAL"),
-        pair.clone(),
-        pair.second_path(),
-        Disk::sata("SATA1").model("INTEL_SSDSC2").rotation(1),
-        Disk::sas("SAS1").wwn(0x5000_c500_0000_0003),
-        Disk::usb("USB1"),
-    ];
-    let mut guest = Qemu::boot("hardware", &disks);
-    guest.until("the slowest, USB, is there", "ls /dev/disk/by-id", |names| names.contains("usb-QEMU_QEMU_HARDDISK_USB1"));
-    let seen = guest.lsblk("NAME,TYPE,TRAN,SERIAL,VENDOR,MODEL,RO,RM,ROTA,LOG-SEC,WWN,SIZE");
-    let seen: Vec<&Value> = seen.iter().filter(|device| device["type"] == "disk").collect();
-    let of = |serial: &str| seen.iter().filter(|device| device["serial"] == serial).copied().collect::<Vec<_>>();
-    let one = |serial: &str| match of(serial)[..] {
-        [device] => device.clone(),
-        ref other => panic!("{serial}: {other:?} of {seen:?}"),
-    };
-    assert_eq!(seen.len(), disks.len(), "{seen:?}");
-    assert_eq!(one("NV1")["tran"], "nvme");
-    assert_eq!(one("VIRT1")["vendor"], "0x1af4");
-    assert_eq!(seen.iter().filter(|device| device["name"].as_str().is_some_and(|name| name.starts_with("vd"))).count(), 2);
-    assert_eq!((&one("HDD1")["vendor"], &one("HDD1")["model"], &one("HDD1")["rota"]), (&"SEAGATE ".into(), &"ST2000LM".into(), &true.into()));
-    assert_eq!((&one("FOURK")["log-sec"], &one("FOURK")["rota"]), (&4096.into(), &false.into()));
-    assert_eq!(one("READONLY")["ro"], true);
-    assert_eq!(of("EQUAL").len(), 2);
-    assert_eq!(of("MPATH1").iter().map(|path| path["wwn"].clone()).collect::<Vec<_>>(), ["0x5000c50000000002", "0x5000c50000000002"]);
-    assert_eq!(one("SATA1")["tran"], "sata");
-    assert_eq!(one("SAS1")["tran"], "sas");
-    assert_eq!((&one("USB1")["tran"], &one("USB1")["rm"]), (&"usb".into(), &true.into()));
-}
 
 #[test]
 fn disks_come_grow_and_go() {
@@ -66,17 +24,6 @@ fn disks_come_grow_and_go() {
     // What was pulled can be plugged in again.
     guest.plug(&disks[0]);
     guest.until("it is back", "ls /dev/disk/by-id", |names| names.contains("HOTNVME"));
-}
-
-#[test]
-fn two_paths_become_one_multipath_device() {
-    let mut guest = Qemu::restore("multipath");
-    guest.start_multipathd();
-    // No vendor that multipathd knows: it would talk to a real array's controller.
-    let disk = Disk::scsi("MP1").vendor("ACME").model("ARRAY").wwn(0x5000_c500_0000_0009);
-    guest.plug(&disk);
-    guest.plug(&disk.second_path());
-    guest.until("one map over two paths", "lsblk -nro NAME,TYPE", |shown| shown.matches(" mpath").count() == 2);
 }
 
 #[test]
