@@ -17,6 +17,7 @@ use kube::{
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::{
     device::{
+        accepted_identities,
         edit::json_patch,
         group,
         inventory::{NodeFacts, status, unseen},
@@ -111,11 +112,7 @@ impl<H: Hands> Agent<H> {
 
     /// The whole status, from what was seen and what the cluster knows.
     fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>) -> (NodeInventoryStatus, Option<Duration>) {
-        let accepted: Vec<String> = inventory
-            .annotations()
-            .get(names::ACCEPT_IDENTITY_ANNOTATION)
-            .map(|list| list.split(',').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()).collect())
-            .unwrap_or_default();
+        let accepted = inventory.annotations().get(names::ACCEPT_IDENTITY_ANNOTATION).map(|text| accepted_identities(text)).unwrap_or_default();
         let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
         let known = group(&survey.devices, previous, boot_id, &accepted);
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);

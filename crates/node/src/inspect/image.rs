@@ -127,6 +127,15 @@ impl Image {
         self.parts.iter().all(|part| self.buffer[part.buffer.clone()].chunks(PAGE as usize).all(is_zero))
     }
 
+    /// Whether first and last MiB are zero, whatever is at the spots between them.
+    pub fn is_blank(&self) -> bool {
+        let tail = self.size.saturating_sub(MIB);
+        self.parts.iter().all(|part| {
+            let sectors = self.buffer[part.buffer.clone()].chunks(512).enumerate();
+            sectors.map(|(index, sector)| (part.device + index as u64 * 512, sector)).all(|(at, sector)| (at >= MIB && at < tail) || is_zero(sector))
+        })
+    }
+
     /// libblkid's answer, if it is certain to be the one that it would give for the device.
     pub fn ask(&mut self, sector: u32) -> Option<Answer> {
         if self.is_optical_format() || self.has_extended_partition() {

@@ -138,9 +138,7 @@ fn refuse(question: &Question, probed: &mut Probed, error: Errno) {
 }
 
 fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, image: impl FnOnce() -> I) -> Result<(Content, Vec<blkid::Entry>), Errno> {
-    let mut first = [0; 4096];
-    let wanted = first.len().min(usize::try_from(question.size).unwrap_or(first.len()));
-    rustix::io::pread(device, &mut first[..wanted], 0)?;
+    knock(device, question.size);
     let sector = sys::sector_size(device)?;
     let mut image = image();
     image.take(device, question.size)?;
@@ -153,7 +151,7 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
             Some(answer) if !question.traits.unlike_a_file => answer,
             _ => blkid::ask(device, question.size, sector).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
         };
-        found(answer)
+        found(answer, image.is_blank())
     };
     let lines = match &content {
         Content::Found(Found { table: Some(_), .. }) if question.lines => blkid::table(device, question.size, sector).unwrap_or_default(),
@@ -162,9 +160,22 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
     Ok((content, lines))
 }
 
-fn found(answer: blkid::Answer) -> Content {
+/// Waits for the device to answer at all, in a sleep that a signal can end. What it answers is of no interest here.
+///
+/// A page from the middle, and not from the cache: whoever has the device open (a file system, a scanner) keeps its
+/// beginning there, and an answer from memory says nothing about the device.
+fn knock(device: &OwnedFd, size: u64) {
+    let mut page = [0; 4096];
+    let (at, length) = (size / 2 / 4096 * 4096, page.len() as u64);
+    let _ = rustix::fs::fadvise(device, at, std::num::NonZero::new(length), rustix::fs::Advice::DontNeed);
+    let _ = rustix::io::pread(device, &mut page, at);
+}
+
+/// `blank`: first and last MiB are zero.
+fn found(answer: blkid::Answer, blank: bool) -> Content {
     let text = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| printable(&bytes));
     match answer {
+        blkid::Answer::Nothing if blank => Content::Blank,
         blkid::Answer::Nothing => Content::UnknownData,
         blkid::Answer::One(values) => Content::Found(Found {
             fs_type: text(values.fs_type),
@@ -192,8 +203,8 @@ pub fn parse_content(bytes: &[u8]) -> io::Result<Content> {
         return Ok(Content::Blank);
     }
     match image.ask(sector) {
-        Some(answer) => Ok(found(answer)),
-        None => blkid::ask(&device, size, sector).map(found),
+        Some(answer) => Ok(found(answer, image.is_blank())),
+        None => blkid::ask(&device, size, sector).map(|answer| found(answer, image.is_blank())),
     }
 }
 
@@ -218,4 +229,25 @@ fn identity(question: &Question, path: &Path, backing: &Backing) -> Option<Strin
     let knows = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let birth = if knows { format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { "-".to_owned() };
     Some(format!("{}#{}#{birth}", shown(path), stat.stx_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_is_what_has_zeros_at_both_ends_whatever_lies_between() {
+        const MIB: usize = 1 << 20;
+        let with = |at: usize| {
+            let mut bytes = vec![0; 16 * MIB];
+            bytes[at] = 1;
+            parse_content(&bytes).unwrap()
+        };
+        for inside in [2 * MIB + 5, 4 * MIB, 16 * MIB - 3087 * 512, MIB, 8 * MIB] {
+            assert_eq!(with(inside), Content::Blank, "a byte at {inside}");
+        }
+        for end in [5000, MIB - 1, 15 * MIB, 16 * MIB - 1] {
+            assert_eq!(with(end), Content::UnknownData, "a byte at {end}");
+        }
+    }
 }
