@@ -42,6 +42,11 @@ pub struct NodeInventorySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "foreignPVs")]
     pub foreign_pvs: Vec<ForeignPv>,
+    /// How many of them did not fit into this object. While there are any, no device of the node is Available: each may
+    /// be behind one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "foreignPVsLeftOut")]
+    pub foreign_pvs_left_out: Option<i64>,
 }
 
 /// A device and its owner.

@@ -43,12 +43,11 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     if !seen.node_exists && found.spec.claims.is_empty() && !going {
         return Some(Step::Delete { uid: found.metadata.uid.clone()?, resource_version: found.metadata.resource_version.clone()? });
     }
-    let spec = NodeInventorySpec {
-        claims: found.spec.claims.clone(),
-        quarantine: quarantine::plan(found, &seen.elsewhere),
-        // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
-        foreign_pvs: if seen.node_exists { seen.foreign_pvs.clone() } else { found.spec.foreign_pvs.clone() },
-    };
+    // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
+    let (foreign_pvs, foreign_pvs_left_out) =
+        if seen.node_exists { fitting(&seen.foreign_pvs) } else { (found.spec.foreign_pvs.clone(), found.spec.foreign_pvs_left_out) };
+    let quarantine = quarantine::plan(found, &seen.elsewhere);
+    let spec = NodeInventorySpec { claims: found.spec.claims.clone(), quarantine, foreign_pvs, foreign_pvs_left_out };
     let finalizers = finalizers(found);
     if spec == found.spec && finalizers.is_none() {
         return None;
@@ -56,8 +55,24 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     Some(Step::Update(Box::new(Update { resource_version: found.metadata.resource_version.clone()?, spec, finalizers })))
 }
 
+/// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.
+const ROOM_FOR_FOREIGN_PVS: usize = 600_000;
+
+/// As many as fit, and the number of the others. An object that is too large would be refused for ever.
+fn fitting(all: &[ForeignPv]) -> (Vec<ForeignPv>, Option<i64>) {
+    let size = |pv: &ForeignPv| pv.name.len() + pv.path.len() + pv.device_id.as_ref().map_or(0, |id| id.len() + 14) + 24;
+    let ends = all.iter().scan(0, |end, pv| {
+        *end += size(pv);
+        Some(*end)
+    });
+    let fitting = ends.take_while(|end| *end <= ROOM_FOR_FOREIGN_PVS).count();
+    let left_out = i64::try_from(all.len() - fitting).ok().filter(|left_out| *left_out > 0);
+    (all[..fitting].to_vec(), left_out)
+}
+
 fn create(seen: &Observed) -> Step {
-    let mut made = NodeInventory::new(&seen.name, NodeInventorySpec { foreign_pvs: seen.foreign_pvs.clone(), ..NodeInventorySpec::default() });
+    let (foreign_pvs, foreign_pvs_left_out) = fitting(&seen.foreign_pvs);
+    let mut made = NodeInventory::new(&seen.name, NodeInventorySpec { foreign_pvs, foreign_pvs_left_out, ..NodeInventorySpec::default() });
     made.metadata.labels = Some([(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into());
     Step::Create(Box::new(made))
 }
@@ -135,6 +150,21 @@ mod tests {
             plan(&seen(true, json!({"spec.claims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]}))),
             None
         );
+    }
+
+    #[test]
+    fn more_foreign_volumes_than_fit_are_counted() {
+        let mut seen = seen(true, json!({}));
+        seen.foreign_pvs = (0..9000).map(|n| ForeignPv { name: format!("local-pv-{n:08}"), path: "/x".repeat(40), device_id: Some("wwn".into()) }).collect();
+        let spec = update(plan(&seen)).spec;
+        let bytes = serde_json::to_vec(&spec.foreign_pvs).unwrap().len();
+        assert!((500_000..=ROOM_FOR_FOREIGN_PVS).contains(&bytes), "{bytes}");
+        assert_eq!(spec.foreign_pvs_left_out, Some(9000 - i64::try_from(spec.foreign_pvs.len()).unwrap()));
+        seen.inventory.as_mut().unwrap().spec = spec;
+        assert_eq!(plan(&seen), None, "a plan on its own result is empty");
+        seen.foreign_pvs.truncate(3);
+        let spec = update(plan(&seen)).spec;
+        assert_eq!((spec.foreign_pvs.len(), spec.foreign_pvs_left_out), (3, None));
     }
 
     #[test]

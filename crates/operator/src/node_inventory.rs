@@ -51,6 +51,13 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
                 changes["metadata"] = json!({"finalizers": finalizers});
             }
             context.writer.patch(&api, name, &update.resource_version, changes).await.map_err(failed)?;
+            if let Some(left_out) = update.spec.foreign_pvs_left_out {
+                tracing::warn!(
+                    node = name,
+                    left_out,
+                    "more PersistentVolumes of others than an inventory holds: none of the node's devices is available until some are deleted"
+                );
+            }
             tracing::info!(node = name, quarantine = update.spec.quarantine.len(), foreign_pvs = update.spec.foreign_pvs.len(), "inventory's spec");
         }
         Some(Step::Delete { uid, resource_version }) => {

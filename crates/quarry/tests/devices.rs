@@ -103,7 +103,7 @@ fn without_root_everything_but_the_content_is_shown() {
     assert!(stderr(&table).contains("only root can see it: sudo quarry devices"), "{}", stderr(&table));
     let explained = as_nobody(&["explain", first["name"].as_str().unwrap()]).output().unwrap();
     let said = stdout(&explained);
-    assert!(said.contains("- Signature             not looked at, because it may not be opened by you"), "{said}");
+    assert!(said.contains("- Signature             not looked at, because it may not be opened by this process"), "{said}");
     assert!(said.contains("NotPermitted            run it as root"), "{said}");
 }
 

@@ -205,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_available_while_some_volumes_of_others_are_not_listed() {
+        let spec = NodeInventorySpec { foreign_pvs_left_out: Some(12), ..NodeInventorySpec::default() };
+        let known = group(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")])], None, None, &[]);
+        assert_eq!(row(&known[0], true, &NodeInventorySpec::default()).state, DeviceState::Available);
+        let row = row(&known[0], true, &spec);
+        assert_eq!((row.state, reasons(&row)), (DeviceState::Unknown, vec!["UnlistedVolumes"]));
+    }
+
+    #[test]
     fn a_device_without_size_is_listed_and_not_counted() {
         let status = published(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")]), disk("zram0", 0, &[])], &NodeInventorySpec::default());
         assert_eq!(status.summary.as_ref().map(|summary| summary.disks), Some(1));

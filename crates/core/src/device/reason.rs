@@ -53,15 +53,17 @@ reasons! {
     AmbiguousIdentity NotAvailable Node "says contradictory things about its identity"
         "compare the evidence with the disk's label; update its firmware, or udev's database with `udevadm trigger`";
     NoIdentity NotAvailable Node "has nothing that would identify it after a reboot: no WWN, no serial, no UUID"
-        "give it a serial (for a virtual disk: serial=…), or name it by its /dev/disk/by-path link in a LocalVolume";
+        "give it a serial (a virtual disk: in the hypervisor), or, if it is empty, a GPT: its partitions have UUIDs";
     Claimed NotAvailable Cluster "already has an owner"
         "delete the owner, or exclude this device from the other one";
     BacksVolume NotAvailable Node "is the storage of a Volume"
         "delete the Volume first: quarry volumes shows it";
     BacksPersistentVolume NotAvailable Node "is behind a PersistentVolume"
         "delete the PersistentVolume first, and whatever made it";
+    UnlistedVolumes Unknown Cluster "may be behind a PersistentVolume: the node has more of them than its NodeInventory can list"
+        "delete PersistentVolumes of this node that nobody needs; those without node affinity count on every node";
     Mounted NotAvailable Node "is mounted"
-        "unmount it, and remove it from /etc/fstab";
+        "leave it alone if the node runs from it (/, /boot, /usr, /var); otherwise unmount it, and remove it from /etc/fstab";
     Swap NotAvailable Node "is used as swap"
         "swapoff it, and remove it from /etc/fstab";
     HasHolders NotAvailable Node "is part of another device"
@@ -75,9 +77,9 @@ reasons! {
     BootLabel NotAvailable Node "is a boot partition"
         "leave it alone: the node boots from it";
     Signature NotAvailable Node "holds data"
-        "if nobody needs it, erase its signatures with `wipefs -a` on the node";
+        "if nobody needs it, erase its signatures (`wipefs -a`), then zero its first and last MiB: docs/operations/devices.md, \"erase a disk by hand\"";
     PartitionTable NotAvailable Node "has a partition table"
-        "use its partitions, or, if nobody needs it, erase it with `wipefs -a` on the node";
+        "use its partitions, or, if nobody needs them, `wipefs -a` them and the disk, then zero its first and last MiB: docs/operations/devices.md, \"erase a disk by hand\"";
     UnknownData NotAvailable Node "holds bytes that nothing explains, in its first or last MiB"
         "find out whose they are; if nobody needs them, zero the first and the last MiB";
     ReadOnly NotAvailable Node "is read-only"
@@ -87,7 +89,7 @@ reasons! {
     Suspended NotAvailable Node "is suspended"
         "resume it: dmsetup resume";
     NotLocal NotAvailable Node "is not a local device"
-        "network storage has its own drivers; a set takes it only when it names it";
+        "leave it to a driver for network storage (CSI): Quarry takes only what is built into or attached to the node itself";
     ObservedOnly NotAvailable Node "is only observed by this Quarry: it is not over a file of its own"
         "start it with `quarry up --allow-real-disks` if it may use the disks of this machine";
     NoMedium NotAvailable Node "has no medium"
@@ -100,8 +102,8 @@ reasons! {
         "see the kernel's log (dmesg) for I/O errors, and check its cable, controller or backing server";
     Unreadable Unknown Node "cannot be read"
         "see the kernel's log (dmesg), replace the disk if it is broken";
-    NotPermitted Unknown Node "may not be opened by you"
-        "run it as root to see what is on it";
+    NotPermitted Unknown Node "may not be opened by this process"
+        "run it as root, and in a container privileged, to see what is on it";
 }
 
 impl Reason {

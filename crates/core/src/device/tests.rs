@@ -343,6 +343,7 @@ fn every_reason_of_the_table_can_be_met() {
         Reason::AmbiguousIdentity,
         Reason::NoIdentity,
         Reason::Claimed,
+        Reason::UnlistedVolumes,
         Reason::TooNew,
     ];
     assert_eq!(TABLE.len(), elsewhere.len() + 22);

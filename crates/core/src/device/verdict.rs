@@ -143,5 +143,6 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<T
         // A reason of a later version still keeps the device away.
         (Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
     });
-    claims.chain(quarantine).collect()
+    let left_out = spec.foreign_pvs_left_out.filter(|count| *count > 0).map(|count| (Reason::UnlistedVolumes, format!("{count} are left out")));
+    claims.chain(quarantine).chain(left_out).collect()
 }
