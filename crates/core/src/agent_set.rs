@@ -4,6 +4,7 @@
 //! and where a claim or an unfinished job still needs hands. Which nodes are meant is no part of a pod's own hash: a
 //! changed selection adds and removes pods (the DaemonSet controller does), it replaces none.
 
+use jiff::SignedDuration;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Node, NodeSelector, NodeSelectorTerm, Pod, Toleration},
@@ -20,6 +21,9 @@ pub struct Wanted {
     pub image_pull_policy: String,
     /// The folder on each node that holds volumes, ledger and lock.
     pub data_dir: String,
+    /// How often an agent reads every device again, and how long a device must have been there, unchanged.
+    pub rescan_interval: SignedDuration,
+    pub settling_time: SignedDuration,
     /// The operator's Deployment, as owner (not controller): agents go when the operator is removed.
     pub deployment: Option<(String, String)>,
 }
@@ -65,7 +69,13 @@ pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
             "name": "agent",
             "image": wanted.image,
             "imagePullPolicy": wanted.image_pull_policy,
-            "args": ["agent", "--host-root=/host", format!("--data-dir={}", wanted.data_dir)],
+            "args": [
+                "agent",
+                "--host-root=/host",
+                format!("--data-dir={}", wanted.data_dir),
+                format!("--rescan-interval={:#}", wanted.rescan_interval),
+                format!("--settling-time={:#}", wanted.settling_time),
+            ],
             "env": [
                 {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
                 {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
@@ -190,6 +200,16 @@ pub fn changes(wanted: &DaemonSet) -> Value {
 /// Ours to change or delete: somebody else's DaemonSet of that name is left alone.
 pub fn is_ours(found: &DaemonSet) -> bool {
     found.metadata.labels.as_ref().and_then(|labels| labels.get(crate_label())).is_some_and(|by| by == names::MANAGED_BY)
+}
+
+/// What to do about a DaemonSet of that name which is not ours: one sentence for log and conditions.
+pub fn name_taken(namespace: &str) -> String {
+    format!(
+        "the DaemonSet {} in namespace {namespace} is not Quarry's and is left alone: delete it, or run the operator in another namespace (if it is Quarry's after all, label it {}={})",
+        names::AGENT_DAEMON_SET,
+        crate_label(),
+        names::MANAGED_BY
+    )
 }
 
 /// The agent pods to replace: made from another wish, and without a job under way on their node.

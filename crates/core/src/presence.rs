@@ -28,12 +28,18 @@ pub fn presence(lease: Option<&Lease>, now: Timestamp) -> Presence {
 impl Presence {
     /// Why nothing happens on the node, in words; `None` when the agent is there.
     pub fn complaint(&self, node: &str) -> Option<String> {
+        let remedy = match self {
+            Presence::Never => "check that its quarry-agent pod runs",
+            Presence::Absent { .. } | Presence::Present { .. } => "check that the node is up and its quarry-agent pod runs",
+        };
+        Some(format!("{}: {remedy}", self.finding(node)?))
+    }
+
+    /// The same without advice: agents need not be pods.
+    pub fn finding(&self, node: &str) -> Option<String> {
         match self {
-            Presence::Never => Some(format!("no agent has been seen on node {node}: check that its quarry-agent pod runs")),
-            Presence::Absent { since } => Some(format!(
-                "the agent on node {node} is absent since {}: check that the node is up and its quarry-agent pod runs",
-                since.strftime("%Y-%m-%dT%H:%M:%SZ")
-            )),
+            Presence::Never => Some(format!("no agent has been seen on node {node}")),
+            Presence::Absent { since } => Some(format!("the agent on node {node} is absent since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ"))),
             Presence::Present { .. } => None,
         }
     }

@@ -14,22 +14,35 @@ use k8s_openapi::api::{
 };
 use kube::{Api, ResourceExt, api::ListParams};
 use quarry_api::{NodeJob, names};
-use quarry_core::agent_set::{Asked, changes, desired, is_ours, outdated, replaceable};
+use quarry_core::agent_set::{Asked, changes, desired, is_ours, name_taken, outdated, replaceable};
 use std::{collections::BTreeSet, sync::Arc};
 
 /// A look at the DaemonSet, at start and now and then: nothing watches it, its changes are rare.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 pub async fn reconcile_once(context: &Context) -> Result<Next, Failure> {
-    let Some(wanted) = ensure(context).await? else { return Ok(Next::After(LOOK_EVERY)) };
+    let wanted = match ensure(context).await? {
+        Ensured::There(wanted) => wanted,
+        Ensured::Unwanted | Ensured::NameTaken => return Ok(Next::After(LOOK_EVERY)),
+    };
     let replaced = replace_pod(context, &wanted).await?;
     Ok(Next::After(if replaced { SignedDuration::from_secs(5) } else { LOOK_EVERY }))
 }
 
-/// Makes the DaemonSet as it should be, or removes it. `None`: there is none, or agents are run by other means.
-/// Also called by the discovery controller, which tells the people when it fails.
-pub async fn ensure(context: &Context) -> Result<Option<DaemonSet>, Failure> {
-    let Some(wish) = &context.agent_set else { return Ok(None) };
+/// How it stands with the DaemonSet.
+pub enum Ensured {
+    /// As it should be.
+    There(Box<DaemonSet>),
+    /// There is none: nobody asks for agents, or they are run by other means.
+    Unwanted,
+    /// Somebody else's has its name and was left alone.
+    NameTaken,
+}
+
+/// Makes the DaemonSet as it should be, or removes it. Also called by the discovery controller, which tells the people
+/// when that fails.
+pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
+    let Some(wish) = &context.agent_set else { return Ok(Ensured::Unwanted) };
     let wanted = desired(wish, &asked(context));
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let failed = |error| Failure::api("the agents' DaemonSet", error);
@@ -40,6 +53,10 @@ pub async fn ensure(context: &Context) -> Result<Option<DaemonSet>, Failure> {
             if let Written::Changed(_) = context.writer.create(&api, wanted).await.map_err(failed)? {
                 tracing::info!(image = wish.image, "agents' DaemonSet made");
             }
+        }
+        (Some(found), Some(_)) if !is_ours(&found) => {
+            tracing::warn!("no agents are run: {}", name_taken(&context.namespace));
+            return Ok(Ensured::NameTaken);
         }
         // Its last owner is gone, or somebody deletes it: made anew as soon as it is.
         (Some(found), Some(_)) if found.metadata.deletion_timestamp.is_some() => return Err(Failure::behind("the agents' DaemonSet is being deleted")),
@@ -57,7 +74,7 @@ pub async fn ensure(context: &Context) -> Result<Option<DaemonSet>, Failure> {
             }
         }
     }
-    Ok(wanted)
+    Ok(wanted.map_or(Ensured::Unwanted, |wanted| Ensured::There(Box::new(wanted))))
 }
 
 /// Who asks for agents, and which nodes keep theirs whoever asks.

@@ -186,7 +186,9 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
     }
     let client = &context.client;
     use kube::core::DeserializeGuard as Guard;
-    watch!(Api::<Guard<quarry_api::Volume>>::all(client.clone()));
+    if controllers.contains(&ControllerName::Volume) {
+        watch!(Api::<Guard<quarry_api::Volume>>::all(client.clone()));
+    }
     watch!(Api::<Guard<k8s_openapi::api::core::v1::PersistentVolume>>::all(client.clone()));
     watch!(Api::<Guard<k8s_openapi::api::storage::v1::StorageClass>>::all(client.clone()));
     watch!(Api::<Guard<k8s_openapi::api::core::v1::Node>>::all(client.clone()));

@@ -3,6 +3,7 @@
 use crate::{
     Context,
     context::{Failure, Next},
+    driver::ControllerName,
 };
 use kube::{Api, ResourceExt};
 use quarry_api::NodeJob;
@@ -13,6 +14,10 @@ use quarry_core::{
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
     let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::Rest) };
+    if !context.runs(ControllerName::Volume) {
+        // Nobody sees Volumes here: one may name this job.
+        return Ok(Next::Rest);
+    }
     let named =
         context.caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
             volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)

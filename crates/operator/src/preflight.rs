@@ -8,7 +8,7 @@ use kube::{Api, Client};
 const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     (
         "volumes.storage.metalk8s.scality.com",
-        None,
+        Some(ControllerName::Volume),
         &[
             "spec.nodeName",
             "spec.storageClassName",
@@ -21,7 +21,7 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
         ],
     ),
     ("nodejobs.quarry.dev", None, &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
-    ("nodeinventories.quarry.dev", None, &["spec.claims", "spec.quarantine", "spec.foreignPVs", "status.devices", "status.nodeUID"]),
+    ("nodeinventories.quarry.dev", None, &["spec.claims", "spec.quarantine", "spec.foreignPVs", "spec.foreignPVsLeftOut", "status.devices", "status.nodeUID"]),
     (
         "localvolumediscoveries.local.storage.openshift.io",
         Some(ControllerName::Discovery),
@@ -46,7 +46,7 @@ pub struct Missing {
 pub async fn missing_fields(client: &Client, controllers: &[ControllerName]) -> Result<Missing, kube::Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut missing = Missing::default();
-    for (name, by, paths) in NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by))) {
+    for (name, by, paths) in needed(controllers) {
         let lacking = match api.get_opt(name).await? {
             None => vec![format!("the CRD {name} is not installed: install it with quarry crds apply")],
             Some(crd) => lacking(&crd, paths),
@@ -57,6 +57,10 @@ pub async fn missing_fields(client: &Client, controllers: &[ControllerName]) -> 
         }
     }
     Ok(missing)
+}
+
+fn needed(controllers: &[ControllerName]) -> impl Iterator<Item = &'static (&'static str, Option<ControllerName>, &'static [&'static str])> {
+    NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by)))
 }
 
 fn lacking(crd: &CustomResourceDefinition, paths: &[&str]) -> Vec<String> {
@@ -86,6 +90,14 @@ fn serves(schema: &JSONSchemaProps, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_kinds_of_controllers_that_are_on_are_needed() {
+        let names = |controllers: &[ControllerName]| needed(controllers).map(|(name, _, _)| name.split('.').next().unwrap()).collect::<Vec<_>>();
+        assert_eq!(names(&[ControllerName::NodeInventory, ControllerName::Agent]), ["nodejobs", "nodeinventories"]);
+        assert_eq!(names(&[ControllerName::Volume]), ["volumes", "nodejobs", "nodeinventories"]);
+        assert_eq!(names(&ControllerName::ALL).len(), NEEDED.len());
+    }
 
     #[test]
     fn our_own_definitions_serve_what_we_need_and_the_shipped_volume_lacks_the_phase() {

@@ -178,7 +178,10 @@ impl Routed for NodeInventory {
         if before != after || change.before.is_none_or(|before| before.status.is_none()) {
             wake(to(ControllerName::DiscoveryResult, name.clone()));
         }
-        if status(change.before, |status| &status.problems) != status(change.after, |status| &status.problems) {
+        let reported = |inventory: Option<&NodeInventory>| inventory.and_then(|inventory| inventory.status.as_ref()).map(|status| status.node_uid.clone());
+        if reported(change.before) != reported(change.after)
+            || status(change.before, |status| &status.problems) != status(change.after, |status| &status.problems)
+        {
             wake_discoveries(caches, wake);
         }
         let has_claims = |inventory: &NodeInventory| !inventory.spec.claims.is_empty();

@@ -60,6 +60,8 @@ impl World {
                 image: "quarry:1".into(),
                 image_pull_policy: "Never".into(),
                 data_dir: "/var/lib/quarry".into(),
+                rescan_interval: SignedDuration::from_mins(60),
+                settling_time: SignedDuration::from_mins(1),
                 deployment: Some(("quarry-operator".into(), "deployment-uid".into())),
             }),
             job_retention: SignedDuration::from_hours(1),
@@ -84,6 +86,13 @@ impl World {
 
     /// As the node's agent does it: a lease, and the inventory's status.
     async fn agent(&self, node: &str, devices: Value) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let uid = nodes.get(node).await.unwrap().metadata.uid.unwrap();
+        self.lease(node).await;
+        self.report(node, &uid, devices).await;
+    }
+
+    async fn lease(&self, node: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let name = names::agent_lease(node);
         let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
@@ -91,9 +100,12 @@ impl World {
         if leases.get_opt(&name).await.unwrap().is_none() {
             self.create(leases, lease).await;
         }
+    }
+
+    async fn report(&self, node: &str, uid: &str, devices: Value) {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         self.until("the inventory is made", async || inventories.get_opt(node).await.unwrap().ok_or_else(String::new)).await;
-        let change = json!({"status": {"nodeUID": "u", "devices": devices}});
+        let change = json!({"status": {"nodeUID": uid, "devices": devices}});
         inventories.patch_status(node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
 
@@ -279,6 +291,44 @@ async fn a_daemon_set_that_is_refused_is_told_with_the_servers_words() {
     world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
     let found = world.says(&api, "disks", &["Degraded=True DaemonSetFailed", "Available=False DaemonSetFailed"], "no privileged pods here").await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
+}
+
+#[tokio::test]
+async fn a_daemon_set_of_somebody_else_is_left_alone_and_told() {
+    let world = World::start(false).await;
+    world.node("n1", json!({})).await;
+    let labels = json!({"app": "theirs"});
+    let theirs = json!({"metadata": {"name": names::AGENT_DAEMON_SET}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "theirs:1"}]}},
+    }});
+    let sets: Api<DaemonSet> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let made = world.create(sets.clone(), theirs).await;
+    let api = world.discoveries();
+    world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
+    let failed = ["Degraded=True DaemonSetFailed", "Available=False DaemonSetFailed"];
+    let found = world.says(&api, "disks", &failed, "the DaemonSet quarry-agent in namespace quarry-system is not Quarry's").await;
+    assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
+    assert_eq!(world.set().await.unwrap(), made);
+    api.delete("disks", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(world.set().await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_node_is_listed_when_its_own_agent_has_reported() {
+    let world = World::start(false).await;
+    world.node("n1", json!({})).await;
+    let api = world.discoveries();
+    world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
+    world.lease("n1").await;
+    let waiting = ["Available=False DevicesNotReported", "Progressing=True DevicesNotReported", "Degraded=False AsExpected"];
+    world.says(&api, "disks", &waiting, "1 of 1 node has not reported its devices yet: n1").await;
+    // What the machine said that had this name before does not count.
+    world.report("n1", "another", json!([disk("sda", "wwn:1")])).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.says(&api, "disks", &waiting, "n1").await;
+    world.agent("n1", json!([disk("sda", "wwn:1")])).await;
+    world.says(&api, "disks", &["Available=True Discovering"], "the devices of 1 node are listed").await;
 }
 
 #[tokio::test]

@@ -229,6 +229,12 @@ pub struct OperatorArgs {
     /// The agents' folder on each node.
     #[arg(long, default_value = "/var/lib/quarry", value_name = "DIR")]
     pub agent_data_dir: PathBuf,
+    /// How often agents read every device again, whether the kernel told of a change or not.
+    #[arg(long, default_value = "60m", value_name = "TIME", value_parser = parse_duration)]
+    pub agent_rescan_interval: Duration,
+    /// How long a device must have been there, unchanged, before agents call it Available.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = parse_duration_or_zero)]
+    pub agent_settling_time: Duration,
     /// Where metrics and health are served.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub metrics_listen: SocketAddr,

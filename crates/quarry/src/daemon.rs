@@ -84,6 +84,8 @@ async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result
         image,
         image_pull_policy: "IfNotPresent".into(),
         data_dir: args.agent_data_dir.display().to_string(),
+        rescan_interval: args.agent_rescan_interval.try_into()?,
+        settling_time: args.agent_settling_time.try_into()?,
         deployment,
     }))
 }

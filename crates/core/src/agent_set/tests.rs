@@ -6,6 +6,8 @@ fn wanted(image: &str) -> Wanted {
         image: image.into(),
         image_pull_policy: "IfNotPresent".into(),
         data_dir: "/var/lib/quarry".into(),
+        rescan_interval: SignedDuration::from_mins(60),
+        settling_time: SignedDuration::from_mins(1),
         deployment: Some(("quarry-operator".into(), "u".into())),
     }
 }
@@ -107,6 +109,23 @@ fn an_agent_with_a_running_job_is_not_replaced() {
     let set = desired(&wanted("a:1"), &everywhere()).unwrap();
     let names: Vec<_> = replaceable(&pods, &set, |node| node == "a").iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
     assert_eq!(names, ["b"]);
+}
+
+#[test]
+fn other_times_are_given_to_the_agents_and_replace_them() {
+    let times = |rescan_interval, settling_time| desired(&Wanted { rescan_interval, settling_time, ..wanted("a:1") }, &everywhere()).unwrap();
+    let args = |set: &DaemonSet| set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap()[3..].join(" ");
+    let (minutes, millis) = (SignedDuration::from_mins, SignedDuration::from_millis);
+    let usual = times(minutes(60), minutes(1));
+    assert_eq!(args(&usual), "--rescan-interval=1h --settling-time=1m");
+    assert_eq!(args(&times(minutes(90), millis(0))), "--rescan-interval=1h 30m --settling-time=0s");
+    assert_eq!(args(&times(minutes(10), millis(500))), "--rescan-interval=10m --settling-time=500ms");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "annotations": usual.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().annotations}, "spec": {"containers": []},
+    }))
+    .unwrap();
+    assert!(replaceable(std::slice::from_ref(&pod), &usual, |_| false).is_empty());
+    assert_eq!(replaceable(std::slice::from_ref(&pod), &times(minutes(60), minutes(2)), |_| false).len(), 1);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub struct Observed {
 pub struct NodeSeen {
     pub node: Arc<Node>,
     pub agent: Presence,
+    /// The inventory has a status, and it is this Node's.
+    pub reported: bool,
     /// What keeps the agent from seeing everything.
     pub problems: Vec<String>,
 }
@@ -48,6 +50,8 @@ pub enum Agents {
     Elsewhere,
     /// The API server refuses the DaemonSet, and says why.
     Refused(String),
+    /// A DaemonSet of somebody else has its name.
+    NameTaken,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,6 +2,7 @@
 
 use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
 use crate::{
+    agent_set::name_taken,
     node_selector::{known_values, selector_text, taint_text},
     volume::Note,
 };
@@ -23,6 +24,7 @@ pub const NO_NODE: &str = "NoNodeSelected";
 pub const NODES_TAINTED: &str = "NodesTainted";
 pub const DAEMON_SET_FAILED: &str = "DaemonSetFailed";
 pub const AGENTS_MISSING: &str = "AgentsMissing";
+pub const NOT_REPORTED: &str = "DevicesNotReported";
 pub const NODE_PROBLEMS: &str = "NodeProblems";
 pub const DISCOVERING: &str = "Discovering";
 const AS_EXPECTED: &str = "AsExpected";
@@ -31,8 +33,8 @@ const AS_EXPECTED: &str = "AsExpected";
 pub enum Saying {
     /// Nothing is discovered on its behalf.
     Failed { reason: &'static str, message: String },
-    /// Not every node has its agent.
-    Waiting { message: String },
+    /// Not every node has its agent, or not every agent has said what there is.
+    Waiting { reason: &'static str, message: String },
     /// All is there; `problems` are what agents cannot see.
     Running { message: String, problems: Option<String> },
 }
@@ -59,13 +61,17 @@ pub fn decide(seen: &Observed) -> Saying {
     if !problems.is_empty() {
         return failed(INVALID_SPEC, problems.join("; "));
     }
-    if let Agents::Refused(answer) = &seen.agents {
-        return failed(DAEMON_SET_FAILED, format!("the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"));
+    match &seen.agents {
+        Agents::Deployed | Agents::Elsewhere => nodes(seen),
+        Agents::Refused(answer) => {
+            failed(DAEMON_SET_FAILED, format!("the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"))
+        }
+        Agents::NameTaken => failed(DAEMON_SET_FAILED, format!("no agents are run: {}", name_taken(namespace))),
     }
-    nodes(seen)
 }
 
 fn nodes(seen: &Observed) -> Saying {
+    let total = |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let mut covered: Vec<&NodeSeen> = Vec::new();
     let mut kept_away: Vec<(&str, &Taint)> = Vec::new();
     for one in &seen.nodes {
@@ -79,18 +85,41 @@ fn nodes(seen: &Observed) -> Saying {
         return nothing_covered(seen, &kept_away);
     }
     let left_out = if kept_away.is_empty() { String::new() } else { format!("; left out: {}", tainted(&kept_away)) };
-    let missing: Vec<String> = covered.iter().filter_map(|one| one.agent.complaint(name_of(one))).collect();
+    let (missing, look) = missing_agents(seen, &covered);
     if !missing.is_empty() {
-        let look = match seen.agents {
-            Agents::Deployed => format!("; `kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),
-            Agents::Elsewhere | Agents::Refused(_) => String::new(),
-        };
-        let message = format!("{} of {} nodes have no agent: {}{look}{left_out}", missing.len(), covered.len(), some(&missing, "; "));
-        return Saying::Waiting { message };
+        let message = format!("no agent on {} of {}: {}; {look}{left_out}", missing.len(), total(covered.len()), some(&missing, "; "));
+        return Saying::Waiting { reason: AGENTS_MISSING, message };
+    }
+    let silent: Vec<String> = covered.iter().filter(|one| !one.reported).map(|one| name_of(one).to_owned()).collect();
+    if !silent.is_empty() {
+        let (verb, whose) = if silent.len() == 1 { ("has not reported its", "its agent") } else { ("have not reported their", "their agents") };
+        let message = format!(
+            "{} of {} {verb} devices yet: {}; if this stays so, the log of {whose} tells why{left_out}",
+            silent.len(),
+            total(covered.len()),
+            some(&silent, ", ")
+        );
+        return Saying::Waiting { reason: NOT_REPORTED, message };
     }
     let problems: Vec<String> = covered.iter().flat_map(|one| one.problems.iter().map(|problem| format!("node {}: {problem}", name_of(one)))).collect();
-    let count = if covered.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", covered.len()) };
-    Saying::Running { message: format!("the devices of {count} are listed{left_out}"), problems: (!problems.is_empty()).then(|| some(&problems, "; ")) }
+    Saying::Running {
+        message: format!("the devices of {} are listed{left_out}", total(covered.len())),
+        problems: (!problems.is_empty()).then(|| some(&problems, "; ")),
+    }
+}
+
+/// Who has no agent, and where to look: agents are pods only where we deploy them.
+fn missing_agents(seen: &Observed, covered: &[&NodeSeen]) -> (Vec<String>, String) {
+    match seen.agents {
+        Agents::Deployed => (
+            covered.iter().filter_map(|one| one.agent.complaint(name_of(one))).collect(),
+            format!("`kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),
+        ),
+        Agents::Elsewhere | Agents::Refused(_) | Agents::NameTaken => (
+            covered.iter().filter_map(|one| one.agent.finding(name_of(one))).collect(),
+            "this operator deploys no agents: check that the node is up, and run `quarry agent` on it".to_owned(),
+        ),
+    }
 }
 
 fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> Saying {
@@ -133,7 +162,7 @@ impl Saying {
             Saying::Failed { reason, message } => {
                 (DiscoveryPhase::DiscoveryFailed, (false, reason, message.clone()), (true, reason, message), (false, reason, String::new()))
             }
-            Saying::Waiting { message } => (DiscoveryPhase::Discovering, (false, AGENTS_MISSING, message.clone()), fine(), (true, AGENTS_MISSING, message)),
+            Saying::Waiting { reason, message } => (DiscoveryPhase::Discovering, (false, reason, message.clone()), fine(), (true, reason, message)),
             Saying::Running { message, problems } => {
                 let degraded = problems.map_or_else(fine, |problems| (true, NODE_PROBLEMS, problems));
                 (DiscoveryPhase::Discovering, (true, DISCOVERING, message), degraded, fine())

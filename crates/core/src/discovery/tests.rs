@@ -29,12 +29,12 @@ fn discovery(name: &str, extra: Value) -> LocalVolumeDiscovery {
 
 fn node(name: &str, agent: Presence) -> NodeSeen {
     let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "disk": "hdd"}}});
-    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent, problems: Vec::new() }
+    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent, reported: true, problems: Vec::new() }
 }
 
 fn tainted(name: &str) -> NodeSeen {
     let node = json!({"metadata": {"name": name}, "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]}});
-    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent: present(), problems: Vec::new() }
+    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent: present(), reported: true, problems: Vec::new() }
 }
 
 fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
@@ -50,10 +50,15 @@ fn the_status_says_what_is_so_and_what_to_do() {
     let absent = || Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
     let mut problem = node("n1", present());
     problem.problems = vec!["cannot read /host/sys/block: permission denied".into()];
+    let silent = |name: &str| NodeSeen { reported: false, ..node(name, present()) };
     let cases = [
         ("all agents are there", observed(json!({}), vec![node("n1", present()), node("n2", present())])),
         ("agents are missing", observed(json!({}), vec![node("n1", present()), node("n2", absent()), node("n3", Presence::Never)])),
         ("agents are missing and nobody deploys them", Observed { agents: Agents::Elsewhere, ..observed(json!({}), vec![node("n1", Presence::Never)]) }),
+        ("one agent has said nothing yet", observed(json!({}), vec![node("n1", present()), silent("n2")])),
+        ("no agent has said anything yet", observed(json!({}), vec![silent("n1"), silent("n2"), tainted("cp")])),
+        ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
+        ("a DaemonSet of somebody else", Observed { agents: Agents::NameTaken, ..observed(json!({}), vec![node("n1", present())]) }),
         ("a tainted node is left out", observed(json!({}), vec![node("n1", present()), tainted("cp")])),
         ("a tainted node is tolerated", observed(json!({"spec.tolerations": [{"operator": "Exists"}]}), vec![node("n1", present()), tainted("cp")])),
         ("only tainted nodes", observed(json!({}), vec![tainted("cp")])),

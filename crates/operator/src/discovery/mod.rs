@@ -3,14 +3,16 @@
 pub mod result;
 
 use crate::{
-    Context, agent_set,
+    Context,
+    agent_set::{self, Ensured},
     context::{Failure, Next},
     driver::ControllerName,
     events,
     writer::Written,
 };
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
-use quarry_api::{LocalVolumeDiscovery, names};
+use quarry_api::{LocalVolumeDiscovery, NodeInventoryStatus, names};
 use quarry_core::{
     discovery::{self, Agents, NodeSeen, Observed},
     presence::presence,
@@ -52,7 +54,8 @@ async fn ensure_agents(context: &Context) -> Result<Agents, Failure> {
         return Ok(Agents::Elsewhere);
     }
     match agent_set::ensure(context).await {
-        Ok(_) => Ok(Agents::Deployed),
+        Ok(Ensured::There(_) | Ensured::Unwanted) => Ok(Agents::Deployed),
+        Ok(Ensured::NameTaken) => Ok(Agents::NameTaken),
         Err(failure) => match failure.refusal() {
             Some(answer) => {
                 tracing::warn!(answer, "the agents' DaemonSet is refused");
@@ -63,6 +66,11 @@ async fn ensure_agents(context: &Context) -> Result<Agents, Failure> {
     }
 }
 
+/// What a machine that had this name before reported does not count.
+fn is_of(status: &NodeInventoryStatus, node: &Node) -> bool {
+    status.node_uid.is_none() || status.node_uid == node.metadata.uid
+}
+
 fn observe(context: &Context, discovery: &LocalVolumeDiscovery, active: Option<&LocalVolumeDiscovery>, agents: Agents) -> Observed {
     let (caches, now) = (&context.caches, context.now());
     let nodes = caches.nodes.all().into_iter().map(|node| {
@@ -70,6 +78,7 @@ fn observe(context: &Context, discovery: &LocalVolumeDiscovery, active: Option<&
         let inventory = caches.inventories.get(&name);
         NodeSeen {
             agent: presence(caches.leases.get(&names::agent_lease(&name)).as_deref(), now),
+            reported: inventory.as_ref().and_then(|inventory| inventory.status.as_ref()).is_some_and(|status| is_of(status, &node)),
             problems: inventory.and_then(|inventory| Some(inventory.status.as_ref()?.problems.clone())).unwrap_or_default(),
             node,
         }
