@@ -53,7 +53,7 @@ pub fn reasons(device: &Value) -> Vec<String> {
 }
 
 /// The sources of its identity that said so: `sysfs:wwid`.
-pub fn sources<'a>(device: &'a Value) -> BTreeMap<&'a str, &'a str> {
+pub fn sources(device: &Value) -> BTreeMap<&str, &str> {
     let all = device["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().filter_map(|evidence| Some((evidence["source"].as_str()?, evidence["value"].as_str()?))).collect()
 }
