@@ -33,9 +33,10 @@ struct World {
 }
 
 impl World {
-    /// An operator without volumes: agents run only where somebody asks.
+    /// An operator without volumes: agents run only where somebody asks, and nobody serves the kind.
     async fn start(refuses_daemon_sets: bool) -> Self {
-        let mut options = Options::new(crds());
+        let served = crds().into_iter().filter(|crd| crd.spec.names.kind != "Volume").collect();
+        let mut options = Options::new(served);
         options.extra_kinds = vec![BuiltIn::of::<DaemonSet>(), BuiltIn::of::<Pod>()];
         options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
         if refuses_daemon_sets {

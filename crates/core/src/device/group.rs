@@ -107,16 +107,13 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
 
 /// Whoever owns a disk owns its partitions.
 fn partitions(known: &mut [Known]) {
-    let disks: BTreeMap<String, (Vec<String>, Option<String>, Vec<String>)> = known
-        .iter()
-        .filter(|device| !device.facts.partitions.is_empty())
-        .map(|device| (device.facts.name.clone(), (device.identified.candidates.clone(), device.facts.volume_uid.clone(), device.facts.backs.clone())))
-        .collect();
+    let with_partitions = known.iter().filter(|device| !device.facts.partitions.is_empty());
+    let disks: BTreeMap<String, Known> = with_partitions.map(|device| (device.facts.name.clone(), device.clone())).collect();
     for device in known {
-        let Some((identities, volume, backs)) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
-        device.disk.clone_from(identities);
-        device.told.extend(volume.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
-        device.told.extend(backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
+        let Some(disk) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
+        device.disk.clone_from(&disk.identified.candidates);
+        device.told.extend(disk.facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
+        device.told.extend(disk.facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
     }
 }
 

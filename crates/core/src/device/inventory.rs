@@ -32,7 +32,7 @@ pub struct NodeFacts {
 /// The whole status but for the time of its last change.
 pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &NodeInventorySpec) -> NodeInventoryStatus {
     let mut devices: Vec<Device> = known.iter().map(|device| row(device, settling.is_settled(&device.facts.name), spec)).collect();
-    devices.sort_by(|a, b| natural(&a.name).cmp(&natural(&b.name)));
+    devices.sort_by_cached_key(|device| natural(&device.name));
     let summary = Some(summary(&devices));
     let status = NodeInventoryStatus {
         node_uid: node.node_uid,

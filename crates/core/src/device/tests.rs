@@ -116,7 +116,8 @@ fn the_strongest_evidence_is_the_identity() {
         let facts = Facts { kind: kind.into(), evidence: evidence(pairs), ..Facts::default() };
         identify(&facts).identity.unwrap_or_default()
     };
-    let table: &[(&str, &[(&str, &str)], &str)] = &[
+    type Said<'a> = &'a [(&'a str, &'a str)];
+    let table: &[(&str, Said<'_>, &str)] = &[
         ("disk", &[("udev:ID_SERIAL_SHORT", "S1"), ("udev:ID_WWN_WITH_EXTENSION", "0x5000C500A1B2C3D4")], "wwn:5000c500a1b2c3d4"),
         ("disk", &[("sysfs:wwid", "naa.600140512345678901234567890abcde"), ("udev:ID_WWN", "0x6001405123456789")], "wwn:600140512345678901234567890abcde"),
         ("disk", &[("sysfs:wwid", "eui.0025385b71b0c0de"), ("sysfs:serial", "S2")], "eui:0025385b71b0c0de"),
