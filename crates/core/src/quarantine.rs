@@ -130,7 +130,10 @@ fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quarry_api::{NodeInventorySpec, NodeInventoryStatus, node_inventory::{DeviceReason, Evidence}};
+    use quarry_api::{
+        NodeInventorySpec, NodeInventoryStatus,
+        node_inventory::{DeviceReason, Evidence},
+    };
 
     fn device(name: &str, identity: &str) -> Device {
         Device { name: name.into(), identity: Some(identity.into()), ..Device::default() }

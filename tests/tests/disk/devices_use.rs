@@ -47,7 +47,7 @@ fn partitions_of_every_table_and_sector_size() {
             let facts = of(&scanned, name);
             let partition = facts.partition.as_ref().unwrap();
             assert_eq!((facts.parent.as_deref(), facts.diskseq), (Some(device.name.as_str()), disk.diskseq));
-            assert!(partition.start >= MIB && partition.start % 512 == 0);
+            assert!(partition.start >= MIB && partition.start.is_multiple_of(512));
             assert!(table == "dos" || partition.number == number);
             assert_eq!(facts.evidence.len(), 1, "{:?}", facts.evidence);
             assert_eq!((facts.evidence[0].source.as_str(), Some(&facts.evidence[0].value)), ("partition:uuid", partition.uuid.as_ref()));
@@ -139,7 +139,7 @@ fn swap_exclusive_holders_and_loops_on_top_are_seen() {
 
     let top = Loop::new(Path::new(&base.dev()));
     let scanned = scan();
-    assert_eq!(of(&scanned, &base.name).loops_on_top, [top.name.clone()]);
+    assert_eq!(of(&scanned, &base.name).loops_on_top, std::slice::from_ref(&top.name));
     assert_eq!(of(&scanned, &top.name).backing.as_ref().unwrap().path, base.dev());
     assert_like_lsblk(&scanned, &[&base.name, &top.name]);
     assert!(!of(&scanned, &top.name).evidence.iter().any(|evidence| evidence.source == "loop:file"), "a device is no file");

@@ -139,7 +139,7 @@ fn mapped(text: &str) -> Option<String> {
         Some(("LVM", rest)) if !rest.is_empty() => Some(form(LVM, rest.to_owned())),
         // A map over paths: who it is, its paths say.
         Some(("mpath", _)) | None => None,
-        Some((_, rest)) if rest.is_empty() => None,
+        Some((_, "")) => None,
         Some(_) => Some(form(DM, text.to_owned())),
     }
 }

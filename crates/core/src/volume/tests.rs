@@ -247,13 +247,7 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
 #[test]
 fn the_device_name_follows_the_inventory() {
     let mut seen = available();
-    seen.device = Some(Device {
-        name: "loop8".into(),
-        kind: "loop".into(),
-        size: 1,
-        volume_uid: Some(UID.into()),
-        ..Device::default()
-    });
+    seen.device = Some(Device { name: "loop8".into(), kind: "loop".into(), size: 1, volume_uid: Some(UID.into()), ..Device::default() });
     let told = plan(&seen, now());
     assert_eq!(told.status.unwrap().device_name.as_deref(), Some("loop8"));
 }
@@ -443,13 +437,7 @@ fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
     assert!(again.notes.is_empty());
-    seen.device = Some(Device {
-        name: "loop4".into(),
-        kind: "loop".into(),
-        size: 1,
-        volume_uid: Some(UID.into()),
-        ..Device::default()
-    });
+    seen.device = Some(Device { name: "loop4".into(), kind: "loop".into(), size: 1, volume_uid: Some(UID.into()), ..Device::default() });
     let back = plan(&seen, now());
     assert_eq!((phase(&back), back.status.unwrap().device_name.as_deref()), (Phase::Available, Some("loop4")));
     // With PersistentVolume and device gone there is still a file: it is cleaned up, not forgotten.

@@ -19,7 +19,7 @@ pub fn mark_foreign(host: &Host, devices: &mut [Facts], pvs: &[ForeignPv]) {
         // The last part of a path below /mnt/local-storage is a by-id name, too.
         let from_path = Some(base_name(&pv.path));
         for facts in devices.iter_mut() {
-            let behind = number.as_ref() == Some(&facts.number) || facts.mounts.iter().any(|at| *at == pv.path);
+            let behind = number.as_ref() == Some(&facts.number) || facts.mounts.contains(&pv.path);
             let named = facts.by_id.iter().any(|name| Some(name.as_str()) == by_id || Some(name.as_str()) == from_path);
             if (behind || named) && !facts.backs.contains(&pv.name) {
                 facts.backs.push(pv.name.clone());
