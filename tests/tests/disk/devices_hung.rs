@@ -156,7 +156,27 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
     drop((slow, healthy));
 }
 
-/// The other half of the first test.
+/// The hardest case: nobody else has the device open, so the process that ends is the one that closes it.
+#[test]
+fn a_process_ends_although_its_only_device_hangs() {
+    let folder = folder();
+    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let hung = Loop::new(&folder.path().join("export"));
+    run("udevadm", &["settle", "--timeout=30"]);
+    let stopped = daemon.stopped();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
+        .env("QUARRY_STUCK", &hung.name)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the process ends", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success());
+    drop(stopped);
+    drop(hung);
+}
+
+/// The other half of the tests above.
 #[test]
 fn a_process_with_a_stuck_thread() {
     let Ok(name) = std::env::var("QUARRY_STUCK") else { return };

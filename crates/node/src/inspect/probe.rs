@@ -14,7 +14,7 @@ use crate::{
 use quarry_core::device::{Content, Found, Held, text::printable};
 use rustix::{
     fd::OwnedFd,
-    fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create},
+    fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, memfd_create},
     io::Errno,
 };
 use std::{fs, io, ops::DerefMut, path::Path, sync::Arc};
@@ -162,12 +162,22 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
 
 /// Waits for the device to answer at all, in a sleep that a signal can end. What it answers is of no interest here.
 ///
-/// A page from the middle, and not from the cache: whoever has the device open (a file system, a scanner) keeps its
-/// beginning there, and an answer from memory says nothing about the device.
+/// A page from the middle, past the cache: whoever has the device open (a file system, a scanner) keeps its beginning
+/// there, and an answer from memory says nothing about the device.
 fn knock(device: &OwnedFd, size: u64) {
+    let at = size / 2 / 4096 * 4096;
+    let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
+    match sys::knock::knock(device, at) {
+        // Any error of the read is an answer, too.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported || !direct => {}
+        _ => return,
+    }
+    // Without io_uring: a buffered read can be ended as well, though whoever closes the device last waits for it.
+    if let Ok(flags) = fcntl_getfl(device) {
+        let _ = fcntl_setfl(device, flags - OFlags::DIRECT);
+    }
     let mut page = [0; 4096];
-    let (at, length) = (size / 2 / 4096 * 4096, page.len() as u64);
-    let _ = rustix::fs::fadvise(device, at, std::num::NonZero::new(length), rustix::fs::Advice::DontNeed);
+    let _ = rustix::fs::fadvise(device, at, std::num::NonZero::new(page.len() as u64), rustix::fs::Advice::DontNeed);
     let _ = rustix::io::pread(device, &mut page, at);
 }
 

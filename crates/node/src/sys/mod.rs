@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, a C library")]
 
 pub mod blkid;
+pub mod knock;
 
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
