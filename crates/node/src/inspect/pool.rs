@@ -3,7 +3,7 @@
 //! Each probe has a thread to itself; threads end with the scan, so at rest there is none. A probe that is silent for
 //! a moment no longer counts against the number that may run at once: one hung device does not hold up the queue. A
 //! thread that is stuck is remembered by its device, which gets no second one until the first comes back. Nobody
-//! waits for it, neither at shutdown: the process can end, because the first read of a probe can be killed.
+//! waits for it, neither at shutdown: the process can end, because the first read of a probe can be left behind (`sys::knock`).
 
 use super::{
     image::Image,

@@ -1,8 +1,8 @@
 //! What is on one device, and whether somebody holds it. The only part of a scan that opens devices; read-only.
 //!
-//! Runs on a thread of its own (`pool.rs`), because any step here may hang with the device. One pass: a small
-//! buffered read first, so that a device that does not answer leaves the thread in a sleep which a signal can end
-//! (direct reads are not killable); then head, tail and a few spots, directly into one buffer. All zero is blank.
+//! Runs on a thread of its own (`pool.rs`), because any step here may hang with the device. One pass: one page
+//! first, in a way that leaves a thread whose device does not answer in a sleep which a signal can end (`sys::knock`;
+//! plain direct reads are not killable); then head, tail and a few spots, directly into one buffer. All zero is blank.
 //! Otherwise libblkid sees those bytes through a sparse file in memory, or the device itself where that could differ.
 //! Next to read: `image.rs`.
 
