@@ -16,6 +16,8 @@ mod devices;
 mod devices_content;
 #[path = "disk/devices_hung.rs"]
 mod devices_hung;
+#[path = "disk/devices_shared.rs"]
+mod devices_shared;
 #[path = "disk/devices_use.rs"]
 mod devices_use;
 #[path = "disk/hotplug.rs"]

@@ -23,8 +23,24 @@ pub struct Elsewhere {
 /// not those of the whole cluster.
 #[derive(Debug, Default)]
 pub struct Identities {
-    shown: HashMap<String, BTreeMap<String, String>>,
-    of_node: HashMap<String, BTreeMap<String, String>>,
+    shown: HashMap<String, BTreeMap<String, Shown>>,
+    of_node: HashMap<String, BTreeMap<String, Shown>>,
+}
+
+/// A device that shows an identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    device: String,
+    /// The strongest that it has.
+    primary: String,
+}
+
+impl Shown {
+    /// Both say who they are in the same way, and it is somebody else: a weaker likeness counts for nothing.
+    fn is_surely_another(&self, other: &Shown) -> bool {
+        let form = |identity: &str| identity.split(':').next().map(str::to_owned);
+        self.primary != other.primary && form(&self.primary) == form(&other.primary)
+    }
 }
 
 /// The file behind a loop device is named by its path on its own node: equal ones elsewhere are other files.
@@ -32,11 +48,13 @@ fn is_cluster_wide(identity: &str) -> bool {
     identity.split(':').next() != Some(identity::FILE)
 }
 
-fn identities(devices: &[Device]) -> BTreeMap<String, String> {
+/// By everything that would identify a device: another node may not see its strongest.
+fn identities(devices: &[Device]) -> BTreeMap<String, Shown> {
     let mut found = BTreeMap::new();
     for device in devices {
-        if let Some(identity) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) {
-            found.entry(identity.clone()).or_insert_with(|| device.name.clone());
+        let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) else { continue };
+        for identity in published_candidates(device).into_iter().filter(|identity| is_cluster_wide(identity)) {
+            found.entry(identity).or_insert_with(|| Shown { device: device.name.clone(), primary: primary.clone() });
         }
     }
     found
@@ -70,14 +88,18 @@ impl Identities {
 
     /// Devices of other nodes that have an identity of this node's: of each identity as many as a quarantine tells.
     pub fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
-        let of_node = self.of_node.get(node).into_iter().flat_map(BTreeMap::keys);
-        of_node
-            .filter_map(|identity| self.shown.get_key_value(identity))
-            .flat_map(|(identity, nodes)| {
-                nodes.iter().filter(|(other, _)| *other != node).take(NAMED + 1).map(move |(other, device)| (identity, other, device))
+        let of_node = self.of_node.get(node).into_iter().flatten();
+        let mut found: Vec<Elsewhere> = of_node
+            .filter_map(|(identity, own)| Some((own, self.shown.get(identity)?)))
+            .flat_map(|(own, nodes)| {
+                let others = nodes.iter().filter(move |(other, shown)| *other != node && !own.is_surely_another(shown));
+                others.take(NAMED + 1).map(move |(other, shown)| Elsewhere { identity: own.primary.clone(), node: other.clone(), device: shown.device.clone() })
             })
-            .map(|(identity, node, device)| Elsewhere { identity: identity.clone(), node: node.clone(), device: device.clone() })
-            .collect()
+            .collect();
+        // By several of its identities the same device may be the same one.
+        found.sort();
+        found.dedup();
+        found
     }
 }
 
@@ -86,7 +108,7 @@ const NAMED: usize = 3;
 
 /// Whose quarantine reads otherwise because `node` came or went: nobody's, when many show the identity and this one
 /// is not among those that are named.
-fn concerned_by(nodes: &BTreeMap<String, String>, node: &str) -> Vec<String> {
+fn concerned_by(nodes: &BTreeMap<String, Shown>, node: &str) -> Vec<String> {
     let named = nodes.len() <= NAMED + 2 || nodes.keys().take(NAMED + 1).any(|first| first == node);
     nodes.keys().filter(|other| named && *other != node).cloned().collect()
 }
@@ -167,6 +189,25 @@ mod tests {
         assert_eq!(plan_of(&known), []);
         known.follow("n1", &[]);
         assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
+    }
+
+    #[test]
+    fn a_node_that_sees_less_of_the_same_disk_is_found_and_a_weak_likeness_is_not_enough() {
+        let with = |name: &str, identity: &str, evidence: &[(&str, &str)]| Device {
+            kind: "disk".into(),
+            evidence: evidence.iter().map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() }).collect(),
+            ..device(name, identity)
+        };
+        let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
+        let full = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000001")];
+        let other = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000002")];
+        let mut known = Identities::default();
+        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)]);
+        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)]), ["n1".to_owned()].into());
+        assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
+        assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
+        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)]);
+        assert_eq!(known.elsewhere("n1"), [], "equal serials, and both say by their WWN that they are two");
     }
 
     #[test]

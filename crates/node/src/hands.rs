@@ -227,7 +227,8 @@ impl RealHands {
                 if let Some(facts) = devices.iter_mut().find(|facts| facts.name == name) {
                     facts.volume_uid = Some(uid.clone());
                     facts.link = link;
-                    facts.backing = Some(BackingFile { path: self.host.volume_on_node(&uid).display().to_string(), deleted: false });
+                    let file = facts.backing.take().and_then(|backing| backing.file);
+                    facts.backing = Some(BackingFile { path: self.host.volume_on_node(&uid).display().to_string(), deleted: false, file });
                 }
             }
         }

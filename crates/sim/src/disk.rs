@@ -247,7 +247,7 @@ impl Disk {
             kind: "loop".into(),
             size: file.map_or(0, |file| file.size.0),
             evidence: vec![Evidence { source: "loop:file".into(), value: path.clone() }],
-            backing: Some(BackingFile { path, deleted: file.is_none() }),
+            backing: Some(BackingFile { path, deleted: file.is_none(), file: None }),
             mounts: self.mounts.iter().filter(|(device, _)| **device == name).map(|(_, at)| at.clone()).collect(),
             held: Held::Free,
             content: Content::UnknownData,

@@ -81,6 +81,8 @@ pub struct BackingFile {
     /// As a path on the node.
     pub path: String,
     pub deleted: bool,
+    /// The file itself, whatever its path: file system and inode, for as long as the node runs.
+    pub file: Option<String>,
 }
 
 /// Whether the device could be opened exclusively.

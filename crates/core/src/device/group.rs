@@ -2,7 +2,7 @@
 
 use super::{
     facts::{Content, Facts},
-    identity::{Identified, identify},
+    identity::{FORMS, Identified, identify},
     reason::Reason,
     verdict::Told,
 };
@@ -25,10 +25,10 @@ pub struct Known {
 pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, accepted: &[String]) -> Vec<Known> {
     let mut known = fold(seen);
     duplicates(&mut known);
-    partitions(&mut known);
     if let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) {
         changed(&mut known, previous, accepted);
     }
+    inherit_from_below(&mut known);
     for device in &mut known {
         if let Some(why) = device.identified.contradiction.clone() {
             device.told.push((Reason::AmbiguousIdentity, why));
@@ -105,33 +105,78 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
     }
 }
 
-/// Whoever owns a disk owns its partitions.
-fn partitions(known: &mut [Known]) {
-    let with_partitions = known.iter().filter(|device| !device.facts.partitions.is_empty());
-    let disks: BTreeMap<String, Known> = with_partitions.map(|device| (device.facts.name.clone(), device.clone())).collect();
-    for device in known {
-        let Some(disk) = device.facts.parent.as_ref().and_then(|parent| disks.get(parent)) else { continue };
-        device.disk.clone_from(&disk.identified.candidates);
-        device.told.extend(disk.facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
-        device.told.extend(disk.facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
+/// What is true of a disk is true of its partitions, and of whatever is built on it: who owns it, who uses it in a way
+/// that O_EXCL does not see (a bind mount of its node, a loop on top), and that nobody is sure which one it is.
+fn inherit_from_below(known: &mut [Known]) {
+    // Stacks are a few devices high: partition, array, volume group, encryption.
+    for _ in 0..4 {
+        let below: BTreeMap<String, Known> = known.iter().map(|device| (device.facts.name.clone(), device.clone())).collect();
+        for device in known.iter_mut() {
+            for base in device.facts.parent.iter().chain(&device.facts.slaves).filter_map(|name| below.get(name)) {
+                if device.facts.parent.is_some() {
+                    device.disk.clone_from(&base.identified.candidates);
+                }
+                let facts = &base.facts;
+                let mut told: Vec<Told> = Vec::new();
+                told.extend(facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
+                told.extend(facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
+                told.extend(facts.mounts.iter().map(|at| (Reason::Mounted, format!("{at} (all of {})", facts.name))));
+                told.extend(facts.loops_on_top.iter().map(|name| (Reason::LoopOnTop, format!("{name} (over all of {})", facts.name))));
+                told.extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
+                let handed_down =
+                    |reason: Reason| reason.quarantines() || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap) || reason.claims();
+                told.extend(base.told.iter().filter(|(reason, _)| handed_down(*reason)).cloned());
+                for one in told {
+                    if !device.told.contains(&one) {
+                        device.told.push(one);
+                    }
+                }
+            }
+        }
     }
 }
 
 /// Equal identities without a map: each side says who the other is.
 fn duplicates(known: &mut [Known]) {
-    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for device in known.iter() {
-        if let Some(identity) = &device.identified.identity {
-            places.entry(identity.clone()).or_default().push(device.facts.name.clone());
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, device) in known.iter().enumerate() {
+        let file = device.facts.backing.as_ref().and_then(|backing| backing.file.as_deref());
+        for candidate in device.identified.candidates.iter().map(String::as_str).chain(file) {
+            places.entry(candidate).or_default().push(index);
         }
     }
-    for device in known {
-        let Some(names) = device.identified.identity.as_ref().and_then(|identity| places.get(identity)) else { continue };
-        let others: Vec<&str> = names.iter().filter(|name| **name != device.facts.name).map(String::as_str).collect();
-        if !others.is_empty() {
-            device.told.push((Reason::DuplicateIdentity, others.join(", ")));
+    let mut others: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+    for alike in places.values().filter(|alike| alike.len() > 1) {
+        for one in alike {
+            let equals = alike.iter().filter(|other| *other != one && same_device(&known[*one], &known[**other]));
+            others.entry(*one).or_default().extend(equals.map(|other| known[*other].facts.name.as_str()));
         }
     }
+    let told: Vec<(usize, String)> =
+        others.into_iter().filter(|(_, names)| !names.is_empty()).map(|(index, names)| (index, names.into_iter().collect::<Vec<_>>().join(", "))).collect();
+    for (index, names) in told {
+        known[index].told.push((Reason::DuplicateIdentity, names));
+    }
+}
+
+/// By the strongest that both have: a path that lacks the WWN is the same disk by its serial, two disks with different
+/// WWNs are two, whatever their serials say. Loops over one file are one device under any path.
+fn same_device(one: &Known, other: &Known) -> bool {
+    let file = |device: &Known| device.facts.backing.as_ref().and_then(|backing| backing.file.clone());
+    if file(one).is_some() && file(one) == file(other) {
+        return true;
+    }
+    let of_form = |device: &Known, form: &str| -> Vec<String> {
+        let prefix = format!("{form}:");
+        device.identified.candidates.iter().filter(|candidate| candidate.starts_with(&prefix)).cloned().collect()
+    };
+    for form in FORMS {
+        let (mine, theirs) = (of_form(one, form), of_form(other, form));
+        if !mine.is_empty() && !theirs.is_empty() {
+            return mine.iter().any(|candidate| theirs.contains(candidate));
+        }
+    }
+    false
 }
 
 /// The same disk to the kernel (name and sequence number), another one by what it says.

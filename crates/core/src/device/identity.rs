@@ -18,6 +18,9 @@ pub const DM: &str = "dm";
 pub const PARTITION: &str = "part";
 pub const FILE: &str = "file";
 
+/// Strongest first. A partition keeps its own when it is mapped (multipath) and when it is not any more.
+pub const FORMS: [&str; 10] = [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, PARTITION, DM, FILE];
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identified {
     /// `wwn:5000c500a1b2c3d4`
@@ -33,8 +36,7 @@ pub fn identify(facts: &Facts) -> Identified {
     let said: Vec<(&str, String)> = facts.evidence.iter().filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value)).collect();
     let mut candidates: Vec<String> = Vec::new();
     // Sources are listed in no particular order: the rank of a form decides, then the order below.
-    // A partition keeps its own when it is mapped (multipath) and when it is not any more.
-    for form in [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, PARTITION, DM, FILE] {
+    for form in FORMS {
         for source in SOURCES {
             let named = said.iter().filter(|(from, value)| from == source && value.split(':').next() == Some(form));
             for (_, value) in named {
@@ -130,7 +132,15 @@ fn serial(facts: &Facts, value: &str) -> Option<String> {
         return None;
     }
     let model = facts.evidence.iter().find(|evidence| evidence.source == "sysfs:model").map_or("", |evidence| evidence.value.as_str());
-    Some(format!("{SERIAL}:{}:{value}", model.split_whitespace().collect::<Vec<_>>().join(" ")))
+    Some(format!("{SERIAL}:{}:{value}{}", model.split_whitespace().collect::<Vec<_>>().join(" "), namespace(facts)))
+}
+
+/// Namespaces of one NVMe controller share its serial; the kernel's name of a namespace without an identity of its own
+/// ends in its number: `nvme.<vendor>-<serial>-<model>-00000002`.
+fn namespace(facts: &Facts) -> String {
+    let mut names = facts.evidence.iter().filter(|evidence| evidence.source == "sysfs:wwid").filter_map(|evidence| evidence.value.strip_prefix("nvme."));
+    let number = names.next().and_then(|name| u32::from_str_radix(name.rsplit('-').next()?, 16).ok());
+    number.filter(|number| *number > 1).map_or_else(String::new, |number| format!(":n{number}"))
 }
 
 fn mapped(text: &str) -> Option<String> {

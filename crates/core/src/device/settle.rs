@@ -3,7 +3,7 @@
 //! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
 //! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
 
-use super::group::Known;
+use super::{facts::Held, group::Known};
 use quarry_api::node_inventory::NodeInventoryStatus;
 use std::{collections::BTreeMap, time::Duration};
 
@@ -68,7 +68,15 @@ impl Settling {
 
 fn state(device: &Known) -> State {
     let facts = &device.facts;
-    let used = !facts.mounts.is_empty() || !facts.holders.is_empty() || facts.swap || !facts.partitions.is_empty() || facts.volume_uid.is_some();
+    // Somebody uses it: that he writes to it is no sign of anything new.
+    let used = !facts.mounts.is_empty()
+        || !facts.holders.is_empty()
+        || !facts.loops_on_top.is_empty()
+        || !facts.partitions.is_empty()
+        || !facts.backs.is_empty()
+        || facts.swap
+        || facts.held == Held::Exclusively
+        || facts.volume_uid.is_some();
     State {
         identity: device.identified.identity.clone(),
         diskseq: facts.diskseq,

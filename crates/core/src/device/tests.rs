@@ -1,5 +1,5 @@
 use super::{
-    facts::{Content, Facts, Found, Held, Partition},
+    facts::{BackingFile, Content, Facts, Found, Held, Partition},
     group::{Known, group},
     identity::identify,
     inventory::{self, NodeFacts},
@@ -384,4 +384,76 @@ fn what_nobody_can_look_at_any_more_is_not_available_and_the_status_says_why() {
     assert_eq!((state(&unseen, 0), unseen.summary.as_ref().unwrap().free), ((DeviceState::Unknown, vec!["Unreadable"]), 0));
     assert_eq!(unseen.problems, ["listing /sys/class/block: permission denied"]);
     assert_eq!(inventory::unseen(unseen.clone(), "listing /sys/class/block: permission denied"), unseen, "told once");
+}
+
+#[test]
+fn loops_over_one_file_are_one_device_under_any_path() {
+    let over = |name: &str, path: &str, file: &str| Facts {
+        kind: "loop".into(),
+        evidence: evidence(&[("loop:file", &format!("{path}#7#1.0"))]),
+        backing: Some(BackingFile { path: path.into(), deleted: false, file: Some(file.into()) }),
+        ..blank(name, "0")
+    };
+    let known = group(&[over("loop0", "/d/a.img", "8:1:7"), over("loop1", "/d/hard-link.img", "8:1:7"), over("loop2", "/d/c.img", "8:2:7")], None, None, &[]);
+    assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "loop1".to_owned())]);
+    assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "loop0".to_owned())]);
+    assert_eq!(known[2].told, []);
+}
+
+#[test]
+fn a_path_that_says_less_is_still_the_same_disk() {
+    let with = |name: &str, pairs: &[(&str, &str)]| Facts { evidence: evidence(pairs), ..blank(name, "0") };
+    let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
+    let full = |wwn: &str| with("sda", &[serial[0], serial[1], ("sysfs:wwid", wwn)]);
+    let known = group(&[full("naa.5000c50000000001"), with("sdb", &serial)], None, None, &[]);
+    assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
+    assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "sda".to_owned())]);
+    let two = [full("naa.5000c50000000001"), Facts { name: "sdc".into(), ..full("naa.5000c50000000002") }];
+    assert!(group(&two, None, None, &[]).iter().all(|device| device.told.is_empty()), "equal serials of two disks");
+    let namespace =
+        |name: &str, number: u32| with(name, &[("sysfs:serial", "NV1"), ("sysfs:model", "M"), ("sysfs:wwid", &format!("nvme.1b36-4e56-51-{number:08x}"))]);
+    assert!(group(&[namespace("nvme0n1", 1), namespace("nvme0n2", 2)], None, None, &[]).iter().all(|device| device.told.is_empty()));
+}
+
+#[test]
+fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
+    let part = |name: &str, parent: &str| Facts {
+        kind: "part".into(),
+        parent: Some(parent.into()),
+        evidence: evidence(&[("partition:uuid", "a1b2c3d4-01")]),
+        ..blank(name, "0")
+    };
+    let disk = |change: fn(&mut Facts)| {
+        let mut disk = Facts { partitions: vec!["sda1".into()], ..blank("sda", "5000c50000000001") };
+        change(&mut disk);
+        disk
+    };
+    let cases: [(fn(&mut Facts), Reason); 4] = [
+        (|disk| disk.mounts = vec!["/node".into()], Reason::Mounted),
+        (|disk| disk.loops_on_top = vec!["loop9".into()], Reason::LoopOnTop),
+        (|disk| disk.swap = true, Reason::Swap),
+        (|disk| disk.backs = vec!["pv".into()], Reason::BacksPersistentVolume),
+    ];
+    let top = Facts { kind: "lvm".into(), slaves: vec!["sda1".into()], evidence: evidence(&[("sysfs:dm-uuid", "LVM-x")]), ..blank("dm-0", "0") };
+    for (change, reason) in cases {
+        let known = group(&[disk(change), part("sda1", "sda"), top.clone()], None, None, &[]);
+        for device in &known[1..] {
+            assert!(device.told.iter().any(|(told, _)| *told == reason), "{reason} of {}: {:?}", device.facts.name, device.told);
+        }
+    }
+    // Nobody is sure which disk it is: nor is anybody of its partitions.
+    let twin = Facts { name: "sdb".into(), partitions: vec!["sdb1".into()], ..blank("sdb", "5000c50000000001") };
+    let mut other = part("sdb1", "sdb");
+    other.evidence = evidence(&[("partition:uuid", "ffffffff-01")]);
+    let known = group(&[disk(|_| {}), part("sda1", "sda"), twin, other], None, None, &[]);
+    assert!(known.iter().all(|device| device.told.iter().any(|(told, _)| *told == Reason::DuplicateIdentity)), "{known:?}");
+}
+
+#[test]
+fn writes_of_somebody_who_holds_a_device_do_not_make_it_new() {
+    let mut settling = Settling::default();
+    let held = |writes| [Facts { held: Held::Exclusively, writes, ..blank("sda", "5000c50000000001") }];
+    published(&held(1), None, &[], &mut settling, Duration::ZERO);
+    let settled = published(&held(2), None, &[], &mut settling, SETTLING_TIME);
+    assert_eq!(state(&settled, 0).1, ["HeldExclusively"]);
 }

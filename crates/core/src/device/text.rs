@@ -3,6 +3,8 @@
 //! Models, serials and labels come from firmware and from whoever formatted the disk: they may hold terminal
 //! escapes, invalid UTF-8, or four kilobytes of anything. Once here, what is left is one short printable line.
 
+use quarry_api::node_job::hex_digest;
+
 /// Longer values are cut: the longest real one (an NVMe model) has 40 characters.
 pub const LONGEST: usize = 128;
 
@@ -23,7 +25,7 @@ pub fn printable(bytes: &[u8]) -> Option<String> {
                 c => text.push(c),
             }
             if length > LONGEST {
-                return Some(format!("{}…", text.trim()));
+                return Some(cut(&text, bytes));
             }
         }
         for byte in chunk.invalid() {
@@ -31,11 +33,16 @@ pub fn printable(bytes: &[u8]) -> Option<String> {
             text.push_str(&format!("\\x{byte:02x}"));
         }
         if length > LONGEST {
-            return Some(format!("{}…", text.trim()));
+            return Some(cut(&text, bytes));
         }
     }
     let trimmed = text.trim();
     (!trimmed.is_empty()).then(|| if trimmed.len() == text.len() { text.clone() } else { trimmed.to_owned() })
+}
+
+/// Two long values that differ at their end stay different.
+fn cut(text: &str, whole: &[u8]) -> String {
+    format!("{}…{}", text.trim(), &hex_digest(&[&format!("{whole:02x?}")])[..8])
 }
 
 /// Control characters, and those that reorder or hide what is read.
@@ -62,7 +69,9 @@ mod tests {
         assert_eq!(printable(b"a\x1b[2Jb\xff\n").as_deref(), Some("a\\u{1b}[2Jb\\xff\\n"));
         assert_eq!(printable("x\u{202e}y".as_bytes()).as_deref(), Some("x\\u{202e}y"));
         let long = printable(&[b'A'; 4096]).unwrap();
-        assert!(long.chars().count() <= LONGEST + 2 && long.ends_with('…'), "{long}");
+        assert!(long.chars().count() <= LONGEST + 12 && long.contains('…'), "{long}");
+        let other = printable(&[&[b'A'; 4095][..], b"B"].concat()).unwrap();
+        assert_ne!(long, other, "they differ in their last character");
     }
 
     proptest! {
@@ -70,7 +79,7 @@ mod tests {
         fn whatever_comes_is_one_short_printable_line(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
             if let Some(text) = printable(&bytes) {
                 prop_assert!(!text.contains(is_hostile));
-                prop_assert!(text.len() <= 10 * (LONGEST + 2));
+                prop_assert!(text.len() <= 10 * (LONGEST + 4));
                 prop_assert_eq!(text.trim(), &text);
             }
         }

@@ -88,7 +88,10 @@ impl<H: Hands> Agent<H> {
                     (status, settles_in.into_iter().chain(survey.again_in).min())
                 }
                 // Said where people look, and no device stays Available that nobody can look at.
-                Err(error) => (unseen(inventory.status.clone().unwrap_or_default(), &error.sentence()), Some(LOOK_AGAIN)),
+                Err(error) => {
+                    tracing::warn!(error = error.sentence(), "this node's devices cannot be looked at; the inventory says so");
+                    (unseen(inventory.status.clone().unwrap_or_default(), &error.sentence()), Some(LOOK_AGAIN))
+                }
             };
             wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
             if inventory.status.as_ref() == Some(&wanted) {

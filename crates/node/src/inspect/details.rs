@@ -61,7 +61,7 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
         facts.serial = udev.serial.clone().or_else(|| sysfs.text(device, "device/serial"));
     }
     facts.partition = if kind == "part" { partition(sysfs, device, seen, &udev) } else { None };
-    facts.not_local = not_local(sysfs, device, seen, facts.transport.as_deref());
+    facts.not_local = not_local(host, sysfs, device, seen, facts.transport.as_deref());
     facts.evidence = evidence(sysfs, device, seen, &udev, facts.partition.as_ref());
     traits.asks_serial = seen.parent.is_none() && seen.place.contains("/virtio") && sysfs.has(device, "serial");
     (facts.mapped_name, facts.kind) = (mapped_name, kind);
@@ -168,20 +168,31 @@ pub fn parse_scsi_address(name: &str) -> Option<u32> {
 }
 
 /// A device on another machine, as far as the kernel's own tree tells.
-fn not_local(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, transport: Option<&str>) -> Option<String> {
+fn not_local(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, transport: Option<&str>) -> Option<String> {
     let starts = |prefix: &str| seen.name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     let found = match transport {
         _ if starts("rbd") => "rbd",
         _ if starts("nbd") => "nbd",
         _ if starts("drbd") => "drbd",
+        _ if seen.name.starts_with("etherd") => "aoe",
+        _ if seen.name.starts_with("scini") => "powerflex",
+        _ if starts("rnbd") => "rnbd",
         Some("iscsi") => "iscsi",
         Some("fc" | "fcoe") => "fc",
         _ if seen.place.contains("/session") && seen.place.contains("/target") => "iscsi",
         _ if seen.place.contains("/rport-") => "fc",
+        _ if driver_of_host(host, seen).is_some_and(|driver| driver.starts_with("ib_srp")) => "srp",
         Some("nvme") => return nvme_fabric(sysfs, device),
         _ => return None,
     };
     Some(found.to_owned())
+}
+
+/// The driver of the SCSI host that the device hangs on.
+fn driver_of_host(host: &Host, seen: &Seen) -> Option<String> {
+    let number = seen.place.split('/').find_map(|part| part.strip_prefix("host").filter(|number| number.parse::<u32>().is_ok()))?;
+    let bytes = std::fs::read(host.at(format!("sys/class/scsi_host/host{number}/proc_name"))).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// Every controller of the namespace is asked: with native multipath `device` is the subsystem above them.

@@ -146,7 +146,14 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
             | set(&mut facts.holders, around.holders(&device.name).iter().map(|holder| shown_name(holder)).collect())
             | set(&mut facts.loops_on_top, loops.remove(&device.number).unwrap_or_default())
             | set(&mut facts.by_id, wide.by_id(&facts.name).to_vec())
-            | set(&mut facts.backing, device.backing.as_ref().map(|(path, deleted)| backing_file(host, path, *deleted)));
+            | set(&mut facts.backing, device.backing.as_ref().map(|(path, deleted)| backing_file(host, path, *deleted, known.loop_file.as_ref())));
+    }
+    for device in seen {
+        // A file on another machine's file system is no nearer than that.
+        let network = device.backing.as_ref().and_then(|(path, _)| wide.network_of(&host.on_node(path)));
+        if let (Some(known), Some(fs)) = (known.get_mut(&device.name), network) {
+            known.not_local = Some(format!("a file on {fs}"));
+        }
     }
     partitions(known, seen);
     not_local(known, seen);
@@ -156,8 +163,9 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
     changed
 }
 
-fn backing_file(host: &Host, path: &Path, deleted: bool) -> BackingFile {
-    BackingFile { path: shown(&host.on_node(path)), deleted }
+fn backing_file(host: &Host, path: &Path, deleted: bool, file: Option<&LoopFile>) -> BackingFile {
+    let file = file.map(|file| format!("{}:{}:{}", file.backing.device.major, file.backing.device.minor, file.backing.inode));
+    BackingFile { path: shown(&host.on_node(path)), deleted, file }
 }
 
 /// What neither udev nor the kernel said of a partition is in its disk's table.

@@ -36,6 +36,11 @@ pub fn parse_mount_lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
     bytes.split(|byte| *byte == b'\n').filter_map(parse_mount)
 }
 
+/// The first line that does not have the kernel's form: whatever it says is in use would look free.
+pub fn unparsed_mounts(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.split(|byte| *byte == b'\n').find(|line| !line.is_empty() && parse_mount(line).is_none())
+}
+
 // 36 35 98:0 /mnt1 /mnt/parent rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 fn parse_mount(line: &[u8]) -> Option<Line<'_>> {
     let mut fields = line.split(|byte| *byte == b' ');

@@ -147,7 +147,11 @@ impl Scanner {
         let mut scanned = Scanned::default();
         let mut sysfs = Sysfs::open(&self.host)?;
         let names = sysfs.names(&self.host)?;
-        let stats = fs::read(self.host.diskstats()).unwrap_or_default();
+        let stats = fs::read(self.host.diskstats()).unwrap_or_else(|error| {
+            let path = self.host.diskstats();
+            scanned.problems.push(format!("reading {}: {error}; who writes to a device is asked from each device by itself", path.display()));
+            Vec::new()
+        });
         let counters: HashMap<&str, Writes> = parse_diskstats(&stats).collect();
         let mut seen = Vec::with_capacity(names.len());
         for name in names {

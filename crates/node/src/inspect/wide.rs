@@ -2,7 +2,7 @@
 //!
 //! Cheap, and read on every scan: none of it opens a device, and a mount changes without any event of the device.
 
-use super::mounts::{parse_mount_lines, parse_swaps, path};
+use super::mounts::{parse_mount_lines, parse_swaps, path, unparsed_mounts};
 use crate::{error::HandsError, host::Host, sys::DevNumber};
 use quarry_core::device::text::{is_hostile, printable};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -13,7 +13,7 @@ use std::{
         ffi::OsStrExt,
         fs::{FileTypeExt, MetadataExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Wide {
     /// Bind mounts of device nodes whose node is not in /dev any more, by name.
     mounts_by_name: BTreeMap<String, Vec<String>>,
     swaps: Vec<DevNumber>,
+    /// Where file systems of other machines are mounted.
+    network: Vec<(PathBuf, String)>,
     by_id: HashMap<String, Vec<String>>,
 }
 
@@ -29,7 +31,11 @@ impl Wide {
     /// Mounts or swaps that cannot be read are an error: every device would look unused.
     pub fn read(host: &Host) -> Result<Self, HandsError> {
         let mut wide = Wide::default();
-        wide.take_mounts(host, &host.mountinfo()?);
+        let mountinfo = host.mountinfo()?;
+        if let Some(line) = unparsed_mounts(&mountinfo) {
+            return Err(HandsError::Malformed(format!("the mounts of this node cannot be understood, so no device is known to be free: {}", shown_text(line))));
+        }
+        wide.take_mounts(host, &mountinfo);
         wide.swaps = parse_swaps(&host.swaps()?).iter().filter_map(|swap| device_at(&host.at(swap))).collect();
         wide.take_links(host);
         Ok(wide)
@@ -49,6 +55,12 @@ impl Wide {
         self.swaps.contains(&number)
     }
 
+    /// The file system of another machine that holds this file.
+    pub fn network_of(&self, file: &Path) -> Option<&str> {
+        let holds = self.network.iter().filter(|(at, _)| file.starts_with(at));
+        holds.max_by_key(|(at, _)| at.components().count()).map(|(_, fs)| fs.as_str())
+    }
+
     /// Sorted.
     pub fn by_id(&self, name: &str) -> &[String] {
         self.by_id.get(name).map(Vec::as_slice).unwrap_or_default()
@@ -66,10 +78,20 @@ impl Wide {
             if let Some(number) = number {
                 self.mounts.entry(number).or_default().extend(at());
             }
-            // The bind mount of a device node, as kubelet makes it for a Block volume: a file of devtmpfs.
-            if line.root != b"/" && (line.fs == b"devtmpfs" || line.fs == b"tmpfs") {
+            if is_network(line.fs) {
+                self.network.push((path(line.at), String::from_utf8_lossy(line.fs).into_owned()));
+                continue;
+            }
+            // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any folder
+            // that somebody made nodes in. Only of file systems of this machine: a dead server must not be asked.
+            if line.root != b"/"
+                && !line.fs.starts_with(b"fuse")
+                && let Some(number) = device_at(&host.at(path(line.at)))
+            {
+                self.mounts.entry(number).or_default().extend(at());
+            } else if line.root != b"/" && line.fs == b"devtmpfs" {
                 let root = path(line.root);
-                match device_at(&host.at("dev").join(root.strip_prefix("/").unwrap_or(&root))).filter(|_| line.fs == b"devtmpfs") {
+                match device_at(&host.at("dev").join(root.strip_prefix("/").unwrap_or(&root))) {
                     Some(number) => self.mounts.entry(number).or_default().extend(at()),
                     None => {
                         let name = root.to_string_lossy();
@@ -97,6 +119,17 @@ impl Wide {
         }
         self.by_id.values_mut().for_each(|links| links.sort());
     }
+}
+
+/// File systems that live on another machine, or with its hypervisor.
+fn is_network(fs: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 14] =
+        [b"nfs", b"nfs4", b"cifs", b"smb3", b"smbfs", b"ceph", b"9p", b"virtiofs", b"afs", b"lustre", b"gfs2", b"ocfs2", b"fuse.glusterfs", b"fuse.sshfs"];
+    KNOWN.contains(&fs)
+}
+
+fn shown_text(line: &[u8]) -> String {
+    printable(line).unwrap_or_default()
 }
 
 /// A path whole, however long, with what could not be shown spelt out.

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_file_of_a_volume_is_known_by_its_name() {
-        let over = |path: &str| Facts { backing: Some(BackingFile { path: path.into(), deleted: false }), ..Facts::default() };
+        let over = |path: &str| Facts { backing: Some(BackingFile { path: path.into(), deleted: false, file: None }), ..Facts::default() };
         let uid = "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab";
         let mut devices = [over(&format!("/data/volumes/{uid}")), over(&format!("/data/{uid}")), over("/data/volumes/x"), Facts::default()];
         mark_volumes(&mut devices);
