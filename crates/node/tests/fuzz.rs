@@ -10,7 +10,10 @@ use quarry_core::device::{
     Content, Found,
     text::{LONGEST, is_hostile, printable},
 };
-use quarry_node::inspect::{details::parse_scsi_address, gpt, loops, mounts, probe::parse_content, sysfs, udev, vpd};
+use quarry_node::{
+    inspect::{details::parse_scsi_address, gpt, loops, mounts, probe::parse_content, sysfs, udev, vpd},
+    uevent,
+};
 use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,7 +31,7 @@ fn show(text: Option<&String>) {
     }
 }
 
-fn uevent(bytes: &[u8]) {
+fn uevent_file(bytes: &[u8]) {
     let found = sysfs::parse_uevent(bytes);
     show(found.partition_name.as_ref());
     show(found.partition_uuid.as_ref());
@@ -71,7 +74,8 @@ fn content(offset: usize, bytes: &[u8]) {
 type Target = (&'static str, fn(usize, &[u8]));
 
 const TARGETS: &[Target] = &[
-    ("uevent", |_, bytes| uevent(bytes)),
+    ("uevent", |_, bytes| uevent_file(bytes)),
+    ("netlink", |_, bytes| assert!(uevent::parse_uevent(bytes).is_none_or(|name| !name.is_empty() && !name.contains('/')))),
     ("udev", |_, bytes| properties(bytes)),
     ("diskstats", |_, bytes| assert!(sysfs::parse_diskstats(bytes).count() <= bytes.len())),
     ("stat", |_, bytes| assert!(sysfs::parse_stat(bytes).is_none() || !bytes.is_empty())),
