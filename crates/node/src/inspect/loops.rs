@@ -46,7 +46,8 @@ pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
     scan_named(host, |_| true)
 }
 
-/// Those over a file of such a name; the others are not even opened.
+/// Those over a file of such a name (empty where the kernel knows none: a bind mount that is gone); the others are not
+/// even opened.
 pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Attached>, HandsError> {
     let folder = host.at("sys/block");
     let entries = fs::read_dir(&folder).map_err(HandsError::io(format!("listing {}", folder.display())))?;
@@ -56,7 +57,7 @@ pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Atta
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
             && fs::read(host.at("sys/block").join(&name).join("loop/backing_file"))
-                .is_ok_and(|text| parse_backing_file(&text).0.file_name().is_some_and(|file| wanted(&file.to_string_lossy())))
+                .is_ok_and(|text| wanted(&parse_backing_file(&text).0.file_name().unwrap_or_default().to_string_lossy()))
             && let Some(attached) = read(host, &name)?
         {
             found.push(attached);
