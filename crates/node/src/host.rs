@@ -108,6 +108,10 @@ impl Host {
     }
 
     /// Counters of all block devices in one file.
+    pub fn partitions(&self) -> PathBuf {
+        self.at("proc/partitions")
+    }
+
     pub fn diskstats(&self) -> PathBuf {
         self.at("proc/diskstats")
     }

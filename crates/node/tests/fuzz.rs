@@ -78,6 +78,7 @@ const TARGETS: &[Target] = &[
     ("netlink", |_, bytes| assert!(uevent::parse_uevent(bytes).is_none_or(|name| !name.is_empty() && !name.contains('/')))),
     ("udev", |_, bytes| properties(bytes)),
     ("diskstats", |_, bytes| assert!(sysfs::parse_diskstats(bytes).count() <= bytes.len())),
+    ("partitions", |_, bytes| assert!(sysfs::parse_partitions(bytes).count() <= bytes.len())),
     ("stat", |_, bytes| assert!(sysfs::parse_stat(bytes).is_none() || !bytes.is_empty())),
     ("mountinfo", |_, bytes| mountinfo(bytes)),
     ("swaps", |_, bytes| assert!(mounts::parse_swaps(bytes).len() <= bytes.len())),

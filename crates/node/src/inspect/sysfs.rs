@@ -168,6 +168,11 @@ pub fn parse_diskstats(bytes: &[u8]) -> impl Iterator<Item = (&str, Writes)> {
     })
 }
 
+/// The kernel names of all devices that have a size, from /proc/partitions.
+pub fn parse_partitions(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    bytes.split(|byte| *byte == b'\n').skip(1).filter_map(|line| str::from_utf8(line).ok()?.split_ascii_whitespace().nth(3))
+}
+
 /// The same from a device's own `stat` file.
 pub fn parse_stat(bytes: &[u8]) -> Option<Writes> {
     counters(str::from_utf8(bytes).ok()?.split_ascii_whitespace())
