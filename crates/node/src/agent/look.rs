@@ -24,7 +24,7 @@ use tokio::{
 };
 
 /// A plug gives several events within this time.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(4);
 /// Between two looks at least this, or as long as the last one took.
 const BREATHE: Duration = Duration::from_millis(20);
 /// Mounts come without an event, and netlink may lose some: a look that costs no write when nothing changed.
