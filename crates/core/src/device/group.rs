@@ -108,9 +108,14 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
 /// What is true of a disk is true of its partitions, and of whatever is built on it: who owns it, who uses it in a way
 /// that O_EXCL does not see (a bind mount of its node, a loop on top), and that nobody is sure which one it is.
 fn inherit_from_below(known: &mut [Known]) {
+    let bases: BTreeSet<String> = known.iter().flat_map(|device| device.facts.parent.iter().chain(&device.facts.slaves)).cloned().collect();
+    if bases.is_empty() {
+        return;
+    }
     // Stacks are a few devices high: partition, array, volume group, encryption.
     for _ in 0..4 {
-        let below: BTreeMap<String, Known> = known.iter().map(|device| (device.facts.name.clone(), device.clone())).collect();
+        let below: BTreeMap<String, Known> =
+            known.iter().filter(|device| bases.contains(&device.facts.name)).map(|device| (device.facts.name.clone(), device.clone())).collect();
         for device in known.iter_mut() {
             for base in device.facts.parent.iter().chain(&device.facts.slaves).filter_map(|name| below.get(name)) {
                 if device.facts.parent.is_some() {
