@@ -144,11 +144,14 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
     // So patient with the device that it never times out, and not at all with the scan.
     let limits = Limits { answer_within: Duration::from_secs(3600), patience: Duration::from_millis(100), ..Limits::default() };
     let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
-    let scanned = scanner.scan(Scan::Everything).unwrap();
-    assert_eq!(of(&scanned, &healthy.name).content, Content::Blank);
-    assert_eq!((&of(&scanned, &slow.name).content, scanned.again_in.is_some()), (&Content::Unread, true));
-    drop(stopped);
+    scanner.scan(Scan::Everything).unwrap();
     let touched = Default::default();
+    // On a busy machine the healthy one may be slow at first, too.
+    eventually("the others are seen, and the slow one is waited for", || {
+        let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
+        of(&scanned, &healthy.name).content == Content::Blank && of(&scanned, &slow.name).content == Content::Unread && scanned.again_in.is_some()
+    });
+    drop(stopped);
     eventually("its answer is taken", || {
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         of(&scanned, &slow.name).content == Content::Blank && scanned.again_in.is_none()
