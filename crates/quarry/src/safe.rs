@@ -3,15 +3,12 @@
 //! Escape sequences could move the cursor, set the title or hide a line; bidirectional overrides could
 //! reorder what is read. Both are shown as what they are, never sent to the terminal.
 
+use quarry_core::device::text::is_hostile;
 use std::borrow::Cow;
-
-fn hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
-}
 
 /// One line: every control character, also a line break, becomes visible.
 pub fn line(text: &str) -> Cow<'_, str> {
-    if !text.contains(hostile) {
+    if !text.contains(is_hostile) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 8), escape_into))
@@ -23,7 +20,7 @@ pub fn lines(text: &str) -> String {
 }
 
 fn escape_into(mut out: String, c: char) -> String {
-    if hostile(c) {
+    if is_hostile(c) {
         out.extend(c.escape_default());
     } else {
         out.push(c);
@@ -34,7 +31,7 @@ fn escape_into(mut out: String, c: char) -> String {
 /// JSON text whose strings hold no character that a terminal acts on. Line breaks between values stay.
 pub fn json(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c != '\n' && hostile(c) {
+        if c != '\n' && is_hostile(c) {
             // All of them are below U+FFFF: one escape each.
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
@@ -65,7 +62,7 @@ mod tests {
     fn json_stays_the_same_value() {
         let value = serde_json::json!({"a": "x\u{9b}\u{202e}\u{7f}\u{1b}y"});
         let shown = json(&serde_json::to_string_pretty(&value).unwrap());
-        assert!(!shown.contains(|c: char| c != '\n' && hostile(c)));
+        assert!(!shown.contains(|c: char| c != '\n' && is_hostile(c)));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }
 }

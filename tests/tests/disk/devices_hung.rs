@@ -89,6 +89,19 @@ fn probe_threads() -> usize {
     tasks.filter(|task| fs::read_to_string(task.as_ref().unwrap().path().join("comm")).is_ok_and(|name| name.starts_with("quarry-probe"))).count()
 }
 
+/// Another process looks at the devices, this one among them, and ends.
+#[track_caller]
+fn assert_a_process_ends_with(hung: &Loop) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
+        .env("QUARRY_STUCK", &hung.name)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the process ends", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     let folder = folder();
@@ -116,14 +129,7 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     }
 
     // A process that has such a thread ends nevertheless.
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
-        .env("QUARRY_STUCK", &hung.name)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    eventually("the process ends", || child.try_wait().unwrap().is_some());
-    assert!(child.wait().unwrap().success());
+    assert_a_process_ends_with(&hung);
 
     drop((stopped, holder));
     eventually("the thread comes back", || probe_threads() == 0);
@@ -167,14 +173,7 @@ fn a_process_ends_although_its_only_device_hangs() {
     let hung = Loop::new(&folder.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
-        .env("QUARRY_STUCK", &hung.name)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    eventually("the process ends", || child.try_wait().unwrap().is_some());
-    assert!(child.wait().unwrap().success());
+    assert_a_process_ends_with(&hung);
     drop(stopped);
     drop(hung);
 }
