@@ -19,12 +19,12 @@ pub struct Policy {
 
 /// Every policy that Quarry installs into the namespace's cluster.
 pub fn policies(namespace: &str) -> Vec<Policy> {
-    vec![volume_warnings(), one_discovery(), agent_own_node(namespace)]
+    vec![volume_warnings(), local_volume_warnings(), one_discovery(), agent_own_node(namespace)]
 }
 
 /// Those that the embedded API evaluates: it has no node-bound tokens.
 pub fn embedded_policies() -> Vec<Policy> {
-    vec![volume_warnings(), one_discovery()]
+    vec![volume_warnings(), local_volume_warnings(), one_discovery()]
 }
 
 /// A field that is accepted for compatibility and not used says so when it is written.
@@ -46,6 +46,21 @@ fn volume_warnings() -> Policy {
         },
     ]);
     policy("quarry-volume-warnings", rules, json!([]), validations, "Warn")
+}
+
+fn local_volume_warnings() -> Policy {
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
+    let validations = json!([
+        {
+            "expression": "!has(object.spec.logLevel) || object.spec.logLevel in ['', 'Normal']",
+            "message": "spec.logLevel is not used: what the operator logs is set by its environment variable RUST_LOG",
+        },
+        {
+            "expression": "!has(object.spec.storageClassDevices) || object.spec.storageClassDevices.all(one, !has(one.devicePaths) || one.devicePaths.all(path, path.startsWith('/dev/disk/by-') || path.startsWith('/dev/mapper/')))",
+            "message": "a kernel name such as /dev/sdb may be another disk after a reboot: it is looked up once, then the device is kept by its identity; a path below /dev/disk/by-id says what you mean",
+        },
+    ]);
+    policy("quarry-local-volume-warnings", rules, json!([]), validations, "Warn")
 }
 
 /// One LocalVolumeDiscovery a namespace, whatever its name: a second one is told the first one's. One that is being

@@ -1,6 +1,6 @@
 //! The CustomResourceDefinitions, in the order in which they are installed.
 
-use crate::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeJob, Volume};
+use crate::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSON};
 use kube::CustomResourceExt;
 
@@ -8,7 +8,15 @@ use kube::CustomResourceExt;
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [NodeInventory::crd(), NodeJob::crd(), Volume::crd(), optional_spec(LocalVolumeDiscovery::crd()), LocalVolumeDiscoveryResult::crd()]
+    [
+        NodeInventory::crd(),
+        NodeJob::crd(),
+        Volume::crd(),
+        optional_spec(LocalVolumeDiscovery::crd()),
+        LocalVolumeDiscoveryResult::crd(),
+        LocalVolumeSet::crd(),
+        LocalVolume::crd(),
+    ]
         .into_iter()
         .map(|mut crd| {
             let labels = crd.metadata.labels.get_or_insert_default();

@@ -7,7 +7,9 @@
 
 pub mod admission;
 pub mod crds;
+pub mod local_volume;
 pub mod local_volume_discovery;
+pub mod local_volume_set;
 pub mod names;
 pub mod node_inventory;
 pub mod node_job;
@@ -16,7 +18,9 @@ pub mod validate;
 pub mod volume;
 
 pub use crds::crds;
+pub use local_volume::{LocalVolume, LocalVolumeSpec, LocalVolumeStatus};
 pub use local_volume_discovery::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult};
+pub use local_volume_set::{LocalVolumeSet, LocalVolumeSetSpec, LocalVolumeSetStatus};
 pub use node_inventory::{NodeInventory, NodeInventorySpec, NodeInventoryStatus};
 pub use node_job::{NodeJob, NodeJobSpec, NodeJobStatus};
 pub use quantity::{Bytes, Quantity};

@@ -189,7 +189,7 @@ impl JsonSchema for DeviceSize {
 }
 
 /// As in a pod's node affinity. Operators are not enumerated: a wrong one is told in a condition, as shipped.
-fn node_selector(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     let requirements = json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "atomic",
@@ -223,7 +223,7 @@ fn node_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-fn tolerations(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "nullable": true,
@@ -240,7 +240,7 @@ fn tolerations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-fn conditions(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let items = generator.subschema_for::<OperatorCondition>();
     json_schema!({"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
 }

@@ -25,6 +25,39 @@ pub const CLAIMS_FINALIZER: &str = "quarry.dev/claims";
 pub const ACCEPT_IDENTITY_ANNOTATION: &str = "quarry.dev/accept-identity";
 /// On a PersistentVolume of the Local Storage Operator: the by-id name of its device.
 pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
+/// On a NodeInventory, with the machine ID that its claims are about: they are given up. Nothing is wiped.
+pub const RELEASE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-claims";
+/// On a LocalVolumeSet: kinds of devices that are not local and may be taken all the same, separated by commas.
+pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
+/// On a StorageClass: how a released device is erased.
+pub const WIPE_ANNOTATION: &str = "quarry.dev/wipe";
+/// On a PersistentVolume made from a claim: the round of the claim.
+pub const ROUND_ANNOTATION: &str = "quarry.dev/claim-round";
+/// On a PersistentVolume made from a claim: the identity of the device.
+pub const IDENTITY_ANNOTATION: &str = "quarry.dev/device-identity";
+/// Held on a PersistentVolume made from a claim: it goes when its device is clean or given up.
+pub const PV_FINALIZER: &str = "quarry.dev/pv-protection";
+/// Held on a LocalVolumeSet and a LocalVolume while it has claims; the shipped name.
+pub const OWNER_FINALIZER: &str = "storage.openshift.com/local-volume-protection";
+/// The device's kernel name when its PersistentVolume was made; for people.
+pub const LSO_DEVICE_NAME_ANNOTATION: &str = "storage.openshift.com/device-name";
+/// Who made a PersistentVolume. kube-controller-manager leaves the deletion of such a volume to its maker.
+pub const PROVISIONED_BY_ANNOTATION: &str = "pv.kubernetes.io/provisioned-by";
+/// The owner of a PersistentVolume: kind, namespace and name.
+pub const PV_OWNER_LABELS: [&str; 3] = ["storage.openshift.com/owner-kind", "storage.openshift.com/owner-namespace", "storage.openshift.com/owner-name"];
+/// The same once more, on the PersistentVolumes of a LocalVolume.
+pub const LV_OWNER_LABELS: [&str; 2] = ["storage.openshift.com/local-volume-owner-name", "storage.openshift.com/local-volume-owner-namespace"];
+/// The owner of a StorageClass: name, namespace and kind.
+pub const CLASS_OWNER_LABELS: [&str; 3] =
+    ["local.storage.openshift.io/owner-name", "local.storage.openshift.io/owner-namespace", "local.storage.openshift.io/owner-kind"];
+/// Where links to claimed devices are made, on each node.
+pub const LINK_FOLDER: &str = "/mnt/local-storage";
+
+/// The PersistentVolume of a device: 160 bits of node and identity, whatever class it is in.
+pub fn local_pv(node: &str, identity: &str) -> String {
+    format!("local-pv-{}", &crate::node_job::hex_digest(&[node, identity])[..40])
+}
+
 /// The node of a LocalVolumeDiscoveryResult: the seed's label, and the shipped one.
 pub const DISCOVERY_NODE_LABELS: [&str; 2] = ["local.storage.openshift.io/discovery-node", "discovery-result-node"];
 

@@ -4,6 +4,7 @@
 //! of that node: what is there, and the verdict on each device, which follows from both.
 //! Next to read: `quarry_core::device` (identity, reasons, verdict).
 
+use crate::volume::VolumeMode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -47,17 +48,70 @@ pub struct NodeInventorySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "foreignPVsLeftOut")]
     pub foreign_pvs_left_out: Option<i64>,
+    /// Paths that LocalVolumes name: the agent says which device each of them is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// The machine whose devices the claims are about. Another machine under the node's name has none of them: the claims
+    /// are frozen until an administrator releases them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "machineID")]
+    pub machine_id: Option<String>,
 }
 
-/// A device and its owner.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// A device and its owner, and what it becomes. Written by the operator; it counts when the agent has confirmed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
     pub identity: String,
     pub owner: ClaimOwner,
+    /// The StorageClass of its PersistentVolume.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub storage_class_name: String,
+    #[serde(default)]
+    pub volume_mode: VolumeMode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The path as a LocalVolume names it. It is not looked up again while the claim exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// In bytes, when it was claimed.
+    #[serde(default)]
+    pub size: i64,
+    /// What may be on the device when it is published.
+    #[serde(default)]
+    pub content: ClaimContent,
+    /// The link that the agent makes on the node: the path of the PersistentVolume.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub link: String,
+    /// Counts the PersistentVolumes made from this claim: each needs a confirmation of its own.
+    #[serde(default)]
+    pub round: i64,
+    /// The NodeJob that wipes the device; on record before the job exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<ClaimJob>,
+    /// Nobody wants it any more: the agent removes the link, then the claim goes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ending: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// The job of a claim, and which try it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimJob {
+    pub name: String,
+    pub attempt: i32,
+}
+
+/// What a claimed device may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ClaimContent {
+    /// Nothing: no signature, no partition table, first and last MiB zero.
+    #[default]
+    Blank,
+    /// Anything: a LocalVolume names the device itself, and what is on it stays.
+    Any,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimOwner {
     pub kind: String,
@@ -112,12 +166,65 @@ pub struct NodeInventoryStatus {
     pub summary: Option<Summary>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
+    /// What the agent says to each claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ClaimReport>,
+    /// Which devices the paths of the spec are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathReport>,
     /// What kept the agent from seeing everything, as sentences. Empty when all is well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// When anything in this status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_change: Option<Time>,
+}
+
+/// The agent's answer to a claim: it has looked at the device, held exclusively, after it saw the claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimReport {
+    pub identity: String,
+    /// The UID of the owner in the claim that was looked at.
+    #[serde(rename = "ownerUID")]
+    pub owner_uid: String,
+    /// The round of the claim that was looked at.
+    #[serde(default)]
+    pub round: i64,
+    pub state: ClaimState,
+    /// The kernel's name of the device now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The link is there and leads to the device.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub linked: bool,
+    /// Why it is refused, or what is wrong with the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ClaimState {
+    /// Identity, size and content are as claimed, and nobody uses the device.
+    Confirmed,
+    /// Something is not; it is tried again with every look.
+    #[default]
+    Refused,
+    /// The claim is ending, and nothing of it is left on the node.
+    Ended,
+}
+
+/// Which device a path is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PathReport {
+    pub path: String,
+    /// The kernel's name of the device; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Why there is none: it does not exist, or is no block device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

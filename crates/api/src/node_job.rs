@@ -56,6 +56,8 @@ pub struct NodeJobSpec {
 pub enum Action {
     Prepare,
     Cleanup,
+    /// Erase a claimed device whose PersistentVolume was released.
+    Wipe,
 }
 
 impl Action {
@@ -63,6 +65,7 @@ impl Action {
         match self {
             Action::Prepare => "Prepare",
             Action::Cleanup => "Cleanup",
+            Action::Wipe => "Wipe",
         }
     }
 }
@@ -71,6 +74,9 @@ impl Action {
 #[serde(rename_all = "camelCase")]
 pub struct JobOwner {
     pub kind: OwnerKind,
+    /// Absent for an owner that is in no namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
 }
@@ -78,15 +84,49 @@ pub struct JobOwner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum OwnerKind {
     Volume,
+    LocalVolumeSet,
+    LocalVolume,
+}
+
+impl OwnerKind {
+    pub const ALL: [OwnerKind; 3] = [OwnerKind::Volume, OwnerKind::LocalVolumeSet, OwnerKind::LocalVolume];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OwnerKind::Volume => "Volume",
+            OwnerKind::LocalVolumeSet => "LocalVolumeSet",
+            OwnerKind::LocalVolume => "LocalVolume",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
 }
 
 /// The device, by what identifies it. Exactly one is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.sparseFile)").message("set the device of the job: sparseFile"))]
+#[x_kube(validation = Rule::new("has(self.sparseFile) != has(self.claimed)").message("set the device of the job: sparseFile or claimed"))]
 pub struct JobDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_file: Option<SparseFile>,
+    /// A device that is claimed in the node's NodeInventory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<ClaimedDevice>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimedDevice {
+    pub identity: String,
+    /// In bytes: a device of another size is another device.
+    #[schemars(range(min = 1))]
+    pub size: i64,
+    /// The released PersistentVolume whose data is erased.
+    pub pv_name: String,
+    #[serde(rename = "pvUID")]
+    pub pv_uid: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -111,7 +151,7 @@ pub struct Precondition {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!(has(self.filesystem) && has(self.partition)) && (has(self.filesystem) || has(self.partition))").message("set exactly one of filesystem, partition"))]
+#[x_kube(validation = Rule::new("[has(self.filesystem), has(self.partition), has(self.wipe)].filter(x, x).size() == 1").message("set exactly one of filesystem, partition, wipe"))]
 pub struct Parameters {
     /// In bytes.
     #[schemars(range(min = 1))]
@@ -122,6 +162,42 @@ pub struct Parameters {
     /// Make one partition whose name and GUID are the volume's UID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionParameters>,
+    /// Erase what is on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wipe: Option<WipeParameters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WipeParameters {
+    pub policy: WipePolicy,
+}
+
+/// How thoroughly a device is erased. First and last MiB are always zero afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum WipePolicy {
+    /// Every signature, the first and the last MiB: old data stays readable to whoever looks for it.
+    Quick,
+    /// The device forgets all blocks, which is checked by samples; one that cannot is zeroed.
+    Discard,
+    /// Every block is overwritten with zeros.
+    Zero,
+}
+
+impl WipePolicy {
+    pub const ALL: [WipePolicy; 3] = [WipePolicy::Quick, WipePolicy::Discard, WipePolicy::Zero];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WipePolicy::Quick => "Quick",
+            WipePolicy::Discard => "Discard",
+            WipePolicy::Zero => "Zero",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.as_str() == text)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -167,6 +243,10 @@ pub struct NodeJobStatus {
     /// How many times the agent began it: more than one after a crash of the agent.
     #[serde(default)]
     pub runs: i32,
+    /// How far it is, in percent; only for what takes long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub progress: Option<i32>,
     /// What the job does now, or how it ended, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -63,7 +63,7 @@ pub struct VolumeSpec {
     pub lvm_logical_volume: Option<LvmLogicalVolume>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum VolumeMode {
     #[default]
     Filesystem,

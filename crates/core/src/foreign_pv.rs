@@ -5,7 +5,10 @@
 
 use crate::node_selector::{NAME_FIELD, selects};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, PersistentVolume};
-use quarry_api::{names, node_inventory::ForeignPv};
+use quarry_api::{
+    names,
+    node_inventory::{Claim, ForeignPv},
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The label by which local PersistentVolumes name their node.
@@ -40,7 +43,8 @@ pub fn is_on(pv: &PersistentVolume, node: &Node) -> bool {
     selects(affinity, node)
 }
 
-fn places(pv: &PersistentVolume) -> BTreeSet<Place> {
+/// Where it may be.
+pub fn places(pv: &PersistentVolume) -> BTreeSet<Place> {
     let affinity = pv.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref()).and_then(|affinity| affinity.required.as_ref());
     let Some(affinity) = affinity else { return [Place::Anywhere].into() };
     affinity.node_selector_terms.iter().flat_map(places_of_term).collect()
@@ -103,9 +107,10 @@ impl ForeignPvs {
     }
 }
 
-/// Those of the node, ready for its inventory.
-pub fn of_node<'a>(node: &Node, candidates: impl Iterator<Item = &'a PersistentVolume>) -> Vec<ForeignPv> {
-    let found: BTreeMap<String, ForeignPv> = candidates.filter(|pv| is_on(pv, node)).filter_map(foreign_pv).map(|pv| (pv.name.clone(), pv)).collect();
+/// Those of the node, ready for its inventory. One that was made from a claim of the node is told by the claim.
+pub fn of_node<'a>(node: &Node, claims: &[Claim], candidates: impl Iterator<Item = &'a PersistentVolume>) -> Vec<ForeignPv> {
+    let foreign = candidates.filter(|pv| is_on(pv, node) && !claims.iter().any(|claim| crate::claim::pv::is_of(pv, claim)));
+    let found: BTreeMap<String, ForeignPv> = foreign.filter_map(foreign_pv).map(|pv| (pv.name.clone(), pv)).collect();
     found.into_values().collect()
 }
 
@@ -157,7 +162,7 @@ mod tests {
         let node = node("n1", "h1");
         let candidates: Vec<&PersistentVolume> =
             index.candidates(&node).into_iter().map(|name| pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(name)).unwrap()).collect();
-        let listed = of_node(&node, candidates.into_iter());
+        let listed = of_node(&node, &[], candidates.into_iter());
         assert_eq!(listed.iter().map(|pv| pv.name.as_str()).collect::<Vec<_>>(), ["by-node-name", "by-zone", "host-path", "lso"]);
         assert_eq!(listed[3], ForeignPv { name: "lso".into(), path: "/mnt/local-storage/fast/wwn-1".into(), device_id: Some("wwn-1".into()) });
     }

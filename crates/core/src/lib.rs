@@ -5,6 +5,7 @@
 //! Next to read: `volume/mod.rs` (a controller's planner), `sparse.rs` (an agent's step function).
 
 pub mod agent_set;
+pub mod claim;
 pub mod device;
 pub mod discovery;
 pub mod event;

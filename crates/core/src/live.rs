@@ -3,13 +3,17 @@
 //! Everything here was read live, not from a cache. Invariant 2 (checked while held) and invariant 5 (a
 //! bound PersistentVolume's storage is never touched) end here, on the node, whatever an operator planned.
 
-use crate::volume::{
-    spec_hash,
-    usage::{PvUsage, pv_usage},
+use crate::{
+    claim::{claim_hash, pv},
+    volume::{
+        spec_hash,
+        usage::{PvUsage, pv_usage},
+    },
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
-    Volume,
+    NodeInventory, Volume,
+    node_inventory::Claim,
     node_job::{Action, NodeJobSpec},
 };
 
@@ -42,6 +46,12 @@ pub enum Void {
     OwnerNotTerminating,
     #[error("{0}: its storage is not touched")]
     PvInUse(String),
+    #[error("the device is not claimed any more")]
+    ClaimGone,
+    #[error("the claim was changed since the job was planned")]
+    ClaimChanged,
+    #[error("PersistentVolume {0} is gone, or is another one")]
+    PvGone(String),
 }
 
 /// Whether the job may act, given what the API says now.
@@ -62,6 +72,62 @@ pub fn check(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
         (Action::Prepare, true) => Err(Void::OwnerTerminating),
         (Action::Cleanup, false) => Err(Void::OwnerNotTerminating),
         (Action::Cleanup, true) => check_unused(job, live),
+        // Asked with `check_wipe`: a claimed device has another owner and another reason.
+        (Action::Wipe, _) => Err(Void::SpecChanged),
+    }
+}
+
+/// What the API says now about the reason of a wipe.
+#[derive(Clone, Debug, Default)]
+pub struct LiveWipe {
+    pub node_uid: Option<String>,
+    /// The UID of the set or LocalVolume of the owner's name.
+    pub owner_uid: Option<String>,
+    pub inventory: Option<NodeInventory>,
+    /// The PersistentVolume of the job's name.
+    pub pv: Option<PersistentVolume>,
+    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
+    pub claim_uid: Option<String>,
+}
+
+/// Whether a wipe may act, given what the API says now; the claim that it is for.
+pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Result<&'a Claim, Void> {
+    if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
+        return Err(Void::OtherNode);
+    }
+    match live.owner_uid.as_deref() {
+        None => return Err(Void::OwnerGone),
+        Some(uid) if uid != job.owner.uid => return Err(Void::OtherOwner),
+        Some(_) => {}
+    }
+    let device = job.device.claimed.as_ref().filter(|_| job.action == Action::Wipe).ok_or(Void::SpecChanged)?;
+    let claims = live.inventory.iter().flat_map(|inventory| &inventory.spec.claims);
+    let claim = claims.into_iter().find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid).ok_or(Void::ClaimGone)?;
+    if !claim.job.as_ref().is_some_and(|recorded| recorded.name == name) || claim_hash(claim) != job.precondition.spec_hash || claim.size != device.size {
+        return Err(Void::ClaimChanged);
+    }
+    let pv = live.pv.as_ref().filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str())).ok_or_else(|| Void::PvGone(device.pv_name.clone()))?;
+    let in_use = |why: String| Err(Void::PvInUse(why));
+    if !pv::is_of(pv, claim) || !pv::deletes(pv) {
+        return in_use(format!("PersistentVolume {} keeps its data", device.pv_name));
+    }
+    if pv.metadata.deletion_timestamp.is_none() {
+        return in_use(format!("PersistentVolume {} is not being deleted", device.pv_name));
+    }
+    if let PvUsage::InUse(why) = pv_usage(pv) {
+        return in_use(why);
+    }
+    check_claim_gone(pv, live.claim_uid.as_deref(), &device.pv_name)?;
+    Ok(claim)
+}
+
+/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone; without a UID in claimRef, one of that name.
+fn check_claim_gone(pv: &PersistentVolume, found: Option<&str>, name: &str) -> Result<(), Void> {
+    let claimed = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
+    match (claimed, found) {
+        (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!("the claim of PersistentVolume {name} still exists"))),
+        (Some(_), _) | (None, None) => Ok(()),
+        (None, Some(_)) => Err(Void::PvInUse(format!("a claim of the name that PersistentVolume {name} is reserved for exists"))),
     }
 }
 

@@ -3,7 +3,10 @@
 //! It follows its Node, except while it has claims: those say whose data is on a machine that may come back, so the
 //! inventory stays, held by a finalizer, until the last claim is gone. Next to read: `quarantine.rs`, `foreign_pv.rs`.
 
-use crate::quarantine::{self, Elsewhere};
+use crate::{
+    claim,
+    quarantine::{self, Elsewhere},
+};
 use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::ForeignPv};
 
 #[derive(Clone, Debug, Default)]
@@ -15,6 +18,8 @@ pub struct Observed {
     pub foreign_pvs: Vec<ForeignPv>,
     /// Devices of other nodes with an identity of this node's.
     pub elsewhere: Vec<Elsewhere>,
+    /// Who gets what; `None` where nobody plans claims: what is claimed stays as it is.
+    pub claims: Option<claim::Plan>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -40,15 +45,19 @@ pub struct Update {
 pub fn plan(seen: &Observed) -> Option<Step> {
     let Some(found) = &seen.inventory else { return seen.node_exists.then(|| create(seen)) };
     let going = found.metadata.deletion_timestamp.is_some();
-    if !seen.node_exists && found.spec.claims.is_empty() && !going {
+    let (claims, paths, machine_id) = match &seen.claims {
+        Some(planned) => (planned.claims.clone(), planned.paths.clone(), planned.machine_id.clone()),
+        None => (found.spec.claims.clone(), found.spec.paths.clone(), found.spec.machine_id.clone()),
+    };
+    if !seen.node_exists && claims.is_empty() && found.spec.claims.is_empty() && !going {
         return Some(Step::Delete { uid: found.metadata.uid.clone()?, resource_version: found.metadata.resource_version.clone()? });
     }
     // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
     let (foreign_pvs, foreign_pvs_left_out) =
         if seen.node_exists { fitting(&seen.foreign_pvs) } else { (found.spec.foreign_pvs.clone(), found.spec.foreign_pvs_left_out) };
     let quarantine = quarantine::plan(found, &seen.elsewhere);
-    let spec = NodeInventorySpec { claims: found.spec.claims.clone(), quarantine, foreign_pvs, foreign_pvs_left_out };
-    let finalizers = finalizers(found);
+    let finalizers = finalizers(found, claims.is_empty());
+    let spec = NodeInventorySpec { claims, quarantine, foreign_pvs, foreign_pvs_left_out, paths, machine_id };
     if spec == found.spec && finalizers.is_none() {
         return None;
     }
@@ -78,10 +87,10 @@ fn create(seen: &Observed) -> Step {
 }
 
 /// The finalizer is there exactly while claims are. An object that is going takes no new one: the API refuses it.
-fn finalizers(found: &NodeInventory) -> Option<Vec<String>> {
+fn finalizers(found: &NodeInventory, unclaimed: bool) -> Option<Vec<String>> {
     let present = found.metadata.finalizers.clone().unwrap_or_default();
     let held = present.iter().any(|finalizer| finalizer == names::CLAIMS_FINALIZER);
-    match (held, found.spec.claims.is_empty()) {
+    match (held, unclaimed) {
         (true, true) => Some(present.into_iter().filter(|finalizer| finalizer != names::CLAIMS_FINALIZER).collect()),
         (false, false) if found.metadata.deletion_timestamp.is_none() => Some(present.into_iter().chain([names::CLAIMS_FINALIZER.to_owned()]).collect()),
         (true | false, _) => None,

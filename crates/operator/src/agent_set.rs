@@ -2,6 +2,7 @@
 
 use crate::{
     Context,
+    claims::observe as claims,
     context::{Failure, Next},
     discovery::active_discovery,
     driver::ControllerName,
@@ -81,7 +82,8 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
 fn asked(context: &Context) -> Asked {
     let everywhere = context.runs(ControllerName::Volume);
     let discovery = context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
-    let askers = discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().collect();
+    let owners = if claims::is_planned(context) { claims::wants(context) } else { Vec::new() };
+    let askers = discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().chain(owners.iter().filter_map(quarry_core::claim::Want::asker)).collect();
     let kept = if everywhere { Vec::new() } else { kept(context) };
     Asked { everywhere, askers, kept }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeJob, Volume};
+use quarry_api::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume};
 use quarry_core::{foreign_pv::ForeignPvs, quarantine::Identities};
 use std::{
     collections::BTreeMap,
@@ -72,6 +72,9 @@ pub struct Caches {
     pub discoveries: Kind<LocalVolumeDiscovery>,
     /// Of the operator's namespace.
     pub results: Kind<LocalVolumeDiscoveryResult>,
+    /// Of all namespaces, both.
+    pub sets: Kind<LocalVolumeSet>,
+    pub local_volumes: Kind<LocalVolume>,
     /// Which nodes show which identity; kept in step by the route of NodeInventory.
     identities: Mutex<Identities>,
     /// PersistentVolumes of others by place; kept in step by the route of PersistentVolume.
@@ -122,11 +125,17 @@ impl Cached for Node {
     }
 }
 
-impl Cached for LocalVolumeDiscovery {
-    fn cache(caches: &Caches) -> &Kind<Self> {
-        &caches.discoveries
-    }
-    fn key(metadata: &ObjectMeta) -> String {
-        format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-    }
+/// Kinds that are watched in all namespaces.
+macro_rules! cached_by_namespace {
+    ($($kind:ty => $field:ident),* $(,)?) => {$(
+        impl Cached for $kind {
+            fn cache(caches: &Caches) -> &Kind<Self> {
+                &caches.$field
+            }
+            fn key(metadata: &ObjectMeta) -> String {
+                format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+            }
+        }
+    )*};
 }
+cached_by_namespace!(LocalVolumeDiscovery => discoveries, LocalVolumeSet => sets, LocalVolume => local_volumes);

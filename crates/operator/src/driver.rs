@@ -6,6 +6,7 @@
 use crate::{
     Context, agent_set,
     cache::Caches,
+    claims::owner,
     context::{Clock, Failure, Next},
     discovery,
     leader::Election,
@@ -33,21 +34,27 @@ pub enum ControllerName {
     Discovery,
     /// Their results, one a node.
     DiscoveryResult,
+    /// Both are on or off together: claims are planned only where all their owners are seen.
+    LocalVolumeSet,
+    LocalVolume,
 }
 
 impl ControllerName {
-    pub const ALL: [ControllerName; 6] = [
+    pub const ALL: [ControllerName; 8] = [
         ControllerName::Volume,
         ControllerName::NodeInventory,
         ControllerName::NodeJob,
         ControllerName::Agent,
         ControllerName::Discovery,
         ControllerName::DiscoveryResult,
+        ControllerName::LocalVolumeSet,
+        ControllerName::LocalVolume,
     ];
 
-    /// Whether it is off when that one is: results are discovery's second half.
-    fn belongs_to(self, other: ControllerName) -> bool {
-        self == other || (self == ControllerName::DiscoveryResult && other == ControllerName::Discovery)
+    /// Whether it is off when that one is: results are discovery's second half, and sets and LocalVolumes share devices.
+    pub fn belongs_to(self, other: ControllerName) -> bool {
+        use ControllerName::{Discovery, DiscoveryResult, LocalVolume, LocalVolumeSet};
+        self == other || matches!((self, other), (DiscoveryResult, Discovery) | (LocalVolume, LocalVolumeSet) | (LocalVolumeSet, LocalVolume))
     }
 
     pub fn as_str(self) -> &'static str {
@@ -58,6 +65,8 @@ impl ControllerName {
             ControllerName::Agent => "agent",
             ControllerName::Discovery => "discovery",
             ControllerName::DiscoveryResult => "discoveryresult",
+            ControllerName::LocalVolumeSet => "localvolumeset",
+            ControllerName::LocalVolume => "localvolume",
         }
     }
 }
@@ -90,6 +99,21 @@ const AT_ONCE: usize = 8;
 /// meets the same conflict, and a watch that hangs for a minute must not become a thousand refused writes.
 const BEHIND: Duration = Duration::from_secs(1);
 
+/// Those that only say how many claims stand gather changes first: a thousand disks are one status, not a thousand.
+const GATHER: Duration = Duration::from_millis(200);
+
+fn pause(route: &Route) -> Duration {
+    match route.controller {
+        ControllerName::LocalVolumeSet | ControllerName::LocalVolume => GATHER,
+        ControllerName::Volume
+        | ControllerName::NodeInventory
+        | ControllerName::NodeJob
+        | ControllerName::Agent
+        | ControllerName::Discovery
+        | ControllerName::DiscoveryResult => Duration::ZERO,
+    }
+}
+
 /// One reconcile of one key, whichever controller it is for.
 pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Failure> {
     match route.controller {
@@ -99,6 +123,8 @@ pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Fa
         ControllerName::Agent => agent_set::reconcile_once(context).await,
         ControllerName::Discovery => discovery::reconcile_once(context, &route.key).await,
         ControllerName::DiscoveryResult => discovery::result::reconcile_once(context, &route.key).await,
+        ControllerName::LocalVolumeSet => owner::reconcile_set(context, &route.key).await,
+        ControllerName::LocalVolume => owner::reconcile_local_volume(context, &route.key).await,
     }
 }
 
@@ -178,7 +204,8 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
             let (queue, enabled) = (queue.clone(), controllers.to_vec());
             let wake = move |route: Route| {
                 if enabled.contains(&route.controller) {
-                    queue.push(route, Instant::now());
+                    let pause = pause(&route);
+                    queue.push(route, Instant::now() + pause);
                 }
             };
             watches.spawn(watch::follow(context.clone(), $api, wake, sender));
@@ -198,6 +225,12 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
     if controllers.contains(&ControllerName::Discovery) {
         watch!(Api::<Guard<quarry_api::LocalVolumeDiscovery>>::all(client.clone()));
         watch!(Api::<Guard<quarry_api::LocalVolumeDiscoveryResult>>::namespaced(client.clone(), &context.namespace));
+    }
+    if controllers.contains(&ControllerName::LocalVolumeSet) {
+        watch!(Api::<Guard<quarry_api::LocalVolumeSet>>::all(client.clone()));
+    }
+    if controllers.contains(&ControllerName::LocalVolume) {
+        watch!(Api::<Guard<quarry_api::LocalVolume>>::all(client.clone()));
     }
     for receiver in &mut synced {
         // The sender lives as long as the watch, which never ends by itself.
@@ -264,6 +297,8 @@ fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
             updated.or(volume.creation_timestamp().map(|time| time.0))
         }
         ControllerName::Discovery => context.caches.discoveries.get(&route.key)?.creation_timestamp().map(|time| time.0),
+        ControllerName::LocalVolumeSet => context.caches.sets.get(&route.key)?.creation_timestamp().map(|time| time.0),
+        ControllerName::LocalVolume => context.caches.local_volumes.get(&route.key)?.creation_timestamp().map(|time| time.0),
         ControllerName::NodeInventory | ControllerName::DiscoveryResult => context.caches.nodes.get(&route.key)?.creation_timestamp().map(|time| time.0),
         ControllerName::NodeJob | ControllerName::Agent => None,
     }
@@ -283,7 +318,7 @@ mod tests {
     #[test]
     fn a_controller_without_its_kinds_takes_its_other_half_with_it_and_nobody_else() {
         let mut all = ControllerName::ALL.to_vec();
-        all.retain(|name| !name.belongs_to(ControllerName::Discovery));
+        all.retain(|name| !name.belongs_to(ControllerName::Discovery) && !name.belongs_to(ControllerName::LocalVolume));
         assert_eq!(all, [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Agent]);
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod agent_set;
 pub mod cache;
+pub mod claims;
 pub mod context;
 pub mod discovery;
 pub mod driver;

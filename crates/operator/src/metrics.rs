@@ -12,7 +12,11 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use quarry_api::node_inventory::DeviceState;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use quarry_api::{
+    node_inventory::{ClaimState, DeviceState},
+    node_job::OwnerKind,
+};
 use quarry_core::device::Reason;
 use std::{
     collections::BTreeMap,
@@ -57,6 +61,13 @@ struct Because {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Owner {
+    kind: &'static str,
+    namespace: String,
+    name: String,
+}
+
 pub struct Metrics {
     registry: Registry,
     reconciles: Family<Reconciled, Counter>,
@@ -65,6 +76,8 @@ pub struct Metrics {
     volumes: Family<InPhase, Gauge>,
     devices: Family<InState, Gauge>,
     device_reasons: Family<Because, Gauge>,
+    claims: Family<InState, Gauge>,
+    provisioned: Family<Owner, Gauge>,
     leading: Gauge,
     ready: AtomicBool,
 }
@@ -82,8 +95,11 @@ impl Default for Metrics {
         let (devices, device_reasons) = (Family::default(), Family::default());
         registry.register("devices", "Devices of all nodes by verdict", devices.clone());
         registry.register("device_reasons", "Devices of all nodes by reason why they are not available", device_reasons.clone());
+        let (claims, provisioned) = (Family::default(), Family::default());
+        registry.register("claims", "Claims of all nodes by what the agent says to them", claims.clone());
+        registry.register("provisioned_devices", "Devices that are PersistentVolumes, by the object that asked for them", provisioned.clone());
         registry.register("leader", "1 while this operator leads", leading.clone());
-        Metrics { registry, reconciles, seconds, writes, volumes, devices, device_reasons, leading, ready: AtomicBool::new(false) }
+        Metrics { registry, reconciles, seconds, writes, volumes, devices, device_reasons, claims, provisioned, leading, ready: AtomicBool::new(false) }
     }
 }
 
@@ -108,6 +124,38 @@ impl Metrics {
     /// Ready: the caches are filled and the loop runs.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
+    }
+
+    fn count_claims(&self, caches: &Caches) {
+        let mut states: BTreeMap<&'static str, i64> = ["Claimed", "Confirmed", "Refused", "Ending"].into_iter().map(|state| (state, 0)).collect();
+        for inventory in caches.inventories.all() {
+            let reports = inventory.status.as_ref().map(|status| status.claims.as_slice()).unwrap_or_default();
+            for claim in &inventory.spec.claims {
+                let report = reports.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
+                let state = match report.map(|report| report.state) {
+                    _ if claim.ending => "Ending",
+                    Some(ClaimState::Confirmed) => "Confirmed",
+                    Some(ClaimState::Refused) => "Refused",
+                    Some(ClaimState::Ended) | None => "Claimed",
+                };
+                *states.entry(state).or_default() += 1;
+            }
+        }
+        for (state, count) in states {
+            self.claims.get_or_create(&InState { state }).set(count);
+        }
+        self.provisioned.clear();
+        let name = |object: &ObjectMeta| (object.namespace.clone().unwrap_or_default(), object.name.clone().unwrap_or_default());
+        for set in caches.sets.all() {
+            let (namespace, name) = name(&set.metadata);
+            let count = set.status.as_ref().and_then(|status| status.total_provisioned_device_count).unwrap_or_default();
+            self.provisioned.get_or_create(&Owner { kind: OwnerKind::LocalVolumeSet.as_str(), namespace, name }).set(count.into());
+        }
+        for volume in caches.local_volumes.all() {
+            let (namespace, name) = name(&volume.metadata);
+            let count = volume.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
+            self.provisioned.get_or_create(&Owner { kind: OwnerKind::LocalVolume.as_str(), namespace, name }).set(count.into());
+        }
     }
 
     /// Counted when somebody asks: at rest nothing is counted. By state and reason only, never by node or device.
@@ -150,6 +198,7 @@ pub async fn serve(metrics: Arc<Metrics>, caches: Arc<Caches>, listener: TcpList
             get(move || {
                 let metrics = metrics.clone();
                 metrics.count_devices(&caches);
+                metrics.count_claims(&caches);
                 async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
             }),
         )

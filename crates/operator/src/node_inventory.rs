@@ -1,16 +1,20 @@
-//! The NodeInventory controller: every Node has one, made here, with what the cluster knows about its devices; the
-//! node's agent fills in the rest.
+//! The NodeInventory controller: every Node has one, made here, with what the cluster knows about its devices and who
+//! gets them; the node's agent fills in the rest. What follows from the claims is done after the inventory says so.
 
 use crate::{
     Context,
+    claims::{apply, observe as claims},
     context::{Failure, Next},
+    events,
     writer::merge_difference,
 };
-use kube::Api;
-use quarry_api::NodeInventory;
+use kube::{Api, ResourceExt};
+use quarry_api::{NodeInventory, NodeInventorySpec, node_inventory::Claim};
 use quarry_core::{
+    claim::{self, NodeWorld, owner_text},
     foreign_pv,
     node_inventory::{Observed, Step, plan},
+    volume::Note,
 };
 use serde_json::json;
 
@@ -18,25 +22,57 @@ use serde_json::json;
 fn observe(context: &Context, name: &str) -> Observed {
     let caches = &context.caches;
     let node = caches.nodes.get(name);
+    let inventory = caches.inventories.get(name).map(|inventory| (*inventory).clone());
+    let claims = inventory.as_ref().map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default();
     let foreign_pvs = node.as_deref().map(|node| {
         let candidates: Vec<_> = caches.foreign_pvs().candidates(node).into_iter().filter_map(|pv| caches.pvs.get(pv)).collect();
-        foreign_pv::of_node(node, candidates.iter().map(AsRef::as_ref))
+        foreign_pv::of_node(node, claims, candidates.iter().map(AsRef::as_ref))
     });
     Observed {
         name: name.to_owned(),
         node_exists: node.is_some(),
-        inventory: caches.inventories.get(name).map(|inventory| (*inventory).clone()),
+        inventory,
         foreign_pvs: foreign_pvs.unwrap_or_default(),
         elsewhere: caches.identities().elsewhere(name),
+        claims: None,
     }
 }
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
-    let seen = observe(context, name);
+    let mut seen = observe(context, name);
+    let mut next = Next::Rest;
+    let planned = match &seen.inventory {
+        Some(inventory) if claims::is_planned(context) => {
+            let world = claims::world(context, name, inventory).await?;
+            let plan = claim::plan(&world, context.now());
+            if let Err(breach) = claim::check::check(&world, &plan) {
+                // A bug in the planner: nothing of the plan is applied, and it is said loudly.
+                tracing::error!(node = name, %breach, steps = ?plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
+                return Err(Failure { attempt: format!("claims of {name}: the plan was refused: {breach}"), source: None, at_once: false });
+            }
+            next = plan.requeue.map_or(Next::Rest, Next::After);
+            seen.claims = Some(plan.clone());
+            Some((world, plan))
+        }
+        Some(_) | None => None,
+    };
+    let changed = write(context, &seen).await?;
+    if let Some((world, plan)) = planned {
+        if changed {
+            tell(context, &world, &plan.claims).await;
+        }
+        apply::apply(context, &world, &plan.steps).await?;
+    }
+    Ok(next)
+}
+
+/// `true` when the inventory was changed.
+async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
+    let name = seen.name.as_str();
     let api: Api<NodeInventory> = Api::all(context.client.clone());
     let failed = |error| Failure::api(format!("node inventory {name}"), error);
-    match plan(&seen) {
-        None => {}
+    match plan(seen) {
+        None => return Ok(false),
         Some(Step::Create(inventory)) => {
             context.writer.create(&api, &inventory).await.map_err(failed)?;
             tracing::info!(node = name, "inventory made");
@@ -51,19 +87,49 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
                 changes["metadata"] = json!({"finalizers": finalizers});
             }
             context.writer.patch(&api, name, &update.resource_version, changes).await.map_err(failed)?;
-            if let Some(left_out) = update.spec.foreign_pvs_left_out {
-                tracing::warn!(
-                    node = name,
-                    left_out,
-                    "more PersistentVolumes of others than an inventory holds: none of the node's devices is available until some are deleted"
-                );
-            }
-            tracing::info!(node = name, quarantine = update.spec.quarantine.len(), foreign_pvs = update.spec.foreign_pvs.len(), "inventory's spec");
+            tell_spec(name, &update.spec);
         }
         Some(Step::Delete { uid, resource_version }) => {
             context.writer.delete(&api, name, &uid, Some(&resource_version)).await.map_err(failed)?;
             tracing::info!(node = name, "inventory removed with its node");
         }
     }
-    Ok(Next::Rest)
+    Ok(true)
+}
+
+fn tell_spec(node: &str, spec: &NodeInventorySpec) {
+    if let Some(left_out) = spec.foreign_pvs_left_out {
+        tracing::warn!(
+            node,
+            left_out,
+            "more PersistentVolumes of others than an inventory holds: none of the node's devices is available until some are deleted"
+        );
+    }
+    tracing::info!(node, claims = spec.claims.len(), quarantine = spec.quarantine.len(), foreign_pvs = spec.foreign_pvs.len(), "inventory's spec");
+}
+
+/// How many devices an Event names.
+const NAMED: usize = 8;
+
+/// New claims, on the objects that got them: one Event a node, however many devices.
+async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
+    let new = |claim: &&Claim| !world.inventory.spec.claims.iter().any(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid);
+    for want in &world.wants {
+        let taken: Vec<&Claim> = claims.iter().filter(new).filter(|claim| claim.owner.uid == want.owner.uid).collect();
+        if taken.is_empty() {
+            continue;
+        }
+        let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
+        let names: Vec<&str> = devices.filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity))).map(|device| device.name.as_str()).collect();
+        let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
+        let message = format!("{} claims {}{more} of node {}", owner_text(&want.owner), names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "), world.name);
+        let note = Note { warning: false, reason: "FoundMatchingDisk", message };
+        let key = format!("{}/{}", want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
+        if let Some(set) = context.caches.sets.get(&key).filter(|set| set.uid().as_deref() == Some(&want.owner.uid)) {
+            events::tell(context, set.as_ref(), std::slice::from_ref(&note)).await;
+        }
+        if let Some(volume) = context.caches.local_volumes.get(&key).filter(|volume| volume.uid().as_deref() == Some(&want.owner.uid)) {
+            events::tell(context, volume.as_ref(), std::slice::from_ref(&note)).await;
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::{
     driver::ControllerName,
 };
 use kube::{Api, ResourceExt};
-use quarry_api::NodeJob;
+use quarry_api::{NodeJob, node_job::OwnerKind};
 use quarry_core::{
     node_job::{Retention, decide_retention},
     volume::jobs::parse_handle,
@@ -14,14 +14,17 @@ use quarry_core::{
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
     let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::Rest) };
-    if !context.runs(ControllerName::Volume) {
+    let caches = &context.caches;
+    let named = match job.spec.owner.kind {
         // Nobody sees Volumes here: one may name this job.
-        return Ok(Next::Rest);
-    }
-    let named =
-        context.caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
+        OwnerKind::Volume if !context.runs(ControllerName::Volume) => return Ok(Next::Rest),
+        OwnerKind::Volume => caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
             volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
-        });
+        }),
+        OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => caches.inventories.get(&job.spec.node_name).is_some_and(|inventory| {
+            inventory.spec.claims.iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))
+        }),
+    };
     let now = context.now();
     match decide_retention(&job, named, context.job_retention, now) {
         Retention::Keep => Ok(Next::Rest),

@@ -22,6 +22,26 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     ),
     ("nodejobs.quarry.dev", None, &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
     ("nodeinventories.quarry.dev", None, &["spec.claims", "spec.quarantine", "spec.foreignPVs", "spec.foreignPVsLeftOut", "status.devices", "status.nodeUID"]),
+    ("nodeinventories.quarry.dev", Some(ControllerName::LocalVolumeSet), &["spec.claims.round", "spec.paths", "spec.machineID", "status.claims", "status.paths"]),
+    ("nodejobs.quarry.dev", Some(ControllerName::LocalVolumeSet), &["spec.device.claimed.pvUID", "spec.parameters.wipe.policy", "status.progress"]),
+    (
+        "localvolumesets.local.storage.openshift.io",
+        Some(ControllerName::LocalVolumeSet),
+        &[
+            "spec.nodeSelector.nodeSelectorTerms",
+            "spec.tolerations",
+            "spec.storageClassName",
+            "spec.deviceInclusionSpec.deviceTypes",
+            "status.conditions",
+            "status.totalProvisionedDeviceCount",
+            "status.observedGeneration",
+        ],
+    ),
+    (
+        "localvolumes.local.storage.openshift.io",
+        Some(ControllerName::LocalVolume),
+        &["spec.nodeSelector.nodeSelectorTerms", "spec.storageClassDevices.devicePaths", "status.conditions", "status.observedGeneration"],
+    ),
     (
         "localvolumediscoveries.local.storage.openshift.io",
         Some(ControllerName::Discovery),

@@ -11,8 +11,14 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::ResourceExt;
-use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeInventoryStatus, NodeJob, Volume, names, volume::Phase};
-use quarry_core::foreign_pv::{HOSTNAME_LABEL, Place};
+use quarry_api::{
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeInventoryStatus, NodeJob, Volume, names,
+    node_inventory::ClaimOwner, node_job::OwnerKind, volume::Phase,
+};
+use quarry_core::{
+    claim,
+    foreign_pv::{HOSTNAME_LABEL, Place, places},
+};
 
 /// A key for a controller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,8 +82,59 @@ impl Routed for PersistentVolume {
         for node in concerned.iter().flat_map(|place| nodes_at(caches, place)) {
             wake(to(ControllerName::NodeInventory, node));
         }
+        // One of a claim: also that it was bound or released counts.
+        if claim::pv::is_ours(pv) {
+            for node in places(pv).iter().flat_map(|place| nodes_at(caches, place)) {
+                let claims = caches.inventories.get(&node).map(|inventory| inventory.spec.claims.clone()).unwrap_or_default();
+                claims.iter().filter(|claim| claim::pv::is_of(pv, claim)).for_each(|claim| wake_owner(wake, &claim.owner));
+                wake(to(ControllerName::NodeInventory, node));
+            }
+        }
     }
 }
+
+fn wake_owner(wake: &impl Fn(Route), owner: &ClaimOwner) {
+    let key = format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
+    match OwnerKind::parse(&owner.kind) {
+        Some(OwnerKind::LocalVolumeSet) => wake(to(ControllerName::LocalVolumeSet, key)),
+        Some(OwnerKind::LocalVolume) => wake(to(ControllerName::LocalVolume, key)),
+        Some(OwnerKind::Volume) | None => {}
+    }
+}
+
+/// Everybody who may say something about a node.
+fn wake_owners(caches: &Caches, wake: &impl Fn(Route)) {
+    for set in caches.sets.all() {
+        wake(to(ControllerName::LocalVolumeSet, LocalVolumeSet::key(&set.metadata)));
+    }
+    for volume in caches.local_volumes.all() {
+        wake(to(ControllerName::LocalVolume, LocalVolume::key(&volume.metadata)));
+    }
+}
+
+/// What a change of an owner means: its own words, and for every node a new question who gets what.
+macro_rules! routed_owner {
+    ($($kind:ident => $controller:ident),*) => {$(
+        impl Routed for $kind {
+            fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+                let Some(owner) = change.either() else { return };
+                wake(to(ControllerName::$controller, $kind::key(&owner.metadata)));
+                let asks = |one: &$kind| (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some(), one.metadata.finalizers.clone(), one.metadata.annotations.clone());
+                if let (Some(before), Some(after)) = (change.before, change.after)
+                    && asks(before) == asks(after)
+                {
+                    return;
+                }
+                wake(to(ControllerName::Agent, ""));
+                for node in caches.inventories.all() {
+                    wake(to(ControllerName::NodeInventory, node.name_any()));
+                }
+                wake_owners(caches, wake);
+            }
+        }
+    )*};
+}
+routed_owner!(LocalVolumeSet => LocalVolumeSet, LocalVolume => LocalVolume);
 
 fn nodes_at(caches: &Caches, place: &Place) -> Vec<String> {
     let is_host = |node: &Node, host: &str| node.labels().get(HOSTNAME_LABEL).is_some_and(|label| label == host);
@@ -130,6 +187,11 @@ impl Routed for StorageClass {
         if let Some(class) = change.either() {
             let name = class.name_any();
             wake_unsettled(caches, wake, |volume| volume.spec.storage_class_name == name);
+            for inventory in caches.inventories.all() {
+                if inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name) {
+                    wake(to(ControllerName::NodeInventory, inventory.name_any()));
+                }
+            }
         }
     }
 }
@@ -148,16 +210,25 @@ impl Routed for Node {
         wake(to(ControllerName::NodeInventory, name.clone()));
         wake(to(ControllerName::DiscoveryResult, name.clone()));
         wake_discoveries(caches, wake);
+        wake_owners(caches, wake);
         wake_unsettled(caches, wake, |volume| volume.spec.node_name == name);
     }
 }
 
 impl Routed for NodeJob {
     fn route(change: &Change<'_, Self>, _: &Caches, wake: &impl Fn(Route)) {
-        if let Some(job) = change.either() {
-            wake(to(ControllerName::Volume, job.spec.owner.name.clone()));
-            wake(to(ControllerName::NodeJob, job.name_any()));
+        let Some(job) = change.either() else { return };
+        let owner = &job.spec.owner;
+        match owner.kind {
+            OwnerKind::Volume => wake(to(ControllerName::Volume, owner.name.clone())),
+            OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => {
+                wake(to(ControllerName::NodeInventory, job.spec.node_name.clone()));
+                let key = format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
+                let controller = if owner.kind == OwnerKind::LocalVolumeSet { ControllerName::LocalVolumeSet } else { ControllerName::LocalVolume };
+                wake(to(controller, key));
+            }
         }
+        wake(to(ControllerName::NodeJob, job.name_any()));
     }
 }
 
@@ -183,6 +254,20 @@ impl Routed for NodeInventory {
             || status(change.before, |status| &status.problems) != status(change.after, |status| &status.problems)
         {
             wake_discoveries(caches, wake);
+        }
+        fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
+            inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
+        }
+        if before != after || status(change.before, |status| &status.paths) != status(change.after, |status| &status.paths) {
+            wake_owners(caches, wake);
+        } else if claims(change.before) != claims(change.after) || status(change.before, |status| &status.claims) != status(change.after, |status| &status.claims) {
+            claims(change.before).iter().chain(claims(change.after)).for_each(|claim| wake_owner(wake, &claim.owner));
+        }
+        // A job that a claim no longer names may be forgotten in time.
+        for old in claims(change.before).iter().filter_map(|claim| claim.job.as_ref()) {
+            if !claims(change.after).iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == old.name)) {
+                wake(to(ControllerName::NodeJob, old.name.clone()));
+            }
         }
         let has_claims = |inventory: &NodeInventory| !inventory.spec.claims.is_empty();
         if change.before.is_some_and(has_claims) != change.after.is_some_and(has_claims) {
@@ -217,6 +302,12 @@ impl Routed for Lease {
         }
         let name = lease.name_any();
         wake_discoveries(caches, wake);
+        wake_owners(caches, wake);
+        for inventory in caches.inventories.all().iter().filter(|inventory| !inventory.spec.claims.is_empty()) {
+            if names::agent_lease(&inventory.name_any()) == name {
+                wake(to(ControllerName::NodeInventory, inventory.name_any()));
+            }
+        }
         wake_unsettled(caches, wake, |volume| names::agent_lease(&volume.spec.node_name) == name);
     }
 }

@@ -34,7 +34,7 @@ pub fn json_patch(resource_version: &str, old: &NodeInventoryStatus, new: &NodeI
 
 /// Everything but the devices.
 fn head(status: &NodeInventoryStatus) -> Map<String, Value> {
-    let NodeInventoryStatus { node_uid, machine_id, boot_id, agent_version, summary, devices: _, problems, last_change } = status;
+    let NodeInventoryStatus { node_uid, machine_id, boot_id, agent_version, summary, devices: _, claims, paths, problems, last_change } = status;
     let head = NodeInventoryStatus {
         node_uid: node_uid.clone(),
         machine_id: machine_id.clone(),
@@ -42,6 +42,8 @@ fn head(status: &NodeInventoryStatus) -> Map<String, Value> {
         agent_version: agent_version.clone(),
         summary: summary.clone(),
         devices: Vec::new(),
+        claims: claims.clone(),
+        paths: paths.clone(),
         problems: problems.clone(),
         last_change: last_change.clone(),
     };

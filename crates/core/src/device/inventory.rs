@@ -10,7 +10,7 @@ use super::{
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{Device, DeviceReason, DeviceState, Summary},
+    node_inventory::{ClaimReport, Device, DeviceReason, DeviceState, PathReport, Summary},
     quantity::Bytes,
 };
 
@@ -26,6 +26,9 @@ pub struct NodeFacts {
     pub machine_id: Option<String>,
     pub boot_id: Option<String>,
     pub agent_version: Option<String>,
+    /// What the agent says to the claims, and which devices the asked paths are.
+    pub claims: Vec<ClaimReport>,
+    pub paths: Vec<PathReport>,
     pub problems: Vec<String>,
 }
 
@@ -41,6 +44,8 @@ pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &Node
         agent_version: node.agent_version,
         summary,
         devices,
+        claims: node.claims,
+        paths: node.paths,
         problems: node.problems,
         last_change: None,
     };
@@ -194,7 +199,7 @@ mod tests {
         let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
         let grown = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
         let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
-        let spec = NodeInventorySpec { claims: vec![Claim { identity: "serial:M:S1".into(), owner }], ..NodeInventorySpec::default() };
+        let spec = NodeInventorySpec { claims: vec![Claim { identity: "serial:M:S1".into(), owner, ..Claim::default() }], ..NodeInventorySpec::default() };
         for evidence in [&serial[..], &grown] {
             let whole = Facts { partitions: vec!["sda1".into()], ..disk("sda", 1 << 30, evidence) };
             let part = Facts { kind: "part".into(), parent: Some("sda".into()), ..disk("sda1", 1 << 29, &[("partition:uuid", "a1b2c3d4-01")]) };

@@ -100,7 +100,7 @@ fn all_reasons_are_told_and_what_is_certain_decides() {
 fn the_cluster_speaks_by_identity() {
     let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("ns".into()), name: "fast".into(), uid: "u".into() };
     let spec = NodeInventorySpec {
-        claims: vec![Claim { identity: "wwn:1".into(), owner }],
+        claims: vec![Claim { identity: "wwn:1".into(), owner, ..Claim::default() }],
         quarantine: vec![Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "n2/sdb".into() }],
         ..NodeInventorySpec::default()
     };
@@ -359,7 +359,7 @@ fn whoever_owns_a_disk_owns_its_partitions() {
     (part.kind, part.parent, part.evidence) = ("part".into(), Some("sda".into()), evidence(&[("partition:uuid", "a1b2c3d4-01")]));
     let known = group(&[disk, part], None, None, &[]);
     let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
-    let spec = NodeInventorySpec { claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner }], ..NodeInventorySpec::default() };
+    let spec = NodeInventorySpec { claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner, ..Claim::default() }], ..NodeInventorySpec::default() };
     let reasons: Vec<String> = inventory::row(&known[1], true, &spec).reasons.into_iter().map(|told| told.reason).collect();
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }

@@ -166,7 +166,7 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestam
     }
     let verb = match job.spec.action {
         Action::Prepare => "preparing the storage",
-        Action::Cleanup => "cleaning up the storage",
+        Action::Cleanup | Action::Wipe => "cleaning up the storage",
     };
     plan.notes.push(Note {
         warning: false,

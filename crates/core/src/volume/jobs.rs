@@ -18,7 +18,7 @@ pub fn parse_handle(handle: &str) -> Option<(&str, &str)> {
 pub fn handle(job: &NodeJob) -> String {
     let step = match job.spec.action {
         Action::Prepare => PREPARE,
-        Action::Cleanup => UNPREPARE,
+        Action::Cleanup | Action::Wipe => UNPREPARE,
     };
     format!("{step}/{}", job.metadata.name.as_deref().unwrap_or_default())
 }
@@ -36,8 +36,8 @@ fn build(seen: &Observed, action: Action, node_uid: &str, request: Option<&Reque
     let spec = NodeJobSpec {
         action,
         node_name: seen.volume.spec.node_name.clone(),
-        owner: JobOwner { kind: OwnerKind::Volume, name: seen.name().to_owned(), uid: seen.uid().to_owned() },
-        device: JobDevice { sparse_file: Some(SparseFile { volume_uid: seen.uid().to_owned() }) },
+        owner: JobOwner { kind: OwnerKind::Volume, namespace: None, name: seen.name().to_owned(), uid: seen.uid().to_owned() },
+        device: JobDevice { sparse_file: Some(SparseFile { volume_uid: seen.uid().to_owned() }), claimed: None },
         precondition: Precondition { node_uid: node_uid.to_owned(), spec_hash: spec_hash(&seen.volume.spec) },
         parameters: request.map(|request| request.parameters.clone()),
         attempt,

@@ -49,8 +49,8 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     })?;
     let parameters = match spec.mode {
         // fsType is not asked of a class that is used for Block only, unlike the shipped operator.
-        VolumeMode::Block => Parameters { size, filesystem: None, partition: Some(PartitionParameters {}) },
-        VolumeMode::Filesystem => Parameters { size, filesystem: Some(parse_filesystem(class)?), partition: None },
+        VolumeMode::Block => Parameters { size, filesystem: None, partition: Some(PartitionParameters {}), wipe: None },
+        VolumeMode::Filesystem => Parameters { size, filesystem: Some(parse_filesystem(class)?), partition: None, wipe: None },
     };
     let node_uid = seen
         .node

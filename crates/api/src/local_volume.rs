@@ -1,0 +1,120 @@
+//! LocalVolume (local.storage.openshift.io/v1): devices that are named by their paths become PersistentVolumes.
+//!
+//! The shipped fields. What destroys data needs consent, which does not exist yet: it is refused at admission.
+
+use crate::local_volume_discovery::{OperatorCondition, conditions, node_selector, tolerations};
+use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "local.storage.openshift.io",
+    version = "v1",
+    kind = "LocalVolume",
+    plural = "localvolumes",
+    shortname = "lv",
+    namespaced,
+    status = "LocalVolumeStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    category = "quarry",
+    doc = "Turns the devices at the given paths into PersistentVolumes.",
+    printcolumn(name = "Available", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].status"#),
+    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].message"#, priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalVolumeSpec {
+    /// Managed (the default) or Force: devices are taken. Unmanaged or Removed: nothing new is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self in ['', 'Managed', 'Unmanaged', 'Force', 'Removed']").message("managementState must be Managed, Unmanaged, Force or Removed"))]
+    pub management_state: Option<String>,
+    /// Accepted because the shipped kind has it. The operator's own log level is an option of its command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self in ['', 'Normal', 'Debug', 'Trace', 'TraceAll']").message("logLevel must be Normal, Debug, Trace or TraceAll"))]
+    pub log_level: Option<String>,
+    /// The nodes whose devices are used. Absent: all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "node_selector")]
+    pub node_selector: Option<NodeSelector>,
+    /// The taints that do not keep the agent away from a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "tolerations")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Which devices, and what they become.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub storage_class_devices: Vec<StorageClassDevice>,
+}
+
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.fsType) || self.fsType == '' || !has(self.volumeMode) || self.volumeMode != 'Block'").message("fsType is for volumeMode Filesystem: leave it out for Block, or set volumeMode to Filesystem"))]
+pub struct StorageClassDevice {
+    /// The StorageClass of the PersistentVolumes. Made if it is missing, never changed.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')").message("storageClassName must be a name that a StorageClass can have: lower case letters, digits, '-' and '.'"))]
+    pub storage_class_name: String,
+    /// Filesystem (the default) or Block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self in ['', 'Block', 'Filesystem']").message("volumeMode must be Block or Filesystem"))]
+    pub volume_mode: Option<String>,
+    /// The file system that kubelet makes at the first mount of a blank device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]*$')").message("fsType must be the name of a file system, such as ext4 or xfs"))]
+    pub fs_type: Option<String>,
+    /// Paths of devices on the nodes, best below /dev/disk/by-id: they are looked up once and the device is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 1024)))]
+    #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.contains('..'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
+    pub device_paths: Vec<String>,
+    /// Refused: erasing a device that holds data needs a consent that names the device, which does not exist yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("!self").message("forceWipeDevicesAndDestroyAllData is refused: Quarry erases no device without a consent that names it; erase the device by hand (docs/operations/devices.md), then leave this field out"))]
+    pub force_wipe_devices_and_destroy_all_data: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalVolumeStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The management state that was acted upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub management_state: Option<String>,
+    /// Available, Progressing and Degraded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<OperatorCondition>,
+    /// How many devices of this LocalVolume are PersistentVolumes now.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Of the shipped operator's DaemonSets; Quarry leaves it empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generations: Vec<GenerationStatus>,
+}
+
+/// As OpenShift's operators note what they applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GenerationStatus {
+    #[serde(default)]
+    pub group: String,
+    #[serde(default)]
+    pub resource: String,
+    #[serde(default)]
+    pub namespace: String,
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub last_generation: i64,
+    #[serde(default)]
+    pub hash: String,
+}

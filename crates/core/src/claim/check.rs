@@ -1,0 +1,186 @@
+//! What must never be in a plan, written apart from the planner. A refusal here is a bug there, and nothing is applied.
+
+use super::{NodeWorld, Plan, Step, is_device, is_frozen, is_released, life, pv, view};
+use crate::volume::usage::{PvUsage, pv_usage};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{
+    NodeJob, names,
+    node_inventory::{Claim, ClaimContent, ClaimState, Device},
+    node_job::{Action, JobPhase},
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    #[error("invariant 3: {0} would have two owners")]
+    TwoOwners(String),
+    #[error("invariant 1: {0} would be published without a confirmation")]
+    Unconfirmed(String),
+    #[error("invariant 1: {0} would be published although there is data on it")]
+    DataPublished(String),
+    #[error("invariant 3: {0} would be used although it is not certain which device it is")]
+    Doubtful(String),
+    #[error("invariant 6: {0} would be taken at first sight")]
+    TooNew(String),
+    #[error("{0} would be taken although it may not be used")]
+    NotUsable(String),
+    #[error("invariant 5: PersistentVolume {0} is in use and would be deleted or let go")]
+    InUse(String),
+    #[error("PersistentVolume {0} is not from a claim of this node")]
+    NotOurs(String),
+    #[error("invariant 2: a wipe of {0} without its whole reason")]
+    UnfoundedWipe(String),
+    #[error("invariant 9: the claim on {0} would be forgotten while something of it is left")]
+    LeftBehind(String),
+    #[error("the claims of another machine would be acted upon")]
+    Frozen,
+    #[error("claim on {0}: its owner, device or link would change")]
+    Changed(String),
+}
+
+pub fn check(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
+    check_claims(world, plan)?;
+    plan.steps.iter().try_for_each(|step| check_step(world, step))
+}
+
+fn devices(world: &NodeWorld) -> &[Device] {
+    world.inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default()
+}
+
+fn check_claims(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
+    let before = &world.inventory.spec.claims;
+    for (index, claim) in plan.claims.iter().enumerate() {
+        let device = devices(world).iter().find(|device| is_device(device, &claim.identity));
+        let same = |other: &Claim| other.identity == claim.identity || device.is_some_and(|device| is_device(device, &other.identity));
+        let old = before.iter().find(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid);
+        match old {
+            Some(old) => check_kept(old, claim)?,
+            // Two that were there already are told, not multiplied.
+            None if plan.claims[..index].iter().chain(&plan.claims[index + 1..]).any(same) => return Err(Breach::TwoOwners(claim.identity.clone())),
+            None => check_new(world, claim, device)?,
+        }
+    }
+    let gone = before.iter().filter(|old| !plan.claims.iter().any(|claim| claim.identity == old.identity && claim.owner.uid == old.owner.uid));
+    for old in gone {
+        let seen = view(world, old);
+        let ended = old.ending && seen.report.is_some_and(|report| report.state == ClaimState::Ended);
+        let published = seen.pv.is_some_and(|found| pv::is_of(found, old));
+        if published || !(ended || is_released(world)) {
+            return Err(Breach::LeftBehind(old.identity.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// A claim that goes on: only its round, its job and its end move, and only forward.
+fn check_kept(old: &Claim, new: &Claim) -> Result<(), Breach> {
+    let fixed = Claim { round: old.round, job: old.job.clone(), ending: old.ending, ..new.clone() };
+    if fixed != *old || new.round < old.round || (old.ending && !new.ending) {
+        return Err(Breach::Changed(old.identity.clone()));
+    }
+    Ok(())
+}
+
+fn check_new(world: &NodeWorld, claim: &Claim, device: Option<&Device>) -> Result<(), Breach> {
+    let identity = claim.identity.clone();
+    if is_frozen(world) || is_released(world) || world.node.is_none() {
+        return Err(Breach::Frozen);
+    }
+    let Some(device) = device else { return Err(Breach::NotUsable(identity)) };
+    if !device.settled {
+        return Err(Breach::TooNew(identity));
+    }
+    if life::doubt(world, claim, device).is_some() {
+        return Err(Breach::Doubtful(identity));
+    }
+    if claim.content == ClaimContent::Blank && life::shows_data(device) {
+        return Err(Breach::DataPublished(identity));
+    }
+    let owner = world.wants.iter().find(|want| want.owner.uid == claim.owner.uid);
+    if !owner.is_some_and(|owner| owner.takes_more()) || claim.round != 1 || claim.job.is_some() || claim.ending || claim.link.is_empty() {
+        return Err(Breach::NotUsable(identity));
+    }
+    match super::pv_on(world, device) {
+        Some(_) => Err(Breach::TwoOwners(identity)),
+        None => Ok(()),
+    }
+}
+
+fn claim_of<'a>(world: &'a NodeWorld, name: &str) -> Option<&'a Claim> {
+    world.inventory.spec.claims.iter().find(|claim| names::local_pv(&world.name, &claim.identity) == name)
+}
+
+fn check_step(world: &NodeWorld, step: &Step) -> Result<(), Breach> {
+    match step {
+        Step::CreateClass(_) => Ok(()),
+        Step::CreatePv(made) => check_publication(world, made),
+        Step::DeletePv { name, .. } => check_unused(world, name).map(drop),
+        Step::ReleasePv { name, .. } => {
+            let found = check_unused(world, name)?;
+            let claim = claim_of(world, name).ok_or_else(|| Breach::NotOurs(name.clone()))?;
+            let going = found.metadata.deletion_timestamp.is_some();
+            if !going || !(pv::round(found) < claim.round || is_released(world)) {
+                return Err(Breach::InUse(name.clone()));
+            }
+            Ok(())
+        }
+        Step::CreateJob(job) => check_wipe(world, job),
+    }
+}
+
+fn check_publication(world: &NodeWorld, made: &PersistentVolume) -> Result<(), Breach> {
+    let name = made.metadata.name.clone().unwrap_or_default();
+    let Some(claim) = claim_of(world, &name) else { return Err(Breach::NotOurs(name)) };
+    if is_frozen(world) || world.node.is_none() {
+        return Err(Breach::Frozen);
+    }
+    let seen = view(world, claim);
+    let confirmed = seen.report.is_some_and(|report| report.state == ClaimState::Confirmed && report.linked);
+    if !confirmed || claim.ending || claim.job.is_some() || !pv::is_of(made, claim) || pv::round(made) != claim.round {
+        return Err(Breach::Unconfirmed(claim.identity.clone()));
+    }
+    if seen.pv.is_some() || !seen.want.is_some_and(|want| !want.terminating) {
+        return Err(Breach::TwoOwners(claim.identity.clone()));
+    }
+    let Some(device) = seen.device else { return Err(Breach::Unconfirmed(claim.identity.clone())) };
+    if life::doubt(world, claim, device).is_some() {
+        return Err(Breach::Doubtful(claim.identity.clone()));
+    }
+    if claim.content == ClaimContent::Blank && life::shows_data(device) {
+        return Err(Breach::DataPublished(claim.identity.clone()));
+    }
+    Ok(())
+}
+
+/// The PersistentVolume, ours and in nobody's use.
+fn check_unused<'a>(world: &'a NodeWorld, name: &str) -> Result<&'a PersistentVolume, Breach> {
+    let found = world.pvs.iter().find(|found| found.metadata.name.as_deref() == Some(name));
+    let (Some(found), Some(claim)) = (found, claim_of(world, name)) else { return Err(Breach::NotOurs(name.to_owned())) };
+    if !pv::is_of(found, claim) {
+        return Err(Breach::NotOurs(name.to_owned()));
+    }
+    match pv_usage(found) {
+        PvUsage::Free => Ok(found),
+        PvUsage::InUse(_) => Err(Breach::InUse(name.to_owned())),
+    }
+}
+
+fn check_wipe(world: &NodeWorld, job: &NodeJob) -> Result<(), Breach> {
+    let Some(device) = job.spec.device.claimed.as_ref().filter(|_| job.spec.action == Action::Wipe) else {
+        return Err(Breach::UnfoundedWipe(job.metadata.name.clone().unwrap_or_default()));
+    };
+    let unfounded = || Breach::UnfoundedWipe(device.identity.clone());
+    let found = check_unused(world, &device.pv_name)?;
+    let claim = claim_of(world, &device.pv_name).ok_or_else(unfounded)?;
+    let recorded = claim.job.as_ref().is_some_and(|recorded| Some(&recorded.name) == job.metadata.name.as_ref());
+    let node = world.node.as_ref().and_then(|node| node.metadata.uid.as_deref()) == Some(job.spec.precondition.node_uid.as_str());
+    let same = device.identity == claim.identity && device.size == claim.size && job.spec.owner.uid == claim.owner.uid && job.spec.node_name == world.name;
+    let going = found.metadata.deletion_timestamp.is_some() && found.metadata.uid.as_deref() == Some(device.pv_uid.as_str()) && pv::deletes(found);
+    let another_runs = world.jobs.values().any(|other| {
+        let unfinished = !other.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished);
+        unfinished && other.spec.device.claimed.as_ref().is_some_and(|other| other.identity == device.identity) && other.metadata.name != job.metadata.name
+    });
+    if !recorded || !node || !same || !going || another_runs || is_frozen(world) {
+        return Err(unfounded());
+    }
+    Ok(())
+}

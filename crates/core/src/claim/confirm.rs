@@ -1,0 +1,147 @@
+//! The agent's half of a claim and of a wipe: is this the device, is nobody using it, is on it what may be?
+//!
+//! Asked of facts that were read while the device was held exclusively, by whoever holds it. The same function answers
+//! for a confirmation and for a wipe; they differ in what may be on the device.
+
+use crate::device::{Content, Known, Reason, verdict::node_reasons};
+use quarry_api::{
+    NodeInventorySpec, NodeInventoryStatus,
+    node_inventory::{Claim, ClaimContent, ClaimReport, ClaimState},
+};
+
+/// What the agent does about a claim when it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It is about the devices of another machine: nothing of it is touched here.
+    Frozen,
+    /// The link goes, and nothing else.
+    End,
+    /// Confirmed before. The device may be in use by now: it is not opened again, only its link is kept true.
+    Keep,
+    /// A job is under way on the device.
+    Wait,
+    Confirm,
+}
+
+/// What the agent said to this very claim: of this owner, in this round.
+pub fn previous<'a>(claim: &Claim, status: Option<&'a NodeInventoryStatus>) -> Option<&'a ClaimReport> {
+    status?.claims.iter().find(|report| super::answers(report, claim))
+}
+
+/// `machine_id` is that of the machine that the agent runs on.
+pub fn stance(claim: &Claim, previous: Option<&ClaimReport>, spec: &NodeInventorySpec, machine_id: Option<&str>) -> Stance {
+    let other_machine = matches!((&spec.machine_id, machine_id), (Some(claimed), Some(seen)) if claimed != seen);
+    let confirmed = previous.is_some_and(|report| report.state == ClaimState::Confirmed);
+    match (other_machine, claim.ending, confirmed) {
+        (true, _, _) => Stance::Frozen,
+        (false, true, _) => Stance::End,
+        (false, false, true) => Stance::Keep,
+        (false, false, false) if claim.job.is_some() => Stance::Wait,
+        (false, false, false) => Stance::Confirm,
+    }
+}
+
+/// What may be on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing at all.
+    Blank,
+    /// Anything, partitions excepted: an administrator has named the device.
+    Any,
+    /// Anything, partitions that nobody uses included: it is about to be erased.
+    Erasable,
+}
+
+impl From<ClaimContent> for Expected {
+    fn from(content: ClaimContent) -> Self {
+        match content {
+            ClaimContent::Blank => Expected::Blank,
+            ClaimContent::Any => Expected::Any,
+        }
+    }
+}
+
+impl Expected {
+    /// Whether this reason is one that does not matter here. Exhaustive: a new reason is thought about.
+    fn tolerates(self, reason: Reason) -> bool {
+        match reason {
+            // We hold it ourselves, and the claim is what this is about.
+            Reason::HeldExclusively | Reason::Claimed | Reason::TooNew => true,
+            // Decided when it was claimed, from the same facts: a set may name such devices.
+            Reason::NotLocal => true,
+            Reason::Signature | Reason::PartitionTable | Reason::UnknownData | Reason::Removable => self != Expected::Blank,
+            Reason::HasChildren => self == Expected::Erasable,
+            Reason::IdentityElsewhere
+            | Reason::DuplicateIdentity
+            | Reason::IdentityChanged
+            | Reason::AmbiguousIdentity
+            | Reason::NoIdentity
+            | Reason::BacksVolume
+            | Reason::BacksPersistentVolume
+            | Reason::UnlistedVolumes
+            | Reason::Mounted
+            | Reason::Swap
+            | Reason::HasHolders
+            | Reason::LoopOnTop
+            | Reason::BootLabel
+            | Reason::ReadOnly
+            | Reason::Suspended
+            | Reason::ObservedOnly
+            | Reason::NoMedium
+            | Reason::ZeroSize
+            | Reason::TimedOut
+            | Reason::Unreadable
+            | Reason::NotPermitted => false,
+        }
+    }
+}
+
+/// The claim's device among the node's: exactly one goes by its identity.
+pub fn find<'a>(identity: &str, devices: &'a [Known]) -> Result<&'a Known, String> {
+    let mut found = devices.iter().filter(|device| device.identified.candidates.iter().any(|candidate| candidate == identity));
+    match (found.next(), found.next()) {
+        (Some(device), None) => Ok(device),
+        (None, _) => Err(format!("the device {identity} is not there")),
+        (Some(one), Some(other)) => Err(format!("{} and {} both go by {identity}", one.facts.name, other.facts.name)),
+    }
+}
+
+/// `Err` says why not, for people.
+pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeInventorySpec) -> Result<(), String> {
+    let device = find(&claim.identity, devices)?;
+    let facts = &device.facts;
+    let size = i64::try_from(facts.size).unwrap_or(i64::MAX);
+    if size != claim.size {
+        return Err(format!("{} has {size} bytes, {} were claimed", facts.name, claim.size));
+    }
+    let rivals = spec.claims.iter().filter(|other| **other != *claim && device.identified.candidates.contains(&other.identity));
+    if let Some(rival) = rivals.into_iter().next() {
+        return Err(format!("{} is claimed by {}, too", facts.name, super::owner_text(&rival.owner)));
+    }
+    if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
+        return Err(format!("{} {}", facts.name, Reason::UnlistedVolumes.sentence("")));
+    }
+    let quarantine = spec.quarantine.iter().filter(|entry| device.identified.candidates.contains(&entry.identity));
+    if let Some(entry) = quarantine.into_iter().next() {
+        return Err(format!("{} is in quarantine: {} {}", facts.name, entry.reason, entry.detail));
+    }
+    let own = node_reasons(facts).into_iter().chain(device.told.iter().cloned());
+    if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason)) {
+        return Err(format!("{} {}", facts.name, reason.sentence(&detail)));
+    }
+    // Unread is no answer, whatever is tolerated.
+    match &facts.content {
+        Content::Blank => {}
+        Content::Found(_) | Content::UnknownData if expected != Expected::Blank => {}
+        _ => return Err(format!("{} could not be read", facts.name)),
+    }
+    // Its partitions: O_EXCL on the disk does not see a bind mount of a partition's node, nor a loop over one.
+    let parts = devices.iter().filter(|part| part.facts.parent.as_deref() == Some(facts.name.as_str()));
+    for part in parts {
+        let users = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::LoopOnTop, Reason::BacksPersistentVolume, Reason::BacksVolume];
+        if let Some((reason, detail)) = node_reasons(&part.facts).into_iter().find(|(reason, _)| users.contains(reason)) {
+            return Err(format!("{}, a partition of {}, {}", part.facts.name, facts.name, reason.sentence(&detail)));
+        }
+    }
+    Ok(())
+}

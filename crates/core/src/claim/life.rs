@@ -1,0 +1,443 @@
+//! The life of one claim: claimed → confirmed → published → released → wiped → published again, until nobody wants it.
+//!
+//! One explicit state machine: `decide` looks at a claim and everything that concerns it and names its stage, the claim
+//! as it is to be from now on, and the steps that follow. Intent comes first: a round is raised and a job is on record
+//! in the claim before anything that depends on it is done by a later plan.
+
+use super::{NodeWorld, Step, View, is_frozen, is_released, pv, want::Want};
+use crate::{
+    device::Reason,
+    volume::usage::{PvUsage, pv_usage},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
+use quarry_api::{
+    NodeJob, NodeJobSpec, names,
+    node_inventory::{Claim, ClaimContent, ClaimJob, ClaimState},
+    node_job::{Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition, WipeParameters, WipePolicy, hex_digest},
+    volume::VolumeMode,
+};
+
+/// Where a claim stands, with what there is to say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Another machine answers under the node's name, or the Node is gone.
+    Frozen(String),
+    /// The agent has not looked yet.
+    Claimed,
+    /// The agent has looked and says no.
+    Refused(String),
+    /// Confirmed; something else keeps it from being published.
+    Held(String),
+    /// Confirmed; this plan publishes it.
+    Publishing,
+    Available,
+    Bound(String),
+    /// Somebody must decide: the data is kept.
+    Retained(String),
+    /// The PersistentVolume is on its way out.
+    Releasing(String),
+    Wiping(String),
+    WipeFailed(String),
+    /// The device is not there; its PersistentVolume waits for it.
+    Missing(String),
+    Ending(String),
+}
+
+impl Stage {
+    /// The word in metrics and tables.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Stage::Frozen(_) => "Frozen",
+            Stage::Claimed => "Claimed",
+            Stage::Refused(_) => "Refused",
+            Stage::Held(_) => "Held",
+            Stage::Publishing => "Confirmed",
+            Stage::Available => "Available",
+            Stage::Bound(_) => "Bound",
+            Stage::Retained(_) => "Retained",
+            Stage::Releasing(_) => "Releasing",
+            Stage::Wiping(_) => "Wiping",
+            Stage::WipeFailed(_) => "WipeFailed",
+            Stage::Missing(_) => "Missing",
+            Stage::Ending(_) => "Ending",
+        }
+    }
+
+    /// What there is to say beyond the word.
+    pub fn detail(&self) -> &str {
+        match self {
+            Stage::Claimed | Stage::Publishing | Stage::Available => "",
+            Stage::Frozen(text)
+            | Stage::Refused(text)
+            | Stage::Held(text)
+            | Stage::Bound(text)
+            | Stage::Retained(text)
+            | Stage::Releasing(text)
+            | Stage::Wiping(text)
+            | Stage::WipeFailed(text)
+            | Stage::Missing(text)
+            | Stage::Ending(text) => text,
+        }
+    }
+
+    /// Its PersistentVolume can be used now.
+    pub fn is_provisioned(&self) -> bool {
+        matches!(self, Stage::Available | Stage::Bound(_))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    pub stage: Stage,
+    /// The claim from now on; `None`: it has ended.
+    pub claim: Option<Claim>,
+    pub steps: Vec<Step>,
+    pub requeue: Option<SignedDuration>,
+}
+
+impl Decided {
+    fn stay(view: &View<'_>, stage: Stage) -> Self {
+        Decided { stage, claim: Some(view.claim.clone()), steps: Vec::new(), requeue: None }
+    }
+
+    fn step(view: &View<'_>, stage: Stage, step: Step) -> Self {
+        Decided { steps: vec![step], ..Decided::stay(view, stage) }
+    }
+
+    fn change(view: &View<'_>, stage: Stage, change: impl FnOnce(&mut Claim)) -> Self {
+        let mut claim = view.claim.clone();
+        change(&mut claim);
+        Decided { claim: Some(claim), ..Decided::stay(view, stage) }
+    }
+}
+
+pub fn decide(world: &NodeWorld, view: &View<'_>, now: Timestamp) -> Decided {
+    if is_released(world) {
+        return give_up(view);
+    }
+    if world.node.is_none() {
+        return Decided::stay(view, Stage::Frozen(gone_text(world)));
+    }
+    if is_frozen(world) {
+        return Decided::stay(view, Stage::Frozen(frozen_text(world)));
+    }
+    match view.pv {
+        Some(found) if !pv::is_of(found, view.claim) => {
+            let name = found.metadata.name.as_deref().unwrap_or_default();
+            Decided::stay(view, Stage::Held(format!("a PersistentVolume named {name} exists that was not made from this claim: delete it if nobody needs it")))
+        }
+        Some(found) => published(world, view, found, now),
+        None => unpublished(world, view),
+    }
+}
+
+fn wanted(view: &View<'_>) -> bool {
+    view.want.is_some_and(|want| want.still_wants(view.claim))
+}
+
+fn gone_text(world: &NodeWorld) -> String {
+    format!("node {} is gone: its claims and PersistentVolumes are kept for when it comes back; {}", world.name, release_text(world))
+}
+
+fn frozen_text(world: &NodeWorld) -> String {
+    format!("node {} is another machine than the one that was claimed from: nothing is assumed about its disks; {}", world.name, release_text(world))
+}
+
+fn release_text(world: &NodeWorld) -> String {
+    let value = world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name);
+    format!("to give them up, annotate the NodeInventory {} with {}={value}", world.name, names::RELEASE_CLAIMS_ANNOTATION)
+}
+
+/// By an administrator's word: the objects go, nothing is touched on any disk, and nothing goes that is in use.
+fn give_up(view: &View<'_>) -> Decided {
+    let Some(found) = view.pv.filter(|found| pv::is_of(found, view.claim)) else {
+        return Decided { claim: None, ..Decided::stay(view, Stage::Ending("given up".into())) };
+    };
+    match pv_usage(found) {
+        PvUsage::InUse(why) => Decided::stay(view, Stage::Ending(format!("{why}: it goes when that ends"))),
+        PvUsage::Free if found.metadata.deletion_timestamp.is_none() => Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found)),
+        PvUsage::Free => Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)),
+    }
+}
+
+fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    if found.metadata.deletion_timestamp.is_some() {
+        return leaving(world, view, found, now);
+    }
+    if let PvUsage::InUse(why) = pv_usage(found) {
+        return Decided::stay(view, bound_stage(view, why));
+    }
+    let released = found.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
+    match (released, pv::deletes(found)) {
+        (true, true) => Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is released: it is deleted, the device wiped, and published again")), delete(found)),
+        (true, false) => Decided::stay(
+            view,
+            Stage::Retained(format!(
+                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data and free the claim, delete the PersistentVolume"
+            )),
+        ),
+        (false, _) if !wanted(view) => Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found)),
+        (false, _) => Decided::stay(view, missing(view).unwrap_or(Stage::Available)),
+    }
+}
+
+fn bound_stage(view: &View<'_>, why: String) -> Stage {
+    match missing(view) {
+        Some(Stage::Missing(text)) => Stage::Missing(format!("{text}; {why}")),
+        Some(_) | None => Stage::Bound(why),
+    }
+}
+
+fn missing(view: &View<'_>) -> Option<Stage> {
+    let identity = &view.claim.identity;
+    view.device.is_none().then(|| Stage::Missing(format!("the device {identity} is not there: plug it in again; it is used again by itself")))
+}
+
+/// A PersistentVolume that is being deleted: the binder passes it by, our finalizer keeps it.
+fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    if pv::round(found) < view.claim.round {
+        return Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is let go")), release(found));
+    }
+    if let PvUsage::InUse(why) = pv_usage(found) {
+        return Decided::stay(view, Stage::Releasing(format!("{why}: PersistentVolume {name} is deleted when that ends")));
+    }
+    let was_bound = found.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
+    if was_bound && pv::deletes(found) {
+        return wipe(world, view, found, now);
+    }
+    // Never bound: nobody wrote to it. Kept: its owner deleted the PersistentVolume and keeps the data. Either way the
+    // old confirmation must be worth nothing before the PersistentVolume is let go.
+    Decided::change(view, Stage::Releasing(format!("PersistentVolume {name} was deleted")), |claim| {
+        claim.round += 1;
+        claim.job = None;
+    })
+}
+
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+
+fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
+    if let Some(missing) = missing(view) {
+        return Decided::stay(view, missing);
+    }
+    if view.want.is_none() {
+        let name = found.metadata.name.as_deref().unwrap_or_default();
+        return Decided::stay(view, Stage::WipeFailed(format!("its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain")));
+    }
+    let policy = match wipe_policy(world.classes.get(&view.claim.storage_class_name).map(AsRef::as_ref), view.claim.volume_mode) {
+        Ok(policy) => policy,
+        Err(why) => return Decided::stay(view, Stage::WipeFailed(why)),
+    };
+    let record = |attempt: i32, stage: Stage| {
+        let Some(job) = wipe_job(world, view.claim, found, policy, attempt) else {
+            return Decided::stay(view, Stage::WipeFailed("the Node or the owner of the device is not known yet".into()));
+        };
+        let name = job.metadata.name.clone().unwrap_or_default();
+        Decided::change(view, stage, |claim| claim.job = Some(ClaimJob { name, attempt }))
+    };
+    let Some(recorded) = &view.claim.job else { return record(1, Stage::Wiping(format!("{} begins", policy.as_str()))) };
+    let Some(job) = world.jobs.get(&recorded.name) else {
+        return match wipe_job(world, view.claim, found, policy, recorded.attempt) {
+            Some(job) if job.metadata.name.as_deref() == Some(&recorded.name) => {
+                Decided::step(view, Stage::Wiping(format!("{} begins", policy.as_str())), Step::CreateJob(Box::new(job)))
+            }
+            // The Node was made anew, or the class says otherwise by now: on record first.
+            Some(_) | None => record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str()))),
+        };
+    };
+    let status = job.status.as_ref();
+    match status.and_then(|status| status.phase) {
+        None => Decided::stay(view, Stage::Wiping("waiting for the agent".into())),
+        Some(JobPhase::Running) => {
+            let progress = status.and_then(|status| status.progress).map_or_else(String::new, |percent| format!(", {percent} %"));
+            let words = status.and_then(|status| status.message.clone()).unwrap_or_default();
+            Decided::stay(view, Stage::Wiping(format!("{words}{progress}")))
+        }
+        Some(JobPhase::Succeeded) => Decided::change(view, Stage::Releasing("wiped".into()), |claim| {
+            claim.round += 1;
+            claim.job = None;
+        }),
+        Some(JobPhase::Failed) => {
+            let why = status.and_then(|status| status.message.clone()).unwrap_or_default();
+            let ended = status.and_then(|status| status.completion_time.as_ref()).map_or(now, |time| time.0);
+            let pause = FIRST_RETRY.saturating_mul(1 << recorded.attempt.clamp(1, 9).saturating_sub(1)).min(LONGEST_RETRY);
+            let due = ended + pause;
+            let stage = Stage::WipeFailed(format!("wiping failed ({} tries so far), tried again by itself: {why}", recorded.attempt));
+            if due > now {
+                return Decided { requeue: Some(due.duration_since(now)), ..Decided::stay(view, stage) };
+            }
+            record(recorded.attempt.saturating_add(1), stage)
+        }
+    }
+}
+
+/// What the class asks for; a Block device is erased whole, a file system's signatures are enough for the next one.
+pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<WipePolicy, String> {
+    let annotation = class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
+    match (annotation, mode) {
+        (Some(text), _) => WipePolicy::parse(text).ok_or_else(|| format!("the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero", names::WIPE_ANNOTATION)),
+        (None, VolumeMode::Block) => Ok(WipePolicy::Discard),
+        (None, VolumeMode::Filesystem) => Ok(WipePolicy::Quick),
+    }
+}
+
+/// What of a claim a job uses. A claim that was changed since voids the job.
+pub fn claim_hash(claim: &Claim) -> String {
+    hex_digest(&[&claim.identity, &claim.owner.uid, &claim.storage_class_name, &claim.size.to_string(), &claim.round.to_string()])[..32].to_owned()
+}
+
+pub fn wipe_job(world: &NodeWorld, claim: &Claim, found: &PersistentVolume, policy: WipePolicy, attempt: i32) -> Option<NodeJob> {
+    let spec = NodeJobSpec {
+        action: Action::Wipe,
+        node_name: world.name.clone(),
+        owner: JobOwner {
+            kind: OwnerKind::parse(&claim.owner.kind)?,
+            namespace: claim.owner.namespace.clone(),
+            name: claim.owner.name.clone(),
+            uid: claim.owner.uid.clone(),
+        },
+        device: JobDevice {
+            sparse_file: None,
+            claimed: Some(ClaimedDevice {
+                identity: claim.identity.clone(),
+                size: claim.size,
+                pv_name: found.metadata.name.clone()?,
+                pv_uid: found.metadata.uid.clone()?,
+            }),
+        },
+        precondition: Precondition { node_uid: world.node.as_ref()?.metadata.uid.clone()?, spec_hash: claim_hash(claim) },
+        parameters: Some(Parameters { size: claim.size, filesystem: None, partition: None, wipe: Some(WipeParameters { policy }) }),
+        attempt,
+        retry: None,
+    };
+    let mut job = NodeJob::new(&spec.job_name(), spec);
+    job.metadata.labels = Some([(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into());
+    Some(job)
+}
+
+fn delete(found: &PersistentVolume) -> Step {
+    Step::DeletePv {
+        name: found.metadata.name.clone().unwrap_or_default(),
+        uid: found.metadata.uid.clone().unwrap_or_default(),
+        resource_version: found.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+fn release(found: &PersistentVolume) -> Step {
+    let kept = found.metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != names::PV_FINALIZER).cloned().collect();
+    Step::ReleasePv {
+        name: found.metadata.name.clone().unwrap_or_default(),
+        resource_version: found.metadata.resource_version.clone().unwrap_or_default(),
+        finalizers: kept,
+    }
+}
+
+fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
+    let claim = view.claim;
+    if claim.ending || !wanted(view) {
+        return ending(view, "nobody wants it any more");
+    }
+    if claim.job.is_some() {
+        // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.
+        return Decided::change(view, Stage::Claimed, |claim| {
+            claim.round += 1;
+            claim.job = None;
+        });
+    }
+    let Some(report) = view.report else { return Decided::stay(view, missing(view).unwrap_or(Stage::Claimed)) };
+    match report.state {
+        ClaimState::Ended => Decided::stay(view, Stage::Claimed),
+        ClaimState::Refused => refused(view, report.message.clone().unwrap_or_default()),
+        ClaimState::Confirmed => confirmed(world, view),
+    }
+}
+
+/// Gone from the inventory when the agent says that nothing of it is left.
+fn ending(view: &View<'_>, why: &str) -> Decided {
+    let ended = view.claim.ending && view.report.is_some_and(|report| report.state == ClaimState::Ended);
+    let stage = Stage::Ending(why.to_owned());
+    if ended {
+        return Decided { claim: None, ..Decided::stay(view, stage) };
+    }
+    Decided::change(view, stage, |claim| claim.ending = true)
+}
+
+/// A claim that cannot be used holds the set's place for nothing: it ends when the device itself says why. What may pass
+/// (somebody looks at the device just now) is waited for.
+fn refused(view: &View<'_>, why: String) -> Decided {
+    let passing = [Reason::Claimed, Reason::HeldExclusively, Reason::TooNew, Reason::TimedOut, Reason::Unreadable];
+    let lasting = view.device.is_some_and(|device| device.reasons.iter().any(|told| !passing.iter().any(|reason| told.reason == reason.as_str())));
+    if lasting && view.claim.content == ClaimContent::Blank {
+        return ending(view, &why);
+    }
+    Decided::stay(view, missing(view).unwrap_or(Stage::Refused(why)))
+}
+
+/// Reasons that say that something is on a device.
+const DATA: [Reason; 4] = [Reason::Signature, Reason::PartitionTable, Reason::UnknownData, Reason::HasChildren];
+
+/// Whether the agent's last look at the device speaks of data.
+pub fn shows_data(device: &quarry_api::node_inventory::Device) -> bool {
+    device.reasons.iter().any(|told| DATA.iter().any(|reason| told.reason == reason.as_str()))
+}
+
+fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
+    let claim = view.claim;
+    let Some(device) = view.device else { return Decided::stay(view, missing(view).unwrap_or(Stage::Claimed)) };
+    if !view.report.is_some_and(|report| report.linked) {
+        let why = view.report.and_then(|report| report.message.clone()).unwrap_or_else(|| "the link is not there yet".into());
+        return Decided::stay(view, Stage::Held(why));
+    }
+    if let Some(why) = doubt(world, claim, device) {
+        return Decided::stay(view, Stage::Held(why));
+    }
+    if claim.content == ClaimContent::Blank && shows_data(device) {
+        return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
+    }
+    if !world.agent_present {
+        return Decided::stay(view, Stage::Held(format!("the agent on node {} is absent: check that the node is up and its quarry-agent pod runs", world.name)));
+    }
+    let want = view.want;
+    let min = want.map_or(0, Want::min);
+    let ready = confirmed_count(world, &claim.owner.uid);
+    if ready < min {
+        return Decided::stay(view, Stage::Held(format!("{ready} devices of this node are confirmed, minDeviceCount is {min}")));
+    }
+    let class = world.classes.get(&claim.storage_class_name);
+    if let Some(class) = class.filter(|class| class.provisioner != pv::NO_PROVISIONER) {
+        let text = format!("StorageClass {} belongs to the provisioner {}: use another name, or delete that class", claim.storage_class_name, class.provisioner);
+        return Decided::stay(view, Stage::Held(text));
+    }
+    let Some(made) = pv::build(world, view, class.map(AsRef::as_ref)) else {
+        return Decided::stay(view, Stage::Held(format!("node {} has no {} label: its PersistentVolumes could not say where they are", world.name, pv::HOSTNAME_LABEL)));
+    };
+    let mut decided = Decided::stay(view, Stage::Publishing);
+    if class.is_none() {
+        decided.steps.push(Step::CreateClass(Box::new(pv::build_class(claim))));
+    }
+    decided.steps.push(Step::CreatePv(Box::new(made)));
+    decided
+}
+
+/// It is not certain which device this is.
+pub fn doubt(world: &NodeWorld, claim: &Claim, device: &quarry_api::node_inventory::Device) -> Option<String> {
+    if let Some(other) = world.elsewhere.iter().find(|other| super::is_device(device, &other.identity)) {
+        return Some(Reason::IdentityElsewhere.sentence(&format!("{} of node {}", other.device, other.node)));
+    }
+    let held = world.inventory.spec.quarantine.iter().find(|entry| super::is_device(device, &entry.identity));
+    let held = held.map(|entry| format!("{}: {}", entry.reason, entry.detail));
+    let told = device.reasons.iter().find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines));
+    held.or_else(|| told.map(|told| format!("{}: {}", told.reason, told.detail))).or_else(|| {
+        let twice = world.inventory.spec.claims.iter().filter(|other| super::is_device(device, &other.identity)).count() > 1;
+        twice.then(|| format!("the device {} is claimed twice", claim.identity))
+    })
+}
+
+/// How many of the owner's devices on this node are proven.
+fn confirmed_count(world: &NodeWorld, owner_uid: &str) -> usize {
+    let own = super::views(world).into_iter().filter(|view| view.claim.owner.uid == owner_uid && !view.claim.ending);
+    own.filter(|view| view.pv.is_some() || view.report.is_some_and(|report| report.state == ClaimState::Confirmed)).count()
+}

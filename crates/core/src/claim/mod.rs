@@ -1,0 +1,185 @@
+//! Claims: who gets which device of one node, and what becomes of it. One device, one owner (invariant 3).
+//!
+//! `plan(&NodeWorld, now)` sees everybody who wants a device of the node, every PersistentVolume there, and what the
+//! agent says. It is total and deterministic: the older object wins, then the name. `assign.rs` gives away what is free,
+//! `life.rs` is the state machine of one claim, `check.rs` refuses what must never be, `confirm.rs` is the agent's half.
+//! Next to read: `want.rs` (who asks), `life.rs`.
+
+mod assign;
+pub mod check;
+pub mod confirm;
+pub mod filter;
+pub mod glob;
+mod life;
+pub mod pv;
+pub mod status;
+pub mod want;
+
+pub use assign::{Row, Standing, account};
+pub use life::{Stage, claim_hash, decide, wipe_policy};
+pub use want::{Want, owner_text};
+
+use crate::{device::group::published_candidates, quarantine::Elsewhere};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume},
+    storage::v1::StorageClass,
+};
+use quarry_api::{
+    NodeInventory, NodeJob, names,
+    node_inventory::{Claim, ClaimReport, Device},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Everything that is known of one node when its devices are given away.
+#[derive(Clone, Debug, Default)]
+pub struct NodeWorld {
+    pub name: String,
+    /// `None`: the Node object is gone.
+    pub node: Option<Arc<Node>>,
+    pub inventory: NodeInventory,
+    /// Everybody who exists, also those who are not for this node.
+    pub wants: Vec<Want>,
+    /// Every PersistentVolume on this node, and those with the name of one of its claims, whoever made them.
+    pub pvs: Vec<Arc<PersistentVolume>>,
+    pub classes: BTreeMap<String, Arc<StorageClass>>,
+    /// The jobs that claims name.
+    pub jobs: BTreeMap<String, Arc<NodeJob>>,
+    /// Devices of other nodes with an identity of this node's.
+    pub elsewhere: Vec<Elsewhere>,
+    /// The agent's lease is fresh.
+    pub agent_present: bool,
+}
+
+/// One write to the API, after the inventory's own.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    CreateClass(Box<StorageClass>),
+    CreatePv(Box<PersistentVolume>),
+    DeletePv { name: String, uid: String, resource_version: String },
+    /// Takes our finalizer off.
+    ReleasePv { name: String, resource_version: String, finalizers: Vec<String> },
+    CreateJob(Box<NodeJob>),
+}
+
+impl Step {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::CreateClass(_) => "CreateClass",
+            Step::CreatePv(_) => "CreatePv",
+            Step::DeletePv { .. } => "DeletePv",
+            Step::ReleasePv { .. } => "ReleasePv",
+            Step::CreateJob(_) => "CreateJob",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// All claims of the node from now on.
+    pub claims: Vec<Claim>,
+    /// The paths that the agent is to look up.
+    pub paths: Vec<String>,
+    pub machine_id: Option<String>,
+    pub steps: Vec<Step>,
+    pub requeue: Option<SignedDuration>,
+}
+
+/// Who gets what, and what becomes of what is claimed already.
+pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
+    let mut plan = Plan { machine_id: world.inventory.spec.machine_id.clone(), ..Plan::default() };
+    for view in views(world) {
+        let decided = life::decide(world, &view, now);
+        plan.claims.extend(decided.claim);
+        for step in decided.steps {
+            if !plan.steps.contains(&step) {
+                plan.steps.push(step);
+            }
+        }
+        plan.requeue = [plan.requeue, decided.requeue].into_iter().flatten().min();
+    }
+    let given = assign::assign(world);
+    plan.claims.extend(given.claims);
+    plan.claims.sort();
+    plan.paths = given.paths;
+    // Whose devices these are is noted with the first claim, and kept as long as there is one.
+    plan.machine_id = if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
+    plan
+}
+
+/// A claim with everything that concerns it.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    pub claim: &'a Claim,
+    /// The owner, if it still exists.
+    pub want: Option<&'a Want>,
+    /// What the agent says to this very claim: of this owner, in this round.
+    pub report: Option<&'a ClaimReport>,
+    /// The device, if it is there.
+    pub device: Option<&'a Device>,
+    /// The PersistentVolume of the claim's name, whoever made it.
+    pub pv: Option<&'a Arc<PersistentVolume>>,
+}
+
+pub fn views(world: &NodeWorld) -> Vec<View<'_>> {
+    world.inventory.spec.claims.iter().map(|claim| view(world, claim)).collect()
+}
+
+pub fn view<'a>(world: &'a NodeWorld, claim: &'a Claim) -> View<'a> {
+    let status = world.inventory.status.as_ref();
+    let name = names::local_pv(&world.name, &claim.identity);
+    View {
+        claim,
+        want: world.wants.iter().find(|want| want.owner.uid == claim.owner.uid),
+        report: status.and_then(|status| status.claims.iter().find(|report| answers(report, claim))),
+        device: status.and_then(|status| status.devices.iter().find(|device| is_device(device, &claim.identity))),
+        pv: world.pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(&name)),
+    }
+}
+
+/// Whether the agent's answer is to this claim, and not to an earlier one on the same device.
+fn answers(report: &ClaimReport, claim: &Claim) -> bool {
+    report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round
+}
+
+/// Whether the device goes by this identity, which may not be its strongest any more.
+pub fn is_device(device: &Device, identity: &str) -> bool {
+    device.identity.as_deref() == Some(identity) || published_candidates(device).contains(identity)
+}
+
+fn machine_id(world: &NodeWorld) -> Option<String> {
+    world.inventory.status.as_ref().and_then(|status| status.machine_id.clone())
+}
+
+/// Another machine answers under the node's name: what was claimed is not its.
+pub fn is_frozen(world: &NodeWorld) -> bool {
+    match (&world.inventory.spec.machine_id, machine_id(world)) {
+        (Some(claimed), Some(seen)) => *claimed != seen,
+        (Some(_) | None, _) => false,
+    }
+}
+
+/// An administrator gives up what was claimed on a machine that is gone.
+pub fn is_released(world: &NodeWorld) -> bool {
+    let told = world.inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::RELEASE_CLAIMS_ANNOTATION));
+    let absent = world.node.is_none() || is_frozen(world);
+    told.is_some_and(|told| absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name))
+}
+
+/// A device that a PersistentVolume of anybody is on, as far as its name tells.
+pub fn pv_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a PersistentVolume> {
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let by_id = device.device_id.as_deref().map(base);
+    let candidates = published_candidates(device);
+    let on = |pv: &PersistentVolume| {
+        let annotation = |key: &str| pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+        let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref().map(|local| &local.path).or(spec.host_path.as_ref().map(|host| &host.path)));
+        let by_path = path.is_some_and(|path| *path == format!("/dev/{}", device.name) || by_id.as_ref().is_some_and(|id| base(path) == *id));
+        let by_note = annotation(names::LSO_DEVICE_ID_ANNOTATION).is_some_and(|noted| by_id.as_ref().is_some_and(|id| base(noted) == *id));
+        by_path || by_note || annotation(names::IDENTITY_ANNOTATION).is_some_and(|noted| candidates.contains(noted))
+    };
+    world.pvs.iter().map(AsRef::as_ref).find(|pv| on(pv))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What a LocalVolumeSet or a LocalVolume says about itself: conditions from the accounts of all nodes.
+//!
+//! The claims themselves are planned node by node; here they are only counted and put into words.
+
+use super::{
+    Row, Stage, Standing,
+    want::{Covers, Want},
+};
+use crate::volume::Note;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use quarry_api::local_volume_discovery::OperatorCondition;
+
+/// Reasons of the conditions.
+pub const OUTSIDE_NAMESPACE: &str = "OutsideOperatorNamespace";
+pub const INVALID_SPEC: &str = "InvalidSpec";
+pub const UNMANAGED: &str = "Unmanaged";
+pub const NO_NODE: &str = "NoNodeSelected";
+pub const NO_DEVICE: &str = "NoMatchingDevice";
+pub const PROVISIONED: &str = "Provisioned";
+pub const WAITING: &str = "Waiting";
+pub const DEGRADED: &str = "DevicesNeedAttention";
+pub const DELETION_BLOCKED: &str = "DeletionBlocked";
+const AS_EXPECTED: &str = "AsExpected";
+
+/// How many devices a message names.
+const NAMED: usize = 4;
+
+/// One node's part in a want.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePart {
+    pub node: String,
+    pub covers: Covers,
+    /// The agent's absence in words; `None` when it is there.
+    pub complaint: Option<String>,
+    /// Each claim of this owner, by the device's name, and its stage.
+    pub claims: Vec<(String, Stage)>,
+    /// Every device or path and how it stands to this want.
+    pub rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    pub want: Want,
+    pub in_namespace: bool,
+    /// The operator's.
+    pub namespace: String,
+    pub parts: Vec<NodePart>,
+    pub conditions: Vec<OperatorCondition>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saying {
+    pub conditions: Vec<OperatorCondition>,
+    pub provisioned: i32,
+    pub notes: Vec<Note>,
+}
+
+struct Words {
+    available: (bool, &'static str, String),
+    progressing: Option<String>,
+    degraded: Option<(&'static str, String)>,
+}
+
+pub fn decide(seen: &Observed, now: Timestamp) -> Saying {
+    let stages = seen.parts.iter().flat_map(|part| part.claims.iter().map(move |(device, stage)| (part, device, stage)));
+    let provisioned = stages.filter(|(_, _, stage)| stage.is_provisioned()).count();
+    let words = words(seen, provisioned);
+    let flag = |yes: bool| if yes { "True" } else { "False" };
+    let (ok, reason, message) = words.available;
+    let mut conditions = vec![build(seen, "Available", flag(ok), reason, message, now)];
+    // The shipped kind says this of its DaemonSet: here, that every selected node has an agent.
+    let absent: Vec<&String> = seen.parts.iter().filter(|part| part.covers == Covers::Yes).filter_map(|part| part.complaint.as_ref()).collect();
+    let agents = absent.iter().take(NAMED).map(|text| text.as_str()).collect::<Vec<_>>().join("; ");
+    conditions.push(build(seen, "DaemonSetsAvailable", flag(absent.is_empty()), if absent.is_empty() { AS_EXPECTED } else { "AgentsMissing" }, agents, now));
+    let (progressing, message) = words.progressing.map_or((false, String::new()), |text| (true, text));
+    conditions.push(build(seen, "Progressing", flag(progressing), if progressing { WAITING } else { AS_EXPECTED }, message, now));
+    let (degraded, reason, message) = words.degraded.map_or((false, AS_EXPECTED, String::new()), |(reason, text)| (true, reason, text));
+    conditions.push(build(seen, "Degraded", flag(degraded), reason, message.clone(), now));
+    let was = |kind: &str| seen.conditions.iter().find(|condition| condition.kind == kind).map(|condition| (condition.status.as_str(), condition.message.clone().unwrap_or_default()));
+    let mut notes = Vec::new();
+    if degraded && was("Degraded") != Some(("True", message.clone())) {
+        notes.push(Note { warning: true, reason: "DevicesNeedAttention", message });
+    }
+    Saying { conditions, provisioned: i32::try_from(provisioned).unwrap_or(i32::MAX), notes }
+}
+
+fn words(seen: &Observed, provisioned: usize) -> Words {
+    let plain = |reason: &'static str, text: String| Words { available: (false, reason, text.clone()), progressing: None, degraded: Some((reason, text)) };
+    if !seen.in_namespace {
+        let own = &seen.namespace;
+        return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
+    }
+    let blocked = listed(seen, |stage| matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_)));
+    if seen.want.terminating {
+        let text = match &blocked {
+            Some(blocked) => format!("cannot go yet: {blocked}"),
+            None => "its devices are given back".into(),
+        };
+        let degraded = blocked.map(|_| (DELETION_BLOCKED, text.clone()));
+        return Words { available: (false, DELETION_BLOCKED, text.clone()), progressing: Some(text), degraded };
+    }
+    if !seen.want.problems.is_empty() {
+        return plain(INVALID_SPEC, seen.want.problems.join(". "));
+    }
+    let trouble = listed(seen, |stage| {
+        matches!(stage, Stage::Missing(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Retained(_) | Stage::Refused(_) | Stage::Held(_))
+    });
+    let trouble = trouble.map(|text| (DEGRADED, text)).or_else(|| no_path(seen).map(|text| (DEGRADED, text)));
+    let waiting = listed(seen, |stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
+    let waiting = waiting.or_else(|| standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets)));
+    let text = summary(seen, provisioned);
+    if seen.want.paused {
+        let text = format!("managementState keeps it from taking devices; {text}");
+        return Words { available: (provisioned > 0, UNMANAGED, text), progressing: None, degraded: trouble };
+    }
+    if provisioned > 0 {
+        return Words { available: (true, PROVISIONED, text), progressing: waiting, degraded: trouble };
+    }
+    if !seen.parts.iter().any(|part| part.covers == Covers::Yes) {
+        let kept = seen.parts.iter().find_map(|part| match &part.covers {
+            Covers::KeptAway(taint) => Some(format!("node {} has the taint {taint}: tolerate it in spec.tolerations", part.node)),
+            Covers::Yes | Covers::NotSelected => None,
+        });
+        return plain(NO_NODE, kept.unwrap_or_else(|| "spec.nodeSelector selects no node: compare it with `kubectl get nodes --show-labels`".into()));
+    }
+    let reason = if waiting.is_some() { WAITING } else { NO_DEVICE };
+    Words { available: (false, reason, text), progressing: waiting, degraded: trouble }
+}
+
+/// The claims in these stages, in words; `None` when there are none.
+fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
+    let found: Vec<String> = seen
+        .parts
+        .iter()
+        .flat_map(|part| part.claims.iter().map(move |(device, stage)| (part, device, stage)))
+        .filter(|(_, _, stage)| which(stage))
+        .map(|(part, device, stage)| match stage.detail() {
+            "" => format!("{device} of {} is {}", part.node, stage.word()),
+            detail => format!("{device} of {}: {detail}", part.node),
+        })
+        .collect();
+    join(found)
+}
+
+fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String> {
+    let found = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(&row.standing));
+    join(found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect())
+}
+
+fn no_path(seen: &Observed) -> Option<String> {
+    standing(seen, |standing| matches!(standing, Standing::NoDevice(_)))
+}
+
+fn join(found: Vec<String>) -> Option<String> {
+    let more = found.len().saturating_sub(NAMED);
+    let mut text = found.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    (!found.is_empty()).then_some(text)
+}
+
+/// The account in one line: how many are in use, and why the others are not.
+pub fn summary(seen: &Observed, provisioned: usize) -> String {
+    let nodes = seen.parts.iter().filter(|part| part.covers == Covers::Yes).count();
+    let mut counts: Vec<(&'static str, usize)> = Vec::new();
+    for row in seen.parts.iter().flat_map(|part| &part.rows) {
+        let word = row.standing.word();
+        if matches!(row.standing, Standing::Has) {
+            continue;
+        }
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    counts.sort_unstable();
+    let others: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
+    let taken = standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_)));
+    let others = if others.is_empty() { String::new() } else { format!("; other devices: {}", others.join(", ")) };
+    format!("{provisioned} provisioned on {nodes} nodes{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))
+}
+
+/// Times are kept while the status of a condition stays.
+fn build(seen: &Observed, kind: &str, status: &str, reason: &str, message: String, now: Timestamp) -> OperatorCondition {
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let old = seen.conditions.iter().find(|condition| condition.kind == kind && condition.status == status);
+    OperatorCondition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message).filter(|text| !text.is_empty()),
+        last_transition_time: old.and_then(|old| old.last_transition_time.clone()).or(Some(now)),
+    }
+}

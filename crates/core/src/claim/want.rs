@@ -1,0 +1,271 @@
+//! Who wants devices, and how: LocalVolumeSets and LocalVolumes, read once into one form.
+//!
+//! Total: what cannot be understood is kept as problems, and such a want takes nothing new. Its claims stay: a mistake
+//! in a spec must not cost a volume.
+
+use super::filter::Filter;
+use crate::agent_set::Asker;
+use crate::node_selector::{problems as selector_problems, selects, toleration_problems, untolerated};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeSelector, Toleration};
+use kube::Resource;
+use quarry_api::{
+    LocalVolume, LocalVolumeSet, names,
+    node_inventory::{Claim, ClaimOwner},
+    node_job::OwnerKind,
+    validate::Problem,
+    volume::VolumeMode,
+};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Want {
+    pub owner: ClaimOwner,
+    pub created: Option<Timestamp>,
+    /// It is being deleted: nothing new, and what it has is given back.
+    pub terminating: bool,
+    /// Its administrator keeps it from acting (managementState).
+    pub paused: bool,
+    /// It has our finalizer: it cannot vanish while something of it is on a node.
+    pub protected: bool,
+    pub selector: Option<NodeSelector>,
+    pub tolerations: Vec<Toleration>,
+    /// What is wrong with it, each naming the field and the remedy.
+    pub problems: Vec<String>,
+    pub asks: Asks,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asks {
+    /// Devices that fit a description.
+    Set(Box<SetAsk>),
+    /// Devices at paths.
+    Paths(Vec<PathAsk>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetAsk {
+    pub filter: Filter,
+    pub min: usize,
+    pub max: Option<usize>,
+    pub becomes: Becomes,
+    /// Kinds of devices that are not local and may be taken all the same.
+    pub not_local: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathAsk {
+    pub path: String,
+    pub becomes: Becomes,
+}
+
+/// What a device is turned into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Becomes {
+    pub class: String,
+    pub mode: VolumeMode,
+    pub fs_type: Option<String>,
+}
+
+/// What a want has to do with a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Covers {
+    Yes,
+    NotSelected,
+    /// This taint is not tolerated.
+    KeptAway(String),
+}
+
+impl Want {
+    /// The older object wins, then by name.
+    pub fn rank(&self) -> (Option<Timestamp>, Option<&str>, &str, &str) {
+        (self.created, self.owner.namespace.as_deref(), &self.owner.name, &self.owner.uid)
+    }
+
+    /// Whether it takes devices that it does not have yet.
+    pub fn takes_more(&self) -> bool {
+        self.protected && !self.terminating && !self.paused && self.problems.is_empty()
+    }
+
+    pub fn covers(&self, node: &Node) -> Covers {
+        if !selects(self.selector.as_ref(), node) {
+            return Covers::NotSelected;
+        }
+        match untolerated(node, &self.tolerations) {
+            Some(taint) => Covers::KeptAway(crate::node_selector::taint_text(taint)),
+            None => Covers::Yes,
+        }
+    }
+
+    /// Whether it still wants what it has claimed. A device that fits no longer, or a node that is no longer selected,
+    /// changes nothing: people's data is on it.
+    pub fn still_wants(&self, claim: &Claim) -> bool {
+        if self.terminating {
+            return false;
+        }
+        match &self.asks {
+            Asks::Set(_) => true,
+            // A path that was taken out of the list was taken out by somebody.
+            Asks::Paths(asked) => {
+                !self.problems.is_empty() || asked.iter().any(|ask| Some(&ask.path) == claim.path.as_ref() && ask.becomes.class == claim.storage_class_name)
+            }
+        }
+    }
+
+    /// The StorageClasses that it names.
+    pub fn classes(&self) -> impl Iterator<Item = &str> {
+        let (set, paths) = match &self.asks {
+            Asks::Set(set) => (Some(set.becomes.class.as_str()), &[][..]),
+            Asks::Paths(asked) => (None, asked.as_slice()),
+        };
+        set.into_iter().chain(paths.iter().map(|ask| ask.becomes.class.as_str()))
+    }
+
+    /// What it asks of the agents' DaemonSet; `None` when it cannot be understood, or is in no need of them.
+    pub fn asker(&self) -> Option<Asker> {
+        let api_version = match OwnerKind::parse(&self.owner.kind)? {
+            OwnerKind::LocalVolumeSet => LocalVolumeSet::api_version(&()),
+            OwnerKind::LocalVolume => LocalVolume::api_version(&()),
+            OwnerKind::Volume => return None,
+        };
+        self.problems.is_empty().then(|| Asker {
+            api_version: api_version.into_owned(),
+            kind: self.owner.kind.clone(),
+            name: self.owner.name.clone(),
+            uid: self.owner.uid.clone(),
+            selector: self.selector.clone(),
+            tolerations: self.tolerations.clone(),
+        })
+    }
+
+    pub fn min(&self) -> usize {
+        match &self.asks {
+            Asks::Set(set) => set.min,
+            Asks::Paths(_) => 0,
+        }
+    }
+}
+
+pub fn of_set(set: &LocalVolumeSet) -> Want {
+    let spec = &set.spec;
+    let mut problems: Vec<Problem> = Vec::new();
+    if spec.storage_class_name.is_empty() {
+        problems.push(Problem { field: "spec.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass; it is made if it is missing".into() });
+    }
+    let fs_type = spec.fs_type.as_deref().filter(|text| !text.is_empty()).or(spec.fstype.as_deref()).filter(|text| !text.is_empty());
+    let default = if fs_type.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
+    let mode = read_mode("spec.volumeMode", spec.volume_mode.as_deref(), default, &mut problems);
+    refuse_fs_type_of_block("spec.fsType", mode, fs_type, &mut problems);
+    let count = |field: &'static str, given: Option<i32>, problems: &mut Vec<Problem>| match given.map(usize::try_from) {
+        None => None,
+        Some(Ok(count)) => Some(count),
+        Some(Err(_)) => {
+            problems.push(Problem { field, wrong: "is negative".into(), allowed: "give a number from 0".into() });
+            None
+        }
+    };
+    let min = count("spec.minDeviceCount", spec.min_device_count, &mut problems).unwrap_or(0);
+    let max = count("spec.maxDeviceCount", spec.max_device_count, &mut problems);
+    if let Some(max) = max.filter(|max| *max < min) {
+        problems.push(Problem { field: "spec.minDeviceCount", wrong: format!("{min} is greater than maxDeviceCount {max}"), allowed: "no node could satisfy both: change one of them".into() });
+    }
+    let filter = Filter::read(spec).unwrap_or_else(|wrong| {
+        problems.extend(wrong);
+        Filter { types: Vec::new(), rotational: None, min: quarry_api::Bytes(0), max: None, models: Vec::new(), vendors: Vec::new(), excluded: Vec::new() }
+    });
+    let not_local = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::INCLUDE_NOT_LOCAL_ANNOTATION));
+    let not_local = not_local.map(|text| text.split(',').map(|one| one.trim().to_lowercase()).filter(|one| !one.is_empty()).collect()).unwrap_or_default();
+    let becomes = Becomes { class: spec.storage_class_name.clone(), mode, fs_type: fs_type.filter(|_| mode == VolumeMode::Filesystem).map(str::to_owned) };
+    let asks = Asks::Set(Box::new(SetAsk { filter, min, max, becomes, not_local }));
+    build(OwnerKind::LocalVolumeSet, set, spec.node_selector.as_ref(), spec.tolerations.as_deref(), problems, false, asks)
+}
+
+pub fn of_local_volume(volume: &LocalVolume) -> Want {
+    let spec = &volume.spec;
+    let mut problems: Vec<Problem> = Vec::new();
+    let mut asked: Vec<PathAsk> = Vec::new();
+    for entry in &spec.storage_class_devices {
+        if entry.storage_class_name.is_empty() {
+            problems.push(Problem { field: "spec.storageClassDevices.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass".into() });
+        }
+        let fs_type = entry.fs_type.as_deref().filter(|text| !text.is_empty());
+        let mode = read_mode("spec.storageClassDevices.volumeMode", entry.volume_mode.as_deref(), VolumeMode::Filesystem, &mut problems);
+        refuse_fs_type_of_block("spec.storageClassDevices.fsType", mode, fs_type, &mut problems);
+        if entry.force_wipe_devices_and_destroy_all_data == Some(true) {
+            problems.push(Problem {
+                field: "spec.storageClassDevices.forceWipeDevicesAndDestroyAllData",
+                wrong: "erasing a device that holds data needs a consent that names it, which does not exist yet".into(),
+                allowed: "erase the device by hand, then leave this field out".into(),
+            });
+        }
+        for path in &entry.device_paths {
+            if !path.starts_with("/dev/") || path.split('/').any(|part| part == "..") {
+                let allowed = "give an absolute path below /dev, best below /dev/disk/by-id".to_owned();
+                problems.push(Problem { field: "spec.storageClassDevices.devicePaths", wrong: format!("{path:?} is not the path of a device"), allowed });
+            }
+            if asked.iter().any(|other| other.path == *path) {
+                problems.push(Problem { field: "spec.storageClassDevices.devicePaths", wrong: format!("{path:?} is named twice"), allowed: "name each path once".into() });
+            }
+            let becomes = Becomes { class: entry.storage_class_name.clone(), mode, fs_type: fs_type.map(str::to_owned) };
+            asked.push(PathAsk { path: path.clone(), becomes });
+        }
+    }
+    let paused = matches!(spec.management_state.as_deref(), Some("Unmanaged" | "Removed"));
+    build(OwnerKind::LocalVolume, volume, spec.node_selector.as_ref(), spec.tolerations.as_deref(), problems, paused, Asks::Paths(asked))
+}
+
+fn build<K: Resource>(
+    kind: OwnerKind,
+    object: &K,
+    selector: Option<&NodeSelector>,
+    tolerations: Option<&[Toleration]>,
+    problems: Vec<Problem>,
+    paused: bool,
+    asks: Asks,
+) -> Want {
+    let meta = object.meta();
+    let tolerations = tolerations.unwrap_or_default().to_vec();
+    let told = problems.iter().map(Problem::to_string);
+    let selecting = selector.map(|selector| selector_problems(selector, "spec.nodeSelector")).unwrap_or_default();
+    let problems = told.chain(selecting).chain(toleration_problems(&tolerations, "spec.tolerations")).collect();
+    Want {
+        owner: ClaimOwner {
+            kind: kind.as_str().to_owned(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        },
+        created: meta.creation_timestamp.as_ref().map(|time| time.0),
+        terminating: meta.deletion_timestamp.is_some(),
+        paused,
+        protected: meta.finalizers.iter().flatten().any(|finalizer| finalizer == names::OWNER_FINALIZER),
+        selector: selector.cloned(),
+        tolerations,
+        problems,
+        asks,
+    }
+}
+
+fn read_mode(field: &'static str, given: Option<&str>, default: VolumeMode, problems: &mut Vec<Problem>) -> VolumeMode {
+    match given.unwrap_or_default().to_ascii_lowercase().as_str() {
+        "" => default,
+        "block" => VolumeMode::Block,
+        "filesystem" => VolumeMode::Filesystem,
+        other => {
+            problems.push(Problem { field, wrong: format!("there is no volume mode {other:?}"), allowed: "use Block or Filesystem".into() });
+            default
+        }
+    }
+}
+
+fn refuse_fs_type_of_block(field: &'static str, mode: VolumeMode, fs_type: Option<&str>, problems: &mut Vec<Problem>) {
+    if let (VolumeMode::Block, Some(fs_type)) = (mode, fs_type) {
+        let allowed = "leave it out, or set volumeMode to Filesystem".to_owned();
+        problems.push(Problem { field, wrong: format!("{fs_type} is given for volumeMode Block, which has no file system"), allowed });
+    }
+}
+
+/// `LocalVolumeSet ns/name`
+pub fn owner_text(owner: &ClaimOwner) -> String {
+    let place = owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+    format!("{} {place}{}", owner.kind, owner.name)
+}

@@ -1,0 +1,148 @@
+//! The LocalVolumeSet and LocalVolume controllers: they say how their claims stand, and let their object go when
+//! nothing of it is left. The claims themselves are planned node by node.
+
+use super::observe::{cached_world, wants};
+use crate::{
+    Context,
+    context::{Failure, Next},
+    events,
+    writer::Written,
+};
+use jiff::SignedDuration;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
+use quarry_api::{LocalVolumeSetStatus, LocalVolumeStatus, names};
+use quarry_core::{
+    claim::{
+        Want, account, decide, pv,
+        status::{self, NodePart, Observed, Saying},
+        views,
+        want::{Covers, of_local_volume, of_set},
+    },
+    presence::{Presence, presence},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::fmt::Debug;
+
+pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure> {
+    let Some(set) = context.caches.sets.get(key) else { return Ok(Next::Rest) };
+    let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let (seen, next) = observe(context, of_set(&set), conditions);
+    let said = status::decide(&seen, context.now());
+    let status = LocalVolumeSetStatus {
+        conditions: said.conditions.clone(),
+        total_provisioned_device_count: Some(said.provisioned),
+        observed_generation: set.metadata.generation,
+    };
+    let old = set.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
+    conclude(context, set.as_ref(), &seen, &said, old, json!(status)).await?;
+    Ok(next)
+}
+
+pub async fn reconcile_local_volume(context: &Context, key: &str) -> Result<Next, Failure> {
+    let Some(volume) = context.caches.local_volumes.get(key) else { return Ok(Next::Rest) };
+    let conditions = volume.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let (seen, next) = observe(context, of_local_volume(&volume), conditions);
+    let said = status::decide(&seen, context.now());
+    let status = LocalVolumeStatus {
+        observed_generation: volume.metadata.generation,
+        management_state: volume.spec.management_state.clone().filter(|state| !state.is_empty()).or_else(|| Some("Managed".to_owned())),
+        conditions: said.conditions.clone(),
+        ready_replicas: said.provisioned,
+        generations: volume.status.as_ref().map(|status| status.generations.clone()).unwrap_or_default(),
+    };
+    let old = volume.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
+    conclude(context, volume.as_ref(), &seen, &said, old, json!(status)).await?;
+    Ok(next)
+}
+
+/// Every node that has to do with it: selected, or still with a claim of it.
+fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volume_discovery::OperatorCondition>) -> (Observed, Next) {
+    let (caches, now) = (&context.caches, context.now());
+    let in_namespace = want.owner.namespace.as_deref() == Some(context.namespace.as_str());
+    let everybody = if in_namespace { wants(context) } else { Vec::new() };
+    let mut parts = Vec::new();
+    let mut lapse = None;
+    for inventory in caches.inventories.all() {
+        let name = inventory.name_any();
+        let node = caches.nodes.get(&name);
+        let has = inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid);
+        let covers = node.as_deref().map_or(Covers::NotSelected, |node| want.covers(node));
+        if !in_namespace || (covers == Covers::NotSelected && !has) {
+            continue;
+        }
+        let agent = presence(caches.leases.get(&names::agent_lease(&name)).as_deref(), now);
+        if let Presence::Present { until } = agent {
+            lapse = [lapse, Some(until)].into_iter().flatten().min();
+        }
+        let world = cached_world(context, &name, &inventory, everybody.clone());
+        let own = views(&world).into_iter().filter(|view| view.claim.owner.uid == want.owner.uid);
+        let claims = own.map(|view| (view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone()), decide(&world, &view, now).stage)).collect();
+        parts.push(NodePart { complaint: agent.complaint(&name), claims, rows: account(&world, &want.owner.uid), covers, node: name });
+    }
+    // An agent that stops renewing its lease makes no event: look when the first lease runs out.
+    let next = lapse.map_or(Next::Rest, |until| Next::After(until.duration_since(now).max(SignedDuration::from_secs(1))));
+    (Observed { want, in_namespace, namespace: context.namespace.clone(), parts, conditions }, next)
+}
+
+/// Finalizer, status, Events; in the end the class and the finalizer again.
+async fn conclude<K>(context: &Context, found: &K, seen: &Observed, said: &Saying, old: Value, new: Value) -> Result<(), Failure>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let (name, namespace) = (found.name_any(), found.namespace().unwrap_or_default());
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    let failed = |error| Failure::api(format!("{} {namespace}/{name}", K::kind(&())), error);
+    let held = found.finalizers().iter().any(|finalizer| finalizer == names::OWNER_FINALIZER);
+    let version = found.resource_version().unwrap_or_default();
+    if seen.in_namespace && !seen.want.terminating && !held {
+        let finalizers: Vec<&str> = found.finalizers().iter().map(String::as_str).chain([names::OWNER_FINALIZER]).collect();
+        // The watch delivers it back, and then its status is said.
+        context.writer.patch(&api, &name, &version, json!({"metadata": {"finalizers": finalizers}})).await.map_err(failed)?;
+        return Ok(());
+    }
+    if seen.want.terminating && held && seen.parts.iter().all(|part| part.claims.is_empty()) {
+        remove_classes(context, seen).await?;
+        let kept: Vec<&String> = found.finalizers().iter().filter(|finalizer| *finalizer != names::OWNER_FINALIZER).collect();
+        context.writer.patch(&api, &name, &version, json!({"metadata": {"finalizers": kept}})).await.map_err(failed)?;
+        tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), "gone, nothing is left of it");
+        return Ok(());
+    }
+    match context.writer.patch_status(&api, &name, &version, &old, &new).await.map_err(failed)? {
+        Written::Changed(_) => tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), provisioned = said.provisioned, "status"),
+        Written::Unchanged => {}
+    }
+    events::tell(context, found, &said.notes).await;
+    Ok(())
+}
+
+/// Those that we made for it, when nobody else uses them.
+async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failure> {
+    let caches = &context.caches;
+    for class in caches.classes.all().into_iter().filter(|class| pv::is_class_of(class, &seen.want.owner)) {
+        let name = class.name_any();
+        let failed = |error| Failure::api(format!("StorageClass {name}"), error);
+        let claimed = caches.inventories.all().iter().any(|inventory| inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name));
+        let asked = wants(context).iter().any(|want| want.owner.uid != seen.want.owner.uid && want.classes().any(|class| class == name));
+        let published = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name);
+        if claimed || asked || caches.pvs.all().iter().any(|pv| published(pv)) {
+            continue;
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
+        let waiting = claims.list(&ListParams::default()).await.map_err(failed)?;
+        if waiting.items.iter().any(|claim| claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name)) {
+            tracing::info!(class = name, "the StorageClass stays: a PersistentVolumeClaim names it");
+            continue;
+        }
+        let classes: Api<StorageClass> = Api::all(context.client.clone());
+        context.writer.delete(&classes, &name, &class.uid().unwrap_or_default(), class.resource_version().as_deref()).await.map_err(failed)?;
+    }
+    Ok(())
+}
