@@ -182,4 +182,6 @@ pub fn pv_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a Persistent
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

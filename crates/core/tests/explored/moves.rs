@@ -1,0 +1,365 @@
+//! What can happen: one move of one party. A crash is a plan of which only the first writes are made.
+
+use super::model::{Content, Model, Objects, Mistake, identity, new_local_volume, new_set, now, version};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{names, node_job::JobPhase};
+use quarry_core::{
+    claim::{Step, check, plan},
+    live::{LiveWipe, check_wipe},
+    node_inventory,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What a world allows: its bound.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    pub operators: usize,
+    /// Sets that may be created.
+    pub sets: Vec<&'static str>,
+    pub local_volume: bool,
+    /// How many claims may use the volume, one after the other.
+    pub uses: u32,
+    /// How many objects people may delete.
+    pub deletions: u32,
+    /// How often a disk may be pulled or plugged in.
+    pub plugs: u32,
+    pub foreign_data: bool,
+    pub foreign_pv: bool,
+    pub crashes: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Move {
+    CreateSet(&'static str),
+    CreateLocalVolume,
+    DeleteOwner(String),
+    /// The owner's controller lets it go: it has no claim any more.
+    LetGo(String),
+    Refresh(usize),
+    /// The operator plans on what it has seen and makes this many writes.
+    Plan { operator: usize, writes: usize },
+    Look,
+    Write,
+    Bind,
+    Use,
+    Unuse,
+    DeletePv,
+    /// The agent checks live, wipes, and dies before it says so.
+    Wipe(String),
+    Report(String),
+    Pull,
+    Plug(usize),
+    ForeignData,
+    ForeignPv,
+}
+
+pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
+    let api = &model.api;
+    let mut found: Vec<Move> = vec![Move::Look, Move::Write, Move::Bind, Move::Use, Move::Unuse];
+    found.extend(allowed.sets.iter().filter(|name| !api.sets.contains_key(**name) && model.deleted == 0).map(|name| Move::CreateSet(name)));
+    if allowed.local_volume && api.local_volume.is_none() && model.deleted == 0 {
+        found.push(Move::CreateLocalVolume);
+    }
+    if model.deleted < allowed.deletions {
+        found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::DeleteOwner));
+        found.push(Move::DeletePv);
+    }
+    found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::LetGo));
+    for operator in 0..allowed.operators {
+        found.push(Move::Refresh(operator));
+        found.push(Move::Plan { operator, writes: 9 });
+        if allowed.crashes {
+            found.extend((1..3).map(|writes| Move::Plan { operator, writes }));
+        }
+    }
+    if model.used >= allowed.uses {
+        found.retain(|one| !matches!(one, Move::Bind));
+    }
+    found.extend(api.jobs.keys().flat_map(|job| [Move::Wipe(job.clone()), Move::Report(job.clone())]));
+    if model.plugged < allowed.plugs {
+        found.push(Move::Pull);
+        found.extend([Move::Plug(0), Move::Plug(1)]);
+    }
+    if allowed.foreign_data {
+        found.push(Move::ForeignData);
+    }
+    if allowed.foreign_pv {
+        found.push(Move::ForeignPv);
+    }
+    found
+}
+
+/// The world after the move; `None` when it cannot be made, or changes nothing.
+pub fn take(model: &Model, one: &Move) -> Option<Model> {
+    let mut next = model.clone();
+    match one {
+        Move::CreateSet(name) => next.change(|api| drop(api.sets.insert((*name).to_owned(), new_set(name)))),
+        Move::CreateLocalVolume => next.change(|api| api.local_volume = Some(new_local_volume())),
+        Move::DeleteOwner(name) => {
+            let at = serde_json::from_value(json!("2026-01-01T01:00:00Z")).unwrap();
+            next.deleted += 1;
+            next.change(|api| match api.sets.get_mut(name) {
+                Some(set) => set.metadata.deletion_timestamp = Some(at),
+                None => api.local_volume.as_mut().unwrap().metadata.deletion_timestamp = Some(at),
+            });
+        }
+        Move::LetGo(name) => {
+            let uid = format!("uid-{name}");
+            let going = match api_owner(&model.api, name) {
+                Some(meta) => meta.deletion_timestamp.is_some(),
+                None => return None,
+            };
+            if !going || model.api.inventory.spec.claims.iter().any(|claim| claim.owner.uid == uid) {
+                return None;
+            }
+            next.change(|api| {
+                api.sets.remove(name);
+                if name == "lv" {
+                    api.local_volume = None;
+                }
+            });
+        }
+        Move::Refresh(operator) => {
+            if Arc::ptr_eq(&model.caches[*operator], &model.api) {
+                return None;
+            }
+            next.refresh(*operator);
+        }
+        Move::Plan { operator, writes } => return operate(next, *operator, *writes),
+        Move::Look => next.look(),
+        Move::Write => {
+            let before = model.api.clone();
+            model.pending.as_ref()?;
+            if !next.write() || version(&before.inventory) == version(&next.api.inventory) {
+                // Nothing new: the agent forgets what it has seen.
+                return model.pending.as_ref().map(|_| next);
+            }
+        }
+        Move::Bind => {
+            let name = free_pv(&model.api)?;
+            next.used += 1;
+            let number = next.used;
+            next.users.push(number);
+            change_pv(&mut next, &name, |pv| {
+                pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
+                pv["status"]["phase"] = json!("Bound");
+            });
+        }
+        Move::Use => {
+            let user = *model.users.last()?;
+            let disk = bound_disk(&model.api, user)?;
+            if model.slot != Some(disk) || model.disks[disk] == Content::Data(user) {
+                return None;
+            }
+            next.disks[disk] = Content::Data(user);
+        }
+        Move::Unuse => {
+            let user = next.users.pop()?;
+            let name = model.api.pvs.iter().find(|(_, pv)| claim_of(pv) == Some(user)).map(|(name, _)| name.clone())?;
+            change_pv(&mut next, &name, |pv| pv["status"]["phase"] = json!("Released"));
+        }
+        Move::DeletePv => {
+            let name = model.api.pvs.iter().find(|(_, pv)| pv.metadata.deletion_timestamp.is_none() && is_ours(pv)).map(|(name, _)| name.clone())?;
+            next.deleted += 1;
+            change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z"));
+        }
+        Move::Wipe(job) => return wipe(next, job),
+        Move::Report(job) => {
+            if model.wiped.as_ref() != Some(job) {
+                return None;
+            }
+            next.wiped = None;
+            next.change(|api| {
+                let job = api.jobs.get_mut(job).unwrap();
+                job.status = serde_json::from_value(json!({"phase": "Succeeded", "runs": 1})).unwrap();
+            });
+        }
+        Move::Pull => {
+            model.slot?;
+            next.slot = None;
+            next.plugged += 1;
+        }
+        Move::Plug(disk) => {
+            if model.slot.is_some() {
+                return None;
+            }
+            next.slot = Some(*disk);
+            next.plugged += 1;
+        }
+        // Before anybody relies on the disk being blank: what is written to a confirmed disk nobody can foresee.
+        Move::ForeignData => {
+            let disk = model.slot?;
+            let relied_on = model.pending.is_some() || !model.api.inventory.spec.claims.is_empty();
+            let reported = model.api.inventory.status.as_ref().is_some_and(|status| !status.claims.is_empty());
+            if model.disks[disk] != Content::Blank || reported || (relied_on && model.pending.is_some()) {
+                return None;
+            }
+            next.disks[disk] = Content::Foreign;
+        }
+        Move::ForeignPv => {
+            if model.api.pvs.contains_key("foreign") {
+                return None;
+            }
+            let pv = json!({"metadata": {"name": "foreign", "uid": "f"}, "spec": {"local": {"path": "/mnt/local-storage/x/wwn-0"}}, "status": {"phase": "Available"}});
+            next.change(|api| drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap())));
+        }
+    }
+    Some(next)
+}
+
+fn api_owner<'a>(api: &'a Objects, name: &str) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> {
+    api.sets.get(name).map(|set| &set.metadata).or(api.local_volume.as_ref().filter(|_| name == "lv").map(|volume| &volume.metadata))
+}
+
+fn is_ours(pv: &PersistentVolume) -> bool {
+    quarry_core::claim::pv::is_ours(pv)
+}
+
+fn free_pv(api: &Objects) -> Option<String> {
+    let free = |pv: &PersistentVolume| pv.metadata.deletion_timestamp.is_none() && pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none()) && is_ours(pv);
+    api.pvs.iter().find(|(_, pv)| free(pv)).map(|(name, _)| name.clone())
+}
+
+fn claim_of(pv: &PersistentVolume) -> Option<u32> {
+    pv.spec.as_ref()?.claim_ref.as_ref()?.uid.as_ref()?.strip_prefix("claim-")?.parse().ok()
+}
+
+fn bound_disk(api: &Objects, user: u32) -> Option<usize> {
+    let pv = api.pvs.values().find(|pv| claim_of(pv) == Some(user))?;
+    let of = pv.metadata.annotations.as_ref()?.get(names::IDENTITY_ANNOTATION)?;
+    (0..2).find(|disk| identity(*disk) == *of)
+}
+
+fn change_pv(model: &mut Model, name: &str, change: impl FnOnce(&mut Value)) {
+    let mut object = serde_json::to_value(&model.api.pvs[name]).unwrap();
+    change(&mut object);
+    model.change(|api| drop(api.pvs.insert(name.to_owned(), serde_json::from_value(object).unwrap())));
+}
+
+/// One plan on what this operator has seen; its first writes, each under what it was read at.
+fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
+    let mut seen = next.caches[operator].world();
+    seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
+    // "There is none" is asked of the API itself where something is given up because of it.
+    for claim in &seen.inventory.spec.claims.clone() {
+        let name = names::local_pv(super::model::NODE, &claim.identity);
+        if (claim.ending || claim.job.is_some()) && !seen.pvs.iter().any(|pv| pv.metadata.name.as_deref() == Some(&name)) {
+            seen.pvs.extend(next.api.pvs.get(&name).cloned().map(Arc::new));
+        }
+        if let Some(job) = &claim.job
+            && !seen.jobs.contains_key(&job.name)
+        {
+            seen.jobs.extend(next.api.jobs.get(&job.name).map(|found| (job.name.clone(), Arc::new(found.clone()))));
+        }
+    }
+    for want in next.api.world().wants {
+        let missing = seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid) && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+        if missing {
+            seen.wants.push(want);
+        }
+    }
+    let planned = plan(&seen, now());
+    if let Err(breach) = check::check(&seen, &planned) {
+        next.wrong.push(format!("the checker refused a plan: {breach}"));
+        return Some(next);
+    }
+    let observed = node_inventory::Observed {
+        name: super::model::NODE.into(),
+        node_exists: true,
+        inventory: Some(seen.inventory.clone()),
+        claims: Some(planned.clone()),
+        ..node_inventory::Observed::default()
+    };
+    let mut left = writes;
+    let mut changed = false;
+    if let Some(node_inventory::Step::Update(update)) = node_inventory::plan(&observed) {
+        if version(&next.api.inventory) != update.resource_version && next.mistake != Some(Mistake::NoVersions) {
+            return None;
+        }
+        next.change(|api| {
+            api.inventory.spec = update.spec.clone();
+            if let Some(finalizers) = update.finalizers.clone() {
+                api.inventory.metadata.finalizers = Some(finalizers);
+            }
+        });
+        (left, changed) = (left - 1, true);
+    }
+    for step in planned.steps {
+        if left == 0 {
+            break;
+        }
+        match step {
+            Step::CreateClass(_) => continue,
+            Step::CreatePv(pv) => {
+                let name = pv.metadata.name.clone().unwrap();
+                // As `apply` does: the claim and its confirmation must be live.
+                let same = serde_json::to_value(&next.api.inventory.spec.claims).unwrap() == serde_json::to_value(&seen.inventory.spec.claims).unwrap();
+                let reports = |inventory: &quarry_api::NodeInventory| inventory.status.as_ref().map(|status| status.claims.clone());
+                if next.api.pvs.contains_key(&name) || !same || reports(&next.api.inventory) != reports(&seen.inventory) {
+                    break;
+                }
+                next.made += 1;
+                let mut pv = *pv;
+                pv.metadata.uid = Some(format!("pv-{}", next.made));
+                pv.status = serde_json::from_value(json!({"phase": "Available"})).unwrap();
+                next.change(|api| drop(api.pvs.insert(name, pv)));
+            }
+            Step::DeletePv { name, uid, .. } => {
+                let read = next.caches[operator].pvs.get(&name).map(version);
+                let Some(found) = next.api.pvs.get(&name).filter(|found| found.metadata.uid.as_deref() == Some(&uid) && Some(version(*found)) == read) else { break };
+                if found.metadata.deletion_timestamp.is_none() {
+                    change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T02:00:00Z"));
+                }
+            }
+            Step::ReleasePv { name, .. } => {
+                let read = seen.pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(&name)).map(|pv| version(pv.as_ref()));
+                if next.api.pvs.get(&name).map(version) != read {
+                    break;
+                }
+                next.change(|api| drop(api.pvs.remove(&name)));
+            }
+            Step::CreateJob(job) => {
+                let name = job.metadata.name.clone().unwrap();
+                if next.api.jobs.contains_key(&name) {
+                    continue;
+                }
+                next.change(|api| drop(api.jobs.insert(name, *job)));
+            }
+        }
+        (left, changed) = (left - 1, true);
+    }
+    changed.then_some(next)
+}
+
+/// The agent's live check, and the wipe. What it destroys is looked at from outside.
+fn wipe(mut next: Model, name: &str) -> Option<Model> {
+    let job = next.api.jobs.get(name)?;
+    if next.wiped.is_some() || job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished) {
+        return None;
+    }
+    let device = job.spec.device.claimed.as_ref()?;
+    let pv = next.api.pvs.get(&device.pv_name).cloned();
+    let claimed = pv.as_ref().and_then(claim_of);
+    let live = LiveWipe {
+        node_uid: Some("node".into()),
+        owner_uid: api_owner(&next.api, &job.spec.owner.name).and_then(|meta| meta.uid.clone()),
+        inventory: Some(next.api.inventory.clone()),
+        claim_uid: claimed.filter(|user| next.users.contains(user)).map(|user| format!("claim-{user}")),
+        pv,
+    };
+    let allowed = check_wipe(name, &job.spec, &live).is_ok();
+    let disk = next.slot.filter(|disk| identity(*disk) == device.identity);
+    let (true, Some(disk)) = (allowed, disk) else {
+        // Void: the job fails, and a new one is made if it is still wanted. Failing is left to the simulator.
+        return None;
+    };
+    match &next.disks[disk] {
+        Content::Data(user) if next.users.contains(user) => next.wrong.push(format!("the data of claim {user} was wiped while it exists")),
+        Content::Foreign if !next.api.inventory.spec.claims.iter().any(|claim| claim.path.is_some()) => next.wrong.push("foreign data was wiped".into()),
+        Content::Data(_) | Content::Foreign | Content::Blank => {}
+    }
+    next.disks[disk] = Content::Blank;
+    next.wiped = Some(name.to_owned());
+    Some(next)
+}
