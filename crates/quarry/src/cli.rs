@@ -1,6 +1,9 @@
 //! Every command and flag. Help texts are a product surface: short, exact, with the default.
 
+mod claims;
+
 use crate::output::Format;
+pub use claims::{LedgerArgs, Owner, PlanArgs, PlanFormat, SetsArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use quarry_api::names;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -50,7 +53,11 @@ pub enum Command {
     },
     /// List the block devices of this machine or of a cluster's nodes: what each is, whether it may be used, and why not.
     Devices(DevicesArgs),
-    /// Tell every check of a volume or a device, what blocks it, and what to do.
+    /// List LocalVolumeSets and LocalVolumes: which devices of each node they have, wait for, and are refused.
+    Sets(SetsArgs),
+    /// Show which devices each node would give to a LocalVolumeSet or LocalVolume, and why not the others. Changes nothing.
+    Plan(PlanArgs),
+    /// Tell every check of a volume, a device, a set or a LocalVolume, what blocks it, and what to do.
     Explain(ExplainArgs),
     /// Run the operator (in a pod, or against $KUBECONFIG).
     Operator(OperatorArgs),
@@ -60,6 +67,8 @@ pub enum Command {
     Crds(CrdsArgs),
     /// Print the admission policies.
     Policies(PoliciesArgs),
+    /// Show what this node's agent set out to do, and how it ended (root).
+    Ledger(LedgerArgs),
     /// Look into the store of a standalone Quarry.
     Store {
         #[command(subcommand)]
@@ -190,11 +199,11 @@ pub struct DevicesArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME, a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume: node/volume/sdb).
+    /// What to explain: volume/NAME, set/NAME, lv/NAME (a LocalVolume), a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume, set or lv: node/set/sdb).
     #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
-    /// The namespace of the agents' leases.
-    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
+    /// The namespace of the operator: of sets, LocalVolumes and the agents' leases.
+    #[arg(short, long, default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
     /// For a device of this machine: its root as seen from here, such as /host in a pod [default: /].
     #[arg(long, value_name = "DIR")]
@@ -205,6 +214,7 @@ pub struct ExplainArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Volume(String),
+    Owner(Owner),
     /// By kernel name, path or identity; without a node, of this machine.
     Device {
         node: Option<String>,
@@ -215,7 +225,7 @@ pub enum Target {
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
     /// Which controllers run.
-    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent,discovery", value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent,discovery,claims", value_name = "LIST")]
     pub controllers: Vec<Controller>,
     /// The namespace of the operator, its agents and their leases.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
@@ -252,6 +262,8 @@ pub enum Controller {
     NodeJob,
     Agent,
     Discovery,
+    /// LocalVolumeSets and LocalVolumes, together: each must know what the other has.
+    Claims,
 }
 
 #[derive(Debug, Args)]
@@ -345,7 +357,7 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    const FORMS: &str = "write it as volume/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    const FORMS: &str = "write it as volume/NAME, set/NAME, lv/NAME, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
         (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}: {FORMS}")),
         (node, device) => Ok(Target::Device { node: node.map(str::to_owned), device: device.to_owned() }),
@@ -363,7 +375,11 @@ fn parse_target(text: &str) -> Result<Target, String> {
             Some((node, name)) => device(Some(node), name),
             None => Err(format!("the device is missing: write it as node/{rest}/DEVICE (if the node is called node: node/node/{rest})")),
         },
-        Some((node, name)) => device(Some(node), name),
+        Some((first, name)) => match Owner::parse(first, name) {
+            Some(_) if name.is_empty() => Err(format!("the name is missing: write it as {first}/NAME")),
+            Some(owner) => Ok(Target::Owner(owner)),
+            None => device(Some(first), name),
+        },
     }
 }
 

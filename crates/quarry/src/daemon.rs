@@ -65,6 +65,7 @@ fn controllers(name: Controller) -> &'static [ControllerName] {
         Controller::NodeJob => &[ControllerName::NodeJob],
         Controller::Agent => &[ControllerName::Agent],
         Controller::Discovery => &[ControllerName::Discovery, ControllerName::DiscoveryResult],
+        Controller::Claims => &[ControllerName::LocalVolumeSet, ControllerName::LocalVolume],
     }
 }
 

@@ -21,7 +21,10 @@ fn default_filter(command: &Command) -> &'static str {
         Command::Volumes(_)
         | Command::Volume { .. }
         | Command::Devices(_)
+        | Command::Sets(_)
+        | Command::Plan(_)
         | Command::Explain(_)
+        | Command::Ledger(_)
         | Command::Crds(_)
         | Command::Policies(_)
         | Command::Store { .. }

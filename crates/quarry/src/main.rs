@@ -5,6 +5,7 @@
 //! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is asked).
 #![expect(clippy::disallowed_methods, reason = "the binary writes the kubeconfig and reads its own data directory")]
 
+mod claims;
 mod cli;
 mod connect;
 mod crds;
@@ -12,6 +13,7 @@ mod daemon;
 mod data_dir;
 mod devices;
 mod explain;
+mod ledger;
 mod log;
 mod output;
 mod safe;
@@ -66,7 +68,10 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Operator(args) => daemon::operator(&connect, args).await,
         Command::Agent(args) => daemon::agent(&connect, args).await,
         Command::Devices(args) => devices::run(&connect, &args).await,
+        Command::Sets(args) => claims::list::run(&connect, &args).await,
+        Command::Plan(args) => claims::plan::run(&connect, &args).await,
         Command::Explain(args) => explain::run(&connect, &args).await,
+        Command::Ledger(args) => ledger::run(&args),
         Command::Crds(args) => match args.action {
             None => output::print(&crds::render_crds(args.format)?),
             Some(CrdsAction::Apply { take_over }) => crds::apply(&connect, take_over).await,

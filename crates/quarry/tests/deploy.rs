@@ -70,6 +70,33 @@ fn an_agent_writes_status_leases_and_events_only() {
     }
 }
 
+/// Every verb that a role of this name has on a resource, in all namespaces.
+fn verbs(name: &str, resource: &str) -> Vec<String> {
+    let roles = documents("rbac.yaml").into_iter().filter(|object| object["metadata"]["name"] == name && object["kind"] == "ClusterRole");
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    rules.filter(|rule| texts(&rule["resources"]).iter().any(|one| one == resource)).flat_map(|rule| texts(&rule["verbs"])).collect()
+}
+
+#[test]
+fn claims_have_the_rights_that_they_need_and_no_more() {
+    for (resource, wanted) in [
+        ("localvolumesets", &["get", "list", "watch", "patch"][..]),
+        ("localvolumes", &["get", "list", "watch", "patch"]),
+        ("localvolumesets/status", &["patch"]),
+        ("localvolumes/status", &["patch"]),
+        ("localvolumesets/finalizers", &["update"]),
+        ("localvolumes/finalizers", &["update"]),
+        // Never changed: what an administrator has set in a class is his.
+        ("storageclasses", &["get", "list", "watch", "create", "delete"]),
+        ("persistentvolumeclaims", &["list"]),
+    ] {
+        assert_eq!(verbs("quarry-operator", resource), wanted, "{resource}");
+    }
+    for resource in ["localvolumesets", "localvolumes", "persistentvolumes", "persistentvolumeclaims"] {
+        assert_eq!(verbs(names::AGENT_SERVICE_ACCOUNT, resource), ["get"], "{resource}");
+    }
+}
+
 #[test]
 fn nobody_gets_everything() {
     for object in documents("rbac.yaml") {

@@ -24,6 +24,17 @@ fn every_documented_command_parses() {
         "quarry explain Volumes/v1",
         "quarry explain /dev/sdb --host-root /host",
         "quarry explain n1/sdb --namespace x",
+        "quarry explain set/s1 -n storage",
+        "quarry explain LocalVolume/v1",
+        "quarry sets -n storage -o wide --node n1",
+        "quarry plan -f set.yaml",
+        "quarry plan -f - --node n1 -o json",
+        "quarry plan set/s1 -n storage",
+        "quarry plan -f set.yaml --local",
+        "quarry plan -f set.yaml --host-root /host",
+        "quarry ledger",
+        "quarry ledger --host-root /host --data-dir /var/lib/quarry -o json",
+        "quarry operator --controllers nodeinventory,claims",
         "quarry devices",
         "quarry devices n1 n2 -o wide --watch --all",
         "quarry devices --local -o yaml",
@@ -56,7 +67,14 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry explain volume/", "the name is missing"),
         ("quarry volume delete v1 --timeout soon", "write it as 30s, 5m or 1h"),
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
-        ("quarry operator --controllers volumes", "possible values: volume, nodeinventory, nodejob, agent, discovery"),
+        ("quarry operator --controllers volumes", "possible values: volume, nodeinventory, nodejob, agent, discovery, claims"),
+        ("quarry explain set/", "write it as set/NAME"),
+        ("quarry plan", "--file <FILE>"),
+        ("quarry plan fast", "write it as set/NAME or lv/NAME"),
+        ("quarry plan volume/v1", "write it as set/NAME or lv/NAME"),
+        ("quarry plan set/a -f set.yaml", "cannot be used with"),
+        ("quarry plan set/a --local", "cannot be used with"),
+        ("quarry plan -f set.yaml --local --node n1", "cannot be used with"),
         ("quarry up --listen localhost", "invalid socket address"),
     ] {
         let said = parse(line).unwrap_err();
@@ -76,6 +94,12 @@ fn what_is_explained_is_told_by_its_form() {
     let device = |node: Option<&str>, device: &str| Target::Device { node: node.map(str::to_owned), device: device.to_owned() };
     for (text, target) in [
         ("volume/v1", Target::Volume("v1".into())),
+        ("set/s1", Target::Owner(Owner::Set("s1".into()))),
+        ("LocalVolumeSets/s1", Target::Owner(Owner::Set("s1".into()))),
+        ("lv/v1", Target::Owner(Owner::LocalVolume("v1".into()))),
+        ("localvolume/v1", Target::Owner(Owner::LocalVolume("v1".into()))),
+        ("node/set/sdb", device(Some("set"), "sdb")),
+        ("node/lv/sdb", device(Some("lv"), "sdb")),
         ("sdb", device(None, "sdb")),
         ("/dev/disk/by-id/wwn-1", device(None, "/dev/disk/by-id/wwn-1")),
         ("wwn:5000", device(None, "wwn:5000")),
@@ -89,4 +113,10 @@ fn what_is_explained_is_told_by_its_form() {
     ] {
         assert_eq!(parse_target(text), Ok(target), "{text}");
     }
+}
+
+#[test]
+fn every_controller_runs_unless_told_otherwise() {
+    let Command::Operator(args) = parse("quarry operator").unwrap().command else { panic!() };
+    assert_eq!(args.controllers, Controller::value_variants());
 }

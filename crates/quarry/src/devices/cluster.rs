@@ -47,7 +47,7 @@ pub async fn read(cluster: &Cluster, nodes: &[String], namespace: &str) -> anyho
 }
 
 /// Whoever may read inventories and no leases still sees the devices.
-async fn read_leases(cluster: &Cluster, namespace: &str) -> Option<HashMap<String, Lease>> {
+pub async fn read_leases(cluster: &Cluster, namespace: &str) -> Option<HashMap<String, Lease>> {
     let api: Api<Lease> = Api::namespaced(cluster.client.clone(), namespace);
     match cluster.call(&format!("listing the leases of the agents in namespace {namespace}"), api.list(&ListParams::default())).await {
         Ok(list) => Some(list.items.into_iter().map(|lease| (lease.name_any(), lease)).collect()),

@@ -22,7 +22,7 @@ use crate::{
 };
 use anyhow::anyhow;
 use cluster::Views;
-pub use cluster::{devices as of_inventory, read};
+pub use cluster::{devices as of_inventory, read, read_leases};
 use local::Machine;
 use quarry_api::node_inventory::DeviceState;
 use quarry_core::device::Reason;

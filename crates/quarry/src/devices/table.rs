@@ -179,7 +179,7 @@ fn colour(state: DeviceState) -> &'static str {
     }
 }
 
-fn shorten(text: &str, width: usize) -> String {
+pub fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -2,6 +2,7 @@
 
 use super::{owner, text};
 use crate::{
+    claims::{self, observe::Snapshot},
     cli::{ConnectArgs, ExplainArgs},
     connect::{Cluster, NoCluster},
     data_dir,
@@ -18,7 +19,8 @@ use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use quarry_core::device::Reason;
+use quarry_api::NodeInventory;
+use quarry_core::{claim::is_device, device::Reason};
 use quarry_node::inspect::Scan;
 use std::path::Path;
 
@@ -28,6 +30,8 @@ pub struct Seen {
     /// `this machine` or `node n1`.
     pub place: String,
     pub owners: Vec<String>,
+    /// Its claim and how far that is, in words.
+    pub claims: Vec<String>,
     /// `None` where there is nobody to ask.
     pub events: Option<Vec<Event>>,
     /// What to know about this answer as a whole.
@@ -64,7 +68,7 @@ pub async fn here(connect: &ConnectArgs, args: &ExplainArgs, wanted: &str) -> an
     if shown.has(Reason::NotPermitted) && data_dir::is_root() {
         notes.push("root may not open it here: a container's device rules, perhaps; try on the machine itself".to_owned());
     }
-    let seen = Seen { shown, place: "this machine".to_owned(), owners, events: None, notes };
+    let seen = Seen { shown, place: "this machine".to_owned(), owners, claims: Vec::new(), events: None, notes };
     output::print(&text::render(&seen, Timestamp::now(), output::colours()))
 }
 
@@ -93,8 +97,20 @@ pub async fn on_node(connect: &ConnectArgs, args: &ExplainArgs, node: &str, want
     };
     let (owners, events) = tokio::try_join!(owner::owners(&cluster, &shown), observe::observe_events(&cluster, &view.inventory))?;
     let events = events.into_iter().filter(|event| is_about(event, &shown)).collect();
-    let seen = Seen { shown, place: format!("node {}", view.inventory.name_any()), owners, events: Some(events), notes };
+    let claims = claims_of(&cluster, args, &view.inventory, &shown).await?;
+    let seen = Seen { shown, place: format!("node {}", view.inventory.name_any()), owners, claims, events: Some(events), notes };
     output::print(&text::render(&seen, Timestamp::now(), output::colours()))
+}
+
+/// How far the claims of a device are, by the operator's own function. Nobody is asked where there is none.
+async fn claims_of(cluster: &Cluster, args: &ExplainArgs, inventory: &NodeInventory, shown: &Shown) -> anyhow::Result<Vec<String>> {
+    if !inventory.spec.claims.iter().any(|claim| is_device(&shown.device, &claim.identity)) {
+        return Ok(Vec::new());
+    }
+    let snapshot = Snapshot::read(cluster, &args.namespace).await?;
+    let world = snapshot.worlds().into_iter().find(|world| world.name == inventory.name_any());
+    let held = world.map(|world| claims::observe::held(&world, |claim| is_device(&shown.device, &claim.identity), snapshot.now));
+    Ok(super::claims::sentences(&held.unwrap_or_default()))
 }
 
 /// Events name the device first (`quarry_core::device::news`), or its identity.

@@ -1,9 +1,10 @@
-//! `quarry explain`: every check of a volume or a device with its result, what blocks it, what to do, recent Events.
+//! `quarry explain`: every check of a volume, a device, a set or a LocalVolume with its result, what blocks it, what to do, recent Events.
 //!
 //! The checks are those of `quarry-core`, by which operator and agent decide; here they are only gathered for and
 //! written down. Next to read: `volume.rs`, or `device.rs` (what is gathered) and `text.rs` (what is said).
 
 mod checks;
+mod claims;
 mod device;
 mod evidence;
 mod owner;
@@ -25,6 +26,7 @@ const EVENTS: usize = 8;
 pub async fn run(connect: &ConnectArgs, args: &ExplainArgs) -> anyhow::Result<()> {
     match &args.target {
         Target::Volume(name) => volume::run(connect, args, name).await,
+        Target::Owner(owner) => claims::run(connect, args, owner).await,
         Target::Device { node: None, device } => device::here(connect, args, device).await,
         Target::Device { node: Some(node), device } => device::on_node(connect, args, node, device).await,
     }

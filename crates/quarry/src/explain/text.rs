@@ -43,6 +43,9 @@ pub fn render(seen: &Seen, now: Timestamp, colours: bool) -> String {
     for owner in &seen.owners {
         say(&format!("Owner: {}", safe::line(owner)));
     }
+    for claim in &seen.claims {
+        say(&format!("Claim: {}", safe::line(claim)));
+    }
     verdict(shown).iter().for_each(|line| say(line));
     for note in &seen.notes {
         say(&format!("Note: {}", safe::line(note)));
@@ -131,13 +134,13 @@ fn verdict(shown: &Shown) -> Vec<String> {
 }
 
 /// Somebody would lose data.
-fn is_used(reason: Reason) -> bool {
+pub fn is_used(reason: Reason) -> bool {
     let uses = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::HasChildren, Reason::LoopOnTop, Reason::HeldExclusively, Reason::BootLabel];
     reason.claims() || reason.quarantines() || uses.contains(&reason)
 }
 
 /// Its remedy is to erase something.
-fn erases(reason: Reason) -> bool {
+pub fn erases(reason: Reason) -> bool {
     matches!(reason, Reason::Signature | Reason::PartitionTable | Reason::UnknownData)
 }
 
@@ -156,7 +159,7 @@ mod tests {
     }
 
     fn seen(shown: Shown) -> Seen {
-        Seen { shown, place: "node n1".into(), owners: Vec::new(), events: Some(Vec::new()), notes: Vec::new() }
+        Seen { shown, place: "node n1".into(), owners: Vec::new(), claims: Vec::new(), events: Some(Vec::new()), notes: Vec::new() }
     }
 
     fn event(reason: &str, message: &str) -> Event {

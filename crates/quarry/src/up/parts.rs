@@ -84,6 +84,8 @@ fn operator_options() -> OperatorOptions {
             ControllerName::NodeJob,
             ControllerName::Discovery,
             ControllerName::DiscoveryResult,
+            ControllerName::LocalVolumeSet,
+            ControllerName::LocalVolume,
         ],
         election_identity: None,
         agent_set: None,
