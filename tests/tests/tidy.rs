@@ -190,7 +190,7 @@ fn fields(schema: &Value, path: &str, found: &mut Vec<String>) {
 #[test]
 fn every_field_of_the_kinds_of_devices_is_documented() {
     let page = fs::read_to_string(root().join("docs/reference/fields.md")).unwrap();
-    for kind in ["NodeInventory", "LocalVolumeDiscovery", "LocalVolumeDiscoveryResult"] {
+    for kind in ["NodeInventory", "LocalVolumeDiscovery", "LocalVolumeDiscoveryResult", "LocalVolumeSet", "LocalVolume", "NodeJob"] {
         let section = page.split("\n## ").find(|section| section.lines().next() == Some(kind)).unwrap_or_else(|| panic!("fields.md has no section {kind}"));
         let crd = quarry_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
         let schema = serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
