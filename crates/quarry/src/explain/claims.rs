@@ -6,7 +6,7 @@ use crate::{
     claims::{
         observe::{Account, Held, Snapshot},
         plan::missing,
-        shown::{Device, Node, Shown, Tone},
+        shown::{Device, Node, Shown, Tone, stage_tone},
         words,
     },
     cli::{ConnectArgs, ExplainArgs, Owner},
@@ -165,10 +165,8 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
         }
     }
     for part in &account.parts {
-        for held in &part.claims {
-            if crate::claims::shown::stage_tone(&held.stage) == Tone::Bad {
-                add(format!("{}/{}: {}", part.node, held.device.as_deref().unwrap_or(&held.claim.identity), held.stage.detail()));
-            }
+        for held in part.claims.iter().filter(|held| stage_tone(&held.stage) == Tone::Bad) {
+            add(format!("{}/{} is {}: as its line above says", part.node, held.device.as_deref().unwrap_or(&held.claim.identity), held.stage.word()));
         }
         for row in &part.rows {
             match &row.standing {
