@@ -93,7 +93,7 @@ fn diagnosis() -> String {
         format!("--- kubectl {}\n{}{}", arguments.join(" "), text(&output.stdout), text(&output.stderr))
     };
     [
-        show(&["get", "volumes,pv,pvc,pods,nodejobs,nodeinventories,localvolumediscoveries,localvolumediscoveryresults", "-A", "-o", "wide"]),
+        show(&["get", "volumes,pv,pvc,pods,nodejobs,nodeinventories,localvolumediscoveries,localvolumediscoveryresults,localvolumesets,localvolumes", "-A", "-o", "wide"]),
         show(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
         show(&["-n", NAMESPACE, "logs", "deploy/quarry-operator", "--tail=40"]),
         show(&["-n", NAMESPACE, "logs", "ds/quarry-agent", "--tail=40"]),
@@ -134,4 +134,55 @@ pub fn gone(kind: &str, name: &str) {
         None => Ok(()),
         Some(object) => Err(object["status"].to_string()),
     });
+}
+
+/// A PersistentVolumeClaim.
+pub fn claim(name: &str, class: &str, mode: &str, size: &str) {
+    apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: {class}, volumeMode: {mode}, resources: {{requests: {{storage: {size}}}}}}}\n"
+    ));
+}
+
+/// A pod that runs a command on the claim and ends.
+pub fn pod(name: &str, claim: &str, block: bool, script: &str) {
+    let attachment = if block { "volumeDevices: [{name: data, devicePath: /dev/data}]" } else { "volumeMounts: [{name: data, mountPath: /data}]" };
+    apply(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  terminationGracePeriodSeconds: 0\n  containers:\n  - name: c\n    image: lab.local/shell:1\n    \
+         imagePullPolicy: Never\n    command: [sh, -c, {script:?}]\n    {attachment}\n  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
+    ));
+}
+
+/// What it printed, once it has ended well.
+pub fn pod_output(name: &str) -> String {
+    until(&format!("pod {name} succeeds"), Duration::from_secs(90), || {
+        let pod = get(&["pod", name]).unwrap_or_default();
+        if pod["status"]["phase"] == "Succeeded" { Ok(()) } else { Err(pod["status"].to_string()) }
+    });
+    kubectl(&["logs", name]).trim().to_owned()
+}
+
+/// A loop disk over a file; detached and removed on drop.
+pub struct LoopDisk {
+    pub file: PathBuf,
+    pub device: String,
+}
+
+impl LoopDisk {
+    pub fn attach(name: &str, bytes: u64) -> Self {
+        let file = std::env::temp_dir().join(format!("quarry-lab-{name}-{}", std::process::id()));
+        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).expect("a sparse file can be made");
+        let device = run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
+        LoopDisk { file, device }
+    }
+
+    pub fn name(&self) -> &str {
+        self.device.trim_start_matches("/dev/")
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        try_run("losetup", &["--detach", &self.device], None);
+        std::fs::remove_file(&self.file).ok();
+    }
 }

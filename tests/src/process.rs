@@ -26,8 +26,30 @@ pub enum Victim {
 pub const NODE: &str = "story-node";
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How the parts are started.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub controllers: &'static str,
+    /// More arguments of the agent.
+    pub agent: Vec<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { controllers: "volume,nodeinventory,nodejob", agent: Vec::new() }
+    }
+}
+
+impl Setup {
+    /// With sets and LocalVolumes, and an agent that does not wait a minute for every disk.
+    pub fn claims() -> Self {
+        Setup { controllers: "nodeinventory,nodejob,claims", agent: vec!["--settling-time=100ms".into()] }
+    }
+}
+
 pub struct Parts {
     folder: PathBuf,
+    setup: Setup,
     client: Client,
     operator: Option<Child>,
     agent: Option<Child>,
@@ -66,6 +88,10 @@ fn end(child: &mut Child) {
 
 impl Parts {
     pub async fn start(folder: &Path) -> Self {
+        Self::start_as(folder, Setup::default()).await
+    }
+
+    pub async fn start_as(folder: &Path, setup: Setup) -> Self {
         let mut options = Options::new(quarry_api::crds());
         options.policies = quarry_api::admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
         let server = Server::in_memory(options);
@@ -78,7 +104,7 @@ impl Parts {
         let client = server.client("default");
         let api = Served { server, address, stop: tokio_util::sync::CancellationToken::new(), serving: None };
         drop((listener, identity, token));
-        let mut parts = Parts { folder: folder.to_owned(), client, operator: None, agent: None, api };
+        let mut parts = Parts { folder: folder.to_owned(), setup, client, operator: None, agent: None, api };
         parts.api_up().await;
         parts.make_objects().await;
         parts.restart(Victim::Operator, None).await;
@@ -122,6 +148,10 @@ impl Parts {
         self.api.server.write_counts().iter().filter(|(kind, _)| !kind.contains("leases")).map(|(_, count)| count).sum()
     }
 
+    pub fn operator_pid(&self) -> Option<u32> {
+        self.operator.as_ref().map(Child::id)
+    }
+
     pub fn agent_pid(&self) -> Option<u32> {
         self.agent.as_ref().map(Child::id)
     }
@@ -146,7 +176,7 @@ impl Parts {
         let namespace = serde_json::from_value(json!({"metadata": {"name": quarry_api::names::DEFAULT_NAMESPACE}})).unwrap();
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client());
-        nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap()).await.unwrap();
+        nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}})).unwrap()).await.unwrap();
         let classes: Api<StorageClass> = Api::all(client());
         let class = json!({"metadata": {"name": "story"}, "provisioner": "kubernetes.io/no-provisioner", "parameters": {"fsType": "ext4"}});
         classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
@@ -165,7 +195,7 @@ impl Parts {
         let mut command = Command::new(binary());
         match victim {
             Victim::Operator => {
-                command.args(["operator", "--no-leader-election", "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0"])
+                command.args(["operator", "--no-leader-election", "--controllers", self.setup.controllers, "--metrics-listen", "127.0.0.1:0"])
             }
             // Progress at once: otherwise no job of these tests is slow enough to report any.
             Victim::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
@@ -173,6 +203,9 @@ impl Parts {
             }
             Victim::Agent => command.args(["agent", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data")),
         };
+        if victim == Victim::Agent {
+            command.args(&self.setup.agent);
+        }
         let log = File::options().create(true).append(true).open(self.folder.join(format!("{victim:?}.log"))).unwrap();
         command.arg("--kubeconfig").arg(kubeconfig).env_remove("QUARRY_FAILPOINT").env("RUST_LOG", "info").stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -266,7 +299,7 @@ impl Parts {
     }
 
     /// Whoever has died is started again, without the point. `true` when somebody had.
-    async fn revive(&mut self) -> bool {
+    pub async fn revive(&mut self) -> bool {
         let dead = |child: &mut Option<Child>| child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
         let (operator, agent) = (dead(&mut self.operator), dead(&mut self.agent));
         if operator {
@@ -332,7 +365,8 @@ impl Parts {
         }
     }
 
-    fn logs(&self) -> String {
+    /// What operator and agent have said.
+    pub fn logs(&self) -> String {
         ["Operator", "Agent"].map(|part| std::fs::read_to_string(self.folder.join(format!("{part}.log"))).unwrap_or_default()).join("\n---\n")
     }
 

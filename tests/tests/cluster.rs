@@ -6,6 +6,8 @@
 
 #[path = "cluster/admission.rs"]
 mod admission;
+#[path = "cluster/claims.rs"]
+mod claims;
 #[path = "cluster/confinement.rs"]
 mod confinement;
 #[path = "cluster/discovery.rs"]

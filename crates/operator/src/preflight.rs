@@ -1,7 +1,7 @@
 //! At start: does each installed CRD serve the fields that we read and write? Else its controller stays off.
 
 use crate::driver::ControllerName;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray};
 use kube::{Api, Client};
 
 /// The paths that must be in the served schema, by CRD, and whose controller needs them; without one: everybody's.
@@ -99,6 +99,9 @@ fn serves(schema: &JSONSchemaProps, path: &str) -> bool {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if schema.x_kubernetes_preserve_unknown_fields == Some(true) {
         return true;
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+        return serves(items, path);
     }
     match (schema.properties.as_ref().and_then(|properties| properties.get(first)), rest) {
         (None, _) => false,

@@ -74,6 +74,10 @@ fn an_agents_token_changes_only_its_own_node() {
     let refused = with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 
+    // What it is told to do is not for it to write.
+    let refused = with_token(&token, &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"claims\":[]}}"], None).unwrap_err();
+    assert!(refused.contains("orbidden"), "{refused}");
+
     let unbound = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent"]).trim().to_owned();
     let refused = patch(&unbound, NODE).unwrap_err();
     assert!(refused.contains("names no node"), "{refused}");

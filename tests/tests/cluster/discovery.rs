@@ -1,8 +1,8 @@
 //! Discovery on the real cluster: disks come and go, nodes are selected and deselected, one discovery is enough.
 
-use quarry_tests::lab::{NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository, run, text, try_run, until};
+use quarry_tests::lab::{LoopDisk, NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository, text, try_run, until};
 use serde_json::{Value, json};
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,32 +47,6 @@ fn owner_kinds() -> Vec<String> {
         set["metadata"]["ownerReferences"].as_array().into_iter().flatten().map(|owner| owner["kind"].as_str().unwrap_or_default().to_owned()).collect();
     kinds.sort();
     kinds
-}
-
-/// A loop disk over a file; detached and removed on drop.
-struct LoopDisk {
-    file: PathBuf,
-    device: String,
-}
-
-impl LoopDisk {
-    fn attach(name: &str, bytes: u64) -> Self {
-        let file = std::env::temp_dir().join(format!("quarry-discovery-{name}-{}", std::process::id()));
-        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).expect("a sparse file can be made");
-        let device = run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
-        LoopDisk { file, device }
-    }
-
-    fn name(&self) -> &str {
-        self.device.trim_start_matches("/dev/")
-    }
-}
-
-impl Drop for LoopDisk {
-    fn drop(&mut self) {
-        try_run("losetup", &["--detach", &self.device], None);
-        std::fs::remove_file(&self.file).ok();
-    }
 }
 
 /// Whatever a test did: no discovery, no made-up nodes, the operator as `deploy/` has it.

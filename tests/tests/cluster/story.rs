@@ -1,6 +1,6 @@
 //! One volume, from a few lines of YAML to a pod's data and cleanly away again.
 
-use quarry_tests::lab::{NAMESPACE, NODE, apply, get, gone, installed, kubectl, phase_is, quarry, text, until};
+use quarry_tests::lab::{NAMESPACE, NODE, apply, claim, get, gone, installed, kubectl, phase_is, pod, pod_output, quarry, text, until};
 use serde_json::Value;
 use std::{path::Path, time::Duration};
 
@@ -16,29 +16,6 @@ fn volume(name: &str, class: &str, mode: &str) {
         "apiVersion: storage.metalk8s.scality.com/v1alpha1\nkind: Volume\nmetadata: {{name: {name}}}\nspec:\n  nodeName: {NODE}\n  storageClassName: {class}\n  \
          mode: {mode}\n  sparseLoopDevice: {{size: 1Gi}}\n  template: {{metadata: {{labels: {{tier: gold}}, annotations: {{note: kept}}}}}}\n"
     ));
-}
-
-fn claim(name: &str, class: &str, mode: &str, size: &str) {
-    apply(&format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: {class}, volumeMode: {mode}, resources: {{requests: {{storage: {size}}}}}}}\n"
-    ));
-}
-
-/// A pod that runs a command on the claim and ends.
-fn pod(name: &str, claim: &str, block: bool, script: &str) {
-    let attachment = if block { "volumeDevices: [{name: data, devicePath: /dev/data}]" } else { "volumeMounts: [{name: data, mountPath: /data}]" };
-    apply(&format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  terminationGracePeriodSeconds: 0\n  containers:\n  - name: c\n    image: lab.local/shell:1\n    \
-         imagePullPolicy: Never\n    command: [sh, -c, {script:?}]\n    {attachment}\n  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
-    ));
-}
-
-fn pod_output(name: &str) -> String {
-    until(&format!("pod {name} succeeds"), Duration::from_secs(90), || {
-        let pod = get(&["pod", name]).unwrap_or_default();
-        if pod["status"]["phase"] == "Succeeded" { Ok(()) } else { Err(pod["status"].to_string()) }
-    });
-    kubectl(&["logs", name]).trim().to_owned()
 }
 
 /// Loop devices over the volume's file, by the kernel's own word.

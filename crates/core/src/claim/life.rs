@@ -175,7 +175,7 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
         (true, false) => Decided::stay(
             view,
             Stage::Retained(format!(
-                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data and free the claim, delete the PersistentVolume"
+                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data and free the claim, delete the PersistentVolume (a device that was never written to is blank, and is offered again)"
             )),
         ),
         (false, _) if !wanted(view) => Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found)),
@@ -339,6 +339,11 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     let claim = view.claim;
     if claim.ending || !wanted(view) {
         return ending(view, "nobody wants it any more");
+    }
+    // Nothing is at stake while it is not published: what the set does not describe any more is given back. So a disk is
+    // taken out of a set: exclude it, then delete its PersistentVolume.
+    if view.want.zip(view.device).is_some_and(|(want, device)| !want.describes(device)) {
+        return ending(view, "the set does not describe it any more");
     }
     if claim.job.is_some() {
         // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.

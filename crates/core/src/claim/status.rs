@@ -167,7 +167,8 @@ pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let mut counts: Vec<(&'static str, usize)> = Vec::new();
     for row in seen.parts.iter().flat_map(|part| &part.rows) {
         let word = row.standing.word();
-        if matches!(row.standing, Standing::Has) {
+        // What was never asked for is no news: its coming and going must not change what is said.
+        if matches!(row.standing, Standing::Has | Standing::Mismatch(_)) {
             continue;
         }
         match counts.iter_mut().find(|(known, _)| *known == word) {
@@ -179,7 +180,8 @@ pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let others: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
     let taken = standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_)));
     let others = if others.is_empty() { String::new() } else { format!("; other devices: {}", others.join(", ")) };
-    format!("{provisioned} provisioned on {nodes} nodes{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    format!("{provisioned} provisioned on {nodes}{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))
 }
 
 /// Times are kept while the status of a condition stays.

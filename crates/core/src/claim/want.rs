@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, NodeSelector, Toleration};
 use kube::Resource;
 use quarry_api::{
     LocalVolume, LocalVolumeSet, names,
-    node_inventory::{Claim, ClaimOwner},
+    node_inventory::{Claim, ClaimOwner, Device},
     node_job::OwnerKind,
     validate::Problem,
     volume::VolumeMode,
@@ -108,6 +108,14 @@ impl Want {
             Asks::Paths(asked) => {
                 !self.problems.is_empty() || asked.iter().any(|ask| Some(&ask.path) == claim.path.as_ref() && ask.becomes.class == claim.storage_class_name)
             }
+        }
+    }
+
+    /// Whether the device is still what it asks for; one that it names by a path always is.
+    pub fn describes(&self, device: &Device) -> bool {
+        match &self.asks {
+            Asks::Set(set) => !self.problems.is_empty() || set.filter.mismatches(device).is_empty(),
+            Asks::Paths(_) => true,
         }
     }
 

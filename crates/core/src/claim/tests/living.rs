@@ -1,0 +1,234 @@
+//! The life of a claim.
+
+use super::*;
+
+#[test]
+fn a_confirmed_claim_is_published_as_the_shipped_one_is() {
+    let mut world = world(vec![set("fast", 1, json!({"fsType": "xfs"}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    assert!(step(&mut world).steps.is_empty(), "not before the agent has confirmed it");
+    confirm(&mut world);
+    let plan = step(&mut world);
+    let [Step::CreateClass(class), Step::CreatePv(pv)] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    insta::assert_yaml_snapshot!("class", class);
+    insta::assert_yaml_snapshot!("pv", pv);
+    for (size, rounded) in [(5 << 20, 5 << 20), ((10 << 20) + 5, 10 << 20), ((10 << 30) + 5, 10 << 30), ((9 << 30) + 5, 9 << 30)] {
+        assert_eq!(pv::rounded(size).0, rounded);
+    }
+}
+
+#[test]
+fn what_an_administrator_set_on_the_class_is_used_and_never_changed() {
+    let mut world = world(vec![set("fast", 1, json!({"fsType": "xfs"}))], vec![disk("sda", 1)]);
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": pv::NO_PROVISIONER, "reclaimPolicy": "Retain", "mountOptions": ["noatime"]});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    let [Step::CreatePv(made)] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    let spec = made.spec.as_ref().unwrap();
+    assert_eq!((spec.persistent_volume_reclaim_policy.as_deref(), spec.mount_options.as_deref()), (Some("Retain"), Some(&["noatime".to_owned()][..])));
+    let other = json!({"metadata": {"name": "fast"}, "provisioner": "csi.example.com"});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(other).unwrap()));
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Held(why) if why.contains("belongs to the provisioner csi.example.com")));
+}
+
+#[test]
+fn a_released_volume_is_deleted_wiped_and_published_again() {
+    let mut world = published();
+    phase(&mut world, "Bound");
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Bound(_)));
+    phase(&mut world, "Released");
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    apply(&mut world, &plan.steps);
+    let plan = step(&mut world);
+    assert!(plan.steps.is_empty() && plan.claims[0].job.is_some(), "on record first");
+    let plan = step(&mut world);
+    let [Step::CreateJob(job)] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    insta::assert_yaml_snapshot!("wipe", job.spec);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Wiping(_)));
+    finish(&mut world, "Succeeded", NOW);
+    let plan = step(&mut world);
+    assert_eq!((plan.claims[0].round, &plan.claims[0].job, names_of(&plan.steps)), (2, &None, vec![]));
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).steps.is_empty(), "the old confirmation is worth nothing");
+    confirm(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["CreatePv"]);
+    apply(&mut world, &plan.steps);
+    assert_eq!(stage(&world), Stage::Available);
+}
+
+fn finish(world: &mut NodeWorld, phase: &str, at: &str) {
+    let name = world.inventory.spec.claims[0].job.clone().unwrap().name;
+    let mut job = (*world.jobs[&name]).clone();
+    job.status = serde_json::from_value(json!({"phase": phase, "runs": 1, "message": "the disk is gone", "completionTime": at})).unwrap();
+    world.jobs.insert(name, Arc::new(job));
+}
+
+#[test]
+fn a_failed_wipe_is_told_and_tried_again_later_each_time() {
+    let mut world = published();
+    phase(&mut world, "Released");
+    for _ in 0..3 {
+        let plan = step(&mut world);
+        apply(&mut world, &plan.steps);
+    }
+    finish(&mut world, "Failed", NOW);
+    let plan = plan(&world, now());
+    assert_eq!((plan.requeue, plan.claims[0].job.as_ref().unwrap().attempt), (Some(SignedDuration::from_secs(10)), 1));
+    assert!(matches!(stage(&world), Stage::WipeFailed(why) if why.contains("the disk is gone")));
+    finish(&mut world, "Failed", "2026-01-01T00:59:00Z");
+    let recorded = step(&mut world).claims[0].job.clone().unwrap();
+    assert_eq!(recorded.attempt, 2);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["CreateJob"]);
+    // A policy that means nothing wipes nothing.
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "thorough"}}, "provisioner": pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::WipeFailed(why) if why.contains("use Quick, Discard or Zero")));
+}
+
+#[test]
+fn what_is_retained_is_left_alone_and_says_how_to_give_it_back() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    phase(&mut world, "Released");
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Retained(why) if why.contains("set its persistentVolumeReclaimPolicy to Delete")));
+    // Its owner is deleted: still nothing happens to it.
+    world.wants[0].terminating = true;
+    assert!(step(&mut world).steps.is_empty());
+    // An administrator deletes the PersistentVolume: no job, the data stays, and it is not published again by itself.
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z"));
+    world.wants[0].terminating = false;
+    let plan = step(&mut world);
+    assert_eq!((plan.claims[0].round, names_of(&plan.steps)), (2, vec![]));
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).steps.is_empty());
+}
+
+#[test]
+fn a_deleted_owner_gives_back_what_is_unused_and_waits_for_the_rest() {
+    let mut world = published();
+    world.wants[0].terminating = true;
+    let mut bound = world.clone();
+    phase(&mut bound, "Bound");
+    assert!(step(&mut bound).steps.is_empty());
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    apply(&mut world, &plan.steps);
+    assert_eq!(step(&mut world).claims[0].round, 2, "never bound: nothing to wipe");
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).claims[0].ending);
+    assert_eq!(step(&mut world).claims.len(), 1, "until the agent has removed the link");
+    confirm(&mut world);
+    let plan = step(&mut world);
+    assert!(plan.claims.is_empty() && plan.machine_id.is_none());
+}
+
+#[test]
+fn a_refused_claim_ends_when_the_device_says_why_and_waits_otherwise() {
+    let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let status = world.inventory.status.as_mut().unwrap();
+    status.claims[0].state = ClaimState::Refused;
+    status.claims[0].message = Some("sda is held exclusively by somebody".into());
+    assert!(!step(&mut world).claims[0].ending);
+    assert!(matches!(stage(&world), Stage::Refused(why) if why.contains("held exclusively")));
+    world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)];
+    assert!(step(&mut world).claims[0].ending);
+}
+
+#[test]
+fn data_that_came_after_the_confirmation_is_not_published() {
+    let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)];
+    assert!(step(&mut world).steps.is_empty());
+    for doubt in ["elsewhere", "absent agent", "gone"] {
+        let mut world = world.clone();
+        world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
+        match doubt {
+            "elsewhere" => world.elsewhere = vec![Elsewhere { identity: "wwn:5000c50000000001".into(), node: "n2".into(), device: "sdx".into() }],
+            "gone" => world.inventory.status.as_mut().unwrap().devices.clear(),
+            _ => world.agent_present = false,
+        }
+        assert!(step(&mut world).steps.is_empty(), "{doubt}");
+    }
+}
+
+#[test]
+fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
+    let mut world = published();
+    let devices = std::mem::take(&mut world.inventory.status.as_mut().unwrap().devices);
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("plug it in again")));
+    world.inventory.status.as_mut().unwrap().devices = devices;
+    assert!(step(&mut world).steps.is_empty());
+    assert_eq!(stage(&world), Stage::Available);
+}
+
+#[test]
+fn another_machine_or_none_freezes_the_claims_until_they_are_released() {
+    for gone in [true, false] {
+        let mut world = published();
+        if gone {
+            world.node = None;
+        } else {
+            world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into());
+            world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 7)];
+        }
+        let before = world.inventory.spec.claims.clone();
+        let plan = step(&mut world);
+        assert_eq!((plan.steps.len(), &plan.claims), (0, &before), "gone: {gone}");
+        assert!(matches!(stage(&world), Stage::Frozen(why) if why.contains("quarry.dev/release-claims=m1")));
+        let annotate = |world: &mut NodeWorld, value: &str| world.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), value.to_owned())].into());
+        annotate(&mut world, "m9");
+        assert!(step(&mut world).steps.is_empty(), "it must name the machine");
+        annotate(&mut world, "m1");
+        let mut bound = world.clone();
+        phase(&mut bound, "Bound");
+        assert!(step(&mut bound).steps.is_empty(), "not while it is in use");
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+        apply(&mut world, &plan.steps);
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+        apply(&mut world, &plan.steps);
+        let plan = step(&mut world);
+        assert!(plan.claims.is_empty() && plan.machine_id.is_none());
+    }
+}
+
+#[test]
+fn a_disk_is_taken_out_of_a_set_by_excluding_it_and_deleting_its_volume() {
+    let mut world = published();
+    let excluding = || set("fast", 1, json!({"deviceExclusionSpec": {"deviceNameFilter": ["sda"]}}));
+    world.wants = vec![excluding()];
+    assert!(step(&mut world).steps.is_empty(), "what is published stays");
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z"));
+    step(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).claims[0].ending);
+    confirm(&mut world);
+    assert!(step(&mut world).claims.is_empty());
+}
