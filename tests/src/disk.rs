@@ -154,6 +154,13 @@ impl Mounted {
         run("mount", &[arguments, &[&path]].concat());
         Mounted(at.to_owned())
     }
+
+    /// On a file that is there.
+    pub fn new_file(arguments: &[&str], at: &Path) -> Self {
+        let path = at.to_string_lossy().into_owned();
+        run("mount", &[arguments, &[&path]].concat());
+        Mounted(at.to_owned())
+    }
 }
 
 impl Drop for Mounted {
@@ -217,6 +224,7 @@ pub fn volumes_of(hands: &RealHands) -> Vec<quarry_core::device::Facts> {
 pub fn succeed(hands: &Arc<RealHands>, order: &Order) -> Option<quarry_api::node_job::JobResult> {
     match carry(hands, order) {
         Ended::Succeeded(result) => result,
+        Ended::Erased(how) => panic!("{:?} erased a device: {how}", order.task),
         Ended::Failed(why) => panic!("{:?} failed: {why}", order.task),
     }
 }
@@ -224,7 +232,7 @@ pub fn succeed(hands: &Arc<RealHands>, order: &Order) -> Option<quarry_api::node
 #[track_caller]
 pub fn fail(hands: &Arc<RealHands>, order: &Order) -> String {
     match carry(hands, order) {
-        Ended::Succeeded(_) => panic!("{:?} succeeded", order.task),
+        Ended::Succeeded(_) | Ended::Erased(_) => panic!("{:?} succeeded", order.task),
         Ended::Failed(why) => why,
     }
 }

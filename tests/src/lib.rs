@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot go on fails its test")]
 
+pub mod claim;
 pub mod disk;
 pub mod guest;
 pub mod lab;

@@ -8,6 +8,10 @@
 
 #[path = "disk/agent.rs"]
 mod agent;
+#[path = "disk/claims.rs"]
+mod claims;
+#[path = "disk/claims_story.rs"]
+mod claims_story;
 #[path = "disk/crash.rs"]
 mod crash;
 #[path = "disk/devices.rs"]
@@ -30,3 +34,7 @@ mod refusal;
 mod story;
 #[path = "disk/trouble.rs"]
 mod trouble;
+#[path = "disk/wipe.rs"]
+mod wipe;
+#[path = "disk/wipe_live.rs"]
+mod wipe_live;

@@ -27,6 +27,11 @@ pub enum HandsError {
     Overdue { attempt: String, seconds: u64, check: String },
     #[error("{link} {found} after {seconds} s; check that systemd-udevd runs on the node and what `udevadm info /dev/{device}` shows")]
     LinkMissing { link: String, found: String, device: String, seconds: u64 },
+    /// The device is not what was claimed, or not free.
+    #[error("{0}")]
+    Refused(String),
+    #[error("{attempt}: the device may be broken or unplugged; check the node's kernel log")]
+    Device { attempt: String, source: io::Error },
     #[error("{0:?} is not a volume's UID")]
     NotAUid(String),
     #[error("{0}")]
@@ -44,6 +49,11 @@ impl HandsError {
     /// `map_err(HandsError::io("opening x"))`
     pub fn io<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> HandsError {
         move |source| HandsError::Io { attempt: attempt.into(), source: source.into() }
+    }
+
+    /// While reading or writing a device: its trouble is not the software's.
+    pub fn device<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> HandsError {
+        move |source| HandsError::Device { attempt: attempt.into(), source: source.into() }
     }
 
     /// Whether the same step may succeed a moment later without anybody's help.
@@ -64,6 +74,8 @@ impl HandsError {
             | HandsError::ToolTimeout { .. }
             | HandsError::Overdue { .. }
             | HandsError::LinkMissing { .. }
+            | HandsError::Refused(_)
+            | HandsError::Device { .. }
             | HandsError::NotAUid(_)
             | HandsError::Malformed(_)
             | HandsError::Locked { .. } => false,

@@ -44,6 +44,24 @@ pub const ALL: &[&str] = &[
     "discard-draft.after",
     "remove-file.before",
     "remove-file.after",
+    // A claim is confirmed, and ends.
+    "confirm.held",
+    "claim-link.before",
+    "claim-link.made",
+    "claim-link.after",
+    "confirm.linked",
+    "claim-unlink.before",
+    "claim-unlink.after",
+    // A wipe.
+    "wipe.opened",
+    "wipe.held",
+    "wipe.before",
+    "wipe.overwritten",
+    "wipe.discarding",
+    "wipe.zeroing",
+    "wipe.erased",
+    "wipe.synced",
+    "wipe.proven",
 ];
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use crate::{
     act::{self, attach::find_partition, links},
+    claim::{self, ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkOrder, LinkState, Spare},
     error::HandsError,
     host::{Host, is_uid},
     inspect::{
@@ -20,7 +21,11 @@ use crate::{
     lock::Lock,
 };
 use jiff::Timestamp;
-use quarry_api::{node_inventory::ForeignPv, node_job::Action, quantity::Bytes};
+use quarry_api::{
+    node_inventory::{ForeignPv, PathReport},
+    node_job::Action,
+    quantity::Bytes,
+};
 use quarry_core::{
     device::{BackingFile, Facts},
     sparse::{self, Link, Loop, Observed, Step, User},
@@ -59,6 +64,36 @@ pub trait Hands: Send + Sync + 'static {
 
     /// Every block device of the node, and who the node is.
     fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError>;
+
+    /// Looks at devices while it holds them, and links those that are as claimed. Never for one that was confirmed
+    /// before: it may be in use.
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
+        let _ = request;
+        Err(no_devices("confirming claims"))
+    }
+
+    /// In the order of the orders.
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
+        let _ = orders;
+        Err(no_devices("making links"))
+    }
+
+    /// Which devices these paths of the node are.
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
+        let _ = paths;
+        Err(no_devices("following paths"))
+    }
+
+    /// Opens a device exclusively, to be erased, and verifies all that can be seen on the node while it is held.
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+        let _ = request;
+        Err(no_devices("holding a device"))
+    }
+}
+
+/// For hands that know volumes alone.
+fn no_devices(attempt: &str) -> HandsError {
+    HandsError::Other { attempt: format!("{attempt}: not with these hands"), retryable: false, source: None }
 }
 
 /// What has to be looked at anew.
@@ -70,6 +105,8 @@ pub struct SurveyRequest {
     pub touched: BTreeSet<String>,
     /// Whose devices are to be found.
     pub foreign_pvs: Vec<ForeignPv>,
+    /// Devices that are not opened exclusively, not even for a moment.
+    pub spare: Vec<Spare>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,11 +120,30 @@ pub struct Survey {
     pub machine_id: Option<String>,
 }
 
+/// What a record in the ledger is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// By its UID.
+    Volume(String),
+    /// A claimed device, and the PersistentVolume whose data is on it.
+    Device { identity: String, pv_name: String, pv_uid: String },
+}
+
+impl Subject {
+    /// Empty for a device.
+    pub fn volume_uid(&self) -> &str {
+        match self {
+            Subject::Volume(uid) => uid,
+            Subject::Device { .. } => "",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     pub job: String,
     pub action: Action,
-    pub volume_uid: String,
+    pub subject: Subject,
     pub text: String,
 }
 
@@ -95,7 +151,7 @@ pub struct Intent {
 pub struct Outcome {
     pub job: String,
     pub action: Action,
-    pub volume_uid: String,
+    pub subject: Subject,
     pub result: OutcomeResult,
     pub text: String,
 }
@@ -129,6 +185,21 @@ impl RealHands {
 
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// A look, and the devices that have not answered yet: what is said of those is old.
+    pub(crate) fn see(&self, request: &SurveyRequest) -> Result<(Survey, Vec<String>), HandsError> {
+        let scan = if request.everything { Scan::Everything } else { Scan::Changed { touched: &request.touched } };
+        let spared = self.spared(&request.spare);
+        let seen = {
+            let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
+            scanner.spare(spared);
+            scanner.scan(scan)?
+        };
+        let Scanned { mut devices, problems, again_in, boot_id, silent, .. } = seen;
+        self.mark_volumes(&mut devices)?;
+        owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
+        Ok((Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? }, silent))
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -279,12 +350,23 @@ impl Hands for RealHands {
     }
 
     fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
-        let scan = if request.everything { Scan::Everything } else { Scan::Changed { touched: &request.touched } };
-        let seen = self.scanner.lock().unwrap_or_else(PoisonError::into_inner).scan(scan)?;
-        let Scanned { mut devices, problems, again_in, boot_id, .. } = seen;
-        self.mark_volumes(&mut devices)?;
-        owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
-        Ok(Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? })
+        self.see(request).map(|(survey, _)| survey)
+    }
+
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
+        self.confirm_claims(request)
+    }
+
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
+        Ok(claim::follow_links(&self.host, orders))
+    }
+
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
+        Ok(paths.iter().map(|path| claim::resolve_path(&self.host, path)).collect())
+    }
+
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+        self.hold_for_wipe(request)
     }
 }
 

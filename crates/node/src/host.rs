@@ -3,8 +3,12 @@
 //! Standalone the root is `/`; in the pod it is where the node's own root is mounted. Owns every path that the
 //! agent uses. Nothing else in this crate spells `/dev`, `/sys` or `/proc`.
 
-use crate::error::HandsError;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use crate::{error::HandsError, sys::DevNumber};
+use rustix::{
+    fd::OwnedFd,
+    fs::{Mode, OFlags, ResolveFlags, Stat},
+    io::Errno,
+};
 use std::{
     fs, io,
     os::{fd::AsRawFd, unix::fs::DirBuilderExt},
@@ -177,6 +181,30 @@ impl Host {
     /// Where a path of the node really is, links followed inside the host root.
     pub fn find(&self, on_node: &Path) -> Result<PathBuf, HandsError> {
         resolve(&self.root, on_node)
+    }
+
+    /// What is at the end of a path of the node; links, absolute ones too, are followed inside the host root alone.
+    pub fn stat(&self, on_node: &Path) -> Result<Stat, Errno> {
+        let root = self.open_root()?;
+        let found = rustix::fs::openat2(&root, on_node, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        rustix::fs::fstat(&found)
+    }
+
+    /// A folder of the node, reached as `stat` does.
+    pub fn open_folder(&self, on_node: &Path) -> Result<OwnedFd, Errno> {
+        let root = self.open_root()?;
+        rustix::fs::openat2(&root, on_node, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+
+    fn open_root(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// The kernel's name of a block device.
+    pub fn block_name(&self, number: DevNumber) -> Option<String> {
+        let entry = self.at("sys/dev/block").join(format!("{}:{}", number.major, number.minor));
+        let target = fs::read_link(entry).ok()?;
+        target.file_name().map(|name| name.to_string_lossy().replace('!', "/"))
     }
 
     pub fn machine_id(&self) -> Result<Option<String>, HandsError> {

@@ -6,7 +6,7 @@
 
 use crate::{
     error::HandsError,
-    hands::{Intent, Outcome, OutcomeResult},
+    hands::{Intent, Outcome, OutcomeResult, Subject},
 };
 use jiff::Timestamp;
 use quarry_api::node_job::Action;
@@ -31,12 +31,26 @@ pub struct Record {
     pub kind: Kind,
     pub job: String,
     pub action: Action,
+    /// Empty for a device that is no volume's file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[serde(rename = "volumeUID")]
     pub volume_uid: String,
+    /// The identity of a claimed device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The PersistentVolume whose data is on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pv: Option<Pv>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<OutcomeResult>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pv {
+    pub name: String,
+    pub uid: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,27 +62,24 @@ pub enum Kind {
 
 impl Record {
     pub fn intent(time: Timestamp, entry: &Intent) -> Self {
-        Record {
-            time,
-            kind: Kind::Intent,
-            job: entry.job.clone(),
-            action: entry.action,
-            volume_uid: entry.volume_uid.clone(),
-            result: None,
-            text: entry.text.clone(),
-        }
+        Record::new(time, Kind::Intent, &entry.job, entry.action, &entry.subject, &entry.text)
     }
 
     pub fn outcome(time: Timestamp, entry: &Outcome) -> Self {
-        Record {
-            time,
-            kind: Kind::Outcome,
-            job: entry.job.clone(),
-            action: entry.action,
-            volume_uid: entry.volume_uid.clone(),
-            result: Some(entry.result),
-            text: entry.text.clone(),
-        }
+        Record { result: Some(entry.result), ..Record::new(time, Kind::Outcome, &entry.job, entry.action, &entry.subject, &entry.text) }
+    }
+
+    fn new(time: Timestamp, kind: Kind, job: &str, action: Action, subject: &Subject, text: &str) -> Self {
+        let (device, pv) = match subject {
+            Subject::Volume(_) => (None, None),
+            Subject::Device { identity, pv_name, pv_uid } => (Some(identity.clone()), Some(Pv { name: pv_name.clone(), uid: pv_uid.clone() })),
+        };
+        Record { time, kind, job: job.to_owned(), action, volume_uid: subject.volume_uid().to_owned(), device, pv, result: None, text: text.to_owned() }
+    }
+
+    /// The volume whose files this record makes ours.
+    fn makes_ours(&self) -> Option<&str> {
+        Some(self.volume_uid.as_str()).filter(|uid| self.kind == Kind::Intent && !uid.is_empty())
     }
 }
 
@@ -104,7 +115,7 @@ impl Ledger {
         for line in &damaged {
             tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
         }
-        let ours = records.iter().filter(|r| r.kind == Kind::Intent).map(|r| r.volume_uid.clone()).collect();
+        let ours = records.iter().filter_map(|record| record.makes_ours().map(str::to_owned)).collect();
         let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, ours, damaged };
         ledger.reserve();
         Ok(ledger)
@@ -131,9 +142,7 @@ impl Ledger {
             return Err(HandsError::io(attempt())(error));
         }
         self.end += line.len() as u64;
-        if record.kind == Kind::Intent {
-            self.ours.insert(record.volume_uid.clone());
-        }
+        self.ours.extend(record.makes_ours().map(str::to_owned));
         self.reserve();
         Ok(())
     }
@@ -192,7 +201,7 @@ mod tests {
     use std::fs;
 
     fn intent(uid: &str) -> Record {
-        let entry = Intent { job: "prepare-1".into(), action: Action::Prepare, volume_uid: uid.into(), text: "1 GiB xfs".into() };
+        let entry = Intent { job: "prepare-1".into(), action: Action::Prepare, subject: Subject::Volume(uid.into()), text: "1 GiB xfs".into() };
         Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry)
     }
 
@@ -201,6 +210,23 @@ mod tests {
         let text = serde_json::to_string(&intent("u")).unwrap();
         assert_eq!(text, r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#);
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
+    }
+
+    #[test]
+    fn a_wipe_names_device_and_volume_and_makes_no_file_ours() {
+        let subject = Subject::Device { identity: "wwn:5".into(), pv_name: "local-pv-1".into(), pv_uid: "p".into() };
+        let entry = Intent { job: "wipe-1".into(), action: Action::Wipe, subject, text: "Discard of sdb".into() };
+        let record = Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(
+            text,
+            r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"text":"Discard of sdb"}"#
+        );
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+        ledger.append(&record).unwrap();
+        assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
     }
 
     #[test]
@@ -240,7 +266,8 @@ mod tests {
     fn an_outcome_alone_does_not_make_a_file_ours() {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
-        let entry = Outcome { job: "j".into(), action: Action::Prepare, volume_uid: "u".into(), result: OutcomeResult::Failed, text: "refused".into() };
+        let entry =
+            Outcome { job: "j".into(), action: Action::Prepare, subject: Subject::Volume("u".into()), result: OutcomeResult::Failed, text: "refused".into() };
         ledger.append(&Record::outcome(Timestamp::UNIX_EPOCH, &entry)).unwrap();
         assert!(!ledger.knows("u"));
     }

@@ -8,6 +8,7 @@
 
 pub mod act;
 pub mod agent;
+pub mod claim;
 pub mod command;
 pub mod error;
 pub mod failpoints;
@@ -16,10 +17,13 @@ pub mod host;
 pub mod inspect;
 pub mod ledger;
 pub mod lock;
+pub mod progress;
 mod sys;
 pub mod wait;
 
 pub use agent::{Agent, AgentOptions, run, uevent};
+pub use claim::{ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, Spare};
 pub use error::HandsError;
-pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Survey, SurveyRequest};
+pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Subject, Survey, SurveyRequest};
 pub use host::Host;
+pub use progress::Progress;

@@ -14,7 +14,7 @@ use quarry_core::{
     sparse::{self, Format, Link, Observed, User, link_path},
 };
 use quarry_node::OutcomeResult;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A GPT takes the first and the last MiB.
 const TABLE: u64 = 2 << 20;
@@ -52,12 +52,16 @@ pub struct BareDisk {
     pub wwn: String,
     pub size: u64,
     pub diskseq: u64,
-    /// The signature on it; `None`: blank.
+    /// The signature on it; `None`: it looks blank.
     pub signature: Option<String>,
+    /// What a pod wrote. Half a wipe takes the signature and leaves this.
+    pub data: Option<String>,
+    /// Somebody else has opened it exclusively.
+    pub taken: bool,
 }
 
 impl BareDisk {
-    fn facts(&self, name: &str) -> Facts {
+    fn facts(&self, name: &str, disk: &Disk) -> Facts {
         let content = match &self.signature {
             Some(signature) => Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() }),
             None => Content::Blank,
@@ -69,7 +73,8 @@ impl BareDisk {
             size: self.size,
             diskseq: Some(self.diskseq),
             evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{}", self.wwn) }],
-            held: Held::Free,
+            mounts: disk.mounts.iter().filter(|(device, _)| *device == name).map(|(_, at)| at.clone()).collect(),
+            held: if disk.is_held(name) { Held::Exclusively } else { Held::Free },
             content,
             ..Facts::default()
         }
@@ -78,7 +83,10 @@ impl BareDisk {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// Of a volume; empty for a device.
     pub uid: String,
+    /// The identity of a device.
+    pub device: Option<String>,
     pub action: Action,
     /// `None`: an intent.
     pub outcome: Option<OutcomeResult>,
@@ -95,6 +103,12 @@ pub enum Sabotage {
     AttachTwice,
     /// What pods wrote is lost when a loop is attached.
     LoseData,
+    /// A claim is confirmed whatever its device looks like.
+    ConfirmAnything,
+    /// A device is held for a wipe whoever uses it.
+    HoldAnything,
+    /// A wipe removes the signature and nothing else.
+    WipeHalf,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +120,10 @@ pub struct Disk {
     /// Where each device is mounted.
     pub mounts: BTreeMap<String, String>,
     pub disks: BTreeMap<String, BareDisk>,
+    /// The links of claims and the kernel names that they lead to. On the node's own file system: they outlive a boot.
+    pub claim_links: BTreeMap<String, String>,
+    /// The disks that the agent holds exclusively.
+    pub held: BTreeSet<String>,
     /// How many events the kernel has sent about them.
     pub uevents: u64,
     pub ledger: Vec<Record>,
@@ -132,6 +150,8 @@ impl Disk {
             links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
             mounts: BTreeMap::new(),
             disks: BTreeMap::new(),
+            claim_links: BTreeMap::new(),
+            held: BTreeSet::new(),
             uevents: 0,
             ledger: Vec::new(),
             udev,
@@ -173,11 +193,18 @@ impl Disk {
     pub fn power_cut(&mut self) {
         self.boots += 1;
         self.mounts.clear();
+        self.held.clear();
+        self.disks.values_mut().for_each(|disk| disk.taken = false);
         self.loops.retain(|_, device| device.over == "foreign");
         self.links.retain(|link, _| link.ends_with("foreign"));
         // Either may happen to a file that was not synced; which one must not matter.
         let keep = (self.boots as usize + self.ledger.len()).is_multiple_of(2);
         self.drafts.retain(|_, draft| draft.synced || keep);
+    }
+
+    /// Whether an exclusive open of this disk fails.
+    pub fn is_held(&self, name: &str) -> bool {
+        self.held.contains(name) || self.mounts.contains_key(name) || self.disks.get(name).is_some_and(|disk| disk.taken)
     }
 
     fn exists(&self, device: &str) -> bool {
@@ -230,7 +257,7 @@ impl Disk {
     /// What the inspector would see.
     pub fn survey(&self) -> Vec<Facts> {
         let mut devices: Vec<Facts> = self.loops.iter().map(|(number, device)| self.loop_facts(*number, device)).collect();
-        devices.extend(self.disks.iter().map(|(name, disk)| disk.facts(name)));
+        devices.extend(self.disks.iter().map(|(name, disk)| disk.facts(name, self)));
         devices
     }
 

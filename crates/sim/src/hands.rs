@@ -3,18 +3,27 @@
 //! A crash unwinds with a payload of its own, which the scheduler catches: everything the agent remembers is dropped.
 
 use crate::{
+    claimed,
     disk::{Disk, Record, Sabotage},
     door::{Gate, Shared},
     fault::{Track, What, When},
     invariant, lock,
 };
+use quarry_api::{
+    node_inventory::PathReport,
+    node_job::{Action, WipePolicy},
+};
 use quarry_core::sparse::{Observed, Step};
-use quarry_node::{Hands, HandsError, Intent, Outcome, Survey, SurveyRequest};
+use quarry_node::{
+    ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest, Intent, LinkOrder, LinkState, Outcome, OutcomeResult, Progress, Subject, Survey,
+    SurveyRequest,
+};
 use std::sync::{Arc, Mutex};
 
 /// The payload of a simulated crash.
 pub struct Crash;
 
+#[derive(Clone)]
 pub struct SimHands {
     pub disk: Arc<Mutex<Disk>>,
     pub gate: Arc<Gate>,
@@ -93,6 +102,14 @@ impl SimHands {
     }
 }
 
+fn record(subject: &Subject, action: Action, outcome: Option<OutcomeResult>) -> Record {
+    let device = match subject {
+        Subject::Volume(_) => None,
+        Subject::Device { identity, .. } => Some(identity.clone()),
+    };
+    Record { uid: subject.volume_uid().to_owned(), device, action, outcome }
+}
+
 fn failure(label: &str, retryable: bool) -> HandsError {
     HandsError::Other { attempt: format!("simulated failure: {label}"), retryable, source: None }
 }
@@ -126,11 +143,11 @@ impl Hands for SimHands {
     }
 
     fn record_intent(&self, entry: &Intent) -> Result<(), HandsError> {
-        self.append("intent", Record { uid: entry.volume_uid.clone(), action: entry.action, outcome: None })
+        self.append("intent", record(&entry.subject, entry.action, None))
     }
 
     fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError> {
-        self.append("outcome", Record { uid: entry.volume_uid.clone(), action: entry.action, outcome: Some(entry.result) })
+        self.append("outcome", record(&entry.subject, entry.action, Some(entry.result)))
     }
 
     fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
@@ -138,12 +155,75 @@ impl Hands for SimHands {
     }
 
     fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
-        self.read("survey", |disk| Survey {
-            devices: disk.survey(),
-            problems: Vec::new(),
-            again_in: None,
-            boot_id: Some(format!("boot-{}", disk.boots)),
-            machine_id: Some("0123456789abcdef0123456789abcdef".to_owned()),
-        })
+        self.read("survey", claimed::look)
+    }
+
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
+        self.operate("confirm", &WRITE, |disk, _| drop(disk.confirm_half(request)), |disk| Ok(disk.confirm(request)))
+    }
+
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
+        let writes = {
+            let mut tried = lock(&self.disk).clone();
+            tried.follow_links(orders);
+            tried.claim_links != lock(&self.disk).claim_links
+        };
+        let possible: Vec<(When, What)> = if writes { WRITE.into_iter().filter(|(when, _)| *when != When::During).collect() } else { READ.to_vec() };
+        self.operate("links", &possible, |_, _| {}, |disk| Ok(disk.follow_links(orders)))
+    }
+
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
+        self.read("resolve", |disk| disk.resolve(paths))
+    }
+
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+        let holder = self.clone();
+        self.operate(
+            "hold",
+            &READ,
+            |_, _| {},
+            |disk| {
+                let name = disk.hold(request)?;
+                Ok(Box::new(Held { hands: holder, name, identity: request.claim.identity.clone() }) as Box<dyn HeldDevice>)
+            },
+        )
+    }
+}
+
+/// A disk that the agent holds; let go however that ends.
+struct Held {
+    hands: SimHands,
+    name: String,
+    identity: String,
+}
+
+impl HeldDevice for Held {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn wipe(self: Box<Self>, policy: WipePolicy, _: &Progress) -> Result<String, HandsError> {
+        let (name, identity) = (&self.name, &self.identity);
+        let possible = [&WRITE[..], &[(When::During, What::Crash)]].concat();
+        let shared = &self.hands.shared;
+        self.hands.operate(
+            &format!("wipe {name}"),
+            &possible,
+            |disk, _| disk.wipe_half(name),
+            |disk| {
+                let told = invariant::witness_wipe(name, identity, disk, &lock(&shared.world));
+                lock(&shared.violations).extend(told);
+                disk.wipe(name, policy)
+            },
+        )
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut disk = lock(&self.hands.disk);
+        disk.held.remove(&self.name);
+        // Closing what was open for writing makes an event.
+        disk.uevents += 1;
     }
 }

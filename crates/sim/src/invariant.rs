@@ -3,6 +3,7 @@
 //! Written in terms of what may never be seen, not of how the code avoids it.
 
 use crate::{disk::Disk, kind::Kind, world::World};
+use quarry_api::names::IDENTITY_ANNOTATION;
 use quarry_core::sparse::Step;
 use serde_json::Value;
 
@@ -67,6 +68,40 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
             }
         }
         Step::DiscardDraft | Step::Attach { .. } | Step::AddPartition { .. } | Step::MakeLink { .. } | Step::AwaitLink { .. } => {}
+    }
+    wrong
+}
+
+/// What is wrong with erasing this disk now.
+pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !disk.ledger.iter().any(|record| record.device.as_deref() == Some(identity) && record.outcome.is_none()) {
+        wrong.push(format!("{name} is erased without an intent in the ledger"));
+    }
+    if let Some(at) = disk.mounts.get(name) {
+        wrong.push(format!("{name} is erased while it is mounted at {at}"));
+    }
+    if disk.disks.get(name).is_some_and(|found| found.taken) {
+        wrong.push(format!("{name} is erased while somebody else holds it"));
+    }
+    let claims = world.all(Kind::Inventory).flat_map(|inventory| inventory["spec"]["claims"].as_array().into_iter().flatten());
+    if !claims.into_iter().any(|claim| claim["identity"] == identity && claim["job"].is_object()) {
+        wrong.push(format!("{name} is erased although no claim has a job on record"));
+    }
+    let pvs: Vec<&Value> = world.all(Kind::Pv).filter(|pv| pv["metadata"]["annotations"][IDENTITY_ANNOTATION] == identity).collect();
+    if pvs.is_empty() {
+        wrong.push(format!("{name} is erased although no PersistentVolume was released"));
+    }
+    for pv in pvs {
+        if pv["status"]["phase"] == "Bound" {
+            wrong.push(format!("{name} is erased while its PersistentVolume is bound"));
+        }
+        if claim_exists(world, pv) {
+            wrong.push(format!("{name} is erased while the claim exists"));
+        }
+        if !deleting(pv) {
+            wrong.push(format!("{name} is erased while its PersistentVolume can still be bound"));
+        }
     }
     wrong
 }
@@ -164,7 +199,7 @@ mod tests {
 
     fn disk() -> Disk {
         let mut disk = Disk::new(false, true);
-        disk.ledger.push(crate::disk::Record { uid: "u".into(), action: quarry_api::node_job::Action::Prepare, outcome: None });
+        disk.ledger.push(crate::disk::Record { uid: "u".into(), device: None, action: quarry_api::node_job::Action::Prepare, outcome: None });
         for step in [Step::MakeDraft { size: quarry_api::Bytes(1) }, Step::PublishDraft, Step::Attach { partitioned: false }] {
             disk.act("u", &step).unwrap();
         }

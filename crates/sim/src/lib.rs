@@ -6,6 +6,7 @@
 //! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
 
 mod agent;
+mod claimed;
 mod clock;
 mod cluster;
 mod disk;

@@ -151,7 +151,7 @@ fn discovery() -> Step {
 }
 
 fn bare(diskseq: u64) -> BareDisk {
-    BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq, signature: None }
+    BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq, signature: None, data: None, taken: false }
 }
 
 fn class(fs: &str) -> Step {

@@ -2,13 +2,18 @@
 //!
 //! `draft.rs` builds the file, `attach.rs` puts a loop device and its partition over it, `links.rs` names it,
 //! `detach.rs` takes it down again. What a step may be done to was decided in `quarry_core::sparse`; what can
-//! only be known while the device is held is checked again here. Next to read: `draft.rs`.
+//! only be known while the device is held is checked again here. Claimed devices: `hold.rs` (checked while held),
+//! `wipe.rs`, `claim_link.rs`. Next to read: `draft.rs`, `hold.rs`.
 
 pub mod attach;
+pub mod claim_link;
 pub mod detach;
 pub mod draft;
+pub mod hold;
 pub mod links;
 mod proof;
+pub mod wipe;
+mod zeros;
 
 use crate::{error::HandsError, host::Host};
 use quarry_core::sparse::Step;

@@ -7,17 +7,18 @@
 use super::Workers;
 use crate::{
     error::HandsError,
-    hands::{Hands, Intent, Outcome, OutcomeResult},
+    hands::{Hands, Intent, Outcome, OutcomeResult, Subject},
+    progress::Progress,
 };
-use quarry_api::node_job::{Action, JobResult, NodeJob};
+use quarry_api::{
+    node_job::{Action, ClaimedDevice, JobResult, NodeJob, WipePolicy},
+    quantity::Bytes,
+};
 use quarry_core::{
     mkfs_options,
     sparse::{Format, Plan, Step, Target, plan_cleanup, plan_prepare},
 };
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// A volume needs six looks at most; more means that something undoes our work.
 const ROUNDS: usize = 16;
@@ -28,6 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub job: String,
+    /// The volume's; empty for a claimed device.
     pub uid: String,
     pub task: Task,
 }
@@ -36,32 +38,28 @@ pub struct Order {
 pub enum Task {
     Prepare(Target),
     Cleanup,
+    /// Carried out by `wipe.rs`: it asks the API once more while it holds the device.
+    Wipe {
+        device: ClaimedDevice,
+        policy: WipePolicy,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     Succeeded(Option<JobResult>),
+    /// A device is blank again; how it was done.
+    Erased(String),
     Failed(String),
-}
-
-/// What is being done now, for people.
-#[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Mutex<Option<&'static str>>>);
-
-impl Progress {
-    pub fn get(&self) -> &'static str {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or("looking at the node")
-    }
-
-    fn set(&self, words: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
-    }
 }
 
 impl Order {
     /// `Err` says what is wrong with the job.
     pub fn of(job: &NodeJob) -> Result<Self, String> {
         let spec = &job.spec;
+        if spec.action == Action::Wipe {
+            return Self::wipe_of(job);
+        }
         let Some(file) = &spec.device.sparse_file else { return Err("the job names no device".into()) };
         let uid = file.volume_uid.clone();
         // What was checked live is the owner; it must be the owner's storage that is touched.
@@ -79,20 +77,51 @@ impl Order {
                 }
                 Task::Prepare(target)
             }
+            Action::Wipe => return Self::wipe_of(job),
         };
         Ok(Order { job: job.metadata.name.clone().unwrap_or_default(), uid, task })
+    }
+
+    fn wipe_of(job: &NodeJob) -> Result<Self, String> {
+        let Some(device) = job.spec.device.claimed.clone() else { return Err("the job names no claimed device".into()) };
+        let parameters = job.spec.parameters.as_ref().filter(|parameters| parameters.size == device.size);
+        let policy =
+            parameters.and_then(|parameters| parameters.wipe.as_ref()).map(|wipe| wipe.policy).ok_or("the job does not say how to erase the device")?;
+        Ok(Order { job: job.metadata.name.clone().unwrap_or_default(), uid: String::new(), task: Task::Wipe { device, policy } })
+    }
+
+    pub fn subject(&self) -> Subject {
+        match &self.task {
+            Task::Prepare(_) | Task::Cleanup => Subject::Volume(self.uid.clone()),
+            Task::Wipe { device, .. } => Subject::Device { identity: device.identity.clone(), pv_name: device.pv_name.clone(), pv_uid: device.pv_uid.clone() },
+        }
     }
 
     pub fn action(&self) -> Action {
         match &self.task {
             Task::Prepare(_) => Action::Prepare,
             Task::Cleanup => Action::Cleanup,
+            Task::Wipe { .. } => Action::Wipe,
         }
+    }
+
+    pub(super) fn intent(&self) -> Intent {
+        Intent { job: self.job.clone(), action: self.action(), subject: self.subject(), text: self.describe() }
+    }
+
+    pub(super) fn outcome(&self, ended: &Ended) -> Outcome {
+        let (result, text) = match ended {
+            Ended::Succeeded(result) => (OutcomeResult::Succeeded, result.as_ref().map(|r| format!("{} on {}", r.path, r.device_name)).unwrap_or_default()),
+            Ended::Erased(how) => (OutcomeResult::Succeeded, how.clone()),
+            Ended::Failed(why) => (OutcomeResult::Failed, why.clone()),
+        };
+        Outcome { job: self.job.clone(), action: self.action(), subject: self.subject(), result, text }
     }
 
     fn describe(&self) -> String {
         match &self.task {
             Task::Cleanup => "remove".into(),
+            Task::Wipe { device, policy } => format!("{} of {}", policy.as_str(), Bytes(u64::try_from(device.size).unwrap_or_default())),
             Task::Prepare(Target { size, format: Format::Partition, .. }) => format!("{size}, one partition"),
             Task::Prepare(Target { size, format: Format::Filesystem { fs, options }, .. }) => {
                 [size.to_string(), fs.as_str().to_owned(), options.join(" ")].join(" ").trim_end().to_owned()
@@ -136,7 +165,7 @@ impl<H: Hands> Run<'_, H> {
             tracing::info!(volume = self.order.uid, error = error.sentence(), "trying again");
             tokio::time::sleep(FIRST_PAUSE * 2u32.pow(failures)).await;
         }
-        Ended::Failed(format!("still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it", self.progress.get()))
+        Ended::Failed(format!("still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it", self.progress.get().words))
     }
 
     /// One look and what follows from it; `Some` when the job has ended.
@@ -146,6 +175,7 @@ impl<H: Hands> Run<'_, H> {
         let plan = match &self.order.task {
             Task::Prepare(target) => plan_prepare(target, &seen),
             Task::Cleanup => plan_cleanup(&seen),
+            Task::Wipe { .. } => return Ok(Some(Ended::Failed("a claimed device is not a volume".into()))),
         };
         let steps = match plan {
             Plan::Done(result) => return Ok(Some(Ended::Succeeded(result))),
@@ -153,8 +183,7 @@ impl<H: Hands> Run<'_, H> {
             Plan::Steps(steps) => steps,
         };
         if !*recorded {
-            let Order { job, uid, .. } = self.order.clone();
-            let intent = Intent { job, action: self.order.action(), volume_uid: uid, text: self.order.describe() };
+            let intent = self.order.intent();
             self.call("recording the intent", move |hands| hands.record_intent(&intent)).await?;
             *recorded = true;
         }
@@ -187,12 +216,7 @@ impl<H: Hands> Run<'_, H> {
     }
 
     async fn record_outcome(&self, ended: &Ended) {
-        let (result, text) = match ended {
-            Ended::Succeeded(result) => (OutcomeResult::Succeeded, result.as_ref().map(|r| format!("{} on {}", r.path, r.device_name)).unwrap_or_default()),
-            Ended::Failed(why) => (OutcomeResult::Failed, why.clone()),
-        };
-        let Order { job, uid, .. } = self.order.clone();
-        let outcome = Outcome { job, action: self.order.action(), volume_uid: uid, result, text };
+        let outcome = self.order.outcome(ended);
         if let Err(error) = self.call("recording the outcome", move |hands| hands.record_outcome(&outcome)).await {
             // The work itself is done and reported; only the node's own diary lacks the line.
             tracing::error!(volume = self.order.uid, error = error.sentence(), "the outcome is missing in the ledger");

@@ -5,7 +5,7 @@ use crate::hands::{Survey, SurveyRequest};
 use quarry_api::quantity::Bytes;
 use quarry_core::sparse::{File, Link, Loop, Observed, User};
 use serde_json::json;
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard};
 
 const UID: &str = "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab";
 

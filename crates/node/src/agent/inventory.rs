@@ -3,8 +3,15 @@
 //! Hands see, core decides (`quarry_core::device`), this file writes. The last object is kept from the watch, so that a
 //! disk that appears costs one write and one read; without a watch, or after a conflict, the object is read first.
 
-use super::{Agent, AgentError, chain, report::status_patch};
-use crate::hands::{Hands, Survey, SurveyRequest};
+use super::{
+    Agent, AgentError, chain,
+    claims::{Attended, Fresh},
+    report::status_patch,
+};
+use crate::{
+    claim::{NodeView, known},
+    hands::{Hands, Survey, SurveyRequest},
+};
 use jiff::SignedDuration;
 use k8s_openapi::{
     api::core::v1::{Event, Node},
@@ -17,9 +24,7 @@ use kube::{
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::{
     device::{
-        accepted_identities,
         edit::json_patch,
-        group,
         inventory::{NodeFacts, status, unseen},
         news::{News, news},
     },
@@ -71,26 +76,37 @@ impl<H: Hands> Agent<H> {
             everything: occasion.everything,
             touched: occasion.touched,
             foreign_pvs: current.as_ref().map(|current| current.spec.foreign_pvs.clone()).unwrap_or_default(),
+            spare: current.as_ref().filter(|current| !current.spec.claims.is_empty()).map(|current| NodeView::of(current).spared()).unwrap_or_default(),
         };
         let survey = self.with_hands("looking at the devices", move |hands| hands.survey(&request));
-        let (node, survey) = futures::join!(nodes.get_opt(name), survey);
+        let (node, mut survey) = futures::join!(nodes.get_opt(name), survey);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
-        let mut tries = 0;
+        let (mut tries, mut fresh) = (0, Fresh::default());
         loop {
             let Some(inventory) = current else {
                 // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
-                let again_in = survey.as_ref().ok().map(|survey| self.assess(survey, &NodeInventory::default(), node_uid.clone()).1);
+                let again_in = survey.as_ref().ok().map(|survey| self.assess(survey, &NodeInventory::default(), node_uid.clone(), Attended::default()).1);
                 return Ok(Publication { published: Published::NoInventory, again_in: again_in.flatten() });
             };
-            let (mut wanted, again_in) = match &survey {
-                Ok(survey) => {
-                    let (status, settles_in) = self.assess(survey, &inventory, node_uid.clone());
-                    (status, settles_in.into_iter().chain(survey.again_in).min())
+            let attended = match &mut survey {
+                Ok(survey) => self.attend(survey, &inventory, &mut fresh).await,
+                Err(_) => Ok(Attended::default()),
+            };
+            let seen = match (&survey, attended) {
+                (Ok(survey), Ok(attended)) => Ok((survey, attended)),
+                (Err(error), _) => Err(error.sentence()),
+                (Ok(_), Err(error)) => Err(error.sentence()),
+            };
+            let (mut wanted, again_in) = match seen {
+                Ok((survey, attended)) => {
+                    let refused = attended.again_in;
+                    let (status, settles_in) = self.assess(survey, &inventory, node_uid.clone(), attended);
+                    (status, settles_in.into_iter().chain(survey.again_in).chain(refused).min())
                 }
                 // Said where people look, and no device stays Available that nobody can look at.
                 Err(error) => {
-                    tracing::warn!(error = error.sentence(), "this node's devices cannot be looked at; the inventory says so");
-                    (unseen(inventory.status.clone().unwrap_or_default(), &error.sentence()), Some(LOOK_AGAIN))
+                    tracing::warn!(error, "this node's devices cannot be looked at; the inventory says so");
+                    (unseen(inventory.status.clone().unwrap_or_default(), &error), Some(LOOK_AGAIN))
                 }
             };
             wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
@@ -114,10 +130,9 @@ impl<H: Hands> Agent<H> {
     }
 
     /// The whole status, from what was seen and what the cluster knows.
-    fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>) -> (NodeInventoryStatus, Option<Duration>) {
-        let accepted = inventory.annotations().get(names::ACCEPT_IDENTITY_ANNOTATION).map(|text| accepted_identities(text)).unwrap_or_default();
+    fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>, attended: Attended) -> (NodeInventoryStatus, Option<Duration>) {
         let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
-        let known = group(&survey.devices, previous, boot_id, &accepted);
+        let known = known(inventory, survey);
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
         let mut settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         settling.observe(&known, previous, boot_id, now, needed);
@@ -126,6 +141,8 @@ impl<H: Hands> Agent<H> {
             machine_id: survey.machine_id.clone(),
             boot_id: survey.boot_id.clone(),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            claims: attended.claims,
+            paths: attended.paths,
             problems: survey.problems.clone(),
         };
         let settles_in = settling.next(needed).map(|due| due.saturating_sub(now));

@@ -2,20 +2,24 @@
 
 use super::{
     Agent, AgentError,
-    carry::{Ended, Order, Progress, carry_out},
+    carry::{Ended, Order, Task, carry_out},
     live::Fresh,
     report::{Told, finished},
 };
-use crate::hands::Hands;
+use crate::{hands::Hands, progress::Progress};
 use futures::future::{Either, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
 use quarry_api::{
     NodeJob, NodeJobStatus,
-    node_job::{JobPhase, JobResult},
+    node_job::{Action, JobPhase, JobResult},
 };
 use quarry_core::live;
 use quarry_failpoint::failpoint;
-use std::pin::pin;
+use std::{
+    pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 /// What became of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +38,15 @@ impl<H: Hands> Agent<H> {
         if is_finished(job) || job.spec.node_name != self.options.node_name {
             return Ok(Ran::Skipped);
         }
-        let Fresh { job, live } = self.read_live(job).await?;
+        let (job, allowed) = match job.spec.action {
+            Action::Prepare | Action::Cleanup => {
+                let Fresh { job, live } = self.read_live(job).await?;
+                let allowed = job.as_ref().map(|job| live::check(&job.spec, &live).map_err(|void| void.to_string()));
+                (job, allowed.unwrap_or(Ok(())))
+            }
+            // Asked by whoever carries it out: before the device is opened, and again while it is held.
+            Action::Wipe => (self.read_job(job).await?, Ok(())),
+        };
         let Some(job) = job else { return Ok(Ran::Gone) };
         if is_finished(&job) {
             return Ok(Ran::Skipped);
@@ -44,10 +56,12 @@ impl<H: Hands> Agent<H> {
         let runs = job.status.as_ref().map_or(0, |status| status.runs).saturating_add(1);
         let base = NodeJobStatus { runs, start_time: Some(started), ..NodeJobStatus::default() };
 
-        let allowed = live::check(&job.spec, &live).map_err(|void| void.to_string());
         let (job, ended) = match allowed.and_then(|()| Order::of(&job)) {
             Err(why) => (job, Ended::Failed(why)),
-            Ok(order) => self.carry_and_announce(job, &base, &order).await,
+            Ok(order) => {
+                let (told, ended) = self.carry_while_announcing(&job, &base, &order).await;
+                (told.unwrap_or(job), ended?)
+            }
         };
         let status = finished(&base, &ended, self.options.clock.now());
         failpoint!("status.finished.before");
@@ -63,6 +77,10 @@ impl<H: Hands> Agent<H> {
                 tracing::info!(job = name, volume = job.spec.owner.name, action = job.spec.action.as_str(), "succeeded");
                 Ran::Succeeded(result)
             }
+            Ended::Erased(how) => {
+                tracing::info!(job = name, owner = job.spec.owner.name, action = job.spec.action.as_str(), how, "succeeded");
+                Ran::Succeeded(None)
+            }
             Ended::Failed(why) => {
                 tracing::warn!(job = name, volume = job.spec.owner.name, action = job.spec.action.as_str(), why, "failed");
                 Ran::Failed(why)
@@ -70,29 +88,68 @@ impl<H: Hands> Agent<H> {
         })
     }
 
-    /// Tells "Running" only of what takes long: a write less for every volume.
-    async fn carry_and_announce(&self, job: NodeJob, base: &NodeJobStatus, order: &Order) -> (NodeJob, Ended) {
-        let (told, ended) = self.carry_while_announcing(&job, base, order).await;
-        (told.unwrap_or(job), ended)
-    }
-
-    async fn carry_while_announcing(&self, job: &NodeJob, base: &NodeJobStatus, order: &Order) -> (Option<NodeJob>, Ended) {
+    /// Tells "Running" only of what takes long, a write less for every volume; and how far it is, of what says so.
+    async fn carry_while_announcing(&self, job: &NodeJob, base: &NodeJobStatus, order: &Order) -> (Option<NodeJob>, Result<Ended, AgentError>) {
         let progress = Progress::default();
-        let carry = pin!(carry_out(&self.hands, &self.workers, order, &progress));
+        let told = Mutex::new(None);
+        let carry = pin!(async {
+            match &order.task {
+                Task::Prepare(_) | Task::Cleanup => Ok(carry_out(&self.hands, &self.workers, order, &progress).await),
+                Task::Wipe { policy, .. } => self.wipe(job, order, *policy, &progress).await,
+            }
+        });
         let announce = pin!(async {
             tokio::time::sleep(self.options.progress_after).await;
-            let status = NodeJobStatus { phase: Some(JobPhase::Running), message: Some(progress.get().to_owned()), ..base.clone() };
-            failpoint!("status.running.before");
-            let told = self.write_status_once(job, &status).await;
-            failpoint!("status.running.after");
-            told
+            let mut said = None;
+            loop {
+                let stand = progress.get();
+                if said.as_ref() != Some(&stand) {
+                    let status = NodeJobStatus {
+                        phase: Some(JobPhase::Running),
+                        message: Some(stand.words.clone().into_owned()),
+                        progress: stand.percent,
+                        ..base.clone()
+                    };
+                    let current = lock(&told).clone();
+                    failpoint!("status.running.before");
+                    let written = self.write_status_once(current.as_ref().unwrap_or(job), &status).await;
+                    failpoint!("status.running.after");
+                    match written {
+                        Some(written) => *lock(&told) = Some(written),
+                        // Somebody else wrote to it: the next announcement is about what is there now.
+                        None => {
+                            if let Ok(Some(found)) = self.read_job(job).await {
+                                *lock(&told) = Some(found);
+                            }
+                        }
+                    }
+                    said = Some(stand);
+                }
+                // What does not say how far it is ends soon: told once.
+                while progress.get().percent.is_none() {
+                    tokio::time::sleep(self.options.progress_every).await;
+                }
+                tokio::time::sleep(self.options.progress_every).await;
+            }
         });
-        match select(carry, announce).await {
-            // An announcement cut off in flight at worst makes the next write meet a conflict.
-            Either::Left((ended, _)) => (None, ended),
-            Either::Right((told, carry)) => (told, carry.await),
-        }
+        // An announcement cut off in flight at worst makes the next write meet a conflict.
+        let ended = match select(carry, announce).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right((never, _)) => never,
+        };
+        (lock(&told).take(), ended)
     }
+
+    async fn read_job(&self, job: &NodeJob) -> Result<Option<NodeJob>, AgentError> {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let jobs: Api<NodeJob> = Api::all(self.client.clone());
+        let found = jobs.get_opt(name).await.map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
+        Ok(found.filter(|found| found.metadata.uid == job.metadata.uid))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn is_finished(job: &NodeJob) -> bool {

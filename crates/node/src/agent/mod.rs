@@ -6,6 +6,7 @@
 //! Next to read: `job.rs` (one job), `carry.rs` (its local half), `serve.rs` (the loop).
 
 mod carry;
+mod claims;
 mod inventory;
 mod job;
 mod lease;
@@ -16,9 +17,11 @@ mod report;
 mod restore;
 mod serve;
 pub mod uevent;
+mod wipe;
 mod workers;
 
-pub use carry::{Ended, Order, Progress, Task, carry_out};
+pub use crate::progress::Progress;
+pub use carry::{Ended, Order, Task, carry_out};
 pub use inventory::{Occasion, Publication, Published};
 pub use job::Ran;
 pub use queue::Queue;
@@ -96,6 +99,8 @@ pub struct AgentOptions {
     pub workers: usize,
     /// A job that takes longer is reported as running; one that ends sooner is reported once, by its end.
     pub progress_after: Duration,
+    /// How far a long job is is told this often at most.
+    pub progress_every: Duration,
     /// A device is not Available before it has been there, unchanged, for this long.
     pub settling_time: Duration,
     /// Every device is read again this often, whether the kernel told of a change or not.
@@ -116,6 +121,7 @@ impl AgentOptions {
             data_dir: PathBuf::from(DEFAULT_DATA_DIR),
             workers: 4,
             progress_after: Duration::from_secs(1),
+            progress_every: Duration::from_secs(4),
             settling_time: SETTLING_TIME,
             rescan_interval: Duration::from_secs(3600),
             observe_only: false,

@@ -1,9 +1,9 @@
-//! Which job runs next: one at a time for a volume, a few at once for the node, failed ones after a pause.
+//! Which job runs next: one at a time for a volume or a device, a few at once for the node, failed ones after a pause.
 //!
 //! Pure: events and times come in, jobs come out. What is queued is rebuilt from the API at every start.
 
 use super::job::is_finished;
-use quarry_api::NodeJob;
+use quarry_api::{NodeJob, node_job::Action};
 use std::{
     collections::{BTreeMap, HashSet},
     time::Duration,
@@ -11,6 +11,8 @@ use std::{
 use tokio::time::Instant;
 
 const AT_ONCE: usize = 8;
+/// Counted apart: a wipe may take hours, and no volume waits for it.
+const WIPES_AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -84,23 +86,27 @@ impl Queue {
 
     /// The jobs to start now; they count as running.
     pub fn take_due(&mut self, now: Instant) -> Vec<NodeJob> {
-        let running: Vec<&Entry> = self.jobs.values().filter(|entry| entry.state == State::Running).collect();
-        let mut room = AT_ONCE.saturating_sub(running.len());
-        let mut busy: HashSet<String> = running.iter().map(|entry| entry.job.spec.owner.uid.clone()).collect();
+        let running = || self.jobs.values().filter(|entry| entry.state == State::Running);
+        let (wipes, others): (Vec<&Entry>, Vec<&Entry>) = running().partition(|entry| is_wipe(&entry.job));
+        let (mut wipes, mut others) = (WIPES_AT_ONCE.saturating_sub(wipes.len()), AT_ONCE.saturating_sub(others.len()));
+        let mut busy: HashSet<String> = running().map(|entry| touches(&entry.job)).collect();
         let mut due = Vec::new();
         for entry in self.jobs.values_mut() {
-            if room == 0 {
-                break;
-            }
+            let room = if is_wipe(&entry.job) { &mut wipes } else { &mut others };
             let ready = matches!(entry.state, State::Waiting { until } if until.is_none_or(|until| until <= now));
-            if ready && busy.insert(entry.job.spec.owner.uid.clone()) {
+            if ready && *room > 0 && busy.insert(touches(&entry.job)) {
                 entry.state = State::Running;
                 entry.started = entry.job.metadata.uid.clone();
                 due.push(entry.job.clone());
-                room -= 1;
+                *room -= 1;
             }
         }
         due
+    }
+
+    /// Whether a job on a volume runs; wipes do not count.
+    pub fn has_volumes_running(&self) -> bool {
+        self.jobs.values().any(|entry| entry.state == State::Running && !is_wipe(&entry.job))
     }
 
     pub fn reported(&mut self, name: &str) {
@@ -142,6 +148,18 @@ impl Queue {
     }
 }
 
+fn is_wipe(job: &NodeJob) -> bool {
+    job.spec.action == Action::Wipe
+}
+
+/// What no other job may touch meanwhile: the device, or the owner's one volume.
+fn touches(job: &NodeJob) -> String {
+    match &job.spec.device.claimed {
+        Some(claimed) => format!("device {}", claimed.identity),
+        None => job.spec.owner.uid.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +196,33 @@ mod tests {
         assert!(queue.take_due(now).is_empty());
         queue.reported("a");
         assert_eq!(names(&queue.take_due(now)), ["b"]);
+    }
+
+    fn wipe(name: &str, identity: &str) -> NodeJob {
+        let mut job = job(name, "set", None);
+        job.spec.action = Action::Wipe;
+        job.spec.device = serde_json::from_value(json!({"claimed": {"identity": identity, "size": 1, "pvName": "p", "pvUID": "p"}})).unwrap();
+        job
+    }
+
+    #[test]
+    fn wipes_are_one_a_device_however_many_the_owner_has_and_hold_no_volume_up() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        queue.seen(wipe("a1", "wwn:1"));
+        queue.seen(wipe("a2", "wwn:1"));
+        queue.seen(wipe("b", "wwn:2"));
+        assert_eq!(names(&queue.take_due(now)), ["a1", "b"]);
+        assert!(!queue.has_volumes_running());
+        for number in 0..20 {
+            queue.seen(wipe(&format!("c{number:02}"), &format!("wwn:c{number}")));
+        }
+        assert_eq!(queue.take_due(now).len(), WIPES_AT_ONCE - 2);
+        queue.seen(job("v", "v1", None));
+        assert_eq!(names(&queue.take_due(now)), ["v"]);
+        assert!(queue.has_volumes_running());
+        queue.reported("a1");
+        assert_eq!(names(&queue.take_due(now)), ["a2"]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(super) fn finished(base: &NodeJobStatus, ended: &Ended, now: Timestamp) -> N
     let (phase, message, result) = match ended {
         Ended::Succeeded(Some(result)) => (JobPhase::Succeeded, format!("ready at {} ({})", result.path, result.device_name), Some(result.clone())),
         Ended::Succeeded(None) => (JobPhase::Succeeded, "removed".to_owned(), None),
+        Ended::Erased(how) => (JobPhase::Succeeded, how.clone(), None),
         Ended::Failed(why) => (JobPhase::Failed, why.clone(), None),
     };
     NodeJobStatus { phase: Some(phase), message: Some(message), result, completion_time: Some(Time(now)), ..base.clone() }

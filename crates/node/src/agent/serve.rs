@@ -88,7 +88,7 @@ impl<H: Hands> Agent<H> {
         let mut running: JoinSet<(String, Option<Result<Ran, AgentError>>)> = JoinSet::new();
         loop {
             // Never beside a job: a restore and a cleanup of the same volume would undo each other.
-            if running.is_empty() && missing.due.is_some_and(|due| due <= Instant::now()) {
+            if !queue.has_volumes_running() && missing.due.is_some_and(|due| due <= Instant::now()) {
                 self.bring_back(&mut missing).await;
                 bell.ring();
             }
@@ -98,7 +98,7 @@ impl<H: Hands> Agent<H> {
                 // A panic in one job must not hold its volume for ever.
                 running.spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
             }
-            let next = queue.next_due().into_iter().chain(missing.due.filter(|_| running.is_empty())).min();
+            let next = queue.next_due().into_iter().chain(missing.due.filter(|_| !queue.has_volumes_running())).min();
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 event = events.next() => match event {

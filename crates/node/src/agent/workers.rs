@@ -17,7 +17,10 @@ type Task = Box<dyn FnOnce() + Send>;
 pub enum Workers {
     /// In place, on the caller's thread.
     Inline,
+    /// Whoever has the other end does the work.
     Pool(mpsc::Sender<Task>),
+    /// As `Pool`, and what takes long gets a thread of its own.
+    Threads(mpsc::Sender<Task>),
 }
 
 impl Workers {
@@ -37,7 +40,7 @@ impl Workers {
             };
             thread::Builder::new().name(format!("quarry-hands-{number}")).spawn(work).map_err(HandsError::io("starting a worker thread"))?;
         }
-        Ok(Workers::Pool(sender))
+        Ok(Workers::Threads(sender))
     }
 
     pub async fn call<H, T>(
@@ -52,7 +55,7 @@ impl Workers {
     {
         let sender = match self {
             Workers::Inline => return call(hands),
-            Workers::Pool(sender) => sender,
+            Workers::Pool(sender) | Workers::Threads(sender) => sender,
         };
         let (answer, answered) = oneshot::channel();
         let hands = hands.clone();
@@ -63,6 +66,29 @@ impl Workers {
         let lost = || HandsError::WorkerLost(doing.to_owned());
         sender.send(task).map_err(|_| lost())?;
         answered.await.map_err(|_| lost())?
+    }
+
+    /// For what takes hours: no other work waits behind it. It must start no tool, which would end with its thread.
+    pub async fn call_apart<H, T>(
+        &self,
+        hands: &Arc<H>,
+        doing: &'static str,
+        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
+    ) -> Result<T, HandsError>
+    where
+        H: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        match self {
+            Workers::Inline | Workers::Pool(_) => return self.call(hands, doing, call).await,
+            Workers::Threads(_) => {}
+        }
+        let (answer, answered) = oneshot::channel();
+        let hands = hands.clone();
+        // Nobody waits any more when the job was abandoned: then the process ends, and the thread with it.
+        let work = move || drop(answer.send(call(&hands)));
+        thread::Builder::new().name("quarry-long".to_owned()).spawn(work).map_err(HandsError::io("starting a thread"))?;
+        answered.await.map_err(|_| HandsError::WorkerLost(doing.to_owned()))?
     }
 }
 
@@ -77,5 +103,21 @@ mod tests {
         let lost: Result<(), _> = workers.call(&hands, "breaking", |_| panic!("on purpose")).await;
         assert!(lost.unwrap_err().to_string().contains("while breaking"));
         assert_eq!(workers.call(&hands, "adding", |_| Ok(1 + 1)).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_holds_nobody_up() {
+        let workers = Workers::pool(1).unwrap();
+        let hands = Arc::new(());
+        let (release, released) = mpsc::channel::<()>();
+        let long = workers.call_apart(&hands, "waiting", move |()| Ok(released.recv().is_ok()));
+        let short = async {
+            assert_eq!(workers.call(&hands, "adding", |()| Ok(2)).await.unwrap(), 2);
+            release.send(()).unwrap();
+        };
+        let (long, ()) = futures::join!(long, short);
+        assert!(long.unwrap());
+        let lost: Result<(), _> = workers.call_apart(&hands, "breaking", |()| panic!("on purpose")).await;
+        assert!(lost.unwrap_err().to_string().contains("while breaking"));
     }
 }

@@ -65,7 +65,7 @@ fn spots(size: u64) -> impl Iterator<Item = u64> {
 }
 
 /// The ranges of a device of this size that are read, in order and apart from each other.
-fn ranges(size: u64) -> Vec<Range<u64>> {
+pub fn ranges(size: u64) -> Vec<Range<u64>> {
     let head = HEAD.min(size);
     let tail = size.saturating_sub(MIB) / PAGE * PAGE;
     let mut spots: Vec<u64> = spots(size).filter(|at| *at >= head && at + PAGE <= tail).collect();
@@ -198,7 +198,7 @@ impl Image {
 }
 
 /// Written so that the compiler compares many bytes at once.
-fn is_zero(page: &[u8]) -> bool {
+pub fn is_zero(page: &[u8]) -> bool {
     page.iter().fold(0, |all, byte| all | byte) == 0
 }
 

@@ -7,7 +7,7 @@
 pub mod details;
 mod gauges;
 pub mod gpt;
-mod image;
+pub(crate) mod image;
 pub mod link;
 pub mod loops;
 mod merge;

@@ -74,6 +74,8 @@ pub struct Scanned {
     pub again_in: Option<Duration>,
     /// Whether `devices` differ from those of the scan before.
     pub changed: bool,
+    /// Devices that have not answered yet, by their shown name: what is said of them is from before.
+    pub silent: Vec<String>,
 }
 
 /// What is read of every device on every scan.
@@ -129,6 +131,10 @@ pub struct Scanner {
     gauges: HashMap<String, Gauges>,
     most_gauges: usize,
     pool: Pool,
+    /// Not opened exclusively: whoever is about to mount one must not be turned away.
+    spared: BTreeSet<DevNumber>,
+    /// Spared until now: to be asked.
+    unspared: BTreeSet<DevNumber>,
 }
 
 impl Scanner {
@@ -140,7 +146,16 @@ impl Scanner {
             known: BTreeMap::new(),
             gauges: HashMap::new(),
             most_gauges: gauges::affordable(),
+            spared: BTreeSet::new(),
+            unspared: BTreeSet::new(),
         }
+    }
+
+    /// From now on these, their disks and their partitions are not opened exclusively.
+    pub fn spare(&mut self, devices: BTreeSet<DevNumber>) {
+        let no_longer: Vec<DevNumber> = self.spared.difference(&devices).copied().collect();
+        self.unspared.extend(no_longer);
+        self.spared = devices;
     }
 
     pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
@@ -179,6 +194,7 @@ impl Scanner {
         let outcomes = self.pool.run(questions, self.limits.patience, self.limits.probes_at_once);
         let lost = self.take(outcomes);
         scanned.again_in = self.wait_for_silent();
+        scanned.silent = self.pool.silent().map(|(key, _)| details::shown_name(&key.0)).collect();
 
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
         self.gauges.retain(|name, _| self.known.contains_key(name));
@@ -237,6 +253,7 @@ impl Scanner {
     /// Kernel names of those to be probed.
     fn touched<'s>(&mut self, scan: Scan<'_>, seen: &'s [Seen], around: &Around<'_>, udev: &Database) -> HashSet<&'s str> {
         let returned = self.take_returned();
+        let unspared = std::mem::take(&mut self.unspared);
         let mut touched = HashSet::new();
         for device in seen {
             let named = match scan {
@@ -248,7 +265,7 @@ impl Scanner {
                 let written = known.seen.writes != device.writes && !around.is_used(&device.name);
                 !written && known.seen.is_like(device) && known.uses == around.uses(&device.name)
             });
-            if named || !same || returned.contains(&device.name) {
+            if named || !same || returned.contains(&device.name) || (!unspared.is_empty() && around.is_among(device, &unspared)) {
                 touched.insert(device.name.as_str());
                 // Without udev its type, name and UUID are in the disk's table alone.
                 if let Some(parent) = &device.parent
@@ -309,7 +326,7 @@ impl Scanner {
             diskseq: device.diskseq,
             size: device.size,
             traits,
-            exclusively: self.may_hold(device, around),
+            exclusively: self.may_hold(device, around) && (self.spared.is_empty() || !around.is_among(device, &self.spared)),
             is_loop: device.is_loop(),
             lines: partitions.iter().any(|partition| udev.stamp(partition.number).is_none()),
         })
@@ -396,11 +413,20 @@ pub struct Around<'a> {
     uses: HashMap<&'a str, usize>,
     used: HashSet<&'a str>,
     loops: HashMap<&'a str, &'a PathBuf>,
+    /// Of those that have partitions.
+    numbers: HashMap<&'a str, DevNumber>,
 }
 
 impl<'a> Around<'a> {
     fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around { partitions: HashMap::new(), holders: HashMap::new(), uses: HashMap::new(), used: HashSet::new(), loops: HashMap::new() };
+        let mut around = Around {
+            partitions: HashMap::new(),
+            holders: HashMap::new(),
+            uses: HashMap::new(),
+            used: HashSet::new(),
+            loops: HashMap::new(),
+            numbers: HashMap::new(),
+        };
         for device in seen {
             if let Some(parent) = &device.parent {
                 around.partitions.entry(parent.as_str()).or_default().push(device);
@@ -412,6 +438,8 @@ impl<'a> Around<'a> {
                 around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
             }
         }
+        around.numbers =
+            seen.iter().filter(|device| around.partitions.contains_key(device.name.as_str())).map(|device| (device.name.as_str(), device.number)).collect();
         for device in seen {
             let used = wide.is_used(device.number, &device.name) || around.holders.contains_key(device.name.as_str());
             if used {
@@ -429,6 +457,13 @@ impl<'a> Around<'a> {
 
     pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
         self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Itself, its disk, or one of its partitions: whoever opens one of them exclusively keeps others from all.
+    fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
+        let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
+        let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
+        std::iter::once(&device.number).chain(disk).chain(partitions).any(|number| numbers.contains(number))
     }
 
     /// The file behind a loop device or its partition.

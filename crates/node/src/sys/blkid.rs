@@ -56,6 +56,7 @@ unsafe extern "C" {
     fn blkid_probe_enable_superblocks(probe: *mut RawProbe, enable: c_int) -> c_int;
     fn blkid_probe_set_superblocks_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
     fn blkid_probe_enable_partitions(probe: *mut RawProbe, enable: c_int) -> c_int;
+    fn blkid_probe_set_partitions_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
     fn blkid_do_safeprobe(probe: *mut RawProbe) -> c_int;
     fn blkid_do_probe(probe: *mut RawProbe) -> c_int;
     fn blkid_probe_lookup_value(probe: *mut RawProbe, name: *const c_char, data: *mut *const c_char, length: *mut usize) -> c_int;
@@ -71,6 +72,9 @@ unsafe extern "C" {
 
 // From blkid.h: BLKID_SUBLKS_LABEL | _UUID | _TYPE.
 const LABEL_UUID_TYPE: c_int = 1 << 1 | 1 << 3 | 1 << 5;
+// BLKID_SUBLKS_MAGIC, BLKID_PARTS_MAGIC: where a signature is.
+const WITH_MAGIC: c_int = LABEL_UUID_TYPE | 1 << 9;
+const TABLE_WITH_MAGIC: c_int = 1 << 3;
 /// No signature list of a real device is longer; a crafted one ends here.
 const MOST: usize = 32;
 
@@ -117,6 +121,40 @@ pub fn table(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Entry>> {
         });
     }
     Ok(entries)
+}
+
+/// Where a signature is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    pub kind: Vec<u8>,
+    /// Of its magic bytes; `None` for a format that is told by other means.
+    pub at: Option<u64>,
+}
+
+/// Every signature and table that the library finds, one after another, with its place.
+pub fn signatures(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Signature>> {
+    // By reference: the descriptor must stay open for as long as the probe lives.
+    let probe = Probe::new(&fd, size, sector)?;
+    let raw = probe.0.as_ptr();
+    // SAFETY: the probe is alive.
+    unsafe {
+        blkid_probe_set_superblocks_flags(raw, WITH_MAGIC);
+        blkid_probe_set_partitions_flags(raw, TABLE_WITH_MAGIC);
+    }
+    let mut found = Vec::new();
+    for _ in 0..MOST {
+        // SAFETY: the probe is alive.
+        match unsafe { blkid_do_probe(raw) } {
+            0 => {
+                let place = |name: &CStr| probe.value(name).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
+                let pairs = [(probe.value(c"TYPE"), place(c"SBMAGIC_OFFSET")), (probe.value(c"PTTYPE"), place(c"PTMAGIC_OFFSET"))];
+                found.extend(pairs.into_iter().filter_map(|(kind, at)| Some(Signature { kind: kind?, at })));
+            }
+            1 => break,
+            _ => return Err(last_error()),
+        }
+    }
+    Ok(found)
 }
 
 struct Probe(NonNull<RawProbe>);
@@ -223,6 +261,15 @@ mod tests {
         // A second signature that contradicts the first: both are told.
         let both = [swap[0], swap[1], (65600, &b"_BHRfS_M"[..])];
         assert!(matches!(ask(file(size, &both), size, 512).unwrap(), Answer::One(_) | Answer::Ambivalent(_)));
+    }
+
+    #[test]
+    fn signatures_are_told_with_their_place() {
+        let size = 16 << 20;
+        assert_eq!(signatures(file(size, &[]), size, 512).unwrap(), []);
+        let swap = [(4086, &b"SWAPSPACE2"[..]), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        let found = signatures(file(size, &swap), size, 512).unwrap();
+        assert_eq!(found, [Signature { kind: b"swap".to_vec(), at: Some(4086) }]);
     }
 
     #[test]

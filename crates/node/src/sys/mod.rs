@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, a C library")]
 
 pub mod blkid;
+pub mod erase;
 pub mod knock;
 
 use rustix::{
@@ -103,6 +104,12 @@ impl DevNumber {
     /// From `st_dev` or `st_rdev`.
     pub fn from_stat(dev: u64) -> Self {
         DevNumber { major: rustix::fs::major(dev), minor: rustix::fs::minor(dev) }
+    }
+
+    /// From `8:16`, as sysfs writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 
     /// From the kernel's own encoding, which is not the C library's for large minors.

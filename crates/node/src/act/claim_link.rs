@@ -1,0 +1,235 @@
+//! The link of a claim, `/mnt/local-storage/<class>/<name>`: the path of its PersistentVolume.
+//!
+//! The way there is walked inside the host root, `/mnt` may be a link of the node. The class's own folder must be one:
+//! a link in its place is left alone, whatever it leads to. A link is replaced in one piece, and only links are
+//! replaced or removed.
+
+use crate::{
+    claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
+    error::HandsError,
+    host::Host,
+    sys::DevNumber,
+};
+use quarry_api::names::LINK_FOLDER;
+use quarry_failpoint::failpoint;
+use rustix::{
+    fd::OwnedFd,
+    fs::{AtFlags, FileType, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// One at a time: a left-over of a crash is the next one's to remove.
+const TEMPORARY: &str = ".quarry-link";
+
+/// Class and name of a link, both of which are one name in a folder.
+pub fn parse(link: &str) -> Result<(&str, &str), String> {
+    let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() <= 255 && !part.contains(['/', '\0']) && part != TEMPORARY;
+    let inside = link.strip_prefix(LINK_FOLDER).and_then(|rest| rest.strip_prefix('/'));
+    inside
+        .and_then(|rest| rest.split_once('/'))
+        .filter(|(class, name)| is_name(class) && is_name(name))
+        .ok_or_else(|| format!("{link:?} is not a link of a claim: {LINK_FOLDER}/CLASS/NAME is expected"))
+}
+
+/// Where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Leads {
+    Nowhere,
+    /// Something else has its place.
+    NoLink,
+    To {
+        number: DevNumber,
+        target: PathBuf,
+    },
+    /// To nothing, or to what is no block device.
+    Dangling,
+}
+
+/// One order, to its end; what keeps it from that is told in the answer.
+pub fn follow(host: &Host, order: &LinkOrder) -> LinkState {
+    let done = match &order.wish {
+        LinkWish::Lead(device) => lead(host, &order.link, device).map(|()| true),
+        LinkWish::Look(device) => looks(host, &order.link, device.as_ref()),
+        LinkWish::Await => await_device(host, &order.link).map(|()| false),
+        LinkWish::Remove => remove(host, &order.link).map(|()| false),
+    };
+    match done {
+        Ok(linked) => LinkState { linked, problem: None },
+        Err(error) => LinkState { linked: false, problem: Some(error.sentence()) },
+    }
+}
+
+/// Makes it lead to the device, unless it does.
+pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<(), HandsError> {
+    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+    let folder = match open_folder(host, class)? {
+        Some(folder) => folder,
+        None => make_folder(host, class)?,
+    };
+    match read(host, &folder, class, name)? {
+        Leads::NoLink => return Err(HandsError::Refused(format!("{link} is not a link: it is left alone; move it away"))),
+        Leads::To { number, target } if is_number(device, number) && !is_improved(&target, device) => return Ok(()),
+        Leads::Nowhere | Leads::To { .. } | Leads::Dangling => {}
+    }
+    check(host, device)?;
+    let attempt = || format!("making the link {link}");
+    unlink(&folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
+    failpoint!("claim-link.before");
+    rustix::fs::symlinkat(&device.target, &folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
+    failpoint!("claim-link.made");
+    rustix::fs::renameat(&folder, TEMPORARY, &folder, name).map_err(HandsError::io(attempt()))?;
+    rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+    failpoint!("claim-link.after");
+    match read(host, &folder, class, name)? {
+        Leads::To { number, .. } if is_number(device, number) => Ok(()),
+        _ => Err(HandsError::Refused(format!("{link} does not lead to {} although it was just made: {} is not that device", device.name, device.target))),
+    }
+}
+
+/// A kernel name is replaced when there is a persistent one; a persistent one is good enough.
+fn is_improved(target: &Path, device: &LinkDevice) -> bool {
+    target != Path::new(&device.target) && is_kernel_name(target)
+}
+
+/// Directly in /dev: another device may have that name after the next boot.
+fn is_kernel_name(target: &Path) -> bool {
+    target.strip_prefix("/dev").is_ok_and(|rest| !rest.starts_with("disk") && !rest.starts_with("mapper"))
+}
+
+fn is_number(device: &LinkDevice, number: DevNumber) -> bool {
+    DevNumber::parse(&device.number) == Some(number)
+}
+
+/// What had this name a moment ago may be gone, and another disk may have got its number.
+fn check(host: &Host, device: &LinkDevice) -> Result<(), HandsError> {
+    let folder = host.sys_block(&device.name.replace('/', "!"));
+    let read = |attribute: &str| std::fs::read_to_string(folder.join(attribute)).ok();
+    let number = read("dev").and_then(|text| DevNumber::parse(&text));
+    // A partition has its disk's.
+    let diskseq = read("diskseq").or_else(|| read("../diskseq")).and_then(|text| text.trim().parse().ok());
+    let same = number.is_some_and(|number| is_number(device, number)) && (device.diskseq.is_none() || diskseq.is_none() || device.diskseq == diskseq);
+    if same { Ok(()) } else { Err(HandsError::Refused(format!("{} is gone, or is another device now", device.name))) }
+}
+
+fn looks(host: &Host, link: &str, device: Option<&LinkDevice>) -> Result<bool, HandsError> {
+    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+    let Some(folder) = open_folder(host, class)? else { return Ok(false) };
+    let leads = read(host, &folder, class, name)?;
+    Ok(matches!((leads, device), (Leads::To { number, .. }, Some(device)) if is_number(device, number)))
+}
+
+/// A pod must not get another device because it has the kernel name of one that is gone.
+fn await_device(host: &Host, link: &str) -> Result<(), HandsError> {
+    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+    let Some(folder) = open_folder(host, class)? else { return Ok(()) };
+    match read(host, &folder, class, name)? {
+        Leads::To { target, .. } if is_kernel_name(&target) => {
+            tracing::warn!(link, target = %target.display(), "its device is gone and another has its name: the link is taken away until it is back");
+            unlink(&folder, name).map_err(HandsError::io(format!("removing the link {link}")))
+        }
+        Leads::To { .. } | Leads::Nowhere | Leads::NoLink | Leads::Dangling => Ok(()),
+    }
+}
+
+/// Of the link alone; then of its folder, if nothing else is in it.
+fn remove(host: &Host, link: &str) -> Result<(), HandsError> {
+    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+    let Some(folder) = open_folder(host, class)? else { return Ok(()) };
+    let attempt = || format!("removing the link {link}");
+    match read(host, &folder, class, name)? {
+        Leads::Nowhere | Leads::NoLink => {}
+        Leads::To { .. } | Leads::Dangling => {
+            failpoint!("claim-unlink.before");
+            unlink(&folder, name).map_err(HandsError::io(attempt()))?;
+        }
+    }
+    unlink(&folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
+    rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+    drop(folder);
+    failpoint!("claim-unlink.after");
+    let above = host.open_folder(Path::new(LINK_FOLDER)).map_err(HandsError::io(attempt()))?;
+    match rustix::fs::unlinkat(&above, class, AtFlags::REMOVEDIR) {
+        // Other links are in it, or somebody else was faster.
+        Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::BUSY) => Ok(()),
+        Err(error) => Err(HandsError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error)),
+    }
+}
+
+fn unlink(folder: &OwnedFd, name: &str) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+fn read(host: &Host, folder: &OwnedFd, class: &str, name: &str) -> Result<Leads, HandsError> {
+    let target = match rustix::fs::readlinkat(folder, name, Vec::new()) {
+        Ok(target) => PathBuf::from(OsStr::from_bytes(target.as_bytes())),
+        Err(Errno::NOENT) => return Ok(Leads::Nowhere),
+        Err(Errno::INVAL) => return Ok(Leads::NoLink),
+        Err(error) => return Err(HandsError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(error)),
+    };
+    // As the node would follow it, and never out of its root.
+    let Ok(stat) = host.stat(&Path::new(LINK_FOLDER).join(class).join(&target)) else { return Ok(Leads::Dangling) };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => Ok(Leads::To { number: DevNumber::from_stat(stat.st_rdev), target }),
+        _ => Ok(Leads::Dangling),
+    }
+}
+
+/// `None` when there is none.
+fn open_folder(host: &Host, class: &str) -> Result<Option<OwnedFd>, HandsError> {
+    let attempt = || format!("opening the folder {LINK_FOLDER}/{class}");
+    let above = match host.open_folder(Path::new(LINK_FOLDER)) {
+        Ok(above) => above,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(HandsError::io(attempt())(error)),
+    };
+    match open_below(&above, class) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(HandsError::Refused(format!("{LINK_FOLDER}/{class} is not a folder: it is left alone; move it away"))),
+        Err(error) => Err(HandsError::io(attempt())(error)),
+    }
+}
+
+fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(above, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// With everything above it that is missing. Anybody may look in: kubelet's helpers are not all root.
+fn make_folder(host: &Host, class: &str) -> Result<OwnedFd, HandsError> {
+    let attempt = || format!("making the folder {LINK_FOLDER}/{class}");
+    let mode = Mode::from_raw_mode(0o755);
+    let mut path = PathBuf::from("/");
+    let mut folder = host.open_folder(&path).map_err(HandsError::io(attempt()))?;
+    let wanted = PathBuf::from(LINK_FOLDER).join(class);
+    for part in wanted.components().skip(1) {
+        path.push(part);
+        let name = part.as_os_str();
+        let last = path == wanted;
+        let open = || if last { open_below(&folder, class) } else { host.open_folder(&path) };
+        folder = match open() {
+            Ok(found) => found,
+            Err(Errno::NOENT) => {
+                rustix::fs::mkdirat(&folder, name, mode).map_err(HandsError::io(attempt()))?;
+                let made = open_below(&folder, &name.to_string_lossy()).map_err(HandsError::io(attempt()))?;
+                // Whatever this process masks.
+                rustix::fs::fchmod(&made, mode).map_err(HandsError::io(attempt()))?;
+                rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+                made
+            }
+            Err(error) => return Err(HandsError::io(attempt())(error)),
+        };
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+#[path = "claim_link_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! What can be told without a block device; the disk tier has the rest.
+
+use super::*;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+use tempfile::TempDir;
+
+const LINK: &str = "/mnt/local-storage/fast/wwn-1";
+
+fn host() -> (TempDir, Host) {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("etc")).unwrap();
+    let host = Host::open(root.path(), "/data").unwrap();
+    (root, host)
+}
+
+fn device() -> LinkDevice {
+    LinkDevice { name: "sdb".into(), number: "8:16".into(), diskseq: Some(3), target: "/dev/sdb".into() }
+}
+
+fn order(wish: LinkWish) -> LinkOrder {
+    LinkOrder { link: LINK.into(), wish }
+}
+
+#[test]
+fn only_a_name_in_a_class_is_a_link() {
+    assert_eq!(parse("/mnt/local-storage/fast/wwn-1"), Ok(("fast", "wwn-1")));
+    let long = format!("/mnt/local-storage/fast/{}", "x".repeat(256));
+    for bad in [
+        "",
+        "/mnt/local-storage",
+        "/mnt/local-storage/fast",
+        "/mnt/local-storage/fast/",
+        "/mnt/local-storage//x",
+        "/mnt/local-storage/../x",
+        "/mnt/local-storage/fast/..",
+        "/mnt/local-storage/fast/.",
+        "/mnt/local-storage/fast/a/b",
+        "/mnt/local-storage/fast/.quarry-link",
+        "/mnt/local-storage/fast/a\0b",
+        "/mnt/local-storagefast/a/b",
+        "/etc/passwd",
+        "mnt/local-storage/fast/x",
+        &long,
+    ] {
+        assert!(parse(bad).unwrap_err().contains("is not a link of a claim"), "{bad:?}");
+        let (_root, host) = host();
+        let state = follow(&host, &LinkOrder { link: bad.into(), wish: LinkWish::Remove });
+        assert!(state.problem.is_some(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_gets_no_link() {
+    let (root, host) = host();
+    let state = follow(&host, &order(LinkWish::Lead(device())));
+    assert_eq!((state.linked, state.problem.as_deref()), (false, Some("sdb is gone, or is another device now")));
+    let folder = root.path().join("mnt/local-storage/fast");
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert!(fs::read_dir(folder).unwrap().next().is_none());
+}
+
+#[test]
+fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
+    let (root, host) = host();
+    let class = root.path().join("mnt/local-storage/fast");
+    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default(), "nothing was there");
+    fs::create_dir_all(&class).unwrap();
+    symlink("/etc/victim", class.join("wwn-1")).unwrap();
+    symlink("/dev/sdc", class.join("other")).unwrap();
+    symlink("/dev/sdb", class.join(".quarry-link")).unwrap();
+    fs::write(root.path().join("etc/victim"), "kept").unwrap();
+    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    let left: Vec<_> = fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["other"], "also what a crash left of a link that was never finished");
+    assert!(root.path().join("etc/victim").exists(), "what it led to stays");
+    fs::remove_file(class.join("other")).unwrap();
+    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert!(!class.exists() && root.path().join("mnt/local-storage").exists());
+    // A file or a folder of that name is somebody's.
+    fs::create_dir_all(class.join("wwn-1")).unwrap();
+    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert!(class.join("wwn-1").is_dir());
+    let refused = follow(&host, &order(LinkWish::Lead(device()))).problem.unwrap();
+    assert!(refused.contains("is not a link: it is left alone"), "{refused}");
+}
+
+#[test]
+fn planted_links_lead_nowhere_else() {
+    let outside = tempfile::tempdir().unwrap();
+    // /mnt of the node is a link, as on some systems: followed, inside the root.
+    let (root, host_a) = host();
+    fs::create_dir_all(root.path().join("var/mnt")).unwrap();
+    symlink("/var/mnt", root.path().join("mnt")).unwrap();
+    follow(&host_a, &order(LinkWish::Lead(device())));
+    assert!(root.path().join("var/mnt/local-storage/fast").is_dir());
+    // One that leads out of the root ends at the root.
+    let (root, host_b) = host();
+    symlink(outside.path(), root.path().join("mnt")).unwrap();
+    let state = follow(&host_b, &order(LinkWish::Lead(device())));
+    assert!(state.problem.is_some());
+    assert!(fs::read_dir(outside.path()).unwrap().next().is_none(), "nothing was made outside");
+    // In place of the class's folder none is followed at all, neither to make nor to remove.
+    let (root, host_c) = host();
+    fs::create_dir_all(root.path().join("mnt/local-storage")).unwrap();
+    for target in ["/etc".to_owned(), outside.path().display().to_string(), "../../etc".to_owned()] {
+        let class = root.path().join("mnt/local-storage/fast");
+        symlink(&target, &class).unwrap();
+        symlink("/dev/sdb", root.path().join("etc/wwn-1")).unwrap();
+        for wish in [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Look(None)] {
+            let problem = follow(&host_c, &order(wish)).problem.unwrap();
+            assert!(problem.contains("is not a folder: it is left alone"), "{problem}");
+        }
+        assert!(fs::symlink_metadata(root.path().join("etc/wwn-1")).is_ok(), "{target}");
+        fs::remove_file(root.path().join("etc/wwn-1")).unwrap();
+        fs::remove_file(class).unwrap();
+    }
+}
+
+#[test]
+fn a_persistent_name_is_kept_and_a_kernel_name_is_not() {
+    let better = LinkDevice { target: "/dev/disk/by-id/wwn-1".into(), ..device() };
+    assert!(is_improved(Path::new("/dev/sdb"), &better));
+    assert!(!is_improved(Path::new("/dev/disk/by-id/scsi-3"), &better));
+    assert!(!is_improved(Path::new("/dev/sdb"), &device()));
+    assert!(!is_improved(Path::new("../../dev/sdb"), &better), "made by somebody else, and right");
+}

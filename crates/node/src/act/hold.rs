@@ -1,0 +1,109 @@
+//! A device that is held: opened exclusively, and then verified while nobody else can mount or claim it.
+//!
+//! `Held<Verified>` is what whoever erases a device takes. It can be made here alone, from a descriptor that is the
+//! device that was scanned while the descriptor was open (invariant 2). Neither a path nor a name can take its place.
+
+use crate::{
+    error::HandsError,
+    host::Host,
+    sys::{self, DevNumber},
+};
+use quarry_api::{NodeInventorySpec, node_inventory::Claim};
+use quarry_core::{
+    claim::confirm::{Expected, find, verify},
+    device::{Facts, Known},
+};
+use rustix::{
+    fd::OwnedFd,
+    fs::{FileType, Mode, OFlags},
+    io::Errno,
+};
+use std::marker::PhantomData;
+
+/// Nobody has looked at it yet.
+#[derive(Debug)]
+pub struct Opened;
+
+/// Identity, size, content and users were as they must be, while it was held.
+#[derive(Debug)]
+pub struct Verified;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Closing a writable descriptor would make udev probe the device once more.
+    Reading,
+    Writing,
+}
+
+#[derive(Debug)]
+pub struct Held<S> {
+    device: OwnedFd,
+    name: String,
+    number: DevNumber,
+    diskseq: Option<u64>,
+    size: u64,
+    state: PhantomData<S>,
+}
+
+impl<S> Held<S> {
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Held<Opened> {
+    /// Takes the device that has this name now; whether it is the one that is meant is for `verify` to say.
+    pub fn open(host: &Host, name: &str, purpose: For) -> Result<Self, HandsError> {
+        let path = host.dev(name);
+        let access = match purpose {
+            For::Reading => OFlags::RDONLY,
+            For::Writing => OFlags::RDWR,
+        };
+        let attempt = || format!("opening {} exclusively", path.display());
+        let device = match rustix::fs::open(&path, access | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(device) => device,
+            Err(Errno::BUSY) => return Err(HandsError::InUse { device: name.to_owned(), users: "mounted or opened exclusively by somebody else".into() }),
+            Err(error) => return Err(HandsError::io(attempt())(error)),
+        };
+        let stat = rustix::fs::fstat(&device).map_err(HandsError::io(attempt()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+            return Err(HandsError::Refused(format!("/dev/{name} is not a block device")));
+        }
+        let size = sys::block_size(&device).map_err(HandsError::io(attempt()))?;
+        let diskseq = sys::disk_sequence(&device).ok();
+        Ok(Held { number: DevNumber::from_stat(stat.st_rdev), diskseq, size, device, name: name.to_owned(), state: PhantomData })
+    }
+
+    /// `known` was read while this was held. `Err` says why not, for people.
+    pub fn verify(self, claim: &Claim, expected: Expected, known: &[Known], spec: &NodeInventorySpec) -> Result<Held<Verified>, String> {
+        let facts = &find(&claim.identity, known)?.facts;
+        if !self.is(facts) {
+            return Err(format!("{} is another device now than the one that was opened", facts.name));
+        }
+        verify(claim, expected, known, spec)?;
+        let Held { device, name, number, diskseq, size, state: _ } = self;
+        Ok(Held { device, name, number, diskseq, size, state: PhantomData })
+    }
+
+    /// Whether what was seen is what is held: the number alone may be another disk's by now.
+    fn is(&self, facts: &Facts) -> bool {
+        let same_disk = facts.diskseq.is_none() || facts.diskseq == self.diskseq;
+        DevNumber::parse(&facts.number) == Some(self.number) && same_disk && facts.size == self.size
+    }
+}
+
+impl Held<Verified> {
+    pub fn device(&self) -> &OwnedFd {
+        &self.device
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether it is still the disk that was verified.
+    pub fn is_still_there(&self) -> bool {
+        sys::disk_sequence(&self.device).ok() == self.diskseq && sys::block_size(&self.device) == Ok(self.size)
+    }
+}

@@ -1,0 +1,210 @@
+//! Zeros on a device, and proof of them: direct writes and reads through one descriptor.
+
+use crate::{inspect::image::is_zero, sys::erase};
+use rustix::{
+    fd::OwnedFd,
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+pub const PAGE: u64 = 4096;
+pub const MIB: u64 = 1 << 20;
+
+/// A piece of memory as direct reads and writes want it.
+pub struct Buffer {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Buffer {
+    pub fn new() -> Self {
+        let bytes = vec![0; (MIB + PAGE) as usize];
+        let from = bytes.as_ptr().align_offset(PAGE as usize).min(PAGE as usize);
+        Buffer { bytes, from }
+    }
+
+    fn slice(&mut self, length: u64) -> &mut [u8] {
+        let length = usize::try_from(length.min(MIB)).unwrap_or(MIB as usize);
+        &mut self.bytes[self.from..self.from + length]
+    }
+}
+
+/// Direct, where the device can do that; past the cache, so that what is read is what the device has.
+pub struct Direct<'a> {
+    device: &'a OwnedFd,
+    buffer: Buffer,
+}
+
+impl<'a> Direct<'a> {
+    pub fn new(device: &'a OwnedFd) -> Self {
+        // A device that cannot is written and read as any other file, and synced all the same.
+        let _ = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT));
+        Direct { device, buffer: Buffer::new() }
+    }
+
+    /// Overwrites with zeros.
+    pub fn zero(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.buffer.slice(range.end - at);
+            piece.fill(0);
+            match rustix::io::pwrite(self.device, piece, at) {
+                // A device that is full or shorter than it said.
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(written) => at += written as u64,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) if is_direct(self.device)? => buffered(self.device)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn is_zero(&mut self, range: &Range<u64>) -> Result<bool, Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.buffer.slice(range.end - at);
+            match rustix::io::pread(self.device, &mut *piece, at) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(read) if !is_zero(&piece[..read]) => return Ok(false),
+                Ok(read) => at += read as u64,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) if is_direct(self.device)? => buffered(self.device)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        // libblkid reads pieces of any size.
+        let _ = buffered(self.device);
+    }
+}
+
+fn is_direct(device: &OwnedFd) -> Result<bool, Errno> {
+    Ok(fcntl_getfl(device)?.contains(OFlags::DIRECT))
+}
+
+fn buffered(device: &OwnedFd) -> Result<(), Errno> {
+    fcntl_setfl(device, fcntl_getfl(device)? - OFlags::DIRECT)
+}
+
+/// The first and the last MiB.
+pub fn ends(size: u64) -> [Range<u64>; 2] {
+    let head = MIB.min(size);
+    [0..head, (size.saturating_sub(MIB) / PAGE * PAGE).max(head)..size]
+}
+
+/// Single pages, evenly all over the device.
+pub fn spread(size: u64, count: u64) -> impl Iterator<Item = Range<u64>> {
+    let step = size / count.max(1);
+    (0..count).map(move |index| (index * step + step / 2) / PAGE * PAGE).filter(move |at| at + PAGE <= size).map(|at| at..at + PAGE)
+}
+
+/// How large the pieces are in which a whole device is emptied.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub first: u64,
+    pub largest: u64,
+}
+
+/// A piece takes about this long: progress is seen, and the calls cost nothing.
+const SOON: Duration = Duration::from_millis(250);
+const LATE: Duration = Duration::from_secs(1);
+const SMALLEST: u64 = 16 * MIB;
+
+/// Empties all of it, piece by piece; `done` hears after each. `Err` with how far it was.
+pub fn piecewise(size: u64, pace: Pace, mut empty: impl FnMut(&Range<u64>) -> Result<(), Errno>, mut done: impl FnMut(u64)) -> Result<(), (u64, Errno)> {
+    let (mut at, mut piece) = (0, pace.first);
+    while at < size {
+        let range = at..size.min(at.saturating_add(piece));
+        let begun = Instant::now();
+        loop {
+            match empty(&range) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err((at, error)),
+            }
+        }
+        at = range.end;
+        done(at);
+        let took = begun.elapsed();
+        piece = match piece {
+            small if took < SOON => (small * 2).min(pace.largest),
+            large if took > LATE => (large / 2).max(SMALLEST.min(pace.first)),
+            right => right,
+        };
+    }
+    Ok(())
+}
+
+/// By the device's own way of writing zeros, or by writing them.
+pub fn zero_out(device: &OwnedFd, range: &Range<u64>) -> Result<(), Errno> {
+    match erase::zero_out(device, range) {
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => Direct::new(device).zero(range),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    fn file(size: u64) -> OwnedFd {
+        let fd = memfd_create("zeros-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, size).unwrap();
+        let ones = vec![1; usize::try_from(size).unwrap()];
+        assert_eq!(rustix::io::pwrite(&fd, &ones, 0).unwrap(), ones.len());
+        fd
+    }
+
+    #[test]
+    fn exactly_the_range_is_zeroed() {
+        let fd = file(3 * MIB);
+        let mut direct = Direct::new(&fd);
+        direct.zero(&(PAGE..2 * MIB + 512)).unwrap();
+        assert!(direct.is_zero(&(PAGE..2 * MIB + 512)).unwrap());
+        for seen in [0..PAGE + 1, 2 * MIB..2 * MIB + 513, 3 * MIB - 1..3 * MIB] {
+            assert!(!direct.is_zero(&seen).unwrap(), "{seen:?}");
+        }
+        assert_eq!(direct.is_zero(&(3 * MIB..3 * MIB + 1)), Err(Errno::IO), "behind the end there is nothing");
+        // What is no block device has no such ioctl: written instead.
+        zero_out(&fd, &(0..3 * MIB)).unwrap();
+        assert!(Direct::new(&fd).is_zero(&(0..3 * MIB)).unwrap());
+    }
+
+    #[test]
+    fn an_error_says_how_far_it_was() {
+        let pace = Pace { first: MIB, largest: MIB };
+        let mut seen = Vec::new();
+        let failed = piecewise(10 * MIB, pace, |range| if range.start < 3 * MIB { Ok(()) } else { Err(Errno::IO) }, |at| seen.push(at));
+        assert_eq!((failed, seen), (Err((3 * MIB, Errno::IO)), vec![MIB, 2 * MIB, 3 * MIB]));
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_it_once_and_in_order(size in 0u64..1 << 40, first in 1u64..1 << 34) {
+            let mut next = 0;
+            let mut whole = true;
+            piecewise(size, Pace { first, largest: 1 << 36 }, |range| { whole &= range.start == next && range.end > range.start; next = range.end; Ok(()) }, |_| {}).unwrap();
+            prop_assert!(whole && next == size);
+        }
+
+        #[test]
+        fn ends_and_samples_are_inside(size in 512u64..1 << 44) {
+            let [head, tail] = ends(size);
+            prop_assert!(head.start == 0 && head.end <= tail.start && tail.end == size);
+            prop_assert!(size < 2 * MIB || size - tail.start >= MIB);
+            prop_assert!(spread(size, 64).all(|page| page.end <= size && page.start % PAGE == 0));
+        }
+    }
+}

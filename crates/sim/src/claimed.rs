@@ -1,0 +1,179 @@
+//! Claimed devices on the simulated node: what `crates/node/src/claim` does for real, with the same judgement.
+
+use crate::disk::{Disk, Sabotage};
+use quarry_api::{
+    node_inventory::{Claim, PathReport},
+    node_job::WipePolicy,
+};
+use quarry_core::{
+    claim::confirm::{Expected, find, verify},
+    device::Known,
+};
+use quarry_node::{ConfirmRequest, Confirmation, HandsError, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, Survey};
+
+/// What a look sees.
+pub fn look(disk: &Disk) -> Survey {
+    Survey {
+        devices: disk.survey(),
+        problems: Vec::new(),
+        again_in: None,
+        boot_id: Some(format!("boot-{}", disk.boots)),
+        machine_id: Some("0123456789abcdef0123456789abcdef".to_owned()),
+    }
+}
+
+impl Disk {
+    pub fn confirm(&mut self, request: &ConfirmRequest) -> Confirmation {
+        let known = request.view.known(&look(self));
+        let answers = request.claims.iter().map(|claim| self.confirm_one(claim, &known, &request.view)).collect();
+        Confirmation { answers, survey: look(self) }
+    }
+
+    /// Some are confirmed and linked, the others are not yet.
+    pub fn confirm_half(&mut self, request: &ConfirmRequest) -> Confirmation {
+        let some = request.claims.iter().take(request.claims.len().div_ceil(2)).cloned().collect();
+        self.confirm(&ConfirmRequest { claims: some, ..request.clone() })
+    }
+
+    fn confirm_one(&mut self, claim: &Claim, known: &[Known], view: &NodeView) -> Result<(), String> {
+        let device = find(&claim.identity, known)?;
+        if self.sabotage != Some(Sabotage::ConfirmAnything) {
+            verify(claim, Expected::from(claim.content), known, &view.spec)?;
+            if self.is_held(&device.facts.name) {
+                return Err(format!("{} is opened exclusively by somebody else", device.facts.name));
+            }
+        }
+        self.claim_links.insert(claim.link.clone(), device.facts.name.clone());
+        Ok(())
+    }
+
+    pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
+        orders.iter().map(|order| LinkState { linked: self.follow_link(order), problem: None }).collect()
+    }
+
+    fn follow_link(&mut self, order: &LinkOrder) -> bool {
+        let leads_to = |disk: &Disk, device: &LinkDevice| disk.claim_links.get(&order.link) == Some(&device.name);
+        match &order.wish {
+            LinkWish::Lead(device) => {
+                if !leads_to(self, device) {
+                    self.claim_links.insert(order.link.clone(), device.name.clone());
+                }
+                true
+            }
+            LinkWish::Look(device) => device.as_ref().is_some_and(|device| leads_to(self, device)),
+            LinkWish::Await => {
+                let misleads = self.claim_links.get(&order.link).is_some_and(|name| self.disks.contains_key(name));
+                if misleads {
+                    self.claim_links.remove(&order.link);
+                }
+                false
+            }
+            LinkWish::Remove => {
+                self.claim_links.remove(&order.link);
+                false
+            }
+        }
+    }
+
+    pub fn resolve(&self, paths: &[String]) -> Vec<PathReport> {
+        let report = |path: &String| {
+            let name = path.strip_prefix("/dev/").filter(|name| self.disks.contains_key(*name)).map(str::to_owned);
+            let problem = name.is_none().then(|| "does not exist".to_owned());
+            PathReport { path: path.clone(), device: name, problem }
+        };
+        paths.iter().map(report).collect()
+    }
+
+    /// Takes the claim's disk; its name.
+    pub fn hold(&mut self, request: &HoldRequest) -> Result<String, HandsError> {
+        let HoldRequest { claim, view } = request;
+        let known = view.known(&look(self));
+        let name = find(&claim.identity, &known).map_err(HandsError::Refused)?.facts.name.clone();
+        if self.sabotage != Some(Sabotage::HoldAnything) {
+            verify(claim, Expected::Erasable, &known, &view.spec).map_err(HandsError::Refused)?;
+            if self.is_held(&name) {
+                return Err(HandsError::InUse { device: name, users: "opened exclusively by somebody else".into() });
+            }
+        }
+        self.held.insert(name.clone());
+        Ok(name)
+    }
+
+    pub fn wipe(&mut self, name: &str, policy: WipePolicy) -> Result<String, HandsError> {
+        let half = self.sabotage == Some(Sabotage::WipeHalf);
+        let Some(found) = self.disks.get_mut(name) else {
+            return Err(HandsError::Refused(format!("simulated: {name} was unplugged while it was erased")));
+        };
+        found.signature = None;
+        // A quick wipe leaves what nobody can mount any more; told apart from data that is still in use by nothing else.
+        if !half {
+            found.data = None;
+        }
+        Ok(format!("simulated {}", policy.as_str()))
+    }
+
+    /// The beginning of the disk is zero already, its end is not.
+    pub fn wipe_half(&mut self, name: &str) {
+        if let Some(found) = self.disks.get_mut(name) {
+            found.signature = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::BareDisk;
+    use quarry_api::NodeInventorySpec;
+
+    fn disk() -> Disk {
+        let mut disk = Disk::new(false, true);
+        let bare = BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq: 9, signature: None, data: None, taken: false };
+        disk.disks.insert("sda".into(), bare);
+        disk
+    }
+
+    fn claim() -> Claim {
+        let link = "/mnt/local-storage/fast/x".to_owned();
+        Claim { identity: "wwn:5000c50000000001".into(), size: 1 << 40, link, ..Claim::default() }
+    }
+
+    fn request() -> ConfirmRequest {
+        let view = NodeView { spec: NodeInventorySpec { claims: vec![claim()], ..NodeInventorySpec::default() }, ..NodeView::default() };
+        ConfirmRequest { claims: vec![claim()], view, survey: Survey::default() }
+    }
+
+    #[test]
+    fn a_blank_free_disk_is_confirmed_and_linked_and_no_other() {
+        let mut blank = disk();
+        assert_eq!(blank.confirm(&request()).answers, [Ok(())]);
+        assert_eq!(blank.claim_links["/mnt/local-storage/fast/x"], "sda");
+        let spoil: [fn(&mut Disk); 3] = [
+            |disk| disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into()),
+            |disk| disk.disks.get_mut("sda").unwrap().taken = true,
+            |disk| drop(disk.mounts.insert("sda".into(), "/mnt".into())),
+        ];
+        for (at, spoil) in spoil.into_iter().enumerate() {
+            let mut spoilt = disk();
+            spoil(&mut spoilt);
+            assert!(spoilt.confirm(&request()).answers[0].is_err(), "{at}");
+            assert!(spoilt.claim_links.is_empty());
+            spoilt.sabotage = Some(Sabotage::ConfirmAnything);
+            assert_eq!(spoilt.confirm(&request()).answers, [Ok(())], "{at}");
+        }
+    }
+
+    #[test]
+    fn a_held_disk_is_held_once_and_a_wipe_leaves_nothing() {
+        let mut disk = disk();
+        disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into());
+        disk.disks.get_mut("sda").unwrap().data = Some("mine".into());
+        let hold = HoldRequest { claim: claim(), view: request().view };
+        assert_eq!(disk.hold(&hold).unwrap(), "sda");
+        assert!(disk.hold(&hold).unwrap_err().retryable());
+        disk.wipe_half("sda");
+        assert_eq!(disk.disks["sda"].data.as_deref(), Some("mine"));
+        disk.wipe("sda", WipePolicy::Zero).unwrap();
+        assert_eq!((&disk.disks["sda"].data, &disk.disks["sda"].signature), (&None, &None));
+    }
+}

@@ -1,0 +1,458 @@
+//! Wipes on real devices: what each policy leaves, who is in the way, what happens when the disk goes or the agent dies.
+
+use super::{
+    claims::{Ground, O_EXCL},
+    devices::{Loop, MIB, file, poke},
+};
+use quarry_api::{
+    node_inventory::Claim,
+    node_job::{JobPhase, WipePolicy},
+};
+use quarry_core::device::Content;
+use quarry_failpoint::VARIABLE;
+use quarry_node::{Hands, HeldDevice, HoldRequest, NodeView, Progress, agent::Ran, failpoints::ALL};
+use quarry_tests::{
+    claim::World,
+    disk::{Bed, Links, Mounted, eventually, run},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    collections::{BTreeSet, hash_map::DefaultHasher},
+    fs::{self, OpenOptions},
+    hash::{Hash, Hasher},
+    os::unix::{
+        fs::{FileExt, OpenOptionsExt},
+        process::ExitStatusExt,
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+const PATTERN: &[u8] = b"somebody's secret ";
+
+/// Full of data.
+pub fn fill(path: &Path) {
+    let size = fs::metadata(path).unwrap().len() as usize;
+    let mut bytes = PATTERN.repeat(size / PATTERN.len() + 1);
+    bytes.truncate(size);
+    fs::write(path, bytes).unwrap();
+}
+
+/// The pages in which anything is still to be read.
+fn found(path: &Path) -> Vec<usize> {
+    let zero = [0; 4096];
+    fs::read(path).unwrap().chunks(4096).enumerate().filter(|(_, page)| **page != zero[..page.len()]).map(|(at, _)| at).collect()
+}
+
+/// First and last MiB are zero, and data between them is not.
+#[track_caller]
+fn assert_quick(left: &[usize], path: &Path, when: &str) {
+    let pages = (fs::metadata(path).unwrap().len() / 4096) as usize;
+    assert!(left.iter().all(|page| (256..pages - 256).contains(page)), "{when}: an end is not zero");
+    assert!(left.len() > pages / 2, "{when}: the middle stays");
+}
+
+fn hash(path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    fs::read(path).unwrap().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn view(world: &World, claim: &Claim) -> NodeView {
+    let _ = world;
+    NodeView { spec: quarry_api::NodeInventorySpec { claims: vec![claim.clone()], ..Default::default() }, ..NodeView::default() }
+}
+
+fn hold(ground: &Ground, claim: &Claim) -> Result<Box<dyn HeldDevice>, String> {
+    let request = HoldRequest { claim: claim.clone(), view: view(&ground.world, claim) };
+    ground.hands.hold(&request).map_err(|error| error.sentence())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_policy_erases_what_it_says_and_no_other_device() {
+    let ground = Ground::new().await;
+    let (bystander, other) = ground.disk("bystander", 32 * MIB);
+    fill(&other);
+    let untouched = hash(&other);
+    for policy in WipePolicy::ALL {
+        for sector in ["512", "4096"] {
+            let path = file(ground.folder.path(), &format!("{policy:?}-{sector}"), 32 * MIB + 4096);
+            fill(&path);
+            let device = Loop::with(&["-b", sector], &path);
+            run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", "nodiscard", &device.dev()]);
+            let world = World::new().await;
+            let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
+            let (ran, job) = world.wipe(&ground.hands, &claim, policy).await;
+            let status = job.status.unwrap();
+            assert_eq!((ran, status.phase), (Ran::Succeeded(None), Some(JobPhase::Succeeded)), "{policy:?} {sector}: {:?}", status.message);
+            let left = found(&path);
+            match policy {
+                WipePolicy::Quick => assert_quick(&left, &path, sector),
+                WipePolicy::Discard | WipePolicy::Zero => assert!(left.is_empty(), "{policy:?} {sector}: {left:?}"),
+            }
+            assert_eq!(ground.facts(&device).content, Content::Blank);
+            assert_eq!(Command::new("blkid").args(["-p", &device.dev()]).output().unwrap().status.code(), Some(2), "blkid finds nothing");
+            super::claims::assert_free(&device);
+        }
+    }
+    assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);
+    // In the ledger, with everything that somebody may want to know later.
+    let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
+    let first: Vec<&str> = ledger.lines().take(2).collect();
+    for word in ["\"kind\":\"intent\"", "\"action\":\"Wipe\"", "\"device\":\"file:/", "\"pv\":{\"name\":\"local-pv-", "Quick of"] {
+        assert!(first[0].contains(word), "{word}: {}", first[0]);
+    }
+    assert!(first[1].contains("\"result\":\"succeeded\"") && first[1].contains("signatures removed"), "{}", first[1]);
+    assert_eq!(ledger.lines().count(), 12);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_format_is_gone_after_a_quick_wipe() {
+    let ground = Ground::new().await;
+    let make: [(&str, &[&str]); 6] = [
+        ("mkfs.xfs", &["-q", "-f"]),
+        ("mkfs.btrfs", &["-q", "-f"]),
+        ("mkfs.ext4", &["-q", "-F"]),
+        ("mkswap", &["-f"]),
+        ("mkfs.vfat", &[]),
+        ("wipefs", &["-a"]),
+    ];
+    for (tool, options) in make {
+        let (device, path) = ground.disk(tool, 320 * MIB);
+        run(tool, &[options, &[&device.dev()]].concat());
+        // A copy of its own table at both ends as well.
+        run("sgdisk", &["-Z", &device.dev()]);
+        run(tool, &[options, &[&device.dev()]].concat());
+        let claim = ground.claim(&device);
+        hold(&ground, &claim).unwrap().wipe(WipePolicy::Quick, &Progress::default()).unwrap();
+        assert_eq!(ground.facts(&device).content, Content::Blank, "{tool}");
+        let said = Command::new("wipefs").args(["-n", &device.dev()]).output().unwrap();
+        assert!(said.stdout.is_empty(), "{tool}: {}", String::from_utf8_lossy(&said.stdout));
+        drop(device);
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 64 * MIB);
+    run("sgdisk", &["-n", "1:0:+16M", "-n", "2:0:0", &device.dev()]);
+    let names = device.add_partitions();
+    assert_eq!(names.len(), 2);
+    let claim = ground.claim(&device);
+    let wipe = || hold(&ground, &claim).and_then(|held| held.wipe(WipePolicy::Quick, &Progress::default()).map_err(|error| error.sentence()));
+    run("mkfs.ext4", &["-q", &format!("/dev/{}", names[1])]);
+    let mounted = Mounted::new(&[&format!("/dev/{}", names[1])], &ground.folder.path().join("mnt"));
+    let refused = wipe().unwrap_err();
+    assert!(refused.contains("mounted") || refused.contains("Mounted"), "{refused}");
+    drop(mounted);
+    // O_EXCL on the disk does not see a loop over a partition.
+    let top = Loop::new(Path::new(&format!("/dev/{}", names[0])));
+    let refused = wipe().unwrap_err();
+    assert!(refused.contains(&top.name), "{refused}");
+    drop(top);
+    // Nor somebody who has it open without O_EXCL: told before the first byte.
+    let opened = fs::File::open(format!("/dev/{}", names[0])).unwrap();
+    let refused = wipe().unwrap_err();
+    assert!(refused.contains("opened by another process"), "{refused}");
+    drop(opened);
+    assert!(matches!(ground.facts(&device).content, Content::Found(found) if found.table.as_deref() == Some("gpt")), "nothing was touched");
+    wipe().unwrap();
+    assert!(!Path::new(&format!("/sys/block/{}/{}", device.name, names[0])).exists(), "the kernel has forgotten them");
+    assert_eq!(ground.facts(&device).content, Content::Blank);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_uses_the_device_keeps_it() {
+    let ground = Ground::new().await;
+    fs::create_dir(ground.bed.root.join("etc")).unwrap();
+    fs::write(ground.bed.root.join("etc/machine-id"), "0123\n").unwrap();
+    let (device, path) = ground.disk("d", 16 * MIB);
+    run("mkfs.ext4", &["-q", "-F", &device.dev()]);
+    let claim = ground.claim(&device);
+    let before = hash(&path);
+    let refused = |words: &str| {
+        let why = hold(&ground, &claim).unwrap_err();
+        assert!(why.contains(words), "{words}: {why}");
+    };
+    let exclusive = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();
+    refused("opened exclusively");
+    drop(exclusive);
+    let top = Loop::new(Path::new(&device.dev()));
+    refused(&top.name);
+    drop(top);
+    let bound = ground.folder.path().join("node");
+    fs::write(&bound, "").unwrap();
+    let bind = Mounted::new_file(&["--bind", &device.dev()], &bound);
+    refused("node");
+    drop(bind);
+    run("blockdev", &["--setro", &device.dev()]);
+    ground.facts(&device);
+    refused("read");
+    run("blockdev", &["--setrw", &device.dev()]);
+    ground.facts(&device);
+    let mounted = Mounted::new(&[&device.dev(), "-o", "ro"], &ground.folder.path().join("mnt"));
+    refused("mounted");
+    drop(mounted);
+    assert_eq!(hash(&path), before, "no byte was written");
+    // A device of another size, another owner beside ours, and one in quarantine.
+    for (spoil, words) in [
+        ((|claim, _| claim.size += 512) as fn(&mut Claim, &mut NodeView), "were claimed"),
+        (
+            |claim, view| {
+                view.spec.claims.push(Claim { owner: quarry_api::node_inventory::ClaimOwner { uid: "x".into(), ..claim.owner.clone() }, ..claim.clone() })
+            },
+            "is claimed by",
+        ),
+        (
+            |claim, view| {
+                view.spec.quarantine.push(quarry_api::node_inventory::Quarantine {
+                    identity: claim.identity.clone(),
+                    reason: "DuplicateIdentity".into(),
+                    detail: "n2".into(),
+                })
+            },
+            "quarantine",
+        ),
+        (|_, view| view.spec.machine_id = Some("another".into()), "another machine"),
+    ] {
+        let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
+        spoil(&mut spoilt, &mut view);
+        let why = ground.hands.hold(&HoldRequest { claim: spoilt, view }).unwrap_err().sentence();
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    // While we hold it, nobody else gets it.
+    let held = hold(&ground, &claim).unwrap();
+    let others: [&mut dyn FnMut() -> bool; 3] = [
+        &mut || OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok(),
+        &mut || Command::new("mount").args([device.dev(), ground.folder.path().join("mnt").display().to_string()]).output().unwrap().status.success(),
+        &mut || Command::new("mkfs.xfs").args(["-q", "-f", &device.dev()]).output().unwrap().status.success(),
+    ];
+    for (at, other) in others.into_iter().enumerate() {
+        assert!(!other(), "{at} got a device that is held");
+    }
+    drop(held);
+    assert_eq!(hash(&path), before, "held and let go again: no byte was written");
+}
+
+/// A foreign process tries to mount the device all the time, before, during and after the job: never both succeed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_and_a_wipe_never_both_succeed() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 64 * MIB);
+    let at = ground.folder.path().join("mnt");
+    fs::create_dir_all(&at).unwrap();
+    let (mut wipes, mut mounts) = (0, 0);
+    for round in 0..24 {
+        run("mkfs.ext4", &["-q", "-F", &device.dev()]);
+        let claim = ground.claim(&device);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mounter = {
+            let (stop, dev, at) = (stop.clone(), device.dev(), at.clone());
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(700 * round));
+                while !stop.load(Ordering::Relaxed) {
+                    let mounted = Command::new("mount").args(["-t", "ext4", &dev]).arg(&at).output().unwrap();
+                    if mounted.status.success() {
+                        // Whoever has it mounted finds a file system, not what is left of one.
+                        fs::write(at.join("mine"), "mine").unwrap();
+                        return true;
+                    }
+                }
+                false
+            })
+        };
+        let policy = WipePolicy::ALL[round as usize % 3];
+        let wiped = hold(&ground, &claim).and_then(|held| held.wipe(policy, &Progress::default()).map_err(|error| error.sentence()));
+        stop.store(true, Ordering::Relaxed);
+        let mounted = mounter.join().unwrap();
+        if mounted {
+            mounts += 1;
+            assert_eq!(fs::read_to_string(at.join("mine")).unwrap(), "mine");
+            run("umount", &[&at.to_string_lossy()]);
+            run("fsck.ext4", &["-fn", &device.dev()]);
+        }
+        match wiped {
+            Ok(_) => {
+                wipes += 1;
+                assert!(!mounted, "round {round}: both");
+                assert_eq!(ground.facts(&device).content, Content::Blank);
+            }
+            Err(why) => assert!(mounted || why.contains("opened exclusively"), "round {round}: neither, {why}"),
+        }
+    }
+    assert!(path.exists());
+    println!("figure: 24 races of mount and wipe: {wipes} wiped, {mounts} mounted, never both");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_swapped_under_its_name_is_not_erased() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 16 * MIB);
+    fill(&path);
+    let claim = ground.claim(&device);
+    let other = file(ground.folder.path(), "other", 16 * MIB);
+    fill(&other);
+    let (ours, theirs) = (hash(&path), hash(&other));
+    run("losetup", &["-d", &device.dev()]);
+    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+    run("losetup", &[&device.dev(), &other.to_string_lossy()]);
+    assert!(hold(&ground, &claim).unwrap_err().contains("is not there"));
+    assert_eq!((hash(&path), hash(&other)), (ours, theirs));
+    // Detached while it is held: the kernel waits, and what is erased is what was verified.
+    let newcomer = ground.claim(&device);
+    let held = hold(&ground, &newcomer).unwrap();
+    run("losetup", &["-d", &device.dev()]);
+    assert!(!Command::new("losetup").args([&device.dev(), &path.to_string_lossy().into_owned()]).output().unwrap().status.success());
+    held.wipe(WipePolicy::Zero, &Progress::default()).unwrap();
+    assert_eq!(hash(&path), ours);
+    assert!(found(&other).is_empty());
+    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+}
+
+/// A file served by a process that can be killed: the disk is pulled.
+pub struct Cable(Child);
+
+impl Cable {
+    pub fn new(file: &Path, at: &Path) -> Self {
+        fs::write(at, "").unwrap();
+        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
+        let child = Command::new("qemu-storage-daemon")
+            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
+            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("qemu-storage-daemon of package qemu-system-common");
+        eventually("the daemon serves the file", || fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0));
+        Cable(child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// Something that was full of data has a zero in its second MiB.
+pub fn has_begun(path: &Path) -> bool {
+    let mut byte = [1];
+    fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut byte, MIB).is_ok() && byte[0] == 0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
+    let ground = Ground::new().await;
+    let path = file(ground.folder.path(), "image", 256 * MIB);
+    fill(&path);
+    let export = ground.folder.path().join("export");
+    let mut cable = Cable::new(&path, &export);
+    let device = Loop::new(&export);
+    let world = World::new().await;
+    let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
+    world.claim(std::slice::from_ref(&claim)).await;
+    let pv = world.release(&claim).await;
+    let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
+    let running = {
+        let (agent, job) = (world.agent(&ground.hands), job.clone());
+        tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
+    };
+    // Some of it is erased, most is not.
+    eventually("the wipe has begun", || has_begun(&path));
+    cable.signal(Signal::KILL);
+    let _ = cable.0.wait();
+    let ran = running.await.unwrap();
+    let Ran::Failed(why) = &ran else { panic!("{ran:?}") };
+    assert!(why.contains("check the node's kernel log"), "{why}");
+    assert!(!found(&path).is_empty(), "it was in the middle");
+    let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
+    assert!(ledger.lines().last().unwrap().contains("\"result\":\"failed\""), "{ledger}");
+    let _ = Command::new("umount").arg("-l").arg(&export).output();
+}
+
+fn hand(bed: &Bed, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
+    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
+    command
+}
+
+/// `true` when the process met the point and died there.
+#[track_caller]
+fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
+    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
+    match (output.status.signal(), output.status.success()) {
+        (Some(9), _) => true,
+        (None, true) => false,
+        _ => panic!("{arguments:?} at {point}: {} {}", output.status, String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+#[track_caller]
+fn finish(bed: &Bed, arguments: &[&str], after: &str) -> String {
+    let output = hand(bed, arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?} after a kill at {after}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
+    let bed = Bed::new(Links::Own);
+    let folder = tempfile::tempdir_in(&bed.root).unwrap();
+    let path = file(folder.path(), "d", 32 * MIB);
+    let other = file(folder.path(), "other", 8 * MIB);
+    fill(&other);
+    let (device, bystander) = (Loop::new(&path), Loop::new(&other));
+    let untouched = hash(&other);
+    let survey = bed.hands().survey(&quarry_node::SurveyRequest::default()).unwrap();
+    let facts = survey.devices.iter().find(|facts| facts.name == device.name).unwrap();
+    let claim = quarry_tests::claim::claim_of(facts, Default::default());
+    let text = serde_json::to_string(&claim).unwrap();
+    let ending = serde_json::to_string(&Claim { ending: true, ..claim.clone() }).unwrap();
+    let link = bed.at(&claim.link);
+    let of = |prefixes: &'static [&'static str]| ALL.iter().copied().filter(move |point| prefixes.iter().any(|prefix| point.starts_with(prefix)));
+    let mut met = BTreeSet::new();
+    for point in of(&["claim", "confirm", "inventory"]) {
+        for (order, said) in [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Ended\"")] {
+            if killed_at(&bed, &["look", order], point) {
+                met.insert(point);
+            }
+            let told = finish(&bed, &["look", order], point);
+            assert!(told.contains(said), "{point}: {told}");
+            let ended = order == &ending;
+            assert_eq!(fs::read_link(&link).ok(), (!ended).then(|| device.dev().into()), "{point}");
+            assert!(!ended || !bed.at("/mnt/local-storage/fast").exists(), "{point}");
+        }
+    }
+    for point in of(&["wipe", "ledger", "status.finished"]) {
+        for policy in WipePolicy::ALL {
+            fill(&path);
+            poke(&path, 0, &[0; 4096]);
+            let order = ["wipe", &text, policy.as_str()];
+            if killed_at(&bed, &order, point) {
+                met.insert(point);
+                finish(&bed, &order, point);
+            }
+            let left = found(&path);
+            match policy {
+                WipePolicy::Quick => assert_quick(&left, &path, point),
+                WipePolicy::Discard | WipePolicy::Zero => assert!(left.is_empty(), "{policy:?} after a kill at {point}: {left:?}"),
+            }
+        }
+    }
+    let wanted: BTreeSet<&str> = of(&["claim", "confirm", "wipe", "ledger", "status.finished", "inventory"]).collect();
+    let missed: Vec<_> = wanted.difference(&met).collect();
+    assert!(missed.is_empty(), "never met: {missed:?}");
+    assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);
+    println!("figure: claims and wipes killed at {} failpoints", met.len());
+}

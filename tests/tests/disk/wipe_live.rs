@@ -1,0 +1,244 @@
+//! A wipe and the API: asked before the device is opened and again while it is held; what changes between counts.
+
+use super::{
+    claims::Ground,
+    devices::{Loop, file},
+    wipe::{Cable, fill, has_begun},
+};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use quarry_api::{
+    LocalVolumeSet, NodeInventory, NodeJob, names,
+    node_inventory::{Claim, Quarantine},
+    node_job::{JobPhase, WipePolicy},
+};
+use quarry_core::sparse::{Observed, Step};
+use quarry_node::{
+    Agent, AgentOptions, Hands, HandsError, HeldDevice, HoldRequest, Intent, Outcome, RealHands, Survey, SurveyRequest,
+    agent::{Ran, Workers},
+};
+use quarry_tests::{
+    claim::{NODE, SET, World},
+    disk::run,
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+/// The node's own hands; whoever tests is told when the device is held for the first time, and says when to go on.
+struct Between {
+    hands: Arc<RealHands>,
+    pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Hands for Between {
+    fn look(&self, uid: &str) -> Result<Observed, HandsError> {
+        self.hands.look(uid)
+    }
+    fn act(&self, uid: &str, step: &Step) -> Result<(), HandsError> {
+        self.hands.act(uid, step)
+    }
+    fn record_intent(&self, entry: &Intent) -> Result<(), HandsError> {
+        self.hands.record_intent(entry)
+    }
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError> {
+        self.hands.record_outcome(entry)
+    }
+    fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
+        self.hands.known_volumes()
+    }
+    fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
+        self.hands.survey(request)
+    }
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+        let held = self.hands.hold(request)?;
+        if let Some((held, go_on)) = self.pause.lock().unwrap().take() {
+            held.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+        Ok(held)
+    }
+}
+
+struct Scene<'a> {
+    world: &'a World,
+    claim: Claim,
+    pv: String,
+    job: String,
+}
+
+impl Scene<'_> {
+    async fn patch_pv(&self, patch: serde_json::Value) {
+        self.world.all::<PersistentVolume>().patch(&self.pv, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    async fn patch_inventory(&self, patch: serde_json::Value) {
+        self.world.all::<NodeInventory>().patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+}
+
+/// Runs the job up to where the device is held, lets `meanwhile` happen, and lets it go on.
+async fn run_with(ground: &Ground, device: &Loop, meanwhile: impl AsyncFnOnce(&Scene<'_>)) -> (Result<Ran, String>, Option<NodeJob>) {
+    let world = World::new().await;
+    let claim = quarry_tests::claim::claim_of(&ground.facts(device), world.owner());
+    world.claim(std::slice::from_ref(&claim)).await;
+    let pv = world.release(&claim).await;
+    let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
+    let ((held, is_held), (go_on, waits)) = (channel(), channel());
+    let hands = Arc::new(Between { hands: ground.hands.clone(), pause: Mutex::new(Some((held, waits))) });
+    let options = AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
+    let agent = Agent::new(world.client.clone(), hands, Workers::pool(2).unwrap(), options);
+    let running = {
+        let job = job.clone();
+        tokio::spawn(async move { agent.run_job(&job).await.map_err(|error| error.sentence()) })
+    };
+    tokio::task::spawn_blocking(move || is_held.recv().unwrap()).await.unwrap();
+    let scene = Scene { world: &world, claim, pv: pv.name_any(), job: job.name_any() };
+    meanwhile(&scene).await;
+    go_on.send(()).unwrap();
+    let ran = running.await.unwrap();
+    let job = world.all::<NodeJob>().get_opt(&scene.job).await.unwrap();
+    (ran, job)
+}
+
+fn intents(ground: &Ground) -> usize {
+    fs::read_to_string(ground.bed.data.join("ledger")).unwrap_or_default().lines().filter(|line| line.contains("\"intent\"")).count()
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}
+
+/// What happens while the device is held ends the job; nothing is written, and nothing was meant.
+async fn refused(ground: &Ground, device: &Loop, path: &Path, words: &str, meanwhile: impl AsyncFnOnce(&Scene<'_>)) {
+    let before = bytes(path);
+    let (ran, job) = run_with(ground, device, meanwhile).await;
+    let why = match ran {
+        Ok(Ran::Failed(why)) => why,
+        Ok(Ran::Gone) => "the job is gone".to_owned(),
+        other => panic!("{words}: {other:?}"),
+    };
+    assert!(why.contains(words), "{words}: {why}");
+    if let Some(job) = job {
+        assert_eq!(job.status.and_then(|status| status.phase), Some(JobPhase::Failed), "{words}");
+    }
+    assert!(bytes(path) == before, "{words}: a byte was written");
+    assert_eq!(intents(ground), 0, "{words}: nothing was meant");
+    super::claims::assert_free(device);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_api_is_asked_again_while_the_device_is_held() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 8 << 20);
+    run("mkfs.ext4", &["-q", "-F", &device.dev()]);
+    refused(&ground, &device, &path, "was replaced by another", async |scene: &Scene<'_>| {
+        let sets: Api<LocalVolumeSet> = Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
+        sets.delete(SET, &DeleteParams::default()).await.unwrap();
+        scene.world.make_set().await;
+    })
+    .await;
+    refused(&ground, &device, &path, "is gone", async |scene: &Scene<'_>| {
+        let sets: Api<LocalVolumeSet> = Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
+        sets.delete(SET, &DeleteParams::default()).await.unwrap();
+    })
+    .await;
+    refused(&ground, &device, &path, "is not claimed any more", async |scene: &Scene<'_>| scene.patch_inventory(json!({"spec": {"claims": null}})).await).await;
+    refused(&ground, &device, &path, "the claim was changed", async |scene: &Scene<'_>| {
+        scene.patch_inventory(json!({"spec": {"claims": [Claim { round: 2, ..scene.claim.clone() }]}})).await;
+    })
+    .await;
+    refused(&ground, &device, &path, "keeps its data", async |scene: &Scene<'_>| {
+        scene.patch_pv(json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})).await
+    })
+    .await;
+    refused(&ground, &device, &path, "is gone, or is another one", async |scene: &Scene<'_>| scene.patch_pv(json!({"metadata": {"finalizers": null}})).await)
+        .await;
+    refused(&ground, &device, &path, "still exists", async |scene: &Scene<'_>| {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(scene.world.client.clone(), "default");
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = scene.world.all();
+        let namespace = k8s_openapi::api::core::v1::Namespace { metadata: quarry_tests::claim::meta("default"), ..Default::default() };
+        let _ = namespaces.create(&PostParams::default(), &namespace).await;
+        let claim = serde_json::from_value(json!({
+            "metadata": {"name": "pod-data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+        }))
+        .unwrap();
+        let claim = claims.create(&PostParams::default(), &claim).await.unwrap();
+        scene.patch_pv(json!({"spec": {"claimRef": {"uid": claim.uid()}}})).await;
+    })
+    .await;
+    refused(&ground, &device, &path, "the job is gone", async |scene: &Scene<'_>| {
+        drop(scene.world.all::<NodeJob>().delete(&scene.job, &DeleteParams::default()).await.unwrap());
+    })
+    .await;
+    // Something else is known about the device now: it is looked at again, with that.
+    refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
+        let entry = Quarantine { identity: scene.claim.identity.clone(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() };
+        scene.patch_inventory(json!({"spec": {"quarantine": [entry]}})).await;
+    })
+    .await;
+    // What does not concern it is no reason to stop.
+    let (ran, job) = run_with(&ground, &device, async |scene: &Scene<'_>| {
+        scene.patch_inventory(json!({"spec": {"foreignPVs": [{"name": "p", "path": "/mnt/somewhere"}]}})).await;
+    })
+    .await;
+    assert_eq!(ran, Ok(Ran::Succeeded(None)));
+    assert_eq!(job.unwrap().status.unwrap().message.as_deref(), Some("zeroed"));
+    assert!(bytes(&path).iter().all(|byte| *byte == 0));
+    assert_eq!(intents(&ground), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wipe_that_takes_long_says_how_far_it_is() {
+    let ground = Ground::new().await;
+    let path = file(ground.folder.path(), "image", 256 << 20);
+    fill(&path);
+    let export = ground.folder.path().join("export");
+    let cable = Cable::new(&path, &export);
+    let device = Loop::new(&export);
+    let world = World::new().await;
+    let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
+    world.claim(std::slice::from_ref(&claim)).await;
+    let pv = world.release(&claim).await;
+    let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
+    let options = AgentOptions { progress_after: Duration::from_millis(1), progress_every: Duration::from_millis(2), ..AgentOptions::new(NODE) };
+    let agent = Agent::new(world.client.clone(), ground.hands.clone(), Workers::pool(2).unwrap(), options);
+    let running = {
+        let job = job.clone();
+        tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
+    };
+    let jobs: Api<NodeJob> = world.all();
+    let mut seen = Vec::new();
+    while !running.is_finished() {
+        // A slow disk: it answers for a fifth of the time.
+        if has_begun(&path) {
+            cable.signal(Signal::STOP);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cable.signal(Signal::CONT);
+        }
+        let status = jobs.get(&job.name_any()).await.unwrap().status.unwrap_or_default();
+        if let (Some(JobPhase::Running), Some(percent)) = (status.phase, status.progress) {
+            assert_eq!(status.message.as_deref(), Some(format!("zeroing {}", device.name).as_str()));
+            seen.push(percent);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
+    seen.dedup();
+    assert!(seen.is_sorted() && !seen.is_empty() && seen.iter().all(|percent| (1..100).contains(percent)), "{seen:?}");
+    let status = jobs.get(&job.name_any()).await.unwrap().status.unwrap();
+    assert_eq!((status.phase, status.progress, status.message.as_deref()), (Some(JobPhase::Succeeded), None, Some("zeroed")));
+    drop(device);
+    let _ = std::process::Command::new("umount").arg("-l").arg(&export).output();
+}
