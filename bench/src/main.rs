@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures real processes")]
 
 mod bare;
+mod claims;
 mod cluster;
 mod devices;
 mod figures;
@@ -22,6 +23,7 @@ async fn main() -> Result<()> {
         Some("standalone") => standalone::run().await,
         Some("cluster") => cluster::run().await,
         Some("devices") => devices::run_all().await,
-        _ => bail!("say which: quarry-bench standalone | devices | cluster"),
+        Some("claims") => claims::run().await,
+        _ => bail!("say which: quarry-bench standalone | devices | claims | cluster"),
     }
 }

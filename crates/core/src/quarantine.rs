@@ -1,21 +1,27 @@
 //! Identities that nobody can be sure of: shown by two nodes, or changed in place.
 //!
 //! A shared LUN, a copied virtual disk, a disk moved between two looks: from outside they look alike, so both sides
-//! are quarantined until only one shows the identity. What changes within one node is found by its agent, whose finding
-//! ends with the disk or the boot; the identity is held here until an administrator accepts it. Equal identities within one node are the agent's own verdict.
+//! are quarantined until only one shows the identity. A claim shows it as a device does: a disk that was pulled out of
+//! the node that claims it stays that node's, whoever sees it now. What changes within one node is found by its agent,
+//! whose finding ends with the disk or the boot; the identity is held here until an administrator accepts it. Equal
+//! identities within one node are the agent's own verdict.
 
-use crate::device::{accepts, group::published_candidates, identity, reason::Reason};
+use crate::{
+    claim::owner_text,
+    device::{accepts, group::published_candidates, identity, reason::Reason},
+};
 use quarry_api::{
     NodeInventory, names,
-    node_inventory::{Device, Quarantine},
+    node_inventory::{Claim, Device, Quarantine},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A device of another node with the same identity.
+/// A device of another node with the same identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Elsewhere {
     pub identity: String,
     pub node: String,
+    /// In words that "of node …" can follow.
     pub device: String,
 }
 
@@ -27,7 +33,7 @@ pub struct Identities {
     of_node: HashMap<String, BTreeMap<String, Shown>>,
 }
 
-/// A device that shows an identity.
+/// A device that shows an identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     device: String,
@@ -48,8 +54,9 @@ fn is_cluster_wide(identity: &str) -> bool {
     identity.split(':').next() != Some(identity::FILE)
 }
 
-/// By everything that would identify a device: another node may not see its strongest.
-fn identities(devices: &[Device]) -> BTreeMap<String, Shown> {
+/// By everything that would identify a device: another node may not see its strongest. Of a claim only its own identity
+/// is known, which is one of its device's when that is there.
+fn identities(devices: &[Device], claims: &[Claim]) -> BTreeMap<String, Shown> {
     let mut found = BTreeMap::new();
     for device in devices {
         let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) else { continue };
@@ -57,13 +64,17 @@ fn identities(devices: &[Device]) -> BTreeMap<String, Shown> {
             found.entry(identity).or_insert_with(|| Shown { device: device.name.clone(), primary: primary.clone() });
         }
     }
+    for claim in claims.iter().filter(|claim| is_cluster_wide(&claim.identity)) {
+        let device = || format!("the claim of {} on a missing device", owner_text(&claim.owner));
+        found.entry(claim.identity.clone()).or_insert_with(|| Shown { device: device(), primary: claim.identity.clone() });
+    }
     found
 }
 
 impl Identities {
-    /// The node shows these devices from now on. Returns the other nodes that this concerns.
-    pub fn follow(&mut self, node: &str, devices: &[Device]) -> BTreeSet<String> {
-        let after = identities(devices);
+    /// The node shows these devices and has these claims from now on. Returns the other nodes that this concerns.
+    pub fn follow(&mut self, node: &str, devices: &[Device], claims: &[Claim]) -> BTreeSet<String> {
+        let after = identities(devices, claims);
         let before = self.of_node.remove(node).unwrap_or_default();
         let mut concerned = BTreeSet::new();
         for (identity, _) in before.iter().filter(|(identity, device)| after.get(*identity) != Some(*device)) {
@@ -154,7 +165,7 @@ mod tests {
     use super::*;
     use quarry_api::{
         NodeInventorySpec, NodeInventoryStatus,
-        node_inventory::{DeviceReason, Evidence},
+        node_inventory::{ClaimOwner, DeviceReason, Evidence},
     };
 
     fn device(name: &str, identity: &str) -> Device {
@@ -175,20 +186,65 @@ mod tests {
     fn an_identity_on_two_nodes_concerns_both_and_is_cleared_with_the_second() {
         let mut known = Identities::default();
         let shared = vec![device("sda", "wwn:1"), device("sdb", "wwn:2")];
-        assert!(known.follow("n1", &shared).is_empty());
-        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")]), ["n1".to_owned()].into());
+        assert!(known.follow("n1", &shared, &[]).is_empty());
+        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], &[]), ["n1".to_owned()].into());
         let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
         let told = plan_of(&known);
         assert_eq!(told, [Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() }]);
         assert_eq!(known.elsewhere("n2")[0].node, "n1");
         // Nothing new: nobody is woken.
-        assert!(known.follow("n2", &[device("sdx", "wwn:2")]).is_empty());
+        assert!(known.follow("n2", &[device("sdx", "wwn:2")], &[]).is_empty());
         // It has another name there now: the words change.
-        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")]), ["n1".to_owned()].into());
-        assert_eq!(known.follow("n2", &[]), ["n1".to_owned()].into());
+        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")], &[]), ["n1".to_owned()].into());
+        assert_eq!(known.follow("n2", &[], &[]), ["n1".to_owned()].into());
         assert_eq!(plan_of(&known), []);
-        known.follow("n1", &[]);
+        known.follow("n1", &[], &[]);
         assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
+    }
+
+    #[test]
+    fn a_disk_that_another_node_claims_is_nobodys_else_even_when_only_one_node_shows_it() {
+        let claim = |identity: &str| Claim {
+            identity: identity.into(),
+            owner: ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("s".into()), name: "fast".into(), uid: "u".into() },
+            ..Claim::default()
+        };
+        let (disk, claims) = ([device("sda", "wwn:1")], [claim("wwn:1")]);
+        let mut known = Identities::default();
+        known.follow("n1", &disk, &[]);
+        assert!(known.follow("n1", &disk, &claims).is_empty());
+        assert_eq!(known.elsewhere("n1"), [], "its own claim is no other node's");
+        // Pulled, and plugged in elsewhere.
+        known.follow("n1", &[], &claims);
+        assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], &[]), ["n1".to_owned()].into());
+        let told = |node: &str, shown: Vec<Device>| plan(&inventory(shown), &known.elsewhere(node)).into_iter().map(|entry| entry.detail).collect::<Vec<_>>();
+        assert_eq!(told("n2", vec![device("sdb", "wwn:1")]), ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]);
+        assert_eq!(told("n1", vec![]), ["sdb of node n2"], "where it is claimed it is told where it is");
+        // Nothing new: nobody is woken. Given up: the other one is.
+        assert!(known.follow("n1", &[], &claims).is_empty());
+        assert_eq!(known.follow("n1", &[], &[]), ["n2".to_owned()].into());
+        assert_eq!((known.elsewhere("n1"), known.elsewhere("n2")), (vec![], vec![]));
+        // Two claims, and one disk: neither goes on.
+        known.follow("n1", &[], &claims);
+        known.follow("n2", &[device("sdb", "wwn:1")], &claims);
+        assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
+        // Another disk is none of it, and neither is a file of the same path.
+        known.follow("n3", &[device("sdc", "wwn:2"), device("loop0", "file:/x:1:2")], &[]);
+        known.follow("n4", &[], &[claim("file:/x:1:2")]);
+        assert_eq!(known.elsewhere("n3"), []);
+    }
+
+    #[test]
+    fn a_claim_by_a_weaker_identity_than_the_disk_shows_elsewhere_is_found() {
+        let evidence = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
+        let evidence = evidence.map(|(source, value)| Evidence { source: source.into(), value: value.into() }).into();
+        let shown = Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
+        let mut known = Identities::default();
+        known.follow("n1", &[], &[Claim { identity: "serial:M:S1".into(), ..Claim::default() }]);
+        known.follow("n2", &[shown.clone()], &[]);
+        assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
+        known.follow("n1", &[], &[Claim { identity: "wwn:5000c50000000002".into(), ..Claim::default() }]);
+        assert_eq!(known.elsewhere("n2"), []);
     }
 
     #[test]
@@ -202,11 +258,11 @@ mod tests {
         let full = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000001")];
         let other = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000002")];
         let mut known = Identities::default();
-        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)]);
-        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)]), ["n1".to_owned()].into());
+        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)], &[]);
+        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], &[]), ["n1".to_owned()].into());
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
         assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
-        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)]);
+        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], &[]);
         assert_eq!(known.elsewhere("n1"), [], "equal serials, and both say by their WWN that they are two");
     }
 
@@ -214,8 +270,8 @@ mod tests {
     fn files_behind_loops_and_devices_without_identity_are_not_compared() {
         let mut known = Identities::default();
         let own = [device("loop0", "file:/var/x:12:3"), Device { name: "sdz".into(), ..Device::default() }];
-        known.follow("n1", &own);
-        assert!(known.follow("n2", &own).is_empty());
+        known.follow("n1", &own, &[]);
+        assert!(known.follow("n2", &own, &[]).is_empty());
         assert_eq!(known.elsewhere("n1"), []);
     }
 
@@ -224,12 +280,12 @@ mod tests {
         let mut known = Identities::default();
         let devices: Vec<Device> = (0..24).map(|number| device(&format!("sda{number}"), &format!("part:{number}"))).collect();
         for node in 0..1000 {
-            known.follow(&format!("n{node}"), &devices);
+            known.follow(&format!("n{node}"), &devices, &[]);
         }
         assert_eq!(known.elsewhere("n500").len(), 24 * 4);
-        assert!(known.follow("n999", &[]).is_empty(), "nobody names it");
-        assert_eq!(known.follow("n1", &[]).len(), 998);
-        known.follow("n1", &devices);
+        assert!(known.follow("n999", &[], &[]).is_empty(), "nobody names it");
+        assert_eq!(known.follow("n1", &[], &[]).len(), 998);
+        known.follow("n1", &devices, &[]);
         let told = plan(&inventory(devices), &known.elsewhere("n500"));
         assert_eq!((told.len(), told[0].detail.as_str()), (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others"));
     }

@@ -1,7 +1,10 @@
 //! Giving away what is free: every want in its rank, every device at most once, each answer with its reason.
 
 use super::{
-    NodeWorld, filter::Mismatch, is_device, is_frozen, is_released, pv_on,
+    NodeWorld,
+    filter::Mismatch,
+    index::{Index, Seen},
+    is_frozen, is_released,
     want::{Asks, Becomes, Covers, PathAsk, SetAsk, Want, owner_text},
 };
 use crate::device::Reason;
@@ -10,6 +13,7 @@ use quarry_api::{
     node_inventory::{Claim, ClaimContent, ClaimOwner, Device, DeviceReason, DeviceState},
     node_job::hex_digest,
 };
+use std::collections::HashMap;
 
 /// How one device, or one path, stands to one want.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +55,21 @@ pub struct Given {
     pub paths: Vec<String>,
 }
 
-pub fn assign(world: &NodeWorld) -> Given {
+/// Who has, or gets, the device of an identity.
+type Owners<'a> = HashMap<String, &'a ClaimOwner>;
+
+fn owners(world: &NodeWorld) -> Owners<'_> {
+    world.inventory.spec.claims.iter().map(|claim| (claim.identity.clone(), &claim.owner)).collect()
+}
+
+pub fn assign(world: &NodeWorld, index: &Index<'_>) -> Given {
     let mut given = Given::default();
+    let mut owners = owners(world);
     for want in ranked(world) {
-        let taken = given.claims.clone();
-        let rows = rows(world, want, &taken);
-        given.claims.extend(rows.into_iter().filter_map(|(_, claim)| claim));
+        for claim in rows(world, index, want, &owners).into_iter().filter_map(|(_, claim)| claim) {
+            owners.insert(claim.identity.clone(), &want.owner);
+            given.claims.push(claim);
+        }
         given.paths.extend(unresolved(world, want));
     }
     given.paths.sort();
@@ -66,13 +79,14 @@ pub fn assign(world: &NodeWorld) -> Given {
 
 /// Each device of the node and what the want with this UID has to do with it: what `quarry plan` and `explain` show.
 pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
-    let mut taken = Vec::new();
+    let index = Index::new(world);
+    let mut owners = owners(world);
     for want in ranked(world) {
-        let found = rows(world, want, &taken);
+        let found = rows(world, &index, want, &owners);
         if want.owner.uid == uid {
             return found.into_iter().map(|(row, _)| row).collect();
         }
-        taken.extend(found.into_iter().filter_map(|(_, claim)| claim));
+        owners.extend(found.into_iter().filter_map(|(_, claim)| Some((claim?.identity, &want.owner))));
     }
     Vec::new()
 }
@@ -85,20 +99,17 @@ fn ranked(world: &NodeWorld) -> Vec<&Want> {
     wants
 }
 
-fn devices(world: &NodeWorld) -> &[Device] {
-    world.inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default()
-}
-
-fn rows(world: &NodeWorld, want: &Want, taken: &[Claim]) -> Vec<(Row, Option<Claim>)> {
+fn rows(world: &NodeWorld, index: &Index<'_>, want: &Want, owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
     match &want.asks {
-        Asks::Set(set) => rows_of_set(world, want, set, taken),
-        Asks::Paths(asked) => rows_of_paths(world, want, asked, taken),
+        Asks::Set(set) => rows_of_set(world, index, want, set, owners),
+        Asks::Paths(asked) => rows_of_paths(world, index, want, asked, owners),
     }
 }
 
-fn rows_of_set(world: &NodeWorld, want: &Want, set: &SetAsk, taken: &[Claim]) -> Vec<(Row, Option<Claim>)> {
+fn rows_of_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk, owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
     let has = world.inventory.spec.claims.iter().filter(|claim| claim.owner.uid == want.owner.uid && !claim.ending).count();
-    let mut standings: Vec<(&Device, Result<(), Standing>)> = devices(world).iter().map(|device| (device, usable_by_set(world, want, set, device, taken))).collect();
+    let mut standings: Vec<(&Device, Result<(), Standing>)> =
+        index.devices.iter().map(|seen| (seen.device, usable_by_set(world, index, want, set, seen, owners))).collect();
     // Not by kernel name, which changes: the same devices are taken whatever they are called today.
     standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
     let free = standings.iter().filter(|(_, standing)| standing.is_ok()).count();
@@ -118,19 +129,20 @@ fn rows_of_set(world: &NodeWorld, want: &Want, set: &SetAsk, taken: &[Claim]) ->
         .collect()
 }
 
-fn usable_by_set(world: &NodeWorld, want: &Want, set: &SetAsk, device: &Device, taken: &[Claim]) -> Result<(), Standing> {
-    if let Some(standing) = owned(world, want, device, taken) {
+fn usable_by_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk, seen: &Seen<'_>, owners: &Owners<'_>) -> Result<(), Standing> {
+    if let Some(standing) = owned(want, seen, owners) {
         return Err(standing);
     }
-    let wrong = set.filter.mismatches(device);
+    let wrong = set.filter.mismatches(seen.device);
     if !wrong.is_empty() {
         return Err(Standing::Mismatch(wrong));
     }
-    let named = |told: &DeviceReason| told.reason == Reason::NotLocal.as_str() && set.not_local.iter().any(|kind| told.detail.to_lowercase().contains(kind.as_str()));
-    usable(world, device, |told| !named(told))
+    let named =
+        |told: &DeviceReason| told.reason == Reason::NotLocal.as_str() && set.not_local.iter().any(|kind| told.detail.to_lowercase().contains(kind.as_str()));
+    usable(world, index, seen, |told| !named(told))
 }
 
-fn rows_of_paths(world: &NodeWorld, want: &Want, asked: &[PathAsk], taken: &[Claim]) -> Vec<(Row, Option<Claim>)> {
+fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[PathAsk], owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
     let mut rows: Vec<(Row, Option<Claim>)> = Vec::new();
     for ask in asked {
         let blind = |standing: Standing| Row { device: ask.path.clone(), identity: None, size: 0, standing };
@@ -143,16 +155,19 @@ fn rows_of_paths(world: &NodeWorld, want: &Want, asked: &[PathAsk], taken: &[Cla
             rows.push((blind(Standing::Waiting("the agent has not looked the path up yet".into())), None));
             continue;
         };
-        let Some(device) = report.device.as_ref().and_then(|name| devices(world).iter().find(|device| device.name == *name || device.paths.contains(name))) else {
+        let named = |seen: &&Seen<'_>| report.device.as_ref().is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name));
+        let Some(seen) = index.devices.iter().find(named) else {
             let why = report.problem.clone().unwrap_or_else(|| "it is no device that the node lists".to_owned());
             rows.push((blind(Standing::NoDevice(why)), None));
             continue;
         };
-        let twice = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| is_device(device, &claim.identity)));
-        let standing = if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(world, want, device, taken) };
+        let device = seen.device;
+        let twice = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
+        let standing =
+            if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(want, seen, owners) };
         // Named by its path: what is on it stays, and removable is what it was meant to be.
         let kept = [Reason::Signature, Reason::UnknownData, Reason::PartitionTable, Reason::Removable];
-        let standing = standing.or_else(|| usable(world, device, |told| !kept.iter().any(|reason| told.reason == reason.as_str())).err());
+        let standing = standing.or_else(|| usable(world, index, seen, |told| !kept.iter().any(|reason| told.reason == reason.as_str())).err());
         rows.push(match standing {
             Some(standing) => (Row { device: ask.path.clone(), ..row(device, standing) }, None),
             None => (row(device, Standing::Gets), make(want, device, &ask.becomes, ClaimContent::Any, Some(&ask.path))),
@@ -174,16 +189,16 @@ fn unresolved(world: &NodeWorld, want: &Want) -> Vec<String> {
 }
 
 /// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
-fn owned(world: &NodeWorld, want: &Want, device: &Device, taken: &[Claim]) -> Option<Standing> {
-    let all = world.inventory.spec.claims.iter().chain(taken);
-    if let Some(claim) = all.into_iter().find(|claim| is_device(device, &claim.identity)) {
-        return Some(if claim.owner.uid == want.owner.uid { Standing::Has } else { Standing::Taken(claim.owner.clone()) });
+fn owned(want: &Want, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Standing> {
+    if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
+        return Some(if owner.uid == want.owner.uid { Standing::Has } else { Standing::Taken((*owner).clone()) });
     }
-    pv_on(world, device).map(|pv| Standing::Published(pv.metadata.name.clone().unwrap_or_default()))
+    seen.published.map(|pv| Standing::Published(pv.to_owned()))
 }
 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
-fn usable(world: &NodeWorld, device: &Device, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
+fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
+    let device = seen.device;
     if is_frozen(world) || is_released(world) || world.inventory.metadata.deletion_timestamp.is_some() {
         return Err(Standing::Frozen);
     }
@@ -202,16 +217,9 @@ fn usable(world: &NodeWorld, device: &Device, counts: impl Fn(&DeviceReason) -> 
     if device.identity.is_none() || !device.settled {
         return Err(Standing::Waiting("the agent has not settled on it yet".into()));
     }
-    let identity = device.identity.as_deref().unwrap_or_default();
-    if let Some(other) = world.elsewhere.iter().find(|other| other.identity == identity) {
-        let detail = format!("{} of node {}", other.device, other.node);
-        return Err(Standing::Refused(vec![DeviceReason { reason: Reason::IdentityElsewhere.as_str().to_owned(), detail }]));
-    }
     // What the cluster has learned since the agent last judged.
-    let held = world.inventory.spec.quarantine.iter().filter(|entry| is_device(device, &entry.identity));
-    let held: Vec<DeviceReason> = held.map(|entry| DeviceReason { reason: entry.reason.clone(), detail: entry.detail.clone() }).collect();
-    if !held.is_empty() {
-        return Err(Standing::Refused(held));
+    if let Some(why) = index.doubt(seen) {
+        return Err(Standing::Refused(vec![DeviceReason { reason: Reason::AmbiguousIdentity.as_str().to_owned(), detail: why }]));
     }
     if world.inventory.spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
         return Err(Standing::Refused(vec![DeviceReason { reason: Reason::UnlistedVolumes.as_str().to_owned(), detail: String::new() }]));

@@ -1,13 +1,18 @@
 //! What must never be in a plan, written apart from the planner. A refusal here is a bug there, and nothing is applied.
 
-use super::{NodeWorld, Plan, Step, is_device, is_frozen, is_released, life, pv, view};
+use super::{
+    NodeWorld, Plan, Step,
+    index::{Index, Seen},
+    is_frozen, is_released, life, pv,
+};
 use crate::volume::usage::{PvUsage, pv_usage};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
-    NodeJob, names,
-    node_inventory::{Claim, ClaimContent, ClaimState, Device},
+    NodeJob,
+    node_inventory::{Claim, ClaimContent, ClaimState},
     node_job::{Action, JobPhase},
 };
+use std::collections::{HashMap, HashSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
@@ -38,30 +43,30 @@ pub enum Breach {
 }
 
 pub fn check(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
-    check_claims(world, plan)?;
-    plan.steps.iter().try_for_each(|step| check_step(world, step))
+    let index = Index::new(world);
+    check_claims(world, &index, plan)?;
+    plan.steps.iter().try_for_each(|step| check_step(world, &index, step))
 }
 
-fn devices(world: &NodeWorld) -> &[Device] {
-    world.inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default()
-}
-
-fn check_claims(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
-    let before = &world.inventory.spec.claims;
-    for (index, claim) in plan.claims.iter().enumerate() {
-        let device = devices(world).iter().find(|device| is_device(device, &claim.identity));
-        let same = |other: &Claim| other.identity == claim.identity || device.is_some_and(|device| is_device(device, &other.identity));
-        let old = before.iter().find(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid);
-        match old {
+fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(), Breach> {
+    let before: HashMap<(&str, &str), &Claim> = world.inventory.spec.claims.iter().map(|claim| (key(claim), claim)).collect();
+    let mut claims: HashMap<&str, usize> = HashMap::new();
+    for claim in &plan.claims {
+        *claims.entry(claim.identity.as_str()).or_default() += 1;
+    }
+    for claim in &plan.claims {
+        let seen = index.device(&claim.identity);
+        let others = seen.iter().flat_map(|seen| &seen.candidates).filter_map(|candidate| claims.get(candidate.as_str())).sum::<usize>();
+        match before.get(&key(claim)) {
             Some(old) => check_kept(old, claim)?,
             // Two that were there already are told, not multiplied.
-            None if plan.claims[..index].iter().chain(&plan.claims[index + 1..]).any(same) => return Err(Breach::TwoOwners(claim.identity.clone())),
-            None => check_new(world, claim, device)?,
+            None if others > 1 || claims[claim.identity.as_str()] > 1 => return Err(Breach::TwoOwners(claim.identity.clone())),
+            None => check_new(world, index, claim, seen)?,
         }
     }
-    let gone = before.iter().filter(|old| !plan.claims.iter().any(|claim| claim.identity == old.identity && claim.owner.uid == old.owner.uid));
-    for old in gone {
-        let seen = view(world, old);
+    let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
+    for old in world.inventory.spec.claims.iter().filter(|old| !kept.contains(&key(old))) {
+        let seen = index.view(old);
         let ended = old.ending && seen.report.is_some_and(|report| report.state == ClaimState::Ended);
         let published = seen.pv.is_some_and(|found| pv::is_of(found, old));
         if published || !(ended || is_released(world)) {
@@ -69,6 +74,10 @@ fn check_claims(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
         }
     }
     Ok(())
+}
+
+fn key(claim: &Claim) -> (&str, &str) {
+    (&claim.identity, &claim.owner.uid)
 }
 
 /// A claim that goes on: only its round, its job and its end move, and only forward.
@@ -80,16 +89,17 @@ fn check_kept(old: &Claim, new: &Claim) -> Result<(), Breach> {
     Ok(())
 }
 
-fn check_new(world: &NodeWorld, claim: &Claim, device: Option<&Device>) -> Result<(), Breach> {
+fn check_new(world: &NodeWorld, index: &Index<'_>, claim: &Claim, seen: Option<&Seen<'_>>) -> Result<(), Breach> {
     let identity = claim.identity.clone();
     if is_frozen(world) || is_released(world) || world.node.is_none() {
         return Err(Breach::Frozen);
     }
-    let Some(device) = device else { return Err(Breach::NotUsable(identity)) };
+    let Some(seen) = seen else { return Err(Breach::NotUsable(identity)) };
+    let device = seen.device;
     if !device.settled {
         return Err(Breach::TooNew(identity));
     }
-    if life::doubt(world, claim, device).is_some() {
+    if index.doubt(seen).is_some() {
         return Err(Breach::Doubtful(identity));
     }
     if claim.content == ClaimContent::Blank && life::shows_data(device) {
@@ -99,41 +109,37 @@ fn check_new(world: &NodeWorld, claim: &Claim, device: Option<&Device>) -> Resul
     if !owner.is_some_and(|owner| owner.takes_more()) || claim.round != 1 || claim.job.is_some() || claim.ending || claim.link.is_empty() {
         return Err(Breach::NotUsable(identity));
     }
-    match super::pv_on(world, device) {
+    match seen.published {
         Some(_) => Err(Breach::TwoOwners(identity)),
         None => Ok(()),
     }
 }
 
-fn claim_of<'a>(world: &'a NodeWorld, name: &str) -> Option<&'a Claim> {
-    world.inventory.spec.claims.iter().find(|claim| names::local_pv(&world.name, &claim.identity) == name)
-}
-
-fn check_step(world: &NodeWorld, step: &Step) -> Result<(), Breach> {
+fn check_step(world: &NodeWorld, index: &Index<'_>, step: &Step) -> Result<(), Breach> {
     match step {
         Step::CreateClass(_) => Ok(()),
-        Step::CreatePv(made) => check_publication(world, made),
-        Step::DeletePv { name, .. } => check_unused(world, name).map(drop),
+        Step::CreatePv(made) => check_publication(world, index, made),
+        Step::DeletePv { name, .. } => check_unused(world, index, name).map(drop),
         Step::ReleasePv { name, .. } => {
-            let found = check_unused(world, name)?;
-            let claim = claim_of(world, name).ok_or_else(|| Breach::NotOurs(name.clone()))?;
+            let found = check_unused(world, index, name)?;
+            let claim = index.claim_of_pv(name).ok_or_else(|| Breach::NotOurs(name.clone()))?;
             let going = found.metadata.deletion_timestamp.is_some();
             if !going || !(pv::round(found) < claim.round || is_released(world)) {
                 return Err(Breach::InUse(name.clone()));
             }
             Ok(())
         }
-        Step::CreateJob(job) => check_wipe(world, job),
+        Step::CreateJob(job) => check_wipe(world, index, job),
     }
 }
 
-fn check_publication(world: &NodeWorld, made: &PersistentVolume) -> Result<(), Breach> {
+fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolume) -> Result<(), Breach> {
     let name = made.metadata.name.clone().unwrap_or_default();
-    let Some(claim) = claim_of(world, &name) else { return Err(Breach::NotOurs(name)) };
+    let Some(claim) = index.claim_of_pv(&name) else { return Err(Breach::NotOurs(name)) };
     if is_frozen(world) || world.node.is_none() {
         return Err(Breach::Frozen);
     }
-    let seen = view(world, claim);
+    let seen = index.view(claim);
     let confirmed = seen.report.is_some_and(|report| report.state == ClaimState::Confirmed && report.linked);
     if !confirmed || claim.ending || claim.job.is_some() || !pv::is_of(made, claim) || pv::round(made) != claim.round {
         return Err(Breach::Unconfirmed(claim.identity.clone()));
@@ -142,7 +148,7 @@ fn check_publication(world: &NodeWorld, made: &PersistentVolume) -> Result<(), B
         return Err(Breach::TwoOwners(claim.identity.clone()));
     }
     let Some(device) = seen.device else { return Err(Breach::Unconfirmed(claim.identity.clone())) };
-    if life::doubt(world, claim, device).is_some() {
+    if seen.doubt.is_some() {
         return Err(Breach::Doubtful(claim.identity.clone()));
     }
     if claim.content == ClaimContent::Blank && life::shows_data(device) {
@@ -152,9 +158,9 @@ fn check_publication(world: &NodeWorld, made: &PersistentVolume) -> Result<(), B
 }
 
 /// The PersistentVolume, ours and in nobody's use.
-fn check_unused<'a>(world: &'a NodeWorld, name: &str) -> Result<&'a PersistentVolume, Breach> {
+fn check_unused<'a>(world: &'a NodeWorld, index: &Index<'a>, name: &str) -> Result<&'a PersistentVolume, Breach> {
     let found = world.pvs.iter().find(|found| found.metadata.name.as_deref() == Some(name));
-    let (Some(found), Some(claim)) = (found, claim_of(world, name)) else { return Err(Breach::NotOurs(name.to_owned())) };
+    let (Some(found), Some(claim)) = (found, index.claim_of_pv(name)) else { return Err(Breach::NotOurs(name.to_owned())) };
     if !pv::is_of(found, claim) {
         return Err(Breach::NotOurs(name.to_owned()));
     }
@@ -164,13 +170,13 @@ fn check_unused<'a>(world: &'a NodeWorld, name: &str) -> Result<&'a PersistentVo
     }
 }
 
-fn check_wipe(world: &NodeWorld, job: &NodeJob) -> Result<(), Breach> {
+fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(), Breach> {
     let Some(device) = job.spec.device.claimed.as_ref().filter(|_| job.spec.action == Action::Wipe) else {
         return Err(Breach::UnfoundedWipe(job.metadata.name.clone().unwrap_or_default()));
     };
     let unfounded = || Breach::UnfoundedWipe(device.identity.clone());
-    let found = check_unused(world, &device.pv_name)?;
-    let claim = claim_of(world, &device.pv_name).ok_or_else(unfounded)?;
+    let found = check_unused(world, index, &device.pv_name)?;
+    let claim = index.claim_of_pv(&device.pv_name).ok_or_else(unfounded)?;
     let recorded = claim.job.as_ref().is_some_and(|recorded| Some(&recorded.name) == job.metadata.name.as_ref());
     let node = world.node.as_ref().and_then(|node| node.metadata.uid.as_deref()) == Some(job.spec.precondition.node_uid.as_str());
     let same = device.identity == claim.identity && device.size == claim.size && job.spec.owner.uid == claim.owner.uid && job.spec.node_name == world.name;

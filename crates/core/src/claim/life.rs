@@ -396,8 +396,8 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
         let why = view.report.and_then(|report| report.message.clone()).unwrap_or_else(|| "the link is not there yet".into());
         return Decided::stay(view, Stage::Held(why));
     }
-    if let Some(why) = doubt(world, claim, device) {
-        return Decided::stay(view, Stage::Held(why));
+    if let Some(why) = &view.doubt {
+        return Decided::stay(view, Stage::Held(why.clone()));
     }
     if claim.content == ClaimContent::Blank && shows_data(device) {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
@@ -407,7 +407,7 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     let want = view.want;
     let min = want.map_or(0, Want::min);
-    let ready = confirmed_count(world, &claim.owner.uid);
+    let ready = view.ready;
     if ready < min {
         return Decided::stay(view, Stage::Held(format!("{ready} devices of this node are confirmed, minDeviceCount is {min}")));
     }
@@ -425,24 +425,4 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     decided.steps.push(Step::CreatePv(Box::new(made)));
     decided
-}
-
-/// It is not certain which device this is.
-pub fn doubt(world: &NodeWorld, claim: &Claim, device: &quarry_api::node_inventory::Device) -> Option<String> {
-    if let Some(other) = world.elsewhere.iter().find(|other| super::is_device(device, &other.identity)) {
-        return Some(Reason::IdentityElsewhere.sentence(&format!("{} of node {}", other.device, other.node)));
-    }
-    let held = world.inventory.spec.quarantine.iter().find(|entry| super::is_device(device, &entry.identity));
-    let held = held.map(|entry| format!("{}: {}", entry.reason, entry.detail));
-    let told = device.reasons.iter().find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines));
-    held.or_else(|| told.map(|told| format!("{}: {}", told.reason, told.detail))).or_else(|| {
-        let twice = world.inventory.spec.claims.iter().filter(|other| super::is_device(device, &other.identity)).count() > 1;
-        twice.then(|| format!("the device {} is claimed twice", claim.identity))
-    })
-}
-
-/// How many of the owner's devices on this node are proven.
-fn confirmed_count(world: &NodeWorld, owner_uid: &str) -> usize {
-    let own = super::views(world).into_iter().filter(|view| view.claim.owner.uid == owner_uid && !view.claim.ending);
-    own.filter(|view| view.pv.is_some() || view.report.is_some_and(|report| report.state == ClaimState::Confirmed)).count()
 }

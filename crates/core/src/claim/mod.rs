@@ -10,12 +10,14 @@ pub mod check;
 pub mod confirm;
 pub mod filter;
 pub mod glob;
+mod index;
 mod life;
 pub mod pv;
 pub mod status;
 pub mod want;
 
 pub use assign::{Row, Standing, account};
+pub use index::Index;
 pub use life::{Stage, claim_hash, decide, wipe_policy};
 pub use want::{Want, owner_text};
 
@@ -88,7 +90,9 @@ pub struct Plan {
 /// Who gets what, and what becomes of what is claimed already.
 pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     let mut plan = Plan { machine_id: world.inventory.spec.machine_id.clone(), ..Plan::default() };
-    for view in views(world) {
+    let index = Index::new(world);
+    for claim in &world.inventory.spec.claims {
+        let view = index.view(claim);
         let decided = life::decide(world, &view, now);
         plan.claims.extend(decided.claim);
         for step in decided.steps {
@@ -98,7 +102,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
         }
         plan.requeue = [plan.requeue, decided.requeue].into_iter().flatten().min();
     }
-    let given = assign::assign(world);
+    let given = assign::assign(world, &index);
     plan.claims.extend(given.claims);
     plan.claims.sort();
     plan.paths = given.paths;
@@ -119,22 +123,19 @@ pub struct View<'a> {
     pub device: Option<&'a Device>,
     /// The PersistentVolume of the claim's name, whoever made it.
     pub pv: Option<&'a Arc<PersistentVolume>>,
+    /// Why it is not certain which device this is.
+    pub doubt: Option<String>,
+    /// How many of the owner's devices on this node are proven.
+    pub ready: usize,
 }
 
 pub fn views(world: &NodeWorld) -> Vec<View<'_>> {
-    world.inventory.spec.claims.iter().map(|claim| view(world, claim)).collect()
+    let index = Index::new(world);
+    world.inventory.spec.claims.iter().map(|claim| index.view(claim)).collect()
 }
 
 pub fn view<'a>(world: &'a NodeWorld, claim: &'a Claim) -> View<'a> {
-    let status = world.inventory.status.as_ref();
-    let name = names::local_pv(&world.name, &claim.identity);
-    View {
-        claim,
-        want: world.wants.iter().find(|want| want.owner.uid == claim.owner.uid),
-        report: status.and_then(|status| status.claims.iter().find(|report| answers(report, claim))),
-        device: status.and_then(|status| status.devices.iter().find(|device| is_device(device, &claim.identity))),
-        pv: world.pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(&name)),
-    }
+    Index::new(world).view(claim)
 }
 
 /// Whether the agent's answer is to this claim, and not to an earlier one on the same device.
@@ -164,21 +165,6 @@ pub fn is_released(world: &NodeWorld) -> bool {
     let told = world.inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::RELEASE_CLAIMS_ANNOTATION));
     let absent = world.node.is_none() || is_frozen(world);
     told.is_some_and(|told| absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name))
-}
-
-/// A device that a PersistentVolume of anybody is on, as far as its name tells.
-pub fn pv_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a PersistentVolume> {
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let by_id = device.device_id.as_deref().map(base);
-    let candidates = published_candidates(device);
-    let on = |pv: &PersistentVolume| {
-        let annotation = |key: &str| pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
-        let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref().map(|local| &local.path).or(spec.host_path.as_ref().map(|host| &host.path)));
-        let by_path = path.is_some_and(|path| *path == format!("/dev/{}", device.name) || by_id.as_ref().is_some_and(|id| base(path) == *id));
-        let by_note = annotation(names::LSO_DEVICE_ID_ANNOTATION).is_some_and(|noted| by_id.as_ref().is_some_and(|id| base(noted) == *id));
-        by_path || by_note || annotation(names::IDENTITY_ANNOTATION).is_some_and(|noted| candidates.contains(noted))
-    };
-    world.pvs.iter().map(AsRef::as_ref).find(|pv| on(pv))
 }
 
 #[cfg(test)]

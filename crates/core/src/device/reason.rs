@@ -45,7 +45,7 @@ macro_rules! reasons {
 
 reasons! {
     IdentityElsewhere NotAvailable Cluster "has the same identity as a device on another node"
-        "a disk that two nodes share cannot be local storage: unmap it from all nodes but one, or, if one of them was copied, give it an identity of its own";
+        "a disk that two nodes share cannot be local storage: unmap it from all nodes but one, or, if one of them was copied, give it an identity of its own; one that was moved here goes back, or the claim on the other node is given up first";
     DuplicateIdentity NotAvailable Node "has the same identity as another device of this node"
         "if they are paths to one disk, set up dm-multipath; if they are copies, give one of them a new identity (new partition or volume UUID, other serial)";
     IdentityChanged NotAvailable Node "shows another identity than before, without having been unplugged"
