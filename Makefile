@@ -7,7 +7,7 @@ LOCKED := $(if $(filter true,$(CI)),--locked)
 export PROFILE CARGO_TARGET_DIR IMAGE TAG TIERS
 
 .DEFAULT_GOAL := help
-.PHONY: help up build test lint audit bench image cluster cluster-down setup
+.PHONY: help up build test lint audit mutants bench image cluster cluster-down setup
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,6 +30,9 @@ lint: ## rustfmt, clippy, cargo-deny
 
 audit: ## known vulnerabilities in what we depend on (fetches the advisory database)
 	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check advisories
+
+mutants: ## change the safety code in every small way: a test must notice (long; FILES=... for some)
+	@scripts/mutants $(FILES)
 
 bench: ## the figures, beside the peer's
 	@scripts/bench

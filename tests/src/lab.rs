@@ -93,7 +93,13 @@ fn diagnosis() -> String {
         format!("--- kubectl {}\n{}{}", arguments.join(" "), text(&output.stdout), text(&output.stderr))
     };
     [
-        show(&["get", "volumes,pv,pvc,pods,nodejobs,nodeinventories,localvolumediscoveries,localvolumediscoveryresults,localvolumesets,localvolumes", "-A", "-o", "wide"]),
+        show(&[
+            "get",
+            "volumes,pv,pvc,pods,nodejobs,nodeinventories,localvolumediscoveries,localvolumediscoveryresults,localvolumesets,localvolumes",
+            "-A",
+            "-o",
+            "wide",
+        ]),
         show(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
         show(&["-n", NAMESPACE, "logs", "deploy/quarry-operator", "--tail=40"]),
         show(&["-n", NAMESPACE, "logs", "ds/quarry-agent", "--tail=40"]),

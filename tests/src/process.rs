@@ -176,7 +176,10 @@ impl Parts {
         let namespace = serde_json::from_value(json!({"metadata": {"name": quarry_api::names::DEFAULT_NAMESPACE}})).unwrap();
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client());
-        nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}})).unwrap()).await.unwrap();
+        nodes
+            .create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}})).unwrap())
+            .await
+            .unwrap();
         let classes: Api<StorageClass> = Api::all(client());
         let class = json!({"metadata": {"name": "story"}, "provisioner": "kubernetes.io/no-provisioner", "parameters": {"fsType": "ext4"}});
         classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
@@ -194,9 +197,7 @@ impl Parts {
         let kubeconfig = self.folder.join("kubeconfig");
         let mut command = Command::new(binary());
         match victim {
-            Victim::Operator => {
-                command.args(["operator", "--no-leader-election", "--controllers", self.setup.controllers, "--metrics-listen", "127.0.0.1:0"])
-            }
+            Victim::Operator => command.args(["operator", "--no-leader-election", "--controllers", self.setup.controllers, "--metrics-listen", "127.0.0.1:0"]),
             // Progress at once: otherwise no job of these tests is slow enough to report any.
             Victim::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
                 command.args(["agent", "--progress-after", "0", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data"))

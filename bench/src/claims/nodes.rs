@@ -83,7 +83,10 @@ pub async fn run() -> Result<()> {
     let client = parts.client();
     let pid = parts.operator_pid().context("the operator runs")?;
     stream::iter(0..NODES).map(|number| make_node(&client, number)).buffer_unordered(16).try_collect::<Vec<()>>().await?;
-    wait("every node has its inventory", async || Ok(Api::<NodeInventory>::all(client.clone()).list_metadata(&ListParams::default()).await?.items.len() > NODES)).await?;
+    wait("every node has its inventory", async || {
+        Ok(Api::<NodeInventory>::all(client.clone()).list_metadata(&ListParams::default()).await?.items.len() > NODES)
+    })
+    .await?;
     stream::iter(0..NODES).map(|number| report(&client, number)).buffer_unordered(16).try_collect::<Vec<()>>().await?;
     let answering = tokio::spawn(answer(client.clone()));
     let (before, used, begun) = (parts.writes(), ticks(pid)?, Instant::now());
@@ -96,7 +99,8 @@ pub async fn run() -> Result<()> {
     wait("every device is a PersistentVolume", async || Ok(count_pvs(&client).await? == all)).await?;
     let took = begun.elapsed();
     let sets: Api<LocalVolumeSet> = Api::namespaced(client.clone(), names::DEFAULT_NAMESPACE);
-    wait("the set says so", async || Ok(sets.get("all").await?.status.and_then(|status| status.total_provisioned_device_count) == i32::try_from(all).ok())).await?;
+    wait("the set says so", async || Ok(sets.get("all").await?.status.and_then(|status| status.total_provisioned_device_count) == i32::try_from(all).ok()))
+        .await?;
     let (written, cpu) = (parts.writes() - before, (ticks(pid)? - used) as f64 / 100.0);
     println!(
         "figure: {NODES} nodes with {DEVICES} devices each: {all} PersistentVolumes after {:.1} s; {:.2} writes a PersistentVolume, agents' included (aim: at most 4); operator {cpu:.1} s of CPU, {:.1} ms a node; {:.0} MiB resident (aim: < 150)",
@@ -108,7 +112,11 @@ pub async fn run() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (before, used) = (parts.writes(), ticks(pid)?);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    println!("figure: a minute at rest with all of them: {} writes but for leases (aim: 0), {:.2} s of CPU", parts.writes() - before, (ticks(pid)? - used) as f64 / 100.0);
+    println!(
+        "figure: a minute at rest with all of them: {} writes but for leases (aim: 0), {:.2} s of CPU",
+        parts.writes() - before,
+        (ticks(pid)? - used) as f64 / 100.0
+    );
     answering.abort();
     parts.stop().await;
     Ok(())

@@ -54,6 +54,9 @@ pub fn run() -> Result<()> {
         given = planned.claims.len();
     }
     let samples = figures::Samples::new(samples);
-    println!("figure: plan and check of one node, 256 devices, 50 sets, {given} given away: median {} (aim: < 10 ms)", figures::milliseconds(samples.percentile(50)));
+    println!(
+        "figure: plan and check of one node, 256 devices, 50 sets, {given} given away: median {} (aim: < 10 ms)",
+        figures::milliseconds(samples.percentile(50))
+    );
     Ok(())
 }

@@ -95,7 +95,11 @@ fn timed(peer: impl FnOnce() -> Result<()>) -> Result<Duration> {
 fn compare(what: &str, ours: Vec<Duration>, peer: Vec<Duration>) {
     let (ours, peer) = (figures::Samples::new(ours).percentile(50), figures::Samples::new(peer).percentile(50));
     let ratio = peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
-    println!("figure: {what}, medians of {ROUNDS}: quarry {}, peer {}, {ratio:.2} of its speed (aim: at least 0.95)", figures::milliseconds(ours), figures::milliseconds(peer));
+    println!(
+        "figure: {what}, medians of {ROUNDS}: quarry {}, peer {}, {ratio:.2} of its speed (aim: at least 0.95)",
+        figures::milliseconds(ours),
+        figures::milliseconds(peer)
+    );
 }
 
 pub fn run_all(size: u64) -> Result<()> {
@@ -107,7 +111,10 @@ pub fn run_all(size: u64) -> Result<()> {
         command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
         quick.push(ours(&host, &large, WipePolicy::Quick)?);
     }
-    println!("figure: quick wipe of 1 TiB (sparse, ext4), median of {ROUNDS}: {} (aim: < 100 ms)", figures::milliseconds(figures::Samples::new(quick).percentile(50)));
+    println!(
+        "figure: quick wipe of 1 TiB (sparse, ext4), median of {ROUNDS}: {} (aim: < 100 ms)",
+        figures::milliseconds(figures::Samples::new(quick).percentile(50))
+    );
     drop(large);
     let disk = Loop::attach(folder.path(), "disk", size)?;
     let (mut discard, mut blkdiscard, mut zero, mut dd) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

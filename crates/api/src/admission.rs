@@ -49,7 +49,8 @@ fn volume_warnings() -> Policy {
 }
 
 fn local_volume_warnings() -> Policy {
-    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
+    let rules =
+        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
     let validations = json!([
         {
             "expression": "!has(object.spec.logLevel) || object.spec.logLevel in ['', 'Normal']",

@@ -17,13 +17,13 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         LocalVolumeSet::crd(),
         LocalVolume::crd(),
     ]
-        .into_iter()
-        .map(|mut crd| {
-            let labels = crd.metadata.labels.get_or_insert_default();
-            labels.insert(MANAGED_BY_LABEL.into(), crate::names::MANAGED_BY.into());
-            crd
-        })
-        .collect()
+    .into_iter()
+    .map(|mut crd| {
+        let labels = crd.metadata.labels.get_or_insert_default();
+        labels.insert(MANAGED_BY_LABEL.into(), crate::names::MANAGED_BY.into());
+        crd
+    })
+    .collect()
 }
 
 /// As shipped: an object without a spec asks for the defaults.

@@ -9,7 +9,7 @@ mod model;
 #[path = "explored/moves.rs"]
 mod moves;
 
-use model::{Model, Mistake};
+use model::{Mistake, Model};
 use moves::{Allowed, Move, moves, take};
 use std::{
     collections::{HashSet, VecDeque},

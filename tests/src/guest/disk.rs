@@ -61,6 +61,15 @@ impl Image {
         }
     }
 
+    /// What whoever reads the whole disk would see, while no guest runs.
+    pub fn contents(&self) -> Vec<u8> {
+        let Source::Qcow2(folder) = &self.source else { return std::fs::read(self.path()).unwrap() };
+        let plain = folder.path().join("plain");
+        let made = Command::new("qemu-img").args(["convert", "-f", "qcow2", "-O", "raw"]).args([self.path(), plain.clone()]).status();
+        assert!(made.is_ok_and(|status| status.success()), "qemu-img could not read {}", self.path().display());
+        std::fs::read(plain).unwrap()
+    }
+
     pub fn size(&self) -> u64 {
         self.size
     }

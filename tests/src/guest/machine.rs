@@ -1,6 +1,6 @@
 //! What both kinds of guest have: commands, a shared folder, the way to the API, a folder of their own.
 
-use super::{API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, target, until};
+use super::{AGENT_DATA, API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, target, until};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -91,6 +91,21 @@ impl Guest {
         let shared = self.bring(stripped_binary());
         self.run(&format!("dd if={shared} of=/run/quarry bs=256k 2>/dev/null && chmod +x /run/quarry"));
         "/run/quarry".into()
+    }
+
+    /// Mounts this disk as the one that the node keeps its own things on, links of claims, the agent's folder, the
+    /// machine-id: with it a guest that is started anew is the same machine. Everything else of a guest is in its memory.
+    #[track_caller]
+    pub fn keep_things_on(&mut self, by_id: &str) {
+        self.until("its own disk is there", "ls /dev/disk/by-id", |names| names.lines().any(|name| name == by_id));
+        self.run(&format!(
+            "set -e
+             disk=/dev/disk/by-id/{by_id}
+             mount -t ext4 $disk /mnt 2>/dev/null || {{ mkfs.ext4 -q $disk; mount -t ext4 $disk /mnt; }}
+             [ -e /mnt/machine-id ] || cp /etc/machine-id /mnt/machine-id
+             cat /mnt/machine-id > /etc/machine-id
+             mkdir -p /mnt/quarry-data {AGENT_DATA}; mount --bind /mnt/quarry-data {AGENT_DATA}; sync"
+        ));
     }
 
     /// Leads the guest's connections to `API_IN_GUEST` to this port of the host's loopback; `None` cuts them off. The

@@ -35,6 +35,8 @@ pub const API_IN_GUEST: &str = "10.0.2.100:6443";
 const API_URL_IN_GUEST: &str = "https://localhost:6443";
 /// Where a guest finds the shared folder.
 pub const SHARE_IN_GUEST: &str = "/share";
+/// The agent's folder in a guest.
+pub const AGENT_DATA: &str = "/run/quarry-data";
 /// How long anything in a guest may take before a test gives up. An emulated processor on a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest life of a guest.

@@ -1,7 +1,9 @@
 //! Sets and LocalVolumes on the real cluster: loop disks become PersistentVolumes, pods use them, and what is released
 //! comes back wiped.
 
-use quarry_tests::lab::{LoopDisk, NAMESPACE, NODE, apply, claim, get, gone, installed, kubectl, kubectl_refused, pod, pod_output, quarry, repository, text, try_run, until};
+use quarry_tests::lab::{
+    LoopDisk, NAMESPACE, NODE, apply, claim, get, gone, installed, kubectl, kubectl_refused, pod, pod_output, quarry, repository, text, try_run, until,
+};
 use serde_json::{Value, json};
 use std::{io::Read, path::Path, time::Duration};
 
@@ -17,7 +19,9 @@ impl Hurry {
         kubectl(&["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"]);
         until("the agent is in a hurry", LIMIT, || {
             let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent"]).unwrap_or_default();
-            let hurried = |pod: &Value| pod["spec"]["containers"][0]["args"].to_string().contains("--settling-time=1s") && pod["status"]["containerStatuses"][0]["ready"] == true;
+            let hurried = |pod: &Value| {
+                pod["spec"]["containers"][0]["args"].to_string().contains("--settling-time=1s") && pod["status"]["containerStatuses"][0]["ready"] == true
+            };
             if pods["items"].as_array().is_some_and(|pods| pods.len() == 1 && hurried(&pods[0])) { Ok(()) } else { Err(pods.to_string()) }
         });
         Hurry
@@ -90,7 +94,10 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
     set("lab-file", 352, json!({"volumeMode": "Filesystem", "fsType": "ext4"}));
     let block = pv_in_phase("lab-block", "Available");
     let file = pv_in_phase("lab-file", "Available");
-    assert_eq!((&block["spec"]["volumeMode"], &file["spec"]["volumeMode"], &file["spec"]["local"]["fsType"]), (&json!("Block"), &json!("Filesystem"), &json!("ext4")));
+    assert_eq!(
+        (&block["spec"]["volumeMode"], &file["spec"]["volumeMode"], &file["spec"]["local"]["fsType"]),
+        (&json!("Block"), &json!("Filesystem"), &json!("ext4"))
+    );
     assert_eq!(block["spec"]["capacity"]["storage"], "160Mi");
     let path = block["spec"]["local"]["path"].as_str().unwrap().to_owned();
     assert!(path.starts_with("/mnt/local-storage/lab-block/"), "{path}");
@@ -107,7 +114,12 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
 
     claim("set-block", "lab-block", "Block", "100Mi");
     claim("set-file", "lab-file", "Filesystem", "100Mi");
-    pod("block-writer", "set-block", true, "printf block-secret-begin | dd of=/dev/data 2>/dev/null && printf block-secret-middle | dd of=/dev/data bs=1M seek=80 2>/dev/null && sync && echo done");
+    pod(
+        "block-writer",
+        "set-block",
+        true,
+        "printf block-secret-begin | dd of=/dev/data 2>/dev/null && printf block-secret-middle | dd of=/dev/data bs=1M seek=80 2>/dev/null && sync && echo done",
+    );
     pod("file-writer", "set-file", false, "echo file-secret > /data/kept && sync && cat /data/kept");
     assert_eq!((pod_output("block-writer").as_str(), pod_output("file-writer").as_str()), ("done", "file-secret"));
     kubectl(&["delete", "pod", "file-writer"]);
@@ -124,7 +136,12 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
     let again = until("the disk is offered again, as another PersistentVolume of the same name", LIMIT, || {
         let pvs = pvs_of("lab-block");
         match pvs.as_slice() {
-            [pv] if pv["status"]["phase"] == "Available" && pv["metadata"]["uid"] != block["metadata"]["uid"] && pv["metadata"]["deletionTimestamp"].is_null() => Ok(pv.clone()),
+            [pv] if pv["status"]["phase"] == "Available"
+                && pv["metadata"]["uid"] != block["metadata"]["uid"]
+                && pv["metadata"]["deletionTimestamp"].is_null() =>
+            {
+                Ok(pv.clone())
+            }
             other => Err(json!(other).to_string()),
         }
     });

@@ -102,7 +102,9 @@ async fn offered(parts: &mut Parts, not: Option<&str>) -> (PersistentVolume, boo
                 found = Some(pv.clone());
                 Ok(())
             }
-            other => Err(format!("{:?}", other.iter().map(|pv| (pv.name_any(), phase(pv).to_owned(), pv.metadata.deletion_timestamp.is_some())).collect::<Vec<_>>())),
+            other => {
+                Err(format!("{:?}", other.iter().map(|pv| (pv.name_any(), phase(pv).to_owned(), pv.metadata.deletion_timestamp.is_some())).collect::<Vec<_>>()))
+            }
         }
     })
     .await;
@@ -180,7 +182,8 @@ async fn killed_at_every_failpoint_the_life_of_a_disk_ends_the_same() {
     let reached = deaths.values().filter(|count| **count > 0).count();
     println!("figure: crash story of claimed disks: {runs} runs, {total} deaths at {reached} of {} failpoints, every run ended the same", deaths.len());
     // A loop device can discard: nothing is zeroed block by block here (`wipe.rs` does).
-    let missed: Vec<&String> = deaths.iter().filter(|(name, count)| **count == 0 && !["wipe.zeroing", "wipe.overwritten"].contains(&name.as_str())).map(|(name, _)| name).collect();
+    let missed: Vec<&String> =
+        deaths.iter().filter(|(name, count)| **count == 0 && !["wipe.zeroing", "wipe.overwritten"].contains(&name.as_str())).map(|(name, _)| name).collect();
     assert!(missed.is_empty(), "no process died at {missed:?}: a failpoint that nothing reaches proves nothing");
 }
 
@@ -198,7 +201,8 @@ async fn fifty_sets_that_want_the_same_disks_share_them_without_a_quarrel() {
     })
     .await;
     let mut owners: Vec<String> = pvs(&parts).await.iter().map(|pv| pv.labels()["storage.openshift.com/owner-name"].clone()).collect();
-    let mut targets: Vec<PathBuf> = pvs(&parts).await.iter().map(|pv| fs::canonicalize(&pv.spec.as_ref().unwrap().local.as_ref().unwrap().path).unwrap()).collect();
+    let mut targets: Vec<PathBuf> =
+        pvs(&parts).await.iter().map(|pv| fs::canonicalize(&pv.spec.as_ref().unwrap().local.as_ref().unwrap().path).unwrap()).collect();
     owners.sort();
     owners.dedup();
     targets.sort();

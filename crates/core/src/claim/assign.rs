@@ -41,7 +41,10 @@ pub enum Standing {
     Refused(Vec<DeviceReason>),
     /// A PersistentVolume of somebody is on it.
     Published(String),
-    BelowMin { found: usize, min: usize },
+    BelowMin {
+        found: usize,
+        min: usize,
+    },
     OverMax(usize),
     /// A path that leads to no device, or to one that another path of this want names, too.
     NoDevice(String),
@@ -163,8 +166,7 @@ fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[Pat
         };
         let device = seen.device;
         let twice = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
-        let standing =
-            if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(want, seen, owners) };
+        let standing = if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(want, seen, owners) };
         // Named by its path: what is on it stays, and removable is what it was meant to be.
         let kept = [Reason::Signature, Reason::UnknownData, Reason::PartitionTable, Reason::Removable];
         let standing = standing.or_else(|| usable(world, index, seen, |told| !kept.iter().any(|reason| told.reason == reason.as_str())).err());

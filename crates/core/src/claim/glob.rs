@@ -120,7 +120,9 @@ mod tests {
 
     #[test]
     fn a_pattern_that_means_nothing_is_told() {
-        for (pattern, said) in [("", "empty"), ("sd[a", "without its ]"), ("a\\", "backslash"), ("[c-a]", "wrong way"), ("[]", "empty []"), ("[a-", "without its ]")] {
+        for (pattern, said) in
+            [("", "empty"), ("sd[a", "without its ]"), ("a\\", "backslash"), ("[c-a]", "wrong way"), ("[]", "empty []"), ("[a-", "without its ]")]
+        {
             assert!(Glob::parse(pattern).unwrap_err().contains(said), "{pattern}");
         }
     }

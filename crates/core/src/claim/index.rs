@@ -55,7 +55,11 @@ impl<'a> Index<'a> {
             }
         }
         let pvs = world.pvs.iter().filter_map(|pv| Some((pv.metadata.name.as_deref()?, pv))).collect();
-        let reports = status.iter().flat_map(|status| &status.claims).map(|report| ((report.identity.as_str(), report.owner_uid.as_str(), report.round), report)).collect();
+        let reports = status
+            .iter()
+            .flat_map(|status| &status.claims)
+            .map(|report| ((report.identity.as_str(), report.owner_uid.as_str(), report.round), report))
+            .collect();
         let wants = world.wants.iter().map(|want| (want.owner.uid.as_str(), want)).collect();
         let mut index = Index { world, devices, by_identity, pvs, reports, wants, by_pv: HashMap::new(), claims: HashMap::new(), ready: HashMap::new() };
         for claim in &world.inventory.spec.claims {

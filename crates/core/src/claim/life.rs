@@ -156,7 +156,9 @@ fn give_up(view: &View<'_>) -> Decided {
     };
     match pv_usage(found) {
         PvUsage::InUse(why) => Decided::stay(view, Stage::Ending(format!("{why}: it goes when that ends"))),
-        PvUsage::Free if found.metadata.deletion_timestamp.is_none() => Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found)),
+        PvUsage::Free if found.metadata.deletion_timestamp.is_none() => {
+            Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found))
+        }
         PvUsage::Free => Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)),
     }
 }
@@ -171,7 +173,11 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
     }
     let released = found.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
     match (released, pv::deletes(found)) {
-        (true, true) => Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is released: it is deleted, the device wiped, and published again")), delete(found)),
+        (true, true) => Decided::step(
+            view,
+            Stage::Releasing(format!("PersistentVolume {name} is released: it is deleted, the device wiped, and published again")),
+            delete(found),
+        ),
         (true, false) => Decided::stay(
             view,
             Stage::Retained(format!(
@@ -225,7 +231,12 @@ fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Times
     }
     if view.want.is_none() {
         let name = found.metadata.name.as_deref().unwrap_or_default();
-        return Decided::stay(view, Stage::WipeFailed(format!("its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain")));
+        return Decided::stay(
+            view,
+            Stage::WipeFailed(format!(
+                "its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain"
+            )),
+        );
     }
     let policy = match wipe_policy(world.classes.get(&view.claim.storage_class_name).map(AsRef::as_ref), view.claim.volume_mode) {
         Ok(policy) => policy,
@@ -278,7 +289,8 @@ fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Times
 pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<WipePolicy, String> {
     let annotation = class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
     match (annotation, mode) {
-        (Some(text), _) => WipePolicy::parse(text).ok_or_else(|| format!("the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero", names::WIPE_ANNOTATION)),
+        (Some(text), _) => WipePolicy::parse(text)
+            .ok_or_else(|| format!("the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero", names::WIPE_ANNOTATION)),
         (None, VolumeMode::Block) => Ok(WipePolicy::Discard),
         (None, VolumeMode::Filesystem) => Ok(WipePolicy::Quick),
     }
@@ -403,7 +415,10 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
     }
     if !world.agent_present {
-        return Decided::stay(view, Stage::Held(format!("the agent on node {} is absent: check that the node is up and its quarry-agent pod runs", world.name)));
+        return Decided::stay(
+            view,
+            Stage::Held(format!("the agent on node {} is absent: check that the node is up and its quarry-agent pod runs", world.name)),
+        );
     }
     let want = view.want;
     let min = want.map_or(0, Want::min);
@@ -413,11 +428,15 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     let class = world.classes.get(&claim.storage_class_name);
     if let Some(class) = class.filter(|class| class.provisioner != pv::NO_PROVISIONER) {
-        let text = format!("StorageClass {} belongs to the provisioner {}: use another name, or delete that class", claim.storage_class_name, class.provisioner);
+        let text =
+            format!("StorageClass {} belongs to the provisioner {}: use another name, or delete that class", claim.storage_class_name, class.provisioner);
         return Decided::stay(view, Stage::Held(text));
     }
     let Some(made) = pv::build(world, view, class.map(AsRef::as_ref)) else {
-        return Decided::stay(view, Stage::Held(format!("node {} has no {} label: its PersistentVolumes could not say where they are", world.name, pv::HOSTNAME_LABEL)));
+        return Decided::stay(
+            view,
+            Stage::Held(format!("node {} has no {} label: its PersistentVolumes could not say where they are", world.name, pv::HOSTNAME_LABEL)),
+        );
     };
     let mut decided = Decided::stay(view, Stage::Publishing);
     if class.is_none() {

@@ -58,9 +58,17 @@ pub struct NodeWorld {
 pub enum Step {
     CreateClass(Box<StorageClass>),
     CreatePv(Box<PersistentVolume>),
-    DeletePv { name: String, uid: String, resource_version: String },
+    DeletePv {
+        name: String,
+        uid: String,
+        resource_version: String,
+    },
     /// Takes our finalizer off.
-    ReleasePv { name: String, resource_version: String, finalizers: Vec<String> },
+    ReleasePv {
+        name: String,
+        resource_version: String,
+        finalizers: Vec<String>,
+    },
     CreateJob(Box<NodeJob>),
 }
 

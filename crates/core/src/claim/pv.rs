@@ -4,9 +4,7 @@ use super::{NodeWorld, View};
 pub use crate::foreign_pv::HOSTNAME_LABEL;
 use k8s_openapi::{
     api::{
-        core::v1::{
-            LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
-        },
+        core::v1::{LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity},
         storage::v1::StorageClass,
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -51,8 +49,10 @@ pub fn deletes(pv: &PersistentVolume) -> bool {
 fn owner_labels(owner: &ClaimOwner) -> BTreeMap<String, String> {
     let namespace = owner.namespace.clone().unwrap_or_default();
     let [kind, place, name] = names::PV_OWNER_LABELS;
-    let mut labels: BTreeMap<String, String> =
-        [(kind, owner.kind.clone()), (place, namespace.clone()), (name, owner.name.clone())].into_iter().map(|(key, value)| (key.to_owned(), names::label_value(&value))).collect();
+    let mut labels: BTreeMap<String, String> = [(kind, owner.kind.clone()), (place, namespace.clone()), (name, owner.name.clone())]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
+        .collect();
     if owner.kind == OwnerKind::LocalVolume.as_str() {
         let [name, place] = names::LV_OWNER_LABELS;
         labels.insert(name.to_owned(), names::label_value(&owner.name));

@@ -77,7 +77,12 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Saying {
     conditions.push(build(seen, "Progressing", flag(progressing), if progressing { WAITING } else { AS_EXPECTED }, message, now));
     let (degraded, reason, message) = words.degraded.map_or((false, AS_EXPECTED, String::new()), |(reason, text)| (true, reason, text));
     conditions.push(build(seen, "Degraded", flag(degraded), reason, message.clone(), now));
-    let was = |kind: &str| seen.conditions.iter().find(|condition| condition.kind == kind).map(|condition| (condition.status.as_str(), condition.message.clone().unwrap_or_default()));
+    let was = |kind: &str| {
+        seen.conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
+            .map(|condition| (condition.status.as_str(), condition.message.clone().unwrap_or_default()))
+    };
     let mut notes = Vec::new();
     if degraded && was("Degraded") != Some(("True", message.clone())) {
         notes.push(Note { warning: true, reason: "DevicesNeedAttention", message });

@@ -174,7 +174,11 @@ pub fn of_set(set: &LocalVolumeSet) -> Want {
     let min = count("spec.minDeviceCount", spec.min_device_count, &mut problems).unwrap_or(0);
     let max = count("spec.maxDeviceCount", spec.max_device_count, &mut problems);
     if let Some(max) = max.filter(|max| *max < min) {
-        problems.push(Problem { field: "spec.minDeviceCount", wrong: format!("{min} is greater than maxDeviceCount {max}"), allowed: "no node could satisfy both: change one of them".into() });
+        problems.push(Problem {
+            field: "spec.minDeviceCount",
+            wrong: format!("{min} is greater than maxDeviceCount {max}"),
+            allowed: "no node could satisfy both: change one of them".into(),
+        });
     }
     let filter = Filter::read(spec).unwrap_or_else(|wrong| {
         problems.extend(wrong);
@@ -211,7 +215,11 @@ pub fn of_local_volume(volume: &LocalVolume) -> Want {
                 problems.push(Problem { field: "spec.storageClassDevices.devicePaths", wrong: format!("{path:?} is not the path of a device"), allowed });
             }
             if asked.iter().any(|other| other.path == *path) {
-                problems.push(Problem { field: "spec.storageClassDevices.devicePaths", wrong: format!("{path:?} is named twice"), allowed: "name each path once".into() });
+                problems.push(Problem {
+                    field: "spec.storageClassDevices.devicePaths",
+                    wrong: format!("{path:?} is named twice"),
+                    allowed: "name each path once".into(),
+                });
             }
             let becomes = Becomes { class: entry.storage_class_name.clone(), mode, fs_type: fs_type.map(str::to_owned) };
             asked.push(PathAsk { path: path.clone(), becomes });

@@ -116,7 +116,9 @@ pub fn new_local_volume() -> LocalVolume {
 
 impl Objects {
     fn classes(&self) -> BTreeMap<String, Arc<StorageClass>> {
-        let class = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Retain"})).unwrap();
+        let class = |name: &str| {
+            serde_json::from_value(json!({"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Retain"})).unwrap()
+        };
         ["old", "young", "lv"].into_iter().filter(|_| self.retain).map(|name| (name.to_owned(), Arc::new(class(name)))).collect()
     }
 
@@ -188,7 +190,17 @@ impl Model {
 
     pub fn canonical(&self) -> String {
         let Model { api, caches, pending, users, slot, disks, wiped, made, used, plugged, deleted, mistake: _, wrong: _ } = self;
-        serde_json::to_string(&(api.as_ref(), caches.each_ref().map(AsRef::as_ref), pending.as_deref(), users, slot, disks, wiped, (made, used, plugged, deleted))).unwrap()
+        serde_json::to_string(&(
+            api.as_ref(),
+            caches.each_ref().map(AsRef::as_ref),
+            pending.as_deref(),
+            users,
+            slot,
+            disks,
+            wiped,
+            (made, used, plugged, deleted),
+        ))
+        .unwrap()
     }
 
     pub fn change(&mut self, change: impl FnOnce(&mut Objects)) {
@@ -232,7 +244,8 @@ impl Model {
             let kept = earlier.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
             let there = self.slot.filter(|disk| identity(*disk) == claim.identity);
             let blank = there.is_some_and(|disk| self.disks[disk] == Content::Blank);
-            let may = there.is_some() && (blank || claim.content == quarry_api::node_inventory::ClaimContent::Any || self.mistake == Some(Mistake::AgentIsBlind));
+            let may =
+                there.is_some() && (blank || claim.content == quarry_api::node_inventory::ClaimContent::Any || self.mistake == Some(Mistake::AgentIsBlind));
             let state = match kept.map(|report| report.state) {
                 _ if claim.ending => ClaimState::Ended,
                 Some(ClaimState::Confirmed) => ClaimState::Confirmed,

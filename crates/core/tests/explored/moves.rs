@@ -1,6 +1,6 @@
 //! What can happen: one move of one party. A crash is a plan of which only the first writes are made.
 
-use super::model::{Content, Model, Objects, Mistake, identity, new_local_volume, new_set, now, version};
+use super::model::{Content, Mistake, Model, Objects, identity, new_local_volume, new_set, now, version};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
@@ -38,7 +38,10 @@ pub enum Move {
     LetGo(String),
     Refresh(usize),
     /// The operator plans on what it has seen and makes this many writes.
-    Plan { operator: usize, writes: usize },
+    Plan {
+        operator: usize,
+        writes: usize,
+    },
     Look,
     Write,
     Bind,
@@ -254,7 +257,8 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         }
     }
     for want in next.api.world().wants {
-        let missing = seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid) && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+        let missing = seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid)
+            && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
         if missing {
             seen.wants.push(want);
         }
@@ -307,7 +311,9 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             }
             Step::DeletePv { name, uid, .. } => {
                 let read = next.caches[operator].pvs.get(&name).map(version);
-                let Some(found) = next.api.pvs.get(&name).filter(|found| found.metadata.uid.as_deref() == Some(&uid) && Some(version(*found)) == read) else { break };
+                let Some(found) = next.api.pvs.get(&name).filter(|found| found.metadata.uid.as_deref() == Some(&uid) && Some(version(*found)) == read) else {
+                    break;
+                };
                 if found.metadata.deletion_timestamp.is_none() {
                     change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T02:00:00Z"));
                 }

@@ -5,16 +5,25 @@ use super::*;
 /// The two sets of the design document, with the same fields and values.
 #[test]
 fn the_examples_of_the_design_document_mean_what_its_text_says() {
-    let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-0", "worker-1"]}]}]});
-    let first = set("example-autodetect", 1, json!({
-        "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "Block", "minDeviceCount": 5, "maxDeviceCount": 10,
-        "deviceInclusionSpec": {"deviceTypes": ["RawDisk"], "deviceMechanicalProperty": ["Rotational", "NonRotational"], "minSize": "10G", "maxSize": "100G"},
-    }));
-    let second = set("example-autodetect", 1, json!({
-        "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "filesystem", "fstype": "ext4", "minDeviceCount": 5, "maxDeviceCount": 10,
-        "deviceInclusionSpec": {"deviceTypes": ["RawDisk", "Partition"], "deviceMechanicalProperty": ["NonRotational"], "minSize": "10G", "maxSize": "100G",
-            "models": ["SAMSUNG", "Crucial_CT525MX3"], "vendors": ["ATA", "ST2000LM"]},
-    }));
+    let selector =
+        json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-0", "worker-1"]}]}]});
+    let first = set(
+        "example-autodetect",
+        1,
+        json!({
+            "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "Block", "minDeviceCount": 5, "maxDeviceCount": 10,
+            "deviceInclusionSpec": {"deviceTypes": ["RawDisk"], "deviceMechanicalProperty": ["Rotational", "NonRotational"], "minSize": "10G", "maxSize": "100G"},
+        }),
+    );
+    let second = set(
+        "example-autodetect",
+        1,
+        json!({
+            "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "filesystem", "fstype": "ext4", "minDeviceCount": 5, "maxDeviceCount": 10,
+            "deviceInclusionSpec": {"deviceTypes": ["RawDisk", "Partition"], "deviceMechanicalProperty": ["NonRotational"], "minSize": "10G", "maxSize": "100G",
+                "models": ["SAMSUNG", "Crucial_CT525MX3"], "vendors": ["ATA", "ST2000LM"]},
+        }),
+    );
     assert_eq!((&first.problems, &second.problems), (&vec![], &vec![]));
     let (Asks::Set(first), Asks::Set(second)) = (&first.asks, &second.asks) else { panic!() };
     assert_eq!((first.becomes.mode, first.min, first.max), (VolumeMode::Block, 5, Some(10)));
@@ -48,7 +57,10 @@ fn both_vocabularies_and_their_defaults() {
     let empty = filter(json!({"deviceInclusionSpec": {}}));
     assert_eq!((&empty.filter.types, empty.filter.min), (&vec![DeviceType::Disk], Bytes(1 << 30)));
     assert_eq!(filter(json!({"deviceInclusionSpec": {"deviceTypes": []}})).filter.types, []);
-    assert_eq!(filter(json!({"deviceInclusionSpec": {"devices": ["partition"], "deviceTypes": ["LOOP", "mpath"]}})).filter.types, [DeviceType::Part, DeviceType::Loop, DeviceType::Mpath]);
+    assert_eq!(
+        filter(json!({"deviceInclusionSpec": {"devices": ["partition"], "deviceTypes": ["LOOP", "mpath"]}})).filter.types,
+        [DeviceType::Part, DeviceType::Loop, DeviceType::Mpath]
+    );
     assert_eq!(filter(json!({"fsType": "xfs"})).becomes.mode, VolumeMode::Filesystem);
     let excluding = filter(json!({"deviceExclusionSpec": {"deviceNameFilter": ["rbd*"]}}));
     assert_eq!(excluding.filter.mismatches(&disk("rbd1", 1)), [Mismatch::Excluded("rbd*".into())]);
@@ -80,7 +92,10 @@ fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
 fn the_older_object_wins_and_the_other_says_who_has_the_device() {
     let mut world = world(vec![set("young", 1, json!({})), set("old", 2, json!({"maxDeviceCount": 1}))], vec![disk("sdb", 2), disk("sda", 1)]);
     let claims = step(&mut world).claims;
-    assert_eq!(claims.iter().map(|claim| (claim.identity.as_str(), claim.owner.name.as_str())).collect::<Vec<_>>(), [("wwn:5000c50000000001", "old"), ("wwn:5000c50000000002", "young")]);
+    assert_eq!(
+        claims.iter().map(|claim| (claim.identity.as_str(), claim.owner.name.as_str())).collect::<Vec<_>>(),
+        [("wwn:5000c50000000001", "old"), ("wwn:5000c50000000002", "young")]
+    );
     assert_eq!(claims[0].link, "/mnt/local-storage/old/wwn-0x5000c50000000001");
     assert_eq!(world.inventory.spec.machine_id.as_deref(), Some("m1"));
     assert_eq!(standings(&world, "uid-young"), [("sda".to_owned(), "Taken"), ("sdb".to_owned(), "Provisioned")]);
@@ -154,7 +169,9 @@ fn only_a_settled_available_certain_device_is_taken() {
         let mut foreign = world(want(), vec![disk("sda", 1)]);
         let pv = match annotation {
             "path" => json!({"metadata": {"name": "x"}, "spec": {"local": {"path": "/mnt/local-storage/other/wwn-0x5000c50000000001"}}}),
-            _ => json!({"metadata": {"name": "x", "annotations": {names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000001"}}, "spec": {"local": {"path": "/gone"}}}),
+            _ => {
+                json!({"metadata": {"name": "x", "annotations": {names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000001"}}, "spec": {"local": {"path": "/gone"}}})
+            }
         };
         foreign.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
         assert_eq!((taken(&mut foreign), standings(&foreign, "uid-s")[0].1), (0, "Published"), "{annotation}");
@@ -187,9 +204,17 @@ fn a_local_volume_takes_what_its_paths_are_and_keeps_what_is_on_it() {
     let mut world = world(vec![local_volume("lv", &paths)], vec![data, parent]);
     assert_eq!(step(&mut world).paths, ["/dev/disk/by-id/wwn-a", "/dev/nothing", "/dev/sdb", "/dev/sdc"]);
     assert_eq!(standings(&world, "uid-lv")[0].1, "Waiting");
-    let report = |path: &str, device: Option<&str>, problem: Option<&str>| PathReport { path: path.into(), device: device.map(str::to_owned), problem: problem.map(str::to_owned) };
-    world.inventory.status.as_mut().unwrap().paths =
-        vec![report(paths[0], Some("sda"), None), report(paths[1], Some("sdb"), None), report(paths[2], None, Some("it does not exist")), report(paths[3], Some("sda"), None)];
+    let report = |path: &str, device: Option<&str>, problem: Option<&str>| PathReport {
+        path: path.into(),
+        device: device.map(str::to_owned),
+        problem: problem.map(str::to_owned),
+    };
+    world.inventory.status.as_mut().unwrap().paths = vec![
+        report(paths[0], Some("sda"), None),
+        report(paths[1], Some("sdb"), None),
+        report(paths[2], None, Some("it does not exist")),
+        report(paths[3], Some("sda"), None),
+    ];
     assert_eq!(standings(&world, "uid-lv").iter().map(|row| row.1).collect::<Vec<_>>(), ["Matched", "Refused", "NoDevice", "NoDevice"]);
     let plan = step(&mut world);
     assert_eq!((plan.claims.len(), plan.claims[0].content, plan.claims[0].path.as_deref()), (1, ClaimContent::Any, Some(paths[0])));

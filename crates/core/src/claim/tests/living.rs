@@ -198,7 +198,9 @@ fn another_machine_or_none_freezes_the_claims_until_they_are_released() {
         let plan = step(&mut world);
         assert_eq!((plan.steps.len(), &plan.claims), (0, &before), "gone: {gone}");
         assert!(matches!(stage(&world), Stage::Frozen(why) if why.contains("quarry.dev/release-claims=m1")));
-        let annotate = |world: &mut NodeWorld, value: &str| world.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), value.to_owned())].into());
+        let annotate = |world: &mut NodeWorld, value: &str| {
+            world.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), value.to_owned())].into())
+        };
         annotate(&mut world, "m9");
         assert!(step(&mut world).steps.is_empty(), "it must name the machine");
         annotate(&mut world, "m1");
