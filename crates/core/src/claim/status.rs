@@ -4,7 +4,7 @@
 
 use super::{
     Row, Stage, Standing,
-    want::{Covers, Want},
+    want::{Asks, Covers, Want},
 };
 use crate::volume::Note;
 use jiff::Timestamp;
@@ -22,6 +22,11 @@ pub const WAITING: &str = "Waiting";
 pub const DEGRADED: &str = "DevicesNeedAttention";
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 const AS_EXPECTED: &str = "AsExpected";
+
+/// Reasons of Events, as shipped where there is one.
+pub const EVENT_PROVISIONED: &str = "ProvisionedDevices";
+pub const EVENT_TROUBLE: &str = "ErrorProvisioningDisk";
+pub const EVENT_MAX_COUNT: &str = "ErrorMaxCountReached";
 
 /// How many devices a message names.
 const NAMED: usize = 4;
@@ -76,18 +81,34 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Saying {
     let (progressing, message) = words.progressing.map_or((false, String::new()), |text| (true, text));
     conditions.push(build(seen, "Progressing", flag(progressing), if progressing { WAITING } else { AS_EXPECTED }, message, now));
     let (degraded, reason, message) = words.degraded.map_or((false, AS_EXPECTED, String::new()), |(reason, text)| (true, reason, text));
-    conditions.push(build(seen, "Degraded", flag(degraded), reason, message.clone(), now));
-    let was = |kind: &str| {
-        seen.conditions
-            .iter()
-            .find(|condition| condition.kind == kind)
-            .map(|condition| (condition.status.as_str(), condition.message.clone().unwrap_or_default()))
-    };
-    let mut notes = Vec::new();
-    if degraded && was("Degraded") != Some(("True", message.clone())) {
-        notes.push(Note { warning: true, reason: "DevicesNeedAttention", message });
-    }
+    conditions.push(build(seen, "Degraded", flag(degraded), reason, message, now));
+    let notes = notes(seen, &conditions);
     Saying { conditions, provisioned: i32::try_from(provisioned).unwrap_or(i32::MAX), notes }
+}
+
+/// What is new in the conditions, once. What was said before is in the conditions themselves.
+fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
+    let find = |list: &[OperatorCondition], kind: &str| list.iter().find(|condition| condition.kind == kind).cloned().unwrap_or_default();
+    let (was, is) = (find(&seen.conditions, "Available"), find(conditions, "Available"));
+    let message = |condition: &OperatorCondition| condition.message.clone().unwrap_or_default();
+    let mut notes = Vec::new();
+    // The account: how many are in use, and why the others are not.
+    if is.reason.as_deref() == Some(PROVISIONED) && message(&was) != message(&is) {
+        notes.push(Note { warning: false, reason: EVENT_PROVISIONED, message: message(&is) });
+    }
+    let full = |text: &str| text.contains("OverMaximum");
+    if full(&message(&is)) && !full(&message(&was)) {
+        notes.push(Note {
+            warning: true,
+            reason: EVENT_MAX_COUNT,
+            message: "more devices match than spec.maxDeviceCount allows on a node: they are left alone".into(),
+        });
+    }
+    let (was, is) = (find(&seen.conditions, "Degraded"), find(conditions, "Degraded"));
+    if is.status == "True" && (was.status != "True" || message(&was) != message(&is)) {
+        notes.push(Note { warning: true, reason: EVENT_TROUBLE, message: message(&is) });
+    }
+    notes
 }
 
 fn words(seen: &Observed, provisioned: usize) -> Words {
@@ -96,7 +117,7 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         let own = &seen.namespace;
         return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
     }
-    let blocked = listed(seen, |stage| matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_)));
+    let blocked = listed(seen, |stage| matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Missing(_)));
     if seen.want.terminating {
         let text = match &blocked {
             Some(blocked) => format!("cannot go yet: {blocked}"),
@@ -153,8 +174,14 @@ fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String
     join(found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect())
 }
 
+/// A path that somebody wrote down is meant: whatever keeps it from being used is said.
 fn no_path(seen: &Observed) -> Option<String> {
-    standing(seen, |standing| matches!(standing, Standing::NoDevice(_)))
+    match &seen.want.asks {
+        Asks::Set(_) => None,
+        Asks::Paths(_) => standing(seen, |standing| {
+            matches!(standing, Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Frozen)
+        }),
+    }
 }
 
 fn join(found: Vec<String>) -> Option<String> {

@@ -1,4 +1,5 @@
-//! Worlds of one node, made by hand. Who gets what: `asking.rs`; what becomes of it: `living.rs`; what is refused: `checked.rs`.
+//! Worlds of one node, made by hand. Who gets what: `asking.rs`; what becomes of it: `living.rs`; what is refused: `checked.rs`; what
+//! is said about it: `saying.rs`.
 
 use super::{
     check::{Breach, check},
@@ -158,3 +159,4 @@ fn standings(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
 mod asking;
 mod checked;
 mod living;
+mod saying;

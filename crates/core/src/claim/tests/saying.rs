@@ -1,0 +1,86 @@
+//! What sets and LocalVolumes say about themselves.
+
+use super::*;
+use crate::claim::{
+    status::{NodePart, Observed, Saying, decide as say},
+    want::Covers,
+};
+use quarry_api::local_volume_discovery::OperatorCondition;
+
+/// The owner with this UID, as it sees one node.
+fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) -> Observed {
+    let want = world.wants.iter().find(|want| want.owner.uid == uid).unwrap().clone();
+    let covers = world.node.as_ref().map_or(Covers::NotSelected, |node| want.covers(node));
+    let own = views(world).into_iter().filter(|view| view.claim.owner.uid == uid);
+    let claims = own.map(|view| (view.device.map_or("gone".into(), |device| device.name.clone()), decide(world, &view, now()).stage)).collect();
+    let part = NodePart { node: "n1".into(), covers, complaint: None, claims, rows: account(world, uid) };
+    Observed { want, in_namespace: true, namespace: "quarry-system".into(), parts: vec![part], conditions }
+}
+
+fn condition<'a>(said: &'a Saying, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let found = said.conditions.iter().find(|condition| condition.kind == kind).unwrap();
+    (&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default())
+}
+
+#[test]
+fn a_set_counts_what_it_has_and_says_it_once() {
+    let world = published();
+    let said = say(&observed(&world, "uid-fast", vec![]), now());
+    assert_eq!((said.provisioned, condition(&said, "Available")), (1, ("True", "Provisioned", "1 provisioned on 1 node")));
+    assert_eq!((condition(&said, "Progressing").0, condition(&said, "Degraded").0, condition(&said, "DaemonSetsAvailable").0), ("False", "False", "True"));
+    assert_eq!(said.notes.iter().map(|note| note.reason).collect::<Vec<_>>(), ["ProvisionedDevices"]);
+    let later = now() + SignedDuration::from_hours(1);
+    let again = say(&observed(&world, "uid-fast", said.conditions.clone()), later);
+    assert_eq!((again.conditions, again.notes), (said.conditions, vec![]), "times move with the status of a condition alone");
+}
+
+#[test]
+fn a_set_without_devices_says_why() {
+    let none = world(vec![set("s", 1, json!({}))], vec![Device { kind: "loop".into(), ..disk("loop1", 1) }]);
+    assert_eq!(condition(&say(&observed(&none, "uid-s", vec![]), now()), "Available"), ("False", "NoMatchingDevice", "0 provisioned on 1 node"));
+    let young = world(vec![set("s", 1, json!({}))], vec![with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown)]);
+    let said = say(&observed(&young, "uid-s", vec![]), now());
+    assert_eq!((condition(&said, "Available").1, condition(&said, "Progressing").0), ("Waiting", "True"));
+    let elsewhere = set("s", 1, json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}));
+    let unselected = world(vec![elsewhere], vec![disk("sda", 1)]);
+    let said = say(&observed(&unselected, "uid-s", vec![]), now());
+    assert_eq!(condition(&said, "Available").1, "NoNodeSelected");
+    let mut outside = observed(&young, "uid-s", vec![]);
+    outside.in_namespace = false;
+    assert!(condition(&say(&outside, now()), "Degraded").2.contains("create the object in quarry-system instead"));
+    let full = world(vec![set("s", 1, json!({"maxDeviceCount": 0}))], vec![disk("sda", 1)]);
+    let said = say(&observed(&full, "uid-s", vec![]), now());
+    assert!(said.notes.iter().any(|note| note.reason == "ErrorMaxCountReached"), "{:?}", said.notes);
+}
+
+#[test]
+fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
+    let mut world = published();
+    world.inventory.status.as_mut().unwrap().devices.clear();
+    let said = say(&observed(&world, "uid-fast", vec![]), now());
+    assert!(condition(&said, "Degraded").2.contains("plug it in again"), "{said:?}");
+    assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
+    let mut bound = published();
+    phase(&mut bound, "Bound");
+    bound.wants[0].terminating = true;
+    let said = say(&observed(&bound, "uid-fast", vec![]), now());
+    let (status, reason, message) = condition(&said, "Degraded");
+    assert_eq!((status, reason), ("True", "DeletionBlocked"));
+    assert!(message.contains("sda of n1: PersistentVolume local-pv-") && message.contains("is bound to claim d/c"), "{message}");
+    let invalid = super::world(vec![set("s", 1, json!({"minDeviceCount": 3, "maxDeviceCount": 2}))], vec![]);
+    assert_eq!(condition(&say(&observed(&invalid, "uid-s", vec![]), now()), "Available").1, "InvalidSpec");
+}
+
+#[test]
+fn a_path_that_cannot_be_used_is_always_told() {
+    let mut world = world(vec![local_volume("lv", &["/dev/sda", "/dev/sdb"])], vec![with_reason(disk("sda", 1), "HasChildren", DeviceState::NotAvailable)]);
+    let report = |path: &str, device: Option<&str>, problem: Option<&str>| PathReport {
+        path: path.into(),
+        device: device.map(str::to_owned),
+        problem: problem.map(str::to_owned),
+    };
+    world.inventory.status.as_mut().unwrap().paths = vec![report("/dev/sda", Some("sda"), None), report("/dev/sdb", None, Some("it does not exist"))];
+    let said = say(&observed(&world, "uid-lv", vec![]), now());
+    let message = condition(&said, "Degraded").2;
+    assert!(message.contains("/dev/sda of n1: has partitions") && message.contains("/dev/sdb of n1: it does not exist"), "{message}");
+}
