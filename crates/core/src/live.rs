@@ -103,7 +103,7 @@ pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Resu
     let device = job.device.claimed.as_ref().filter(|_| job.action == Action::Wipe).ok_or(Void::SpecChanged)?;
     let claims = live.inventory.iter().flat_map(|inventory| &inventory.spec.claims);
     let claim = claims.into_iter().find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid).ok_or(Void::ClaimGone)?;
-    if !claim.job.as_ref().is_some_and(|recorded| recorded.name == name) || claim_hash(claim) != job.precondition.spec_hash || claim.size != device.size {
+    if claim.job.as_ref().is_none_or(|recorded| recorded.name != name) || claim_hash(claim) != job.precondition.spec_hash || claim.size != device.size {
         return Err(Void::ClaimChanged);
     }
     let pv = live.pv.as_ref().filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str())).ok_or_else(|| Void::PvGone(device.pv_name.clone()))?;

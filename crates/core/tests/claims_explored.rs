@@ -4,6 +4,8 @@
 //! `explored/model.rs` is the world, `explored/moves.rs` what can happen in it. Which moves a world allows bounds it; the
 //! number of states and of moves is printed.
 
+#![allow(clippy::unwrap_used, reason = "a model that cannot go on fails its test")]
+
 #[path = "explored/model.rs"]
 mod model;
 #[path = "explored/moves.rs"]

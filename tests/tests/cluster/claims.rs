@@ -42,7 +42,7 @@ impl Drop for Hurry {
 fn set(name: &str, mebibytes: u64, more: Value) {
     let size = format!("{mebibytes}Mi");
     let mut spec = json!({"storageClassName": name, "deviceInclusionSpec": {"deviceTypes": ["loop"], "minSize": size, "maxSize": size}});
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in more.as_object().into_iter().flatten() {
         spec[key] = value.clone();
     }
     apply(&json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}).to_string());

@@ -144,7 +144,7 @@ fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolu
     if !confirmed || claim.ending || claim.job.is_some() || !pv::is_of(made, claim) || pv::round(made) != claim.round {
         return Err(Breach::Unconfirmed(claim.identity.clone()));
     }
-    if seen.pv.is_some() || !seen.want.is_some_and(|want| !want.terminating) {
+    if seen.pv.is_some() || seen.want.is_none_or(|want| want.terminating) {
         return Err(Breach::TwoOwners(claim.identity.clone()));
     }
     let Some(device) = seen.device else { return Err(Breach::Unconfirmed(claim.identity.clone())) };
