@@ -75,7 +75,7 @@ pub struct Caches {
     /// Of all namespaces, both.
     pub sets: Kind<LocalVolumeSet>,
     pub local_volumes: Kind<LocalVolume>,
-    /// Which nodes show which identity; kept in step by the route of NodeInventory.
+    /// Which nodes show or claim which identity; kept in step by the route of NodeInventory.
     identities: Mutex<Identities>,
     /// PersistentVolumes of others by place; kept in step by the route of PersistentVolume.
     foreign_pvs: Mutex<ForeignPvs>,

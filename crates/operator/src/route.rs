@@ -241,7 +241,10 @@ impl Routed for NodeInventory {
             inventory.and_then(|inventory| inventory.status.as_ref()).map(part).unwrap_or_default()
         }
         let (before, after) = (status(change.before, |status| &status.devices), status(change.after, |status| &status.devices));
-        let concerned = caches.identities().follow(&name, after);
+        fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
+            inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
+        }
+        let concerned = caches.identities().follow(&name, after, claims(change.after));
         for other in concerned {
             wake(to(ControllerName::NodeInventory, other));
         }
@@ -255,12 +258,11 @@ impl Routed for NodeInventory {
         {
             wake_discoveries(caches, wake);
         }
-        fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
-            inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
-        }
         if before != after || status(change.before, |status| &status.paths) != status(change.after, |status| &status.paths) {
             wake_owners(caches, wake);
-        } else if claims(change.before) != claims(change.after) || status(change.before, |status| &status.claims) != status(change.after, |status| &status.claims) {
+        } else if claims(change.before) != claims(change.after)
+            || status(change.before, |status| &status.claims) != status(change.after, |status| &status.claims)
+        {
             claims(change.before).iter().chain(claims(change.after)).for_each(|claim| wake_owner(wake, &claim.owner));
         }
         // A job that a claim no longer names may be forgotten in time.

@@ -141,12 +141,12 @@ impl Snapshot {
         self.inventories.iter().map(|inventory| self.world(inventory, &wants, &identities)).collect()
     }
 
-    /// Which nodes show which identity.
+    /// Which nodes show or claim which identity.
     pub fn identities(&self) -> Identities {
         let mut identities = Identities::default();
         for inventory in &self.inventories {
             let devices = inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default();
-            identities.follow(&inventory.name_any(), devices);
+            identities.follow(&inventory.name_any(), devices, &inventory.spec.claims);
         }
         identities
     }
