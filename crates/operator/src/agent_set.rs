@@ -83,7 +83,8 @@ fn asked(context: &Context) -> Asked {
     let everywhere = context.runs(ControllerName::Volume);
     let discovery = context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
     let owners = if claims::is_planned(context) { claims::wants(context) } else { Vec::new() };
-    let askers = discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().chain(owners.iter().filter_map(quarry_core::claim::Want::asker)).collect();
+    let askers =
+        discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().chain(owners.iter().filter_map(quarry_core::claim::Want::asker)).collect();
     let kept = if everywhere { Vec::new() } else { kept(context) };
     Asked { everywhere, askers, kept }
 }

@@ -102,7 +102,8 @@ const BEHIND: Duration = Duration::from_secs(1);
 /// Those that only say how many claims stand gather changes first: a thousand disks are one status, not a thousand.
 const GATHER: Duration = Duration::from_millis(200);
 
-fn pause(route: &Route) -> Duration {
+/// How long a key waits for more news before it is worked on.
+pub fn pause(route: &Route) -> Duration {
     match route.controller {
         ControllerName::LocalVolumeSet | ControllerName::LocalVolume => GATHER,
         ControllerName::Volume

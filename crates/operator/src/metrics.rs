@@ -2,6 +2,7 @@
 
 use crate::cache::Caches;
 use axum::{Router, http::StatusCode, routing::get};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -12,7 +13,6 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quarry_api::{
     node_inventory::{ClaimState, DeviceState},
     node_job::OwnerKind,
@@ -131,7 +131,8 @@ impl Metrics {
         for inventory in caches.inventories.all() {
             let reports = inventory.status.as_ref().map(|status| status.claims.as_slice()).unwrap_or_default();
             for claim in &inventory.spec.claims {
-                let report = reports.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
+                let report =
+                    reports.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
                 let state = match report.map(|report| report.state) {
                     _ if claim.ending => "Ending",
                     Some(ClaimState::Confirmed) => "Confirmed",

@@ -120,9 +120,11 @@ async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
             continue;
         }
         let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
-        let names: Vec<&str> = devices.filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity))).map(|device| device.name.as_str()).collect();
+        let names: Vec<&str> =
+            devices.filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity))).map(|device| device.name.as_str()).collect();
         let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
-        let message = format!("{} claims {}{more} of node {}", owner_text(&want.owner), names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "), world.name);
+        let message =
+            format!("{} claims {}{more} of node {}", owner_text(&want.owner), names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "), world.name);
         let note = Note { warning: false, reason: "FoundMatchingDisk", message };
         let key = format!("{}/{}", want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
         if let Some(set) = context.caches.sets.get(&key).filter(|set| set.uid().as_deref() == Some(&want.owner.uid)) {

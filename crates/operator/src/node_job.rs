@@ -21,9 +21,10 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         OwnerKind::Volume => caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
             volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
         }),
-        OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => caches.inventories.get(&job.spec.node_name).is_some_and(|inventory| {
-            inventory.spec.claims.iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))
-        }),
+        OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => caches
+            .inventories
+            .get(&job.spec.node_name)
+            .is_some_and(|inventory| inventory.spec.claims.iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))),
     };
     let now = context.now();
     match decide_retention(&job, named, context.job_retention, now) {

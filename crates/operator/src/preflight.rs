@@ -22,7 +22,11 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     ),
     ("nodejobs.quarry.dev", None, &["spec.action", "spec.nodeName", "spec.precondition.specHash", "status.phase", "status.result.path"]),
     ("nodeinventories.quarry.dev", None, &["spec.claims", "spec.quarantine", "spec.foreignPVs", "spec.foreignPVsLeftOut", "status.devices", "status.nodeUID"]),
-    ("nodeinventories.quarry.dev", Some(ControllerName::LocalVolumeSet), &["spec.claims.round", "spec.paths", "spec.machineID", "status.claims", "status.paths"]),
+    (
+        "nodeinventories.quarry.dev",
+        Some(ControllerName::LocalVolumeSet),
+        &["spec.claims.round", "spec.paths", "spec.machineID", "status.claims", "status.paths"],
+    ),
     ("nodejobs.quarry.dev", Some(ControllerName::LocalVolumeSet), &["spec.device.claimed.pvUID", "spec.parameters.wipe.policy", "status.progress"]),
     (
         "localvolumesets.local.storage.openshift.io",

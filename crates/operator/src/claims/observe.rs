@@ -27,7 +27,13 @@ pub fn cached_world(context: &Context, node: &str, inventory: &NodeInventory, wa
     let caches = &context.caches;
     let found = caches.nodes.get(node);
     let mut pvs: Vec<Arc<PersistentVolume>> = match &found {
-        Some(node) => caches.foreign_pvs().candidates(node).into_iter().filter_map(|pv| caches.pvs.get(pv)).filter(|pv| quarry_core::foreign_pv::is_on(pv, node)).collect(),
+        Some(node) => caches
+            .foreign_pvs()
+            .candidates(node)
+            .into_iter()
+            .filter_map(|pv| caches.pvs.get(pv))
+            .filter(|pv| quarry_core::foreign_pv::is_on(pv, node))
+            .collect(),
         None => Vec::new(),
     };
     let claims = &inventory.spec.claims;
@@ -72,7 +78,8 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let jobs: Api<NodeJob> = Api::all(context.client.clone());
-    let absent: Vec<&String> = claims.iter().filter_map(|claim| claim.job.as_ref()).map(|job| &job.name).filter(|name| !world.jobs.contains_key(*name)).collect();
+    let absent: Vec<&String> =
+        claims.iter().filter_map(|claim| claim.job.as_ref()).map(|job| &job.name).filter(|name| !world.jobs.contains_key(*name)).collect();
     let found = try_join_all(absent.into_iter().map(|name| jobs.get_opt(name))).await.map_err(failed)?;
     world.jobs.extend(found.into_iter().flatten().map(|job| (job.name_any(), Arc::new(job))));
     Ok(world)
@@ -83,9 +90,7 @@ async fn live_owner(context: &Context, kind: &str, namespace: &str, name: &str) 
     let failed = |error| Failure::api(format!("asking for {kind} {namespace}/{name}"), error);
     let client = context.client.clone();
     Ok(match OwnerKind::parse(kind) {
-        Some(OwnerKind::LocalVolumeSet) => {
-            Api::<LocalVolumeSet>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|set| of_set(&set))
-        }
+        Some(OwnerKind::LocalVolumeSet) => Api::<LocalVolumeSet>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|set| of_set(&set)),
         Some(OwnerKind::LocalVolume) => {
             Api::<LocalVolume>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|volume| of_local_volume(&volume))
         }

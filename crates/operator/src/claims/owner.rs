@@ -84,7 +84,8 @@ fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volu
         }
         let world = cached_world(context, &name, &inventory, everybody.clone());
         let own = views(&world).into_iter().filter(|view| view.claim.owner.uid == want.owner.uid);
-        let claims = own.map(|view| (view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone()), decide(&world, &view, now).stage)).collect();
+        let claims =
+            own.map(|view| (view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone()), decide(&world, &view, now).stage)).collect();
         parts.push(NodePart { complaint: agent.complaint(&name), claims, rows: account(&world, &want.owner.uid), covers, node: name });
     }
     // An agent that stops renewing its lease makes no event: look when the first lease runs out.
