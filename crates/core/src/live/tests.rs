@@ -92,3 +92,109 @@ fn somebody_elses_persistent_volume_counts_only_if_it_publishes_our_storage() {
     let answer = check(&job("Cleanup"), &Live { pv: Some(foreign(&format!("/dev/disk/by-uuid/{UID}"))), ..live(true) });
     assert!(matches!(answer, Err(Void::PvInUse(_))));
 }
+
+mod wipe {
+    use super::super::{LiveWipe, Void, check_wipe};
+    use crate::claim::claim_hash;
+    use quarry_api::{NodeInventory, NodeJobSpec, names, node_inventory::Claim};
+    use serde_json::{Value, json};
+
+    fn claim() -> Claim {
+        serde_json::from_value(json!({
+            "identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "namespace": "q", "name": "fast", "uid": "owner"}, "storageClassName": "fast",
+            "size": 4096, "link": "/mnt/local-storage/fast/wwn-1", "round": 3, "job": {"name": "wipe-1", "attempt": 1},
+        }))
+        .unwrap()
+    }
+
+    fn job() -> NodeJobSpec {
+        serde_json::from_value(json!({
+            "action": "Wipe", "nodeName": "n1", "owner": {"kind": "LocalVolumeSet", "namespace": "q", "name": "fast", "uid": "owner"},
+            "device": {"claimed": {"identity": "wwn:1", "size": 4096, "pvName": "pv", "pvUID": "pv-uid"}},
+            "precondition": {"nodeUID": "node", "specHash": claim_hash(&claim())}, "parameters": {"size": 4096, "wipe": {"policy": "Quick"}}, "attempt": 1,
+        }))
+        .unwrap()
+    }
+
+    /// Everything as it must be, but for the changes: paths into inventory, PersistentVolume, node, owner and claim.
+    fn live(changes: Value) -> LiveWipe {
+        let mut world = json!({
+            "node": "node", "owner": "owner", "pvc": null,
+            "inventory": {"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1"}, "spec": {"claims": [claim()]}},
+            "pv": {
+                "metadata": {"name": "pv", "uid": "pv-uid", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names::PV_FINALIZER],
+                    "annotations": {names::IDENTITY_ANNOTATION: "wwn:1", names::ROUND_ANNOTATION: "3"}},
+                "spec": {"persistentVolumeReclaimPolicy": "Delete", "local": {"path": "/mnt/local-storage/fast/wwn-1"},
+                    "claimRef": {"namespace": "d", "name": "c", "uid": "claim"}},
+                "status": {"phase": "Released"},
+            },
+        });
+        for (path, value) in changes.as_object().unwrap() {
+            *world.pointer_mut(path).unwrap() = value.clone();
+        }
+        let text = |key: &str| world[key].as_str().map(str::to_owned);
+        let inventory: Option<NodeInventory> = serde_json::from_value(world["inventory"].clone()).unwrap();
+        LiveWipe {
+            node_uid: text("node"),
+            owner_uid: text("owner"),
+            inventory,
+            pv: serde_json::from_value(world["pv"].clone()).unwrap(),
+            claim_uid: text("pvc"),
+        }
+    }
+
+    #[test]
+    fn a_wipe_acts_only_for_the_very_reason_that_it_was_planned_for() {
+        assert_eq!(check_wipe("wipe-1", &job(), &live(json!({}))), Ok(&claim()));
+        // Another claim of the same name, made since, is nobody's reason to wait.
+        assert!(check_wipe("wipe-1", &job(), &live(json!({"/pvc": "another"}))).is_ok());
+        let in_use = |void: &Void, said: &str| matches!(void, Void::PvInUse(why) if why.contains(said));
+        for (changes, expected) in [
+            (json!({"/node": "other"}), Void::OtherNode),
+            (json!({"/node": null}), Void::OtherNode),
+            (json!({"/owner": null}), Void::OwnerGone),
+            (json!({"/owner": "other"}), Void::OtherOwner),
+            (json!({"/inventory": null}), Void::ClaimGone),
+            (json!({"/inventory/spec/claims": []}), Void::ClaimGone),
+            (json!({"/inventory/spec/claims/0/identity": "wwn:2"}), Void::ClaimGone),
+            (json!({"/inventory/spec/claims/0/owner/uid": "other"}), Void::ClaimGone),
+            (json!({"/inventory/spec/claims/0/job": null}), Void::ClaimChanged),
+            (json!({"/inventory/spec/claims/0/job/name": "wipe-2"}), Void::ClaimChanged),
+            (json!({"/inventory/spec/claims/0/round": 4}), Void::ClaimChanged),
+            (json!({"/inventory/spec/claims/0/size": 8192}), Void::ClaimChanged),
+            (json!({"/pv": null}), Void::PvGone("pv".into())),
+            (json!({"/pv/metadata/uid": "other"}), Void::PvGone("pv".into())),
+        ] {
+            assert_eq!(check_wipe("wipe-1", &job(), &live(changes.clone())), Err(expected), "{changes}");
+        }
+        for (changes, said) in [
+            (json!({"/pv/spec/persistentVolumeReclaimPolicy": "Retain"}), "keeps its data"),
+            (json!({"/pv/spec/local/path": "/elsewhere"}), "keeps its data"),
+            (json!({"/pv/metadata/annotations": {}}), "keeps its data"),
+            (json!({"/pv/metadata/deletionTimestamp": null}), "is not being deleted"),
+            (json!({"/pv/status/phase": "Bound"}), "is bound"),
+            (json!({"/pvc": "claim"}), "still exists"),
+            (json!({"/pv/spec/claimRef/uid": null, "/pvc": "claim"}), "is reserved for exists"),
+        ] {
+            let void = check_wipe("wipe-1", &job(), &live(changes.clone())).unwrap_err();
+            assert!(in_use(&void, said), "{changes}: {void}");
+        }
+        assert!(check_wipe("wipe-1", &job(), &live(json!({"/pv/spec/claimRef/uid": null}))).is_ok());
+        for action in ["Prepare", "Cleanup"] {
+            let other = NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
+            assert_eq!(check_wipe("wipe-1", &other, &live(json!({}))), Err(Void::SpecChanged));
+        }
+        let mut resized = job();
+        resized.device.claimed.as_mut().unwrap().size = 1;
+        assert_eq!(check_wipe("wipe-1", &resized, &live(json!({}))), Err(Void::ClaimChanged));
+    }
+
+    /// Asked with the question for Volumes, a wipe is always void.
+    #[test]
+    fn a_wipe_is_no_job_of_a_volume() {
+        for deleted in [true, false] {
+            let spec = NodeJobSpec { action: quarry_api::node_job::Action::Wipe, ..super::job("Cleanup") };
+            assert_eq!(super::check(&spec, &super::live(deleted)), Err(Void::SpecChanged));
+        }
+    }
+}
