@@ -174,6 +174,39 @@ fn data_that_came_after_the_confirmation_is_not_published() {
 }
 
 #[test]
+fn what_is_offered_and_holds_data_is_withdrawn_and_nothing_is_erased() {
+    let mut world = published();
+    world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)];
+    let mut bound = world.clone();
+    phase(&mut bound, "Bound");
+    assert!(step(&mut bound).steps.is_empty(), "that is whose data it is");
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    let mut kept = world.clone();
+    change_pv(&mut kept, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    assert!(step(&mut kept).steps.is_empty(), "given free by an administrator, as it is");
+    let mut older = world.clone();
+    older.inventory.status.as_mut().unwrap().claims.clear();
+    assert!(step(&mut older).steps.is_empty(), "the look is not about this round");
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    apply(&mut world, &plan.steps);
+    assert_eq!(step(&mut world).claims[0].round, 2);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).steps.is_empty() && world.jobs.is_empty());
+}
+
+#[test]
+fn a_reserved_volume_waits_for_whom_it_is_reserved() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}));
+    assert!(step(&mut world).steps.is_empty());
+    assert_eq!(stage(&world), Stage::Available);
+}
+
+#[test]
 fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
     let mut world = published();
     let devices = std::mem::take(&mut world.inventory.status.as_mut().unwrap().devices);

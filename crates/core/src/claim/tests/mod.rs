@@ -158,5 +158,7 @@ fn standings(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
 
 mod asking;
 mod checked;
+mod erased;
+mod confirming;
 mod living;
 mod saying;

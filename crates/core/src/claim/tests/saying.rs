@@ -60,6 +60,10 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let said = say(&observed(&world, "uid-fast", vec![]), now());
     assert!(condition(&said, "Degraded").2.contains("plug it in again"), "{said:?}");
     assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
+    let mut gone = published();
+    gone.node = None;
+    let said = say(&observed(&gone, "uid-fast", vec![]), now());
+    assert!(condition(&said, "Degraded").2.contains("node n1 is gone"), "{said:?}");
     let mut bound = published();
     phase(&mut bound, "Bound");
     bound.wants[0].terminating = true;
