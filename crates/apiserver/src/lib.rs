@@ -15,6 +15,7 @@ mod router;
 mod schema;
 mod select;
 mod server;
+mod snapshot;
 mod status;
 mod tls;
 
@@ -23,5 +24,6 @@ pub use files::FileError;
 pub use kind::BuiltIn;
 pub use router::ApiService;
 pub use server::{Clock, Options, Server, SetupError, Uids};
+pub use snapshot::Snapshot;
 pub use status::ApiError;
 pub use tls::{IdentityError, Kubeconfig, ServingIdentity, load_or_create_token};

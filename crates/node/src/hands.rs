@@ -202,6 +202,11 @@ impl RealHands {
         Ok((Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? }, silent))
     }
 
+    /// The ledger says that the data of this PersistentVolume is gone from this node.
+    pub(crate) fn has_erased(&self, pv_uid: &str) -> bool {
+        self.ledger().has_erased(pv_uid)
+    }
+
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }

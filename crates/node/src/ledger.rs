@@ -77,6 +77,12 @@ impl Record {
         Record { time, kind, job: job.to_owned(), action, volume_uid: subject.volume_uid().to_owned(), device, pv, result: None, text: text.to_owned() }
     }
 
+    /// The PersistentVolume whose data this record says is gone.
+    fn erases(&self) -> Option<&str> {
+        let done = self.kind == Kind::Outcome && self.action == Action::Wipe && self.result == Some(OutcomeResult::Succeeded);
+        self.pv.as_ref().filter(|_| done).map(|pv| pv.uid.as_str())
+    }
+
     /// The volume whose files this record makes ours.
     fn makes_ours(&self) -> Option<&str> {
         Some(self.volume_uid.as_str()).filter(|uid| self.kind == Kind::Intent && !uid.is_empty())
@@ -92,6 +98,7 @@ pub struct Ledger {
     /// How far the file's blocks are allocated, as far as we asked for it.
     reserved: u64,
     ours: HashSet<String>,
+    erased: HashSet<String>,
     damaged: Vec<usize>,
 }
 
@@ -116,7 +123,8 @@ impl Ledger {
             tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
         }
         let ours = records.iter().filter_map(|record| record.makes_ours().map(str::to_owned)).collect();
-        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, ours, damaged };
+        let erased = records.iter().filter_map(|record| record.erases().map(str::to_owned)).collect();
+        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, ours, erased, damaged };
         ledger.reserve();
         Ok(ledger)
     }
@@ -124,6 +132,11 @@ impl Ledger {
     /// An intent for this volume was recorded on this node: files named after it are our work.
     pub fn knows(&self, uid: &str) -> bool {
         self.ours.contains(uid)
+    }
+
+    /// The data of this PersistentVolume was erased on this node.
+    pub fn has_erased(&self, pv_uid: &str) -> bool {
+        self.erased.contains(pv_uid)
     }
 
     /// Numbers of lines that could not be read.
@@ -143,6 +156,7 @@ impl Ledger {
         }
         self.end += line.len() as u64;
         self.ours.extend(record.makes_ours().map(str::to_owned));
+        self.erased.extend(record.erases().map(str::to_owned));
         self.reserve();
         Ok(())
     }
@@ -227,6 +241,23 @@ mod tests {
         let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
         ledger.append(&record).unwrap();
         assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
+    }
+
+    #[test]
+    fn what_was_erased_is_known_after_a_restart_and_what_failed_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let mut ledger = Ledger::open(&path).unwrap();
+        let outcome = |pv_uid: &str, action: Action, result: OutcomeResult| {
+            let subject = Subject::Device { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: pv_uid.into() };
+            Record::outcome(Timestamp::UNIX_EPOCH, &Outcome { job: "j".into(), action, subject, result, text: String::new() })
+        };
+        ledger.append(&outcome("done", Action::Wipe, OutcomeResult::Succeeded)).unwrap();
+        ledger.append(&outcome("failed", Action::Wipe, OutcomeResult::Failed)).unwrap();
+        ledger.append(&outcome("other", Action::Cleanup, OutcomeResult::Succeeded)).unwrap();
+        for ledger in [ledger, Ledger::open(&path).unwrap()] {
+            assert!(ledger.has_erased("done") && !ledger.has_erased("failed") && !ledger.has_erased("other") && !ledger.has_erased(""));
+        }
     }
 
     #[test]

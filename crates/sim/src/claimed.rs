@@ -13,13 +13,7 @@ use quarry_node::{ConfirmRequest, Confirmation, HandsError, HoldRequest, LinkDev
 
 /// What a look sees.
 pub fn look(disk: &Disk) -> Survey {
-    Survey {
-        devices: disk.survey(),
-        problems: Vec::new(),
-        again_in: None,
-        boot_id: Some(format!("boot-{}", disk.boots)),
-        machine_id: Some("0123456789abcdef0123456789abcdef".to_owned()),
-    }
+    Survey { devices: disk.survey(), problems: Vec::new(), again_in: None, boot_id: Some(format!("boot-{}", disk.boots)), machine_id: Some(disk.machine_id()) }
 }
 
 impl Disk {
@@ -43,8 +37,17 @@ impl Disk {
                 return Err(format!("{} is opened exclusively by somebody else", device.facts.name));
             }
         }
-        self.claim_links.insert(claim.link.clone(), device.facts.name.clone());
+        if self.sabotage == Some(Sabotage::EraseNeighbours) {
+            self.disks.values_mut().for_each(|disk| (disk.signature, disk.data) = (None, None));
+        }
+        self.lead(&claim.link, &LinkDevice::from(&device.facts));
         Ok(())
+    }
+
+    fn lead(&mut self, link: &str, device: &LinkDevice) {
+        let first = || self.disks.keys().next().map(|name| format!("/dev/{name}"));
+        let wrong = if self.sabotage == Some(Sabotage::MislinkAnything) { first() } else { None };
+        self.claim_links.insert(link.to_owned(), wrong.unwrap_or_else(|| device.target.clone()));
     }
 
     pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
@@ -52,24 +55,25 @@ impl Disk {
     }
 
     fn follow_link(&mut self, order: &LinkOrder) -> bool {
-        let leads_to = |disk: &Disk, device: &LinkDevice| disk.claim_links.get(&order.link) == Some(&device.name);
+        let leads_to = |disk: &Disk, device: &LinkDevice| disk.behind(&order.link) == Some(device.name.as_str());
         match &order.wish {
             LinkWish::Lead(device) => {
                 if !leads_to(self, device) {
-                    self.claim_links.insert(order.link.clone(), device.name.clone());
+                    self.lead(&order.link, device);
                 }
                 true
             }
             LinkWish::Look(device) => device.as_ref().is_some_and(|device| leads_to(self, device)),
             LinkWish::Await => {
-                let misleads = self.claim_links.get(&order.link).is_some_and(|name| self.disks.contains_key(name));
-                if misleads {
+                if self.behind(&order.link).is_some() {
                     self.claim_links.remove(&order.link);
                 }
                 false
             }
             LinkWish::Remove => {
-                self.claim_links.remove(&order.link);
+                if self.sabotage != Some(Sabotage::KeepLinks) {
+                    self.claim_links.remove(&order.link);
+                }
                 false
             }
         }
@@ -77,7 +81,7 @@ impl Disk {
 
     pub fn resolve(&self, paths: &[String]) -> Vec<PathReport> {
         let report = |path: &String| {
-            let name = path.strip_prefix("/dev/").filter(|name| self.disks.contains_key(*name)).map(str::to_owned);
+            let name = self.at(path).map(str::to_owned);
             let problem = name.is_none().then(|| "does not exist".to_owned());
             PathReport { path: path.clone(), device: name, problem }
         };
@@ -86,11 +90,12 @@ impl Disk {
 
     /// Takes the claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, HandsError> {
-        let HoldRequest { claim, view } = request;
+        let HoldRequest { claim, pv_uid, view } = request;
+        let expected = Expected::of_wipe(self.erased(pv_uid) && self.sabotage != Some(Sabotage::ForgetOutcomes));
         let known = view.known(&look(self));
         let name = find(&claim.identity, &known).map_err(HandsError::Refused)?.facts.name.clone();
         if self.sabotage != Some(Sabotage::HoldAnything) {
-            verify(claim, Expected::Erasable, &known, &view.spec).map_err(HandsError::Refused)?;
+            verify(claim, expected, &known, &view.spec).map_err(|why| HandsError::Refused(expected.explain(why)))?;
             if self.is_held(&name) {
                 return Err(HandsError::InUse { device: name, users: "opened exclusively by somebody else".into() });
             }
@@ -105,6 +110,9 @@ impl Disk {
             return Err(HandsError::Refused(format!("simulated: {name} was unplugged while it was erased")));
         };
         found.signature = None;
+        if found.broken {
+            return Err(HandsError::Other { attempt: format!("simulated: writing to {name}"), retryable: false, source: None });
+        }
         // A quick wipe leaves what nobody can mount any more; told apart from data that is still in use by nothing else.
         if !half {
             found.data = None;
@@ -123,13 +131,12 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::BareDisk;
+    use crate::bare::BareDisk;
     use quarry_api::NodeInventorySpec;
 
     fn disk() -> Disk {
         let mut disk = Disk::new(false, true);
-        let bare = BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq: 9, signature: None, data: None, taken: false };
-        disk.disks.insert("sda".into(), bare);
+        disk.plug("sda", BareDisk::new(1));
         disk
     }
 
@@ -147,7 +154,7 @@ mod tests {
     fn a_blank_free_disk_is_confirmed_and_linked_and_no_other() {
         let mut blank = disk();
         assert_eq!(blank.confirm(&request()).answers, [Ok(())]);
-        assert_eq!(blank.claim_links["/mnt/local-storage/fast/x"], "sda");
+        assert_eq!(blank.behind("/mnt/local-storage/fast/x"), Some("sda"));
         let spoil: [fn(&mut Disk); 3] = [
             |disk| disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into()),
             |disk| disk.disks.get_mut("sda").unwrap().taken = true,
@@ -168,7 +175,7 @@ mod tests {
         let mut disk = disk();
         disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into());
         disk.disks.get_mut("sda").unwrap().data = Some("mine".into());
-        let hold = HoldRequest { claim: claim(), view: request().view };
+        let hold = HoldRequest { claim: claim(), pv_uid: "p".into(), view: request().view };
         assert_eq!(disk.hold(&hold).unwrap(), "sda");
         assert!(disk.hold(&hold).unwrap_err().retryable());
         disk.wipe_half("sda");

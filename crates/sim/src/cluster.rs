@@ -3,12 +3,14 @@
 //! One act at a time, each a single write as the real controllers make it, in their order.
 
 use crate::{
+    bare::{Keeper, Kept},
     disk::Disk,
     kind::Kind,
     raw::{Raw, Refused},
     story::CLAIM,
     world::World,
 };
+use quarry_api::names::IDENTITY_ANNOTATION;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -20,9 +22,23 @@ const DATA: &str = "64 MiB of data";
 /// One write to the API or one act on the node.
 #[derive(Clone, Debug)]
 pub enum Act {
-    Patch { path: String, changes: Value },
-    Mount { device: String, uid: String },
-    Unmount { device: String },
+    Patch {
+        path: String,
+        changes: Value,
+    },
+    Mount {
+        device: String,
+        uid: String,
+    },
+    /// A whole disk, for the pod of the claim with this UID.
+    MountDisk {
+        device: String,
+        claim: String,
+        signature: &'static str,
+    },
+    Unmount {
+        device: String,
+    },
 }
 
 impl fmt::Display for Act {
@@ -35,6 +51,7 @@ impl fmt::Display for Act {
                 write!(f, "PATCH {path} {changes}")
             }
             Act::Mount { device, uid } => write!(f, "mount {device} for a pod, volume {uid}"),
+            Act::MountDisk { device, claim, .. } => write!(f, "mount {device} for a pod, claim {claim}"),
             Act::Unmount { device } => write!(f, "unmount {device}"),
         }
     }
@@ -113,6 +130,7 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
                 && pv["status"]["phase"] == "Available"
                 && pv["spec"]["claimRef"].is_null()
                 && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+                && (claim["spec"]["volumeName"].is_null() || pv["metadata"]["name"] == claim["spec"]["volumeName"])
         };
         let pv = world.all(Kind::Pv).find(fits)?;
         let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
@@ -137,8 +155,36 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     }
     let claim = world.get(Kind::Claim, CLAIM).filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
     let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
+    if pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_string() {
+        return mount_disk(claim, pv, disk);
+    }
     let uid = pv["spec"]["local"]["path"].as_str()?.rsplit('/').next()?.to_owned();
     Some(Act::Mount { device: disk.device_of(&uid)?, uid })
+}
+
+/// Through the link, whatever it leads to; not while somebody holds the disk exclusively.
+fn mount_disk(claim: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
+    let device = disk.behind(pv["spec"]["local"]["path"].as_str()?).filter(|device| !disk.is_held(device))?.to_owned();
+    let signature = if pv["spec"]["volumeMode"] == "Block" { "ceph_bluestore" } else { "ext4" };
+    Some(Act::MountDisk { device, claim: claim["metadata"]["uid"].as_str()?.to_owned(), signature })
+}
+
+/// The pod finds its data, or an empty disk to write it to.
+fn use_disk(disk: &mut Disk, device: &str, claim: &str, signature: &str) -> Option<String> {
+    disk.mounts.insert(device.to_owned(), "/var/lib/kubelet/pods/x".to_owned());
+    let found = disk.disks.get_mut(device)?;
+    let keeper = Keeper::Claim(claim.to_owned());
+    if let Some((wwn, kept)) = disk.kept.iter().find(|(_, kept)| kept.keeper == keeper) {
+        let same = *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
+        return (!same).then(|| format!("the pod's data is gone: found {:?}", found.data));
+    }
+    if !found.is_empty() {
+        return Some(format!("a pod was given a disk with data: {:?}", found.data));
+    }
+    (found.signature, found.data) = (Some(signature.to_owned()), Some(DATA.to_owned()));
+    let kept = Kept { keeper, signature: found.signature.clone(), data: found.data.clone() };
+    disk.kept.insert(found.wwn.clone(), kept);
+    None
 }
 
 /// Carries it out; `Some` says what is wrong with what was found.
@@ -161,6 +207,7 @@ pub async fn carry_out(act: &Act, raw: &Raw, disk: &mut Disk) -> Option<String> 
                 found => Some(format!("the pod's data is gone: found {found:?}")),
             }
         }
+        Act::MountDisk { device, claim, signature } => use_disk(disk, device, claim, signature),
         Act::Unmount { device } => {
             disk.mounts.remove(device);
             None

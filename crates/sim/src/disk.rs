@@ -4,13 +4,14 @@
 //! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
 //! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
 
+use crate::bare::{BareDisk, Kept};
 use quarry_api::{
     node_inventory::Evidence,
     node_job::{Action, FsType},
     quantity::Bytes,
 };
 use quarry_core::{
-    device::{BackingFile, Content, Facts, Found, Held},
+    device::{BackingFile, Content, Facts, Held},
     sparse::{self, Format, Link, Observed, User, link_path},
 };
 use quarry_node::OutcomeResult;
@@ -46,47 +47,12 @@ pub struct Loop {
     pub partition: bool,
 }
 
-/// A disk of the node that is nobody's file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BareDisk {
-    pub wwn: String,
-    pub size: u64,
-    pub diskseq: u64,
-    /// The signature on it; `None`: it looks blank.
-    pub signature: Option<String>,
-    /// What a pod wrote. Half a wipe takes the signature and leaves this.
-    pub data: Option<String>,
-    /// Somebody else has opened it exclusively.
-    pub taken: bool,
-}
-
-impl BareDisk {
-    fn facts(&self, name: &str, disk: &Disk) -> Facts {
-        let content = match &self.signature {
-            Some(signature) => Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() }),
-            None => Content::Blank,
-        };
-        Facts {
-            name: name.to_owned(),
-            number: format!("8:{}", self.diskseq),
-            kind: "disk".into(),
-            size: self.size,
-            diskseq: Some(self.diskseq),
-            evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{}", self.wwn) }],
-            mounts: disk.mounts.iter().filter(|(device, _)| *device == name).map(|(_, at)| at.clone()).collect(),
-            held: if disk.is_held(name) { Held::Exclusively } else { Held::Free },
-            content,
-            ..Facts::default()
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Of a volume; empty for a device.
     pub uid: String,
-    /// The identity of a device.
-    pub device: Option<String>,
+    /// The identity of a device, and the UID of the PersistentVolume whose data is on it.
+    pub device: Option<(String, String)>,
     pub action: Action,
     /// `None`: an intent.
     pub outcome: Option<OutcomeResult>,
@@ -109,6 +75,14 @@ pub enum Sabotage {
     HoldAnything,
     /// A wipe removes the signature and nothing else.
     WipeHalf,
+    /// The ledger is not asked whether a device was erased before.
+    ForgetOutcomes,
+    /// Links lead to the first disk there is.
+    MislinkAnything,
+    /// Links of claims that end stay.
+    KeepLinks,
+    /// A confirmation erases what it finds on other disks.
+    EraseNeighbours,
 }
 
 #[derive(Clone, Debug)]
@@ -120,7 +94,17 @@ pub struct Disk {
     /// Where each device is mounted.
     pub mounts: BTreeMap<String, String>,
     pub disks: BTreeMap<String, BareDisk>,
-    /// The links of claims and the kernel names that they lead to. On the node's own file system: they outlive a boot.
+    /// The disks that were pulled, by WWN.
+    pub drawer: BTreeMap<String, BareDisk>,
+    /// What must be found on which disk, by WWN.
+    pub kept: BTreeMap<String, Kept>,
+    /// The kernel's last sequence number.
+    pub diskseq: u64,
+    /// Which machine this is.
+    pub machine: u32,
+    /// The API is older than the disks, and has not learned yet what is on them.
+    pub outdated: bool,
+    /// The links of claims and where they lead. On the node's own file system: they outlive a boot.
     pub claim_links: BTreeMap<String, String>,
     /// The disks that the agent holds exclusively.
     pub held: BTreeSet<String>,
@@ -150,6 +134,11 @@ impl Disk {
             links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
             mounts: BTreeMap::new(),
             disks: BTreeMap::new(),
+            drawer: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            diskseq: 0,
+            machine: 1,
+            outdated: false,
             claim_links: BTreeMap::new(),
             held: BTreeSet::new(),
             uevents: 0,
@@ -166,6 +155,12 @@ impl Disk {
 
     pub fn knows(&self, uid: &str) -> bool {
         self.ledger.iter().any(|record| record.uid == uid && record.outcome.is_none())
+    }
+
+    /// The data of this PersistentVolume was erased on this node.
+    pub fn erased(&self, pv_uid: &str) -> bool {
+        let of = |record: &Record| record.device.as_ref().is_some_and(|(_, uid)| uid == pv_uid);
+        self.ledger.iter().any(|record| of(record) && record.action == Action::Wipe && record.outcome == Some(OutcomeResult::Succeeded))
     }
 
     /// The loops over a volume's file.

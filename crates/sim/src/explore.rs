@@ -39,18 +39,23 @@ pub enum Choice {
     InTurn,
     /// The same for disk operations only: for stories that differ from another one only there.
     DiskInTurn,
+    /// The same for disk operations, and for one in so many of the others.
+    Every(usize),
 }
 
 impl Choice {
     fn faults(self, points: &[Point]) -> Vec<Fault> {
+        let in_turn = |faults: &[Fault], number: usize| -> Vec<Fault> { faults.get(number % faults.len().max(1)).copied().into_iter().collect() };
         let of = |(number, point): (usize, &Point)| -> Vec<Fault> {
             let faults: Vec<Fault> = point.faults().collect();
             match self {
                 Choice::All => faults,
                 Choice::DiskInTurn if point.track != Track::Disk => Vec::new(),
                 // Around a read nothing changes: every third of them will do.
+                Choice::Every(nth) if point.track != Track::Disk && !number.is_multiple_of(nth) => Vec::new(),
                 Choice::InTurn if point.is_read() && !number.is_multiple_of(3) => Vec::new(),
-                Choice::InTurn | Choice::DiskInTurn => faults.get(number % faults.len().max(1)).copied().into_iter().collect(),
+                Choice::InTurn | Choice::DiskInTurn => in_turn(&faults, number),
+                Choice::Every(nth) => in_turn(&faults, number / nth),
             }
         };
         points.iter().enumerate().flat_map(of).collect()

@@ -105,7 +105,7 @@ impl SimHands {
 fn record(subject: &Subject, action: Action, outcome: Option<OutcomeResult>) -> Record {
     let device = match subject {
         Subject::Volume(_) => None,
-        Subject::Device { identity, .. } => Some(identity.clone()),
+        Subject::Device { identity, pv_uid, .. } => Some((identity.clone(), pv_uid.clone())),
     };
     Record { uid: subject.volume_uid().to_owned(), device, action, outcome }
 }

@@ -17,13 +17,28 @@ pub enum Kind {
     Claim,
     Discovery,
     Result,
+    Set,
+    LocalVolume,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] =
-        [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Claim, Kind::Discovery, Kind::Result];
+    pub const ALL: [Kind; 12] = [
+        Kind::Volume,
+        Kind::Pv,
+        Kind::Class,
+        Kind::Node,
+        Kind::Job,
+        Kind::Inventory,
+        Kind::Lease,
+        Kind::Claim,
+        Kind::Discovery,
+        Kind::Result,
+        Kind::Set,
+        Kind::LocalVolume,
+    ];
     /// Those that an operator watches, in the order in which it starts.
-    pub const OPERATORS: [Kind; 9] = [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Discovery, Kind::Result];
+    pub const OPERATORS: [Kind; 11] =
+        [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Discovery, Kind::Result, Kind::Set, Kind::LocalVolume];
 
     /// The path of the collection.
     pub fn path(self) -> String {
@@ -37,6 +52,8 @@ impl Kind {
             Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::DEFAULT_NAMESPACE),
             Kind::Discovery => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveries", names::DEFAULT_NAMESPACE),
             Kind::Result => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveryresults", names::DEFAULT_NAMESPACE),
+            Kind::Set => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumesets", names::DEFAULT_NAMESPACE),
+            Kind::LocalVolume => format!("/apis/local.storage.openshift.io/v1/namespaces/{}/localvolumes", names::DEFAULT_NAMESPACE),
             Kind::Claim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
         }
     }

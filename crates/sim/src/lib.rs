@@ -6,7 +6,9 @@
 //! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
 
 mod agent;
+mod bare;
 mod claimed;
+mod claims;
 mod clock;
 mod cluster;
 mod disk;

@@ -18,8 +18,9 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, api::ListParams};
-use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, NodeJob, Volume, names};
+use quarry_api::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
 use quarry_apiserver::ApiService;
 use quarry_operator::{
     Context, ControllerName, OperatorOptions,
@@ -38,8 +39,15 @@ use tokio::time::Instant;
 /// Shorter than in production, so that a run sees jobs forgotten.
 pub const JOB_RETENTION: SignedDuration = SignedDuration::from_mins(5);
 /// All but the agents' DaemonSet: the simulator starts its agent itself.
-const CONTROLLERS: [ControllerName; 5] =
-    [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Discovery, ControllerName::DiscoveryResult];
+const CONTROLLERS: [ControllerName; 7] = [
+    ControllerName::Volume,
+    ControllerName::NodeInventory,
+    ControllerName::NodeJob,
+    ControllerName::Discovery,
+    ControllerName::DiscoveryResult,
+    ControllerName::LocalVolumeSet,
+    ControllerName::LocalVolume,
+];
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 /// When a watch that lost an event breaks and is begun anew.
 pub const RELIST_AFTER: Duration = Duration::from_secs(60);
@@ -140,6 +148,8 @@ impl Operator {
                 Kind::Lease => list::<Lease>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
                 Kind::Discovery => list::<LocalVolumeDiscovery>(&context, &queue, Api::all(context.client.clone())).await,
                 Kind::Result => list::<LocalVolumeDiscoveryResult>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
+                Kind::Set => list::<LocalVolumeSet>(&context, &queue, Api::all(context.client.clone())).await,
+                Kind::LocalVolume => list::<LocalVolume>(&context, &queue, Api::all(context.client.clone())).await,
                 Kind::Claim => Err("operators do not watch claims".to_owned()),
             };
             Done::Listed(kind, listed)
@@ -204,6 +214,8 @@ impl Operator {
             Kind::Lease => self.ingest_as::<Lease>(change),
             Kind::Discovery => self.ingest_as::<LocalVolumeDiscovery>(change),
             Kind::Result => self.ingest_as::<LocalVolumeDiscoveryResult>(change),
+            Kind::Set => self.ingest_as::<LocalVolumeSet>(change),
+            Kind::LocalVolume => self.ingest_as::<LocalVolume>(change),
             Kind::Claim => {}
         }
     }
@@ -219,7 +231,8 @@ impl Operator {
                 Err(error) => lock(&self.shared.violations).push(format!("an object cannot be read: {error}")),
             },
             None => {
-                if let Some(gone) = K::cache(&self.context.caches).remove(&change.name) {
+                let metadata = ObjectMeta { name: Some(change.name.clone()), namespace: Some(names::DEFAULT_NAMESPACE.to_owned()), ..ObjectMeta::default() };
+                if let Some(gone) = K::cache(&self.context.caches).remove(&K::key(&metadata)) {
                     K::route(&Routing { before: Some(gone.as_ref()), after: None }, &self.context.caches, &wake);
                 }
             }
@@ -240,7 +253,8 @@ fn waker(queue: &Queue) -> impl Fn(Route) + '_ {
     let enabled: BTreeSet<ControllerName> = CONTROLLERS.into();
     move |route| {
         if enabled.contains(&route.controller) {
-            push(queue, route, Instant::now());
+            let due = Instant::now() + driver::pause(&route);
+            push(queue, route, due);
         }
     }
 }

@@ -23,6 +23,10 @@ pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
     lines.extend(disk.loops.values().map(|device| format!("loop over {} partition={}", device.over, device.partition)));
     lines.extend(disk.links.iter().map(|(link, device)| format!("link {link} -> {device}")));
     lines.extend(disk.mounts.keys().map(|device| format!("mount of {device}")));
+    let mut disks: Vec<String> = disk.every_disk().map(|found| format!("disk {} {:?} {:?}", found.wwn, found.signature, found.data)).collect();
+    disks.sort();
+    lines.extend(disks);
+    lines.extend(disk.claim_links.iter().map(|(link, target)| format!("link {link} -> {target}")));
     let text = lines.join("\n");
     let text = if volume_uid.is_empty() { text } else { text.replace(volume_uid, &format!("<uid of {VOLUME}>")) };
     without_numbers(&text)

@@ -25,21 +25,25 @@ thread_local! {
     static USED: RefCell<Option<Bench>> = const { RefCell::new(None) };
 }
 
-/// What a story can leave behind; the first three may be held by finalizers.
-const COLLECTIONS: [&str; 12] = [
+/// What a story can leave behind; the first of them may be held by finalizers.
+const COLLECTIONS: [&str; 14] = [
     "/apis/storage.metalk8s.scality.com/v1alpha1/volumes",
     "/api/v1/persistentvolumes",
     "/api/v1/namespaces/default/persistentvolumeclaims",
+    "/apis/quarry.dev/v1alpha1/nodeinventories",
+    "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets",
+    "/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes",
     "/apis/storage.k8s.io/v1/storageclasses",
     "/api/v1/nodes",
     "/apis/quarry.dev/v1alpha1/nodejobs",
-    "/apis/quarry.dev/v1alpha1/nodeinventories",
     "/apis/coordination.k8s.io/v1/namespaces/quarry-system/leases",
     "/api/v1/namespaces/default/events",
     "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveries",
     "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumediscoveryresults",
     "/api/v1/namespaces/quarry-system/events",
 ];
+
+const WITH_FINALIZERS: usize = 6;
 
 /// An empty server whose time begins now.
 pub async fn take() -> (Server, Clock) {
@@ -77,7 +81,7 @@ async fn lay_out(server: &Server) {
 /// Empties the server and keeps it, unless something does not go.
 pub async fn give_back(server: &Server) {
     let raw = Raw::new(server.service());
-    for collection in &COLLECTIONS[..3] {
+    for collection in &COLLECTIONS[..WITH_FINALIZERS] {
         let Ok(list) = raw.call(Method::GET, collection, None).await else { return };
         for object in list["items"].as_array().into_iter().flatten() {
             let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap_or_default());

@@ -20,7 +20,7 @@ use crate::{
     story::{Story, VOLUME},
     world::{Observer, World},
 };
-use quarry_apiserver::Server;
+use quarry_apiserver::{Server, Snapshot};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -85,6 +85,11 @@ pub(crate) struct Sim {
     /// The next step of the script.
     pub at: usize,
     pub pod: bool,
+    /// Nobody starts it again.
+    pub agent_stopped: bool,
+    /// When people go on.
+    pub paused_until: Option<Instant>,
+    pub snapshot: Option<Snapshot>,
     /// The job after whose failure a retry was asked for.
     pub retried: Option<String>,
     pub retries: u32,
@@ -101,7 +106,8 @@ pub(crate) struct Sim {
 pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Failed { why: format!("no runtime: {error}"), struck: Vec::new(), trace: Vec::new() })?;
-    runtime.block_on(async {
+    // Whoever asks often without ever waiting would be told that there is nothing new: the runtime wants to be fair.
+    runtime.block_on(tokio::task::unconstrained(async {
         let mut sim = Sim::new(story.clone(), mode).await;
         let played = sim.play().await;
         if played.is_ok() {
@@ -115,7 +121,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
             Ok((end, steps)) => Ok(Ended { end, points, struck, steps, trace }),
             Err(why) => Err(Failed { why, struck, trace }),
         }
-    })
+    }))
 }
 
 impl Sim {
@@ -137,6 +143,9 @@ impl Sim {
             agents: 0,
             at: 0,
             pod: false,
+            agent_stopped: false,
+            paused_until: None,
+            snapshot: None,
             retried: None,
             retries: 0,
             renew_every: RENEW_EVERY,
@@ -159,9 +168,11 @@ impl Sim {
         let mut steps = 0;
         self.until(&mut steps, give_up, |sim| sim.at == sim.story.steps.len()).await?;
         let struck = lock(&self.shared.injector).struck.len();
-        self.renew_every = RENEW_SELDOM;
-        if let Slot::Up(agent) = &mut self.agent {
-            agent.slow_down(RENEW_SELDOM);
+        if !self.story.awake {
+            self.renew_every = RENEW_SELDOM;
+            if let Slot::Up(agent) = &mut self.agent {
+                agent.slow_down(RENEW_SELDOM);
+            }
         }
         let quiet = Instant::now() + TAIL;
         self.until(&mut steps, give_up, move |_| Instant::now() >= quiet).await?;
@@ -176,6 +187,11 @@ impl Sim {
             // Time to heal, before everything must be quiet.
             let quiet = Instant::now() + TAIL;
             self.until(&mut steps, quiet + TAIL, move |_| Instant::now() >= quiet).await?;
+        }
+        self.observe()?;
+        let left = invariant::left_behind(&lock(&self.shared.world), &lock(&self.disk));
+        if !left.is_empty() {
+            return Err(left.join("; "));
         }
         let (end, writes) = (self.report(), self.writes());
         let over = Instant::now() + REST;

@@ -2,8 +2,9 @@
 
 use crate::{
     agent::Agent,
+    bare::Keeper,
     cluster,
-    disk::File,
+    disk::{Disk, File},
     fault::What,
     hands::Crash,
     kind::Kind,
@@ -58,7 +59,8 @@ impl Sim {
     pub fn enabled(&mut self) -> Vec<Action> {
         let now = Instant::now();
         let mut actions = Vec::new();
-        if matches!(self.story.steps.get(self.at), Some(step) if !matches!(step, Step::Await(..))) {
+        let waits = self.paused_until.is_some_and(|until| until > now);
+        if !waits && matches!(self.story.steps.get(self.at), Some(step) if !matches!(step, Step::Await(..))) {
             actions.push(Action::User);
         } else if self.failed_job().is_some() {
             actions.push(Action::Retry);
@@ -66,7 +68,7 @@ impl Sim {
         let act = cluster::next(&lock(&self.shared.world), &lock(&self.disk), self.pod);
         actions.extend(act.map(Action::Cluster));
         match &mut self.agent {
-            Slot::Down(until) if *until <= now => actions.push(Action::AgentStart),
+            Slot::Down(until) if *until <= now && !self.agent_stopped => actions.push(Action::AgentStart),
             Slot::Down(_) => {}
             Slot::Up(agent) => {
                 agent.gather();
@@ -163,7 +165,7 @@ impl Sim {
     /// Nobody has anything to do: on to the next moment at which somebody has.
     pub async fn pass_time(&mut self) {
         let now = Instant::now();
-        let mut next: Vec<Instant> = Vec::new();
+        let mut next: Vec<Instant> = self.paused_until.into_iter().collect();
         let mut sleeps = false;
         match &self.agent {
             Slot::Down(until) => next.push(*until),
@@ -250,7 +252,8 @@ impl Sim {
         self.at += 1;
         let refused = match step {
             Step::Create(kind, object) => self.raw.create(&kind.path(), &object).await.err(),
-            Step::Delete(kind, name) => self.raw.delete(&kind.object_path(name)).await.err(),
+            Step::Delete(kind, name) => self.raw.delete(&kind.object_path(&name)).await.err(),
+            Step::Patch(kind, name, changes) => self.raw.patch(&kind.object_path(&name), &changes).await.err(),
             Step::Await(..) => None,
             Step::StartPod => {
                 self.pod = true;
@@ -272,24 +275,47 @@ impl Sim {
                 lock(&self.disk).broken_tool = matches!(step, Step::BreakTool);
                 None
             }
-            Step::Plug(name, disk) => {
-                let mut node = lock(&self.disk);
-                node.uevents += 1;
-                node.disks.insert(name.to_owned(), disk);
+            Step::Plug(..)
+            | Step::Format(..)
+            | Step::Unplug(_)
+            | Step::PlugAgain(..)
+            | Step::Break(..)
+            | Step::Take(..)
+            | Step::GiveUpData(_)
+            | Step::KeepData(_) => {
+                handle_disk(&mut lock(&self.disk), step);
                 None
             }
-            Step::Format(name, signature) => {
-                let mut node = lock(&self.disk);
-                node.uevents += 1;
-                if let Some(disk) = node.disks.get_mut(name) {
-                    disk.signature = signature.map(str::to_owned);
+            Step::StopAgent | Step::StartAgent => {
+                self.agent_stopped = matches!(step, Step::StopAgent);
+                if self.agent_stopped {
+                    self.agent_crashed(What::Crash);
                 }
                 None
             }
-            Step::Unplug(name) => {
-                let mut node = lock(&self.disk);
-                node.uevents += 1;
-                node.disks.remove(name);
+            Step::ReplaceMachine => {
+                lock(&self.disk).other_machine();
+                None
+            }
+            Step::Snapshot => {
+                self.snapshot = Some(self.server.snapshot());
+                None
+            }
+            Step::Restore => {
+                if let Some(snapshot) = &self.snapshot {
+                    self.server.restore(snapshot);
+                }
+                let mut disk = lock(&self.disk);
+                disk.outdated = true;
+                disk.keep_everything();
+                None
+            }
+            Step::Learned => {
+                lock(&self.disk).outdated = false;
+                None
+            }
+            Step::Pause(pause) => {
+                self.paused_until = Some(Instant::now() + pause);
                 None
             }
             Step::PutForeignFile => {
@@ -326,5 +352,33 @@ impl Sim {
         let changes = json!({"metadata": {"annotations": {names::RETRY_ANNOTATION: value}}});
         // Gone meanwhile: nothing to try again.
         let _ = self.raw.patch(&Kind::Volume.object_path(VOLUME), &changes).await;
+    }
+}
+
+/// What people do to a disk with their hands.
+fn handle_disk(node: &mut Disk, step: Step) {
+    match step {
+        Step::Plug(name, disk) => node.plug(name, disk),
+        Step::Format(name, signature) => node.format_disk(name, signature),
+        Step::Unplug(name) => node.unplug(name),
+        Step::PlugAgain(name, number, by_id) => node.plug_again(name, number, by_id),
+        Step::Break(name, broken) => {
+            if let Some(disk) = node.disks.get_mut(name) {
+                disk.broken = broken;
+            }
+        }
+        Step::Take(name, taken) => {
+            node.uevents += 1;
+            if let Some(disk) = node.disks.get_mut(name) {
+                disk.taken = taken;
+            }
+        }
+        Step::KeepData(name) => node.keep(name, Keeper::Somebody),
+        Step::GiveUpData(name) => {
+            if let Some(disk) = node.disks.get(name) {
+                node.kept.remove(&disk.wwn);
+            }
+        }
+        _ => {}
     }
 }

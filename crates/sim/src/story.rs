@@ -4,7 +4,9 @@
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
 use crate::{
-    disk::{BareDisk, Disk, Sabotage},
+    bare::BareDisk,
+    claims,
+    disk::{Disk, Sabotage},
     kind::{Kind, NAMESPACE},
     world::World,
 };
@@ -20,7 +22,9 @@ pub const CLASS: &str = "local";
 #[derive(Clone, Debug)]
 pub enum Step {
     Create(Kind, Value),
-    Delete(Kind, &'static str),
+    Delete(Kind, String),
+    /// A merge patch.
+    Patch(Kind, String, Value),
     Await(&'static str, fn(&World, &Disk) -> bool),
     StartPod,
     EndPod,
@@ -31,11 +35,31 @@ pub enum Step {
     MendTool,
     /// Somebody's file under the name that the volume's file will have.
     PutForeignFile,
-    /// A disk is plugged in, gets or loses a file system, is pulled.
+    RemoveForeignFile,
+    /// A disk is plugged in, gets or loses a file system, is pulled; comes back, perhaps with another by-id name.
     Plug(&'static str, BareDisk),
     Format(&'static str, Option<&'static str>),
     Unplug(&'static str),
-    RemoveForeignFile,
+    PlugAgain(&'static str, u64, Option<&'static str>),
+    /// Writing to it fails from now on, or no more.
+    Break(&'static str, bool),
+    /// Somebody opens it exclusively, or lets it go.
+    Take(&'static str, bool),
+    /// Whoever wrote to the disk allows that it is erased.
+    GiveUpData(&'static str),
+    /// Whoever wrote to it will ask for it, whatever becomes of the objects.
+    KeepData(&'static str),
+    StopAgent,
+    StartAgent,
+    /// Another machine stands in the node's place.
+    ReplaceMachine,
+    /// All objects are put aside; all are put back as they were then.
+    Snapshot,
+    Restore,
+    /// From now on the API must be right again about what is on the disks.
+    Learned,
+    /// So that ages differ.
+    Pause(Duration),
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +74,8 @@ pub struct Story {
     pub steps: Vec<Step>,
     /// A deliberate mistake that the checks must find.
     pub sabotage: Option<Sabotage>,
+    /// Agents go on renewing their leases every few seconds when all is quiet.
+    pub awake: bool,
 }
 
 fn volume(world: &World) -> Option<&Value> {
@@ -85,7 +111,7 @@ fn device_is_true(world: &World, disk: &Disk) -> bool {
     loops == [named] && disk.device_of(uid).is_some_and(|device| device.starts_with(named)) && phase(world) == "Available"
 }
 
-fn mounted(_: &World, disk: &Disk) -> bool {
+pub(crate) fn mounted(_: &World, disk: &Disk) -> bool {
     !disk.mounts.is_empty()
 }
 
@@ -150,11 +176,7 @@ fn discovery() -> Step {
     Step::Create(Kind::Discovery, discovery)
 }
 
-fn bare(diskseq: u64) -> BareDisk {
-    BareDisk { wwn: "5000c50000000001".into(), size: 1 << 40, diskseq, signature: None, data: None, taken: false }
-}
-
-fn class(fs: &str) -> Step {
+pub(crate) fn class(fs: &str) -> Step {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer", "parameters": {"fsType": fs}, "mountOptions": ["noatime"],
@@ -162,7 +184,7 @@ fn class(fs: &str) -> Step {
     Step::Create(Kind::Class, class)
 }
 
-fn node() -> Step {
+pub(crate) fn node() -> Step {
     Step::Create(Kind::Node, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}))
 }
 
@@ -174,7 +196,7 @@ fn wanted(mode: &str) -> Step {
     Step::Create(Kind::Volume, volume)
 }
 
-fn claim(mode: &str) -> Step {
+pub(crate) fn claim(mode: &str) -> Step {
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM, "namespace": NAMESPACE},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode, "resources": {"requests": {"storage": "1Mi"}}},
@@ -182,8 +204,8 @@ fn claim(mode: &str) -> Step {
     Step::Create(Kind::Claim, claim)
 }
 
-fn story(name: &'static str, steps: Vec<Step>) -> Story {
-    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps, sabotage: None }
+pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
+    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps, sabotage: None, awake: false }
 }
 
 /// Created, claimed, used, deleted while bound, released, gone.
@@ -196,16 +218,20 @@ pub fn whole_life(fs: &str, mode: &str) -> Vec<Step> {
         claim(mode),
         Step::StartPod,
         Step::Await("mounted", mounted),
-        Step::Delete(Kind::Volume, VOLUME),
+        Step::Delete(Kind::Volume, VOLUME.into()),
         Step::Await("waits because it is bound", waits_because_bound),
         Step::EndPod,
-        Step::Delete(Kind::Claim, CLAIM),
+        Step::Delete(Kind::Claim, CLAIM.into()),
         Step::Await("gone", gone),
     ]
 }
 
 /// Every story, by name.
 pub fn stories() -> Vec<Story> {
+    volumes().into_iter().chain(claims::stories()).collect()
+}
+
+fn volumes() -> Vec<Story> {
     let made = |fs: &str, mode: &str| vec![class(fs), node(), wanted(mode)];
     vec![
         story("ext4", whole_life("ext4", "Filesystem")),
@@ -215,7 +241,7 @@ pub fn stories() -> Vec<Story> {
             "deleted-while-pending",
             [
                 made("ext4", "Filesystem"),
-                vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)],
+                vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME.into()), Step::Await("gone", gone)],
             ]
             .concat(),
         ),
@@ -223,8 +249,11 @@ pub fn stories() -> Vec<Story> {
             pace: Duration::from_millis(400),
             ..story(
                 "deleted-while-running",
-                [made("xfs", "Filesystem"), vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME), Step::Await("gone", gone)]]
-                    .concat(),
+                [
+                    made("xfs", "Filesystem"),
+                    vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME.into()), Step::Await("gone", gone)],
+                ]
+                .concat(),
             )
         },
         story(
@@ -236,7 +265,7 @@ pub fn stories() -> Vec<Story> {
                     Step::Await("Failed", failed),
                     Step::MendTool,
                     Step::Await("Available", available),
-                    Step::Delete(Kind::Volume, VOLUME),
+                    Step::Delete(Kind::Volume, VOLUME.into()),
                     Step::Await("gone", gone),
                 ],
             ]
@@ -270,7 +299,7 @@ pub fn stories() -> Vec<Story> {
                     Step::Await("Failed", failed),
                     Step::RemoveForeignFile,
                     Step::Await("Available", available),
-                    Step::Delete(Kind::Volume, VOLUME),
+                    Step::Delete(Kind::Volume, VOLUME.into()),
                     Step::Await("gone", gone),
                 ],
             ]
@@ -281,7 +310,7 @@ pub fn stories() -> Vec<Story> {
             vec![
                 node(),
                 discovery(),
-                Step::Plug("sda", bare(1)),
+                Step::Plug("sda", BareDisk::new(1)),
                 Step::Await("a new disk", disk_is_seen),
                 Step::Await("a free disk", disk_is_free),
                 Step::Format("sda", Some("ext4")),
@@ -289,14 +318,14 @@ pub fn stories() -> Vec<Story> {
                 Step::Format("sda", None),
                 Step::Await("a free disk again", disk_is_free),
                 Step::RestartAgent,
-                Step::Plug("sdb", bare(2)),
+                Step::Plug("sdb", BareDisk::new(1)),
                 Step::Await("two that claim to be one", disk_is_duplicate),
                 Step::Unplug("sdb"),
                 Step::Await("one alone", disk_is_free),
                 Step::Unplug("sda"),
                 Step::Await("nothing", no_disk),
                 // The result outlives it; and nobody has to renew a lease every few seconds while an hour is watched.
-                Step::Delete(Kind::Discovery, "auto-discover-devices"),
+                Step::Delete(Kind::Discovery, "auto-discover-devices".into()),
             ],
         ),
         Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("two-operators", whole_life("ext4", "Filesystem")) },

@@ -1,6 +1,6 @@
 //! Every story at every point: the whole life of a volume with every fault that can strike there, the others with one of
-//! them in turn (at every third read; and only at disk operations where a story differs only there). QUARRY_SIM_FULL=1
-//! tries all of them everywhere.
+//! them in turn (at every third read; and only at disk operations where a story differs only there; and at some of the
+//! points where a story differs from another one only in the middle). QUARRY_SIM_FULL=1 tries all of them everywhere.
 
 use quarry_sim::{
     explore::{Choice, every_point},
@@ -67,4 +67,54 @@ fn a_disk_appears_changes_and_vanishes() {
 #[test]
 fn two_operators_at_once() {
     every("two-operators", Choice::InTurn);
+}
+
+#[test]
+fn the_disks_of_a_set_are_used_wiped_and_given_back() {
+    every("set", Choice::InTurn);
+}
+
+#[test]
+fn the_disks_of_a_set_under_two_operators() {
+    every("set-two-operators", Choice::Every(3));
+}
+
+#[test]
+fn the_oldest_has_the_disk_and_then_the_next() {
+    every("set-overlap", Choice::Every(3));
+}
+
+#[test]
+fn a_claimed_disk_is_pulled_and_comes_back() {
+    every("set-hotplug", Choice::Every(3));
+}
+
+#[test]
+fn a_node_with_claims_goes_and_comes_back() {
+    every("set-node-gone", Choice::Every(3));
+}
+
+#[test]
+fn an_api_that_forgot_who_used_a_disk() {
+    every("set-restored-unused", Choice::Every(2));
+}
+
+#[test]
+fn an_api_that_asks_again_for_a_wipe_of_long_ago() {
+    every("set-restored-in-mid-wipe", Choice::Every(3));
+}
+
+#[test]
+fn what_is_retained_is_kept_until_somebody_decides() {
+    every("set-retained", Choice::Every(3));
+}
+
+#[test]
+fn a_wipe_that_fails_is_tried_again() {
+    every("set-wipe-fails", Choice::Every(3));
+}
+
+#[test]
+fn data_that_is_faster_than_the_agent_is_left_alone() {
+    every("set-written-before-confirmed", Choice::Every(2));
 }

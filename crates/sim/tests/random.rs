@@ -29,7 +29,7 @@ fn any_order_and_several_faults_end_alike() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for (name, seed) in [("ext4", 5), ("two-operators", 6), ("deleted-while-running", 13)] {
+    for (name, seed) in [("ext4", 5), ("two-operators", 6), ("deleted-while-running", 13), ("set", 5), ("set-hotplug", 6)] {
         let Some(story) = find(name) else { panic!("there is no story {name:?}") };
         let traces = [(); 2].map(|()| match run(&story, &random_mode(seed)) {
             Ok(ended) => ended.trace,

@@ -13,6 +13,15 @@ fn every_mistake_is_found() {
         ("ext4", Sabotage::ForgetIntents, "without an intent in the ledger"),
         ("ext4", Sabotage::AttachTwice, "several loops over the file"),
         ("restart-and-reboot", Sabotage::LoseData, "the pod's data is gone"),
+        ("set", Sabotage::ForgetIntents, "sda is erased without an intent in the ledger"),
+        ("set", Sabotage::WipeHalf, "is offered although it holds"),
+        ("set", Sabotage::MislinkAnything, "leads to sda, which is"),
+        ("set", Sabotage::KeepLinks, "is left behind: no claim knows it"),
+        ("set-hotplug", Sabotage::EraseNeighbours, "is erased"),
+        ("set-written-before-confirmed", Sabotage::ConfirmAnything, "is offered although it holds"),
+        ("set-written-before-confirmed", Sabotage::EraseNeighbours, "what Somebody has on disk"),
+        ("set-wipe-fails", Sabotage::HoldAnything, "is erased while somebody else holds it"),
+        ("set-restored-in-mid-wipe", Sabotage::ForgetOutcomes, "what Somebody has on disk 5000c50000000001 is erased"),
     ] {
         let Some(story) = find(name) else { panic!("there is no story {name:?}") };
         match run(&Story { sabotage: Some(sabotage), ..story }, &Mode::Ordered(Vec::new())) {

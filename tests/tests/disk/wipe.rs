@@ -69,7 +69,7 @@ fn view(world: &World, claim: &Claim) -> NodeView {
 }
 
 fn hold(ground: &Ground, claim: &Claim) -> Result<Box<dyn HeldDevice>, String> {
-    let request = HoldRequest { claim: claim.clone(), view: view(&ground.world, claim) };
+    let request = HoldRequest { claim: claim.clone(), pv_uid: "p".into(), view: view(&ground.world, claim) };
     ground.hands.hold(&request).map_err(|error| error.sentence())
 }
 

@@ -201,6 +201,15 @@ impl Engine {
         self.store.take_pending()
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Past every rule: for what has passed them once.
+    pub(crate) fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
     pub fn roll_back(&mut self, version: u64) {
         self.store.roll_back(version);
     }

@@ -50,6 +50,8 @@ pub enum Expected {
     Any,
     /// Anything, partitions that nobody uses included: it is about to be erased.
     Erasable,
+    /// Nothing: it was erased before, for the same reason.
+    Erased,
 }
 
 impl From<ClaimContent> for Expected {
@@ -62,6 +64,29 @@ impl From<ClaimContent> for Expected {
 }
 
 impl Expected {
+    /// A wipe of a device. `erased`: the ledger says that the data of its PersistentVolume was erased on this node. What
+    /// is on it now was written later, by somebody whom an API that was restored from a backup does not know any more.
+    pub fn of_wipe(erased: bool) -> Self {
+        if erased { Expected::Erased } else { Expected::Erasable }
+    }
+
+    /// Of a refusal, for people.
+    pub fn explain(self, why: String) -> String {
+        match self {
+            Expected::Blank | Expected::Any | Expected::Erasable => why,
+            Expected::Erased => format!(
+                "the device was erased for this PersistentVolume before, and has been written to since ({why}): was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain"
+            ),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        match self {
+            Expected::Blank | Expected::Erased => true,
+            Expected::Any | Expected::Erasable => false,
+        }
+    }
+
     /// Whether this reason is one that does not matter here. Exhaustive: a new reason is thought about.
     fn tolerates(self, reason: Reason) -> bool {
         match reason {
@@ -69,7 +94,8 @@ impl Expected {
             Reason::HeldExclusively | Reason::Claimed | Reason::TooNew => true,
             // Decided when it was claimed, from the same facts: a set may name such devices.
             Reason::NotLocal => true,
-            Reason::Signature | Reason::PartitionTable | Reason::UnknownData | Reason::Removable => self != Expected::Blank,
+            Reason::Signature | Reason::PartitionTable | Reason::UnknownData => !self.is_empty(),
+            Reason::Removable => self != Expected::Blank,
             Reason::HasChildren => self == Expected::Erasable,
             Reason::IdentityElsewhere
             | Reason::DuplicateIdentity
@@ -132,7 +158,7 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     // Unread is no answer, whatever is tolerated.
     match &facts.content {
         Content::Blank => {}
-        Content::Found(_) | Content::UnknownData if expected != Expected::Blank => {}
+        Content::Found(_) | Content::UnknownData if !expected.is_empty() => {}
         _ => return Err(format!("{} could not be read", facts.name)),
     }
     // Its partitions: O_EXCL on the disk does not see a bind mount of a partition's node, nor a loop over one.

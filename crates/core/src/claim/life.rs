@@ -171,7 +171,8 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
     if let PvUsage::InUse(why) = pv_usage(found) {
         return Decided::stay(view, bound_stage(view, why));
     }
-    let released = found.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
+    // Not by its claimRef: an administrator may reserve one that nobody has used yet.
+    let released = found.status.as_ref().is_some_and(|status| status.phase.as_deref() != Some("Available"));
     match (released, pv::deletes(found)) {
         (true, true) => Decided::step(
             view,
@@ -185,8 +186,20 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
             )),
         ),
         (false, _) if !wanted(view) => Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found)),
+        (false, true) if offers_data(view, found) => Decided::step(
+            view,
+            Stage::Releasing(format!("there is data on the device although nobody has used PersistentVolume {name}: it is withdrawn, and the data stays")),
+            delete(found),
+        ),
         (false, _) => Decided::stay(view, missing(view).unwrap_or(Stage::Available)),
     }
+}
+
+/// Somebody wrote to it past its PersistentVolume, or the API was restored from a backup and has forgotten who used it.
+/// Nobody may get that data, or write over it. One that is kept (Retain) was given free by an administrator, as it is.
+fn offers_data(view: &View<'_>, found: &PersistentVolume) -> bool {
+    let looked = view.report.is_some_and(|report| report.state == ClaimState::Confirmed) && pv::round(found) == view.claim.round;
+    looked && view.claim.content == ClaimContent::Blank && view.device.is_some_and(shows_data)
 }
 
 fn bound_stage(view: &View<'_>, why: String) -> Stage {

@@ -143,7 +143,8 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
     if provisioned > 0 {
         return Words { available: (true, PROVISIONED, text), progressing: waiting, degraded: trouble };
     }
-    if !seen.parts.iter().any(|part| part.covers == Covers::Yes) {
+    // A node that is gone is not selected either; what is claimed there says more.
+    if trouble.is_none() && !seen.parts.iter().any(|part| part.covers == Covers::Yes) {
         let kept = seen.parts.iter().find_map(|part| match &part.covers {
             Covers::KeptAway(taint) => Some(format!("node {} has the taint {taint}: tolerate it in spec.tolerations", part.node)),
             Covers::Yes | Covers::NotSelected => None,

@@ -74,7 +74,8 @@ impl<H: Hands> Agent<H> {
             Err(void) => return Ok(Err(void.to_string())),
         };
         let view = live.inventory.as_ref().map(NodeView::of).unwrap_or_default();
-        Ok(Ok(HoldRequest { claim, view }))
+        let pv_uid = fresh.spec.device.claimed.as_ref().map(|device| device.pv_uid.clone()).unwrap_or_default();
+        Ok(Ok(HoldRequest { claim, pv_uid, view }))
     }
 
     async fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {

@@ -139,6 +139,9 @@ pub struct LinkState {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HoldRequest {
     pub claim: Claim,
+    /// The PersistentVolume whose data is to go. Erased once, it is not erased again: an API that was restored from a
+    /// backup may ask for it although somebody else's data is there by now.
+    pub pv_uid: String,
     pub view: NodeView,
 }
 

@@ -74,7 +74,9 @@ impl RealHands {
     }
 
     pub(crate) fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
-        let HoldRequest { claim, view } = request;
+        let HoldRequest { claim, pv_uid, view } = request;
+        let expected = Expected::of_wipe(self.has_erased(pv_uid));
+        let refused = |why: String| HandsError::Refused(expected.explain(why));
         let around = SurveyRequest { foreign_pvs: view.spec.foreign_pvs.clone(), spare: view.spared(), ..SurveyRequest::default() };
         let (survey, _) = self.see(&around)?;
         if let (Some(claimed), Some(seen)) = (&view.spec.machine_id, &survey.machine_id)
@@ -83,13 +85,13 @@ impl RealHands {
             return Err(HandsError::Refused("this is another machine than the one that the device was claimed on".into()));
         }
         let before = view.known(&survey);
-        verify(claim, Expected::Erasable, &before, &view.spec).map_err(HandsError::Refused)?;
+        verify(claim, expected, &before, &view.spec).map_err(refused)?;
         let name = find(&claim.identity, &before).map_err(HandsError::Refused)?.facts.name.clone();
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
         let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), ..around })?;
         answered(&held, &silent).map_err(HandsError::Refused)?;
-        let held = held.verify(claim, Expected::Erasable, &view.known(&seen), &view.spec).map_err(HandsError::Refused)?;
+        let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
         Ok(Box::new(ToWipe { host: self.host().clone(), held }))
     }
 

@@ -127,7 +127,11 @@ where
 /// Those that we made for it, when nobody else uses them.
 async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failure> {
     let caches = &context.caches;
-    for class in caches.classes.all().into_iter().filter(|class| pv::is_class_of(class, &seen.want.owner)) {
+    let api: Api<StorageClass> = Api::all(context.client.clone());
+    // Asked for: a class that the cache has not seen yet would stay for ever.
+    let made = ListParams::default().labels(&format!("{}={}", quarry_api::crds::MANAGED_BY_LABEL, names::MANAGED_BY));
+    let made = api.list(&made).await.map_err(|error| Failure::api("listing the StorageClasses that were made here".to_owned(), error))?;
+    for class in made.items.into_iter().filter(|class| pv::is_class_of(class, &seen.want.owner)) {
         let name = class.name_any();
         let failed = |error| Failure::api(format!("StorageClass {name}"), error);
         let claimed = caches.inventories.all().iter().any(|inventory| inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name));
@@ -142,8 +146,7 @@ async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failur
             tracing::info!(class = name, "the StorageClass stays: a PersistentVolumeClaim names it");
             continue;
         }
-        let classes: Api<StorageClass> = Api::all(context.client.clone());
-        context.writer.delete(&classes, &name, &class.uid().unwrap_or_default(), class.resource_version().as_deref()).await.map_err(failed)?;
+        context.writer.delete(&api, &name, &class.uid().unwrap_or_default(), class.resource_version().as_deref()).await.map_err(failed)?;
     }
     Ok(())
 }

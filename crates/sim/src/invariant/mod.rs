@@ -1,6 +1,10 @@
 //! The invariants, checked over API and disk after every action (`check`) and before every step on the disk (`witness`).
 //!
-//! Written in terms of what may never be seen, not of how the code avoids it.
+//! Written in terms of what may never be seen, not of how the code avoids it. Claimed disks: `claims.rs`.
+
+mod claims;
+
+pub use claims::{left_behind, witness_wipe};
 
 use crate::{disk::Disk, kind::Kind, world::World};
 use quarry_api::names::IDENTITY_ANNOTATION;
@@ -72,40 +76,6 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
     wrong
 }
 
-/// What is wrong with erasing this disk now.
-pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if !disk.ledger.iter().any(|record| record.device.as_deref() == Some(identity) && record.outcome.is_none()) {
-        wrong.push(format!("{name} is erased without an intent in the ledger"));
-    }
-    if let Some(at) = disk.mounts.get(name) {
-        wrong.push(format!("{name} is erased while it is mounted at {at}"));
-    }
-    if disk.disks.get(name).is_some_and(|found| found.taken) {
-        wrong.push(format!("{name} is erased while somebody else holds it"));
-    }
-    let claims = world.all(Kind::Inventory).flat_map(|inventory| inventory["spec"]["claims"].as_array().into_iter().flatten());
-    if !claims.into_iter().any(|claim| claim["identity"] == identity && claim["job"].is_object()) {
-        wrong.push(format!("{name} is erased although no claim has a job on record"));
-    }
-    let pvs: Vec<&Value> = world.all(Kind::Pv).filter(|pv| pv["metadata"]["annotations"][IDENTITY_ANNOTATION] == identity).collect();
-    if pvs.is_empty() {
-        wrong.push(format!("{name} is erased although no PersistentVolume was released"));
-    }
-    for pv in pvs {
-        if pv["status"]["phase"] == "Bound" {
-            wrong.push(format!("{name} is erased while its PersistentVolume is bound"));
-        }
-        if claim_exists(world, pv) {
-            wrong.push(format!("{name} is erased while the claim exists"));
-        }
-        if !deleting(pv) {
-            wrong.push(format!("{name} is erased while its PersistentVolume can still be bound"));
-        }
-    }
-    wrong
-}
-
 /// What must not be seen at any time.
 pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -127,11 +97,11 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     }
     for device in disk.mounts.keys() {
         let whole = device.strip_suffix("p1").unwrap_or(device);
-        if !disk.loops.keys().any(|number| format!("loop{number}") == whole) {
+        if !disk.disks.contains_key(device) && !disk.loops.keys().any(|number| format!("loop{number}") == whole) {
             wrong.push(format!("{device} was taken away under its mount"));
         }
     }
-    for pv in world.all(Kind::Pv) {
+    for pv in world.all(Kind::Pv).filter(|pv| pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_null()) {
         let name = pv["metadata"]["name"].as_str().unwrap_or_default();
         let uid = pv["spec"]["local"]["path"].as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         let used = pv["status"]["phase"] == "Bound" || claim_exists(world, pv);
@@ -145,6 +115,7 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     for job in world.all(Kind::Job) {
         wrong.extend(check_job(job, world));
     }
+    wrong.extend(claims::check(world, disk));
     wrong
 }
 

@@ -1,0 +1,382 @@
+//! The stories of claimed disks: sets and LocalVolumes, their PersistentVolumes, and what happens to disks meanwhile.
+//!
+//! Each ends with nothing asked for any more, so that an hour at rest needs no renewals; one stays awake.
+
+use crate::{
+    bare::{BareDisk, machine_id},
+    disk::Disk,
+    kind::Kind,
+    story::{CLAIM, CLASS, NODE, Step, Story, claim, mounted, node, story},
+    world::World,
+};
+use quarry_api::names;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const SET: &str = "fast";
+
+fn pv_name(number: u64) -> String {
+    names::local_pv(NODE, &BareDisk::new(number).identity())
+}
+
+fn set(name: &str, class: &str) -> Step {
+    let set = json!({
+        "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet",
+        "metadata": {"name": name, "namespace": names::DEFAULT_NAMESPACE},
+        "spec": {"storageClassName": class, "volumeMode": "Filesystem", "fsType": "ext4"},
+    });
+    Step::Create(Kind::Set, set)
+}
+
+fn local_volume(name: &str, class: &str, path: &str) -> Step {
+    let volume = json!({
+        "apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": name, "namespace": names::DEFAULT_NAMESPACE},
+        "spec": {"storageClassDevices": [{"storageClassName": class, "volumeMode": "Filesystem", "fsType": "ext4", "devicePaths": [path]}]},
+    });
+    Step::Create(Kind::LocalVolume, volume)
+}
+
+fn retaining_class() -> Step {
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer", "reclaimPolicy": "Retain",
+    });
+    Step::Create(Kind::Class, class)
+}
+
+/// A claim that names its volume.
+fn claim_on(number: u64) -> Step {
+    let Step::Create(kind, mut object) = claim("Filesystem") else { return claim("Filesystem") };
+    object["spec"]["volumeName"] = json!(pv_name(number));
+    Step::Create(kind, object)
+}
+
+fn delete(kind: Kind, name: &str) -> Step {
+    Step::Delete(kind, name.to_owned())
+}
+
+/// What a condition of the set says, if it is true.
+fn says<'a>(world: &'a World, set: &str, condition: &str) -> Option<&'a str> {
+    let found = world.get(Kind::Set, set)?["status"]["conditions"].as_array()?.iter().find(|found| found["type"] == condition)?;
+    (found["status"] == "True").then(|| found["message"].as_str().unwrap_or_default())
+}
+
+fn claims(world: &World) -> Vec<&Value> {
+    world.get(Kind::Inventory, NODE).and_then(|inventory| inventory["spec"]["claims"].as_array()).into_iter().flatten().collect()
+}
+
+fn is_free(world: &World, number: u64) -> bool {
+    let free = |pv: &Value| pv["status"]["phase"] == "Available" && pv["spec"]["claimRef"].is_null() && !pv["metadata"]["deletionTimestamp"].is_string();
+    world.get(Kind::Pv, &pv_name(number)).is_some_and(free)
+}
+
+fn owned_by(world: &World, number: u64, owner: &str) -> bool {
+    is_free(world, number) && claims(world).iter().any(|claim| claim["owner"]["name"] == owner)
+}
+
+fn first_is_free(world: &World, _: &Disk) -> bool {
+    is_free(world, 1)
+}
+
+fn second_is_free(world: &World, _: &Disk) -> bool {
+    is_free(world, 2)
+}
+
+fn both_are_free(world: &World, _: &Disk) -> bool {
+    is_free(world, 1) && is_free(world, 2)
+}
+
+fn nothing_is_claimed(world: &World, _: &Disk) -> bool {
+    claims(world).is_empty() && world.all(Kind::Pv).next().is_none()
+}
+
+fn everything_is_gone(world: &World, disk: &Disk) -> bool {
+    nothing_is_claimed(world, disk) && world.all(Kind::Set).next().is_none() && world.all(Kind::LocalVolume).next().is_none()
+}
+
+fn claim_is_gone(world: &World, _: &Disk) -> bool {
+    world.get(Kind::Claim, CLAIM).is_none()
+}
+
+fn not_mounted(_: &World, disk: &Disk) -> bool {
+    disk.mounts.is_empty()
+}
+
+fn is_claimed(world: &World, _: &Disk) -> bool {
+    !claims(world).is_empty()
+}
+
+fn degraded(world: &World, word: &str) -> bool {
+    says(world, SET, "Degraded").is_some_and(|text| text.contains(word))
+}
+
+fn is_missing(world: &World, _: &Disk) -> bool {
+    degraded(world, "is not there")
+}
+
+fn is_retained(world: &World, _: &Disk) -> bool {
+    degraded(world, "keeps its data (Retain)")
+}
+
+fn wipe_has_failed(world: &World, _: &Disk) -> bool {
+    degraded(world, "wiping failed")
+}
+
+fn node_is_gone(world: &World, _: &Disk) -> bool {
+    degraded(world, "node n1 is gone")
+}
+
+fn is_frozen(world: &World, _: &Disk) -> bool {
+    degraded(world, "another machine")
+}
+
+/// The job exists, and nobody has begun it.
+fn wipe_is_asked_for(world: &World, _: &Disk) -> bool {
+    claims(world).iter().any(|claim| claim["job"]["name"].as_str().is_some_and(|name| world.get(Kind::Job, name).is_some()))
+}
+
+fn has_word(world: &World, kind: Kind, name: &str) -> bool {
+    world.get(kind, name).is_some_and(|owner| owner["status"]["conditions"].is_array())
+}
+
+/// A pod uses a volume, and is gone.
+fn used() -> Vec<Step> {
+    vec![claim("Filesystem"), Step::StartPod, Step::Await("mounted", mounted), Step::EndPod, Step::Await("unmounted", not_mounted)]
+}
+
+/// Its claim goes, too.
+fn used_and_released() -> Vec<Step> {
+    [used(), vec![delete(Kind::Claim, CLAIM), Step::Await("the claim is gone", claim_is_gone)]].concat()
+}
+
+fn one_disk() -> Vec<Step> {
+    vec![node(), Step::Plug("sda", BareDisk::new(1)), set(SET, CLASS), Step::Await("a PersistentVolume", first_is_free)]
+}
+
+fn end() -> Vec<Step> {
+    vec![delete(Kind::Set, SET), Step::Await("everything is gone", everything_is_gone)]
+}
+
+/// Two disks; one is used, released, wiped and offered again.
+fn whole_life() -> Vec<Step> {
+    [
+        vec![node(), Step::Plug("sda", BareDisk::new(1)), Step::Plug("sdb", BareDisk::new(2)), set(SET, CLASS)],
+        vec![Step::Await("two PersistentVolumes", both_are_free)],
+        used_and_released(),
+        vec![Step::Await("offered again", both_are_free)],
+        end(),
+    ]
+    .concat()
+}
+
+/// Three want the same disk: the oldest has it, and each gets it when the one before is gone.
+fn overlap() -> Vec<Step> {
+    let older = |world: &World, _: &Disk| has_word(world, Kind::Set, "z-first");
+    let younger = |world: &World, _: &Disk| has_word(world, Kind::Set, "m-second");
+    let youngest = |world: &World, _: &Disk| has_word(world, Kind::LocalVolume, "a-third");
+    let second = Duration::from_secs(2);
+    vec![
+        node(),
+        set("z-first", "first"),
+        Step::Await("the first is heard", older),
+        Step::Pause(second),
+        set("m-second", "second"),
+        Step::Await("the second is heard", younger),
+        Step::Pause(second),
+        local_volume("a-third", "third", "/dev/disk/by-id/wwn-0x5000c50000000001"),
+        Step::Await("the third is heard", youngest),
+        Step::Plug("sda", BareDisk::new(1)),
+        Step::Await("the oldest has it", |world, _| owned_by(world, 1, "z-first")),
+        delete(Kind::Set, "z-first"),
+        Step::Await("the next one has it", |world, _| owned_by(world, 1, "m-second")),
+        delete(Kind::Set, "m-second"),
+        Step::Await("the last one has it", |world, _| owned_by(world, 1, "a-third")),
+        delete(Kind::LocalVolume, "a-third"),
+        Step::Await("everything is gone", everything_is_gone),
+    ]
+}
+
+/// Pulled and back, unused and in use; another disk under its name; another name from udev.
+fn hotplug() -> Vec<Step> {
+    [
+        one_disk(),
+        vec![
+            Step::Unplug("sda"),
+            Step::Await("missing", is_missing),
+            Step::Plug("sda", BareDisk::new(2)),
+            Step::Await("the other one is taken", second_is_free),
+            Step::PlugAgain("sdb", 1, Some("ata-RENAMED_1")),
+            Step::Await("both are there", |world, disk| both_are_free(world, disk) && says(world, SET, "Degraded").is_none()),
+            Step::Unplug("sda"),
+            Step::Await("the other one is missing", is_missing),
+            claim_on(1),
+            Step::StartPod,
+            Step::Await("mounted", |_, disk| disk.mounts.contains_key("sdb")),
+            Step::Unplug("sdb"),
+            Step::Await("both are missing", |world, _| says(world, SET, "Degraded").is_some_and(|text| text.matches("is not there").count() == 2)),
+            Step::PlugAgain("sdb", 2, None),
+            Step::PlugAgain("sda", 1, None),
+            Step::Await("mounted again, under its old name", |_, disk| disk.mounts.contains_key("sda")),
+            Step::EndPod,
+            Step::Await("unmounted", not_mounted),
+            delete(Kind::Claim, CLAIM),
+            Step::Await("both are free again", both_are_free),
+        ],
+        end(),
+    ]
+    .concat()
+}
+
+/// The Node object goes and comes back with the same machine, then with another.
+fn node_gone() -> Vec<Step> {
+    let away = || vec![Step::StopAgent, delete(Kind::Node, NODE), Step::Await("the node is gone", node_is_gone)];
+    let release = json!({"metadata": {"annotations": {names::RELEASE_CLAIMS_ANNOTATION: machine_id(1)}}});
+    [
+        one_disk(),
+        used(),
+        away(),
+        vec![node(), Step::StartAgent, Step::StartPod, Step::Await("mounted again", mounted), Step::EndPod, Step::Await("unmounted again", not_mounted)],
+        away(),
+        vec![
+            Step::ReplaceMachine,
+            Step::Plug("sda", BareDisk::new(2)),
+            node(),
+            Step::StartAgent,
+            Step::Await("frozen", is_frozen),
+            delete(Kind::Claim, CLAIM),
+            Step::Await("the claim is gone", claim_is_gone),
+            Step::Patch(Kind::Inventory, NODE.to_owned(), release),
+            Step::Await("the new machine's disk is taken", |world, disk| second_is_free(world, disk) && world.get(Kind::Pv, &pv_name(1)).is_none()),
+        ],
+        end(),
+    ]
+    .concat()
+}
+
+/// The API forgets that a volume was ever used.
+fn restored_unused() -> Vec<Step> {
+    [
+        one_disk(),
+        vec![Step::Snapshot],
+        used(),
+        vec![Step::Restore, Step::Await("withdrawn", |world, disk| nothing_is_claimed(world, disk) && world.get(Kind::Claim, CLAIM).is_none()), Step::Learned],
+        end(),
+    ]
+    .concat()
+}
+
+/// The API asks once more for a wipe that was done long ago.
+fn restored_in_mid_wipe() -> Vec<Step> {
+    let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    [
+        one_disk(),
+        used(),
+        vec![
+            Step::StopAgent,
+            delete(Kind::Claim, CLAIM),
+            Step::Await("a wipe is asked for", wipe_is_asked_for),
+            Step::Snapshot,
+            Step::StartAgent,
+            Step::Await("offered again", first_is_free),
+        ],
+        used(),
+        vec![
+            Step::Restore,
+            Step::Await("refused", |world, _| degraded(world, "written to since")),
+            Step::Patch(Kind::Pv, pv_name(1), keep),
+            Step::Await("let go as it is", nothing_is_claimed),
+            Step::Learned,
+        ],
+        end(),
+    ]
+    .concat()
+}
+
+/// Kept until somebody decides: erase it, or keep the data and free the claim.
+fn retained() -> Vec<Step> {
+    let erase = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+    [
+        vec![retaining_class()],
+        one_disk(),
+        used_and_released(),
+        vec![Step::Await("kept", is_retained), Step::GiveUpData("sda"), Step::Patch(Kind::Pv, pv_name(1), erase), Step::Await("offered again", first_is_free)],
+        used(),
+        vec![
+            // Somebody's from here on: nobody may take it away, whatever becomes of the claim.
+            Step::KeepData("sda"),
+            delete(Kind::Claim, CLAIM),
+            Step::Await("kept again", is_retained),
+            Step::Delete(Kind::Pv, pv_name(1)),
+            Step::Await("let go as it is", nothing_is_claimed),
+        ],
+        end(),
+        vec![delete(Kind::Class, CLASS)],
+    ]
+    .concat()
+}
+
+/// A disk that cannot be written to, then one that somebody holds.
+fn wipe_fails() -> Vec<Step> {
+    [
+        one_disk(),
+        used(),
+        vec![
+            Step::Break("sda", true),
+            delete(Kind::Claim, CLAIM),
+            Step::Await("failed", wipe_has_failed),
+            Step::Take("sda", true),
+            Step::Break("sda", false),
+            Step::Await("held by somebody", |world, _| degraded(world, "wiping failed") && degraded(world, "by somebody else")),
+            Step::Take("sda", false),
+            Step::Await("offered again", first_is_free),
+        ],
+        end(),
+    ]
+    .concat()
+}
+
+/// Somebody is faster: there is data on the disk before the agent has looked at it.
+fn written_before_confirmed() -> Vec<Step> {
+    let settled = |world: &World, _: &Disk| {
+        let devices = world.get(Kind::Inventory, NODE).and_then(|inventory| inventory["status"]["devices"].as_array());
+        devices.is_some_and(|devices| devices.iter().any(|device| device["name"] == "sda" && device["state"] == "Available"))
+    };
+    [
+        vec![
+            node(),
+            Step::Plug("sda", BareDisk::new(1)),
+            Step::Await("settled", settled),
+            Step::StopAgent,
+            set(SET, CLASS),
+            Step::Await("claimed", is_claimed),
+            Step::Format("sda", Some("xfs")),
+            Step::StartAgent,
+            Step::Await("left alone", nothing_is_claimed),
+            Step::Format("sda", None),
+            Step::Await("taken when it is empty", first_is_free),
+        ],
+        end(),
+    ]
+    .concat()
+}
+
+/// Published and in use, for an hour in which nothing may be written.
+fn awake() -> Vec<Step> {
+    [whole_life()[..5].to_vec(), used()].concat()
+}
+
+pub fn stories() -> Vec<Story> {
+    vec![
+        story("set", whole_life()),
+        Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("set-two-operators", whole_life()) },
+        story("set-overlap", overlap()),
+        story("set-hotplug", hotplug()),
+        story("set-node-gone", node_gone()),
+        story("set-restored-unused", restored_unused()),
+        story("set-restored-in-mid-wipe", restored_in_mid_wipe()),
+        story("set-retained", retained()),
+        story("set-wipe-fails", wipe_fails()),
+        story("set-written-before-confirmed", written_before_confirmed()),
+        Story { awake: true, ..story("set-awake", awake()) },
+    ]
+}
