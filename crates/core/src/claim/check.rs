@@ -56,11 +56,12 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(),
     }
     for claim in &plan.claims {
         let seen = index.device(&claim.identity);
-        let others = seen.iter().flat_map(|seen| &seen.candidates).filter_map(|candidate| claims.get(candidate.as_str())).sum::<usize>();
+        let named = |seen: &Seen<'_>| seen.candidates.iter().filter_map(|candidate| claims.get(candidate.as_str())).sum::<usize>();
+        let rivals = seen.map_or(claims[claim.identity.as_str()], named);
         match before.get(&key(claim)) {
             Some(old) => check_kept(old, claim)?,
             // Two that were there already are told, not multiplied.
-            None if others > 1 || claims[claim.identity.as_str()] > 1 => return Err(Breach::TwoOwners(claim.identity.clone())),
+            None if rivals > 1 => return Err(Breach::TwoOwners(claim.identity.clone())),
             None => check_new(world, index, claim, seen)?,
         }
     }

@@ -79,3 +79,34 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
         assert!(check(&world, &with_job(&world)).is_err(), "{change}");
     }
 }
+
+#[test]
+fn check_refuses_two_new_claims_on_one_device_and_a_claim_forgotten_too_soon() {
+    let mut free = world(vec![set("old", 2, json!({})), set("young", 1, json!({}))], vec![disk("sda", 1)]);
+    let planned = plan(&free, now());
+    let [first] = planned.claims.as_slice() else { panic!("{planned:?}") };
+    let second = Claim { owner: free.wants[1].owner.clone(), ..first.clone() };
+    let twice = Plan { claims: vec![first.clone(), second], ..planned.clone() };
+    assert_eq!(check(&free, &twice), Err(Breach::TwoOwners(first.identity.clone())));
+    assert_eq!(check(&free, &planned), Ok(()));
+
+    // It is forgotten when it was ending, the agent says that it has ended, and no PersistentVolume is left.
+    free.inventory.spec.claims = vec![Claim { ending: true, ..first.clone() }];
+    confirm(&mut free);
+    let forgotten = Plan { claims: vec![], ..Plan::default() };
+    assert_eq!(check(&free, &forgotten), Ok(()));
+    let left = Err(Breach::LeftBehind(first.identity.clone()));
+    let mut alive = free.clone();
+    alive.inventory.spec.claims[0].ending = false;
+    assert_eq!(check(&alive, &forgotten), left, "nobody ended it");
+    let mut silent = free.clone();
+    silent.inventory.status.as_mut().unwrap().claims.clear();
+    assert_eq!(check(&silent, &forgotten), left, "the agent has not said so");
+    let mut refused = free.clone();
+    refused.inventory.status.as_mut().unwrap().claims[0].state = ClaimState::Refused;
+    assert_eq!(check(&refused, &forgotten), left, "the agent says something else");
+    let mut published = published();
+    published.inventory.spec.claims[0].ending = true;
+    confirm(&mut published);
+    assert!(matches!(check(&published, &forgotten), Err(Breach::LeftBehind(_))), "its PersistentVolume is there");
+}

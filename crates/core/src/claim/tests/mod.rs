@@ -158,7 +158,7 @@ fn standings(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
 
 mod asking;
 mod checked;
-mod erased;
 mod confirming;
+mod erased;
 mod living;
 mod saying;
