@@ -236,7 +236,6 @@ impl Routed for NodeInventory {
     fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
         let Some(inventory) = change.either() else { return };
         let name = inventory.name_any();
-        wake(to(ControllerName::NodeInventory, name.clone()));
         fn status<T>(inventory: Option<&NodeInventory>, part: impl Fn(&NodeInventoryStatus) -> &[T]) -> &[T] {
             inventory.and_then(|inventory| inventory.status.as_ref()).map(part).unwrap_or_default()
         }
@@ -244,7 +243,9 @@ impl Routed for NodeInventory {
         fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
             inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
         }
+        // First the index, then the wakes: whoever looks at once must see what has changed.
         let concerned = caches.identities().follow(&name, after, claims(change.after));
+        wake(to(ControllerName::NodeInventory, name.clone()));
         for other in concerned {
             wake(to(ControllerName::NodeInventory, other));
         }

@@ -9,6 +9,10 @@ pub fn best<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 }
 
 fn bucket(name: &str) -> usize {
+    // The nickname of a map: after a boot another disk may have it, so anything else is better.
+    if name.starts_with("dm-name-") {
+        return BUCKETS.len();
+    }
     BUCKETS.iter().position(|prefix| name.starts_with(prefix)).unwrap_or(BUCKETS.len())
 }
 
@@ -36,6 +40,8 @@ mod tests {
             assert_eq!(best(order[at..].iter().rev().copied()), Some(*name));
         }
         assert_eq!(best(["ata-b", "ata-a"]), Some("ata-a"));
+        assert_eq!(best(["dm-name-mpatha", "dm-uuid-mpath-35000c500a1b2c3d4"]), Some("dm-uuid-mpath-35000c500a1b2c3d4"));
+        assert_eq!(best(["dm-name-mpatha"]), Some("dm-name-mpatha"));
         assert_eq!(best([]), None);
     }
 }

@@ -16,6 +16,8 @@ pub struct Known {
     pub identified: Identified,
     /// The paths that were folded into this map.
     pub paths: Vec<String>,
+    /// The by-id names of those paths: they tell which disk it is, and may lead to a path instead of the map.
+    pub path_links: Vec<String>,
     /// Everything that identifies the disk of a partition: what owns the disk owns the partition.
     pub disk: Vec<String>,
     pub told: Vec<Told>,
@@ -54,13 +56,14 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
     let mut known: Vec<Known> = seen
         .iter()
         .filter(|facts| under(facts).is_none())
-        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), disk: Vec::new(), told: Vec::new() })
+        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), path_links: Vec::new(), disk: Vec::new(), told: Vec::new() })
         .collect();
     for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
         let name = map.facts.name.clone();
         let paths: Vec<&Facts> = seen.iter().filter(|facts| owner.get(facts.name.as_str()) == Some(&name.as_str())).collect();
         let below: Vec<&Facts> = seen.iter().filter(|facts| under(facts) == Some(name.as_str())).collect();
         map.paths = paths.iter().map(|path| path.name.clone()).collect();
+        map.path_links = paths.iter().flat_map(|path| path.by_id.iter().cloned()).collect();
         map.identified = common_identity(&paths);
         inherit(&mut map.facts, &paths, &below);
     }
@@ -96,7 +99,6 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
         map.mounts.extend(path.mounts.iter().cloned());
         map.loops_on_top.extend(path.loops_on_top.iter().cloned());
         map.holders.extend(path.holders.iter().filter(|holder| **holder != map.name).cloned());
-        map.by_id.extend(path.by_id.iter().filter(|name| !map.by_id.contains(name)).cloned().collect::<Vec<_>>());
         map.backs.extend(path.backs.iter().cloned());
     }
     for list in [&mut map.mounts, &mut map.loops_on_top, &mut map.holders, &mut map.backs] {

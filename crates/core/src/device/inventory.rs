@@ -87,7 +87,7 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
         size: i64::try_from(facts.size).unwrap_or(i64::MAX),
         identity: device.identified.identity.clone(),
         evidence: facts.evidence.clone(),
-        device_id: by_id::best(facts.by_id.iter().map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}")),
+        device_id: by_id::best(facts.by_id.iter().chain(&device.path_links).map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}")),
         parent: facts.parent.clone(),
         paths: device.paths.clone(),
         model: facts.model.clone(),

@@ -176,6 +176,7 @@ fn paths_under_a_map_are_one_device() {
         .map(|name| Facts { holders: vec!["dm-0".into()], model: Some("MD32xx".into()), ..blank(name, "6000c50000000001") })
         .collect();
     seen[2].mounts = vec!["/oops".into()];
+    seen[1].by_id = vec!["wwn-0x6000c50000000001".into()];
     let slaves = seen.iter().map(|facts| facts.name.clone()).collect();
     seen.push(Facts { name: "dm-0".into(), kind: "mpath".into(), slaves, evidence: evidence(&[("sysfs:dm-uuid", "mpath-36000c5")]), ..blank("dm-0", "0") });
     let known = group(&seen, None, None, &[]);
@@ -184,6 +185,9 @@ fn paths_under_a_map_are_one_device() {
     assert_eq!((map.identified.identity.as_deref(), map.paths.len()), (Some("wwn:6000c50000000001"), 4));
     assert_eq!((map.facts.model.as_deref(), &map.facts.mounts, map.facts.holders.len()), (Some("MD32xx"), &vec!["/oops".to_owned()], 0));
     assert!(map.told.is_empty());
+    // A name that leads to one of its paths tells which disk it is; whoever looks for a way to the map is not misled.
+    assert_eq!((map.facts.by_id.len(), map.path_links.as_slice()), (0, &["wwn-0x6000c50000000001".to_owned()][..]));
+    assert_eq!(inventory::row(map, true, &NodeInventorySpec::default()).device_id.as_deref(), Some("/dev/disk/by-id/wwn-0x6000c50000000001"));
     // Without the map they are two devices that claim to be one: nobody guesses.
     let known = group(&seen[..2], None, None, &[]);
     assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
