@@ -7,6 +7,10 @@
 
 #[path = "guest/binary.rs"]
 mod binary;
+#[path = "guest/claims.rs"]
+mod claims;
+#[path = "guest/claims_moved.rs"]
+mod claims_moved;
 #[path = "guest/cluster.rs"]
 mod cluster;
 #[path = "guest/hardware.rs"]
@@ -25,6 +29,8 @@ mod qemu;
 mod stack;
 #[path = "guest/uml.rs"]
 mod uml;
+#[path = "guest/volumes.rs"]
+mod volumes;
 
 use std::{
     fs,

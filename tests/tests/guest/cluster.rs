@@ -12,7 +12,7 @@ use quarry_api::{
     node_inventory::{Device, DeviceState},
 };
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
-use quarry_tests::guest::{Guest, until};
+use quarry_tests::guest::{AGENT_DATA, Guest, until};
 use serde_json::json;
 use std::{
     fs::{self, File},
@@ -62,8 +62,17 @@ impl Cluster {
     #[track_caller]
     pub fn start_agent(&self, guest: &mut Guest, settling_time: &str) {
         let (quarry, kubeconfig) = (guest.bring_quarry(), guest.join(&self.folder.path().join("kubeconfig")));
-        let (name, data) = (guest.name().to_owned(), "/run/quarry-data");
-        guest.spawn("agent", &format!("{quarry} agent --node-name {name} --data-dir {data} --settling-time {settling_time} --kubeconfig {kubeconfig}"));
+        let name = guest.name().to_owned();
+        guest.spawn("agent", &format!("{quarry} agent --node-name {name} --data-dir {AGENT_DATA} --settling-time {settling_time} --kubeconfig {kubeconfig}"));
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What a question to the API is answered with.
+    pub fn block_on<F: Future>(&self, question: F) -> F::Output {
+        self.runtime.block_on(question)
     }
 
     /// Lets the guest reach the API again.
@@ -120,7 +129,7 @@ impl Cluster {
         });
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         tail(&fs::read_to_string(self.folder.path().join("operator.log")).unwrap_or_default())
     }
 }
@@ -173,7 +182,7 @@ fn lines(status: &NodeInventoryStatus) -> String {
     status.devices.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn tail(log: &str) -> String {
+pub fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")
 }
