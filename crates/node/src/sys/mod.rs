@@ -10,7 +10,7 @@ pub mod knock;
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     io::Result,
-    ioctl::{self, Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, opcode},
+    ioctl::{self, Getter, Ioctl, IntegerSetter, IoctlOutput, NoArg, Opcode, Setter, opcode},
 };
 use std::{ffi::c_void, os::unix::process::CommandExt, process::Command};
 use tokio::io::{Interest, unix::AsyncFd};
@@ -18,6 +18,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_CTL_REMOVE: Opcode = 0x4C81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const BLKROSET: Opcode = opcode::none(0x12, 93);
 const BLKROGET: Opcode = opcode::none(0x12, 94);
@@ -125,6 +126,12 @@ pub struct Backing {
 pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
     // SAFETY: the ioctl takes no argument and answers with a number.
     unsafe { ioctl::ioctl(control, Returned::<LOOP_CTL_GET_FREE>) }
+}
+
+/// Takes the device of this number away. EBUSY: it is over a file, or somebody has it open.
+pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
+    // SAFETY: the argument is a number; nothing is read or written through it.
+    unsafe { ioctl::ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize)) }
 }
 
 /// Puts the loop device over `file`. EBUSY: somebody else took it since.
