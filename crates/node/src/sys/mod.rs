@@ -1,16 +1,19 @@
 //! What has no safe wrapper elsewhere: loop and partition ioctls, a child that dies with us, waiting for a descriptor.
 //!
 //! The only module of the crate with `unsafe`. Owns the kernel's structs and numbers (linux/loop.h, linux/blkpg.h);
-//! decides nothing. `blkid.rs` is the binding to libblkid. Next to read: `act/attach.rs`.
-#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, a C library")]
+//! decides nothing. `blkid.rs` is the binding to libblkid, `memory.rs` keeps the process small. Next to read: `act/attach.rs`.
+#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, C libraries")]
 
 pub mod blkid;
 pub mod knock;
+mod memory;
+
+pub use memory::{give_memory_back, keep_memory_small, prefer_a_large_page};
 
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     io::Result,
-    ioctl::{self, Getter, Ioctl, IntegerSetter, IoctlOutput, NoArg, Opcode, Setter, opcode},
+    ioctl::{self, Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, opcode},
 };
 use std::{ffi::c_void, os::unix::process::CommandExt, process::Command};
 use tokio::io::{Interest, unix::AsyncFd};
@@ -229,41 +232,6 @@ pub fn die_with_parent(command: &mut Command) {
     };
     // SAFETY: between fork and exec the hook makes two system calls and allocates nothing.
     unsafe { command.pre_exec(hook) };
-}
-
-/// Makes the allocator give back what it does not need: large buffers to the kernel at once, and two arenas for all
-/// threads instead of eight for each core. An agent sleeps most of its life and should be small while it does.
-pub fn keep_memory_small() {
-    const M_TRIM_THRESHOLD: std::ffi::c_int = -1;
-    const M_MMAP_THRESHOLD: std::ffi::c_int = -3;
-    const M_ARENA_MAX: std::ffi::c_int = -8;
-    for (parameter, value) in [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10)] {
-        // SAFETY: mallopt takes two numbers and may be called at any time. A refusal changes nothing.
-        unsafe { mallopt(parameter, value) };
-    }
-}
-
-/// Gives free pages back to the kernel, also those in the middle of the heap. A millisecond or two: for quiet moments.
-pub fn give_memory_back() {
-    // SAFETY: malloc_trim takes a number and may be called at any time.
-    unsafe { malloc_trim(0) };
-}
-
-#[cfg(target_env = "gnu")]
-unsafe extern "C" {
-    fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
-    fn malloc_trim(keep: usize) -> std::ffi::c_int;
-}
-
-/// Other C libraries have no such settings.
-#[cfg(not(target_env = "gnu"))]
-unsafe fn mallopt(_: std::ffi::c_int, _: std::ffi::c_int) -> std::ffi::c_int {
-    0
-}
-
-#[cfg(not(target_env = "gnu"))]
-unsafe fn malloc_trim(_: usize) -> std::ffi::c_int {
-    0
 }
 
 /// For tokio to wait until the descriptor can be read.
