@@ -7,20 +7,21 @@
 use crate::sys::{
     self,
     blkid::{self, Answer, Values},
+    knock::{Wanted, read_all},
 };
 use rustix::{
     fd::OwnedFd,
     fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create},
     io::Errno,
 };
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const LARGE_PAGE: usize = 2 << 20;
 /// The first MiB, and the page behind it: VMFS and the last but two LUKS2 headers begin at 1 MiB.
 const HEAD: u64 = MIB + PAGE;
-/// What is read first, with the page behind it: libblkid looks at every KiB of it, and at nothing between it and 1 MiB.
+/// Two labels of ZFS and the page behind them: libblkid looks everywhere in there, and at nothing between it and 1 MiB.
 const START: u64 = 2 * LABEL + PAGE;
 /// A label of ZFS: two at the beginning of a device, two at its end, which lies on a multiple of this.
 const LABEL: u64 = 256 << 10;
@@ -113,22 +114,31 @@ impl Image {
         self.size = size;
         // A device that cannot do direct reads is read as any other file.
         let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
-        self.add(device, 0..START.min(size))?;
-        for range in ranges(size, self.is_zero()) {
-            self.add(device, range)?;
-        }
+        self.add(device, iter::once(0..START.min(size)), direct)?;
+        self.add(device, ranges(size, self.is_zero()), direct)?;
         if direct {
             fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags - OFlags::DIRECT))?;
         }
         Ok(())
     }
 
-    /// The next part of the device.
-    fn add(&mut self, device: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
-        let at = self.parts.last().map_or(self.aligned, |part| part.buffer.start + part.buffer.len().next_multiple_of(PAGE as usize));
-        let length = (range.end - range.start) as usize;
-        self.fill(device, at, length.next_multiple_of(PAGE as usize), length, range.start)?;
-        self.parts.push(Part { device: range.start, buffer: at..at + length });
+    /// The next parts of the device, all at once where that can be done.
+    fn add(&mut self, device: &OwnedFd, ranges: impl IntoIterator<Item = Range<u64>>, direct: bool) -> Result<(), Errno> {
+        let first = self.parts.len();
+        for range in ranges {
+            let at = self.parts.last().map_or(self.aligned, |part| part.buffer.start + part.buffer.len().next_multiple_of(PAGE as usize));
+            let length = (range.end - range.start) as usize;
+            self.parts.push(Part { device: range.start, buffer: at..at + length });
+        }
+        let wanted: Vec<Wanted> = self.parts[first..].iter().map(|part| Wanted { offset: part.device, place: part.buffer.clone() }).collect();
+        // A last part that ends within a page may be too short for a direct read.
+        let whole = wanted.iter().all(|part| part.place.len().is_multiple_of(PAGE as usize));
+        if direct && whole && read_all(device, &mut self.buffer, &wanted).is_ok() {
+            return Ok(());
+        }
+        for Wanted { offset, place } in wanted {
+            self.fill(device, place.start, place.len().next_multiple_of(PAGE as usize), place.len(), offset)?;
+        }
         Ok(())
     }
 
@@ -338,7 +348,7 @@ mod tests {
         #[test]
         fn ranges_are_apart_and_cover_both_ends(size in 1u64..12 * MIB) {
             for blank in [true, false] {
-                let all: Vec<_> = std::iter::once(0..START.min(size)).chain(ranges(size, blank)).collect();
+                let all: Vec<_> = iter::once(0..START.min(size)).chain(ranges(size, blank)).collect();
                 prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start));
                 prop_assert_eq!(all[all.len() - 1].end, size);
                 let gaps: Vec<_> = all.windows(2).map(|pair| pair[0].end..pair[1].start).filter(|gap| !gap.is_empty()).collect();
