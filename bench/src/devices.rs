@@ -1,7 +1,8 @@
 //! Devices: a scan beside what the Local Storage Operator's daemon runs, and how soon a new disk is seen.
 //!
 //! Loop devices over sparse files of 64 MiB: half of them blank, a quarter ext4, a quarter xfs. Cold: page, inode and
-//! dentry caches dropped before each scan, of both sides alike.
+//! dentry caches dropped before each scan, of both sides alike. Whatever loop nodes this makes are taken away again:
+//! idle ones would slow down every later run, of both sides.
 
 use crate::{figures, story::Writes};
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,7 @@ use kube::{
 };
 use quarry_api::{NodeInventory, names};
 use quarry_node::{
-    Host,
+    Host, act,
     inspect::{Limits, Scan, Scanner},
     uevent::{Heard, Uevents},
 };
@@ -39,6 +40,13 @@ fn run(program: &str, arguments: &[&str]) -> Result<String> {
 struct Shelf {
     folder: tempfile::TempDir,
     devices: Vec<String>,
+    /// Loop nodes that were there before us.
+    before: BTreeSet<u32>,
+}
+
+fn loop_nodes() -> BTreeSet<u32> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("loop")?.parse().ok()).collect()
 }
 
 impl Shelf {
@@ -51,7 +59,7 @@ impl Shelf {
                 run(&format!("mkfs.{kind}"), &["-q", &file.to_string_lossy()])?;
             }
         }
-        Ok(Shelf { folder, devices: Vec::new() })
+        Ok(Shelf { folder, devices: Vec::new(), before: loop_nodes() })
     }
 
     fn grow_to(&mut self, count: usize) -> Result<()> {
@@ -80,6 +88,14 @@ impl Drop for Shelf {
         for device in &self.devices {
             if let Err(error) = run("losetup", &["--detach", device]) {
                 eprintln!("{error}");
+            }
+        }
+        // udev may still have some open: they are idle again in a moment.
+        let _ = run("udevadm", &["settle", "--timeout=60"]);
+        let Ok(host) = Host::view(Path::new("/")) else { return };
+        for number in loop_nodes().difference(&self.before) {
+            if let Err(error) = act::detach::remove_idle(&host, *number) {
+                eprintln!("{}", error.sentence());
             }
         }
     }
@@ -150,27 +166,33 @@ fn ticks(pid: u32) -> Result<u64> {
     Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
 }
 
-pub async fn run_all() -> Result<()> {
+/// `sizes`: how many devices, growing; those of the issue if there are none.
+pub async fn run_all(sizes: &[usize]) -> Result<()> {
     let mut shelf = Shelf::new()?;
     let folder = tempfile::tempdir()?;
-    for count in SIZES {
-        shelf.grow_to(count)?;
-        scans(count)?;
-        if count == 256 {
-            hotplug(&shelf, folder.path()).await?;
+    for count in if sizes.is_empty() { &SIZES } else { sizes } {
+        shelf.grow_to(*count)?;
+        scans(*count)?;
+        let folder = folder.path().join(count.to_string());
+        fs::create_dir_all(&folder)?;
+        if *count == 256 {
+            hotplug(&shelf, &folder).await?;
         } else {
-            memory(&folder.path().join(count.to_string()), count).await?;
+            memory(&folder, *count).await?;
         }
     }
     Ok(())
 }
 
 async fn memory(folder: &Path, count: usize) -> Result<()> {
-    fs::create_dir_all(folder)?;
+    let begun = Instant::now();
     let parts = Parts::start(folder).await;
     parts.wait_inventory("shows all", |status| status.devices.len() >= count).await;
+    let shown = begun.elapsed();
     let pid = parts.agent_pid().context("the agent runs")?;
-    println!("figure: agent resident with {count} loop devices: {:.1} MiB", figures::resident(pid).unwrap_or_default() as f64 / 1024.0);
+    // Past the looks that follow udev's events.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    println!("figure: agent with {count} loop devices: all shown {} after its start, {}", figures::milliseconds(shown), figures::memory(pid));
     parts.stop().await;
     Ok(())
 }
@@ -234,9 +256,9 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
     let used = ticks(pid)? - used;
     let written = crate::story::difference(&writes.counts(), &before);
     println!(
-        "figure: agent at rest with {} loop devices: {:.1} MiB resident (aim: < 20), {:.2} s of CPU in 60 s (aim: 0.00, in ticks of 0.01), writes {written:?} (aim: leases only)",
+        "figure: agent at rest with {} loop devices: {} (aim: < 20), {:.2} s of CPU in 60 s (aim: 0.00, in ticks of 0.01), writes {written:?} (aim: leases only)",
         shelf.devices.len(),
-        figures::resident(pid).unwrap_or_default() as f64 / 1024.0,
+        figures::memory(pid),
         used as f64 / 100.0
     );
     parts.stop().await;

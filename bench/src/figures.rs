@@ -36,8 +36,20 @@ pub fn compare(name: &str, ours: Vec<Duration>, peer: Vec<Duration>, target: &st
     );
 }
 
+/// One line of /proc/PID/status, in KiB.
+fn status(pid: u32, line: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'));
+    value.and_then(|text| text.split_whitespace().next()).and_then(|number| number.parse().ok())
+}
+
 /// Resident memory of a process, in KiB, by the kernel's own word.
 pub fn resident(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|text| text.split_whitespace().next()).and_then(|number| number.parse().ok())
+    status(pid, "VmRSS")
+}
+
+/// The same in words, with its parts and the most it ever was.
+pub fn memory(pid: u32) -> String {
+    let [now, own, file, most] = ["VmRSS", "RssAnon", "RssFile", "VmHWM"].map(|line| status(pid, line).unwrap_or_default() as f64 / 1024.0);
+    format!("{now:.1} MiB resident (its own {own:.1}, pages of files {file:.1}; at most {most:.1})")
 }

@@ -15,14 +15,17 @@ mod figures;
 mod standalone;
 mod story;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 #[tokio::main]
 async fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("standalone") => standalone::run().await,
         Some("cluster") => cluster::run().await,
-        Some("devices") => devices::run_all().await,
+        Some("devices") => {
+            let sizes: Vec<usize> = std::env::args().skip(2).map(|size| size.parse().context("sizes are numbers of devices")).collect::<Result<_>>()?;
+            devices::run_all(&sizes).await
+        }
         Some("claims") => claims::run().await,
         _ => bail!("say which: quarry-bench standalone | devices | claims | cluster"),
     }

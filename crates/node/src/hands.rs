@@ -107,6 +107,8 @@ pub struct SurveyRequest {
     pub foreign_pvs: Vec<ForeignPv>,
     /// Devices that are not opened exclusively, not even for a moment.
     pub spare: Vec<Spare>,
+    /// Wait for slow devices: whoever holds one needs its answer, and would ask in vain again and again otherwise.
+    pub patient: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +196,7 @@ impl RealHands {
         let seen = {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
             scanner.spare(spared);
-            scanner.scan(scan)?
+            scanner.scan_within(scan, if request.patient { Duration::MAX } else { PATIENCE })?
         };
         let Scanned { mut devices, problems, again_in, boot_id, silent, .. } = seen;
         self.mark_volumes(&mut devices)?;

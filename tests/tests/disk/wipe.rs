@@ -224,7 +224,7 @@ async fn whoever_uses_the_device_keeps_it() {
     ] {
         let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
         spoil(&mut spoilt, &mut view);
-        let why = ground.hands.hold(&HoldRequest { claim: spoilt, view }).unwrap_err().sentence();
+        let why = ground.hands.hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view }).unwrap_err().sentence();
         assert!(why.contains(words), "{words}: {why}");
     }
     // While we hold it, nobody else gets it.

@@ -72,6 +72,16 @@ fn delete_partitions(host: &Host, device: &str, held: &OwnedFd) -> Result<(), Ha
     Ok(())
 }
 
+/// Takes away a loop device that nothing is attached to; refused while somebody uses or has it open.
+///
+/// Not for volumes: they leave it idle for the next one. For whoever made hundreds, because every idle one costs each
+/// scanner of the node a look.
+pub fn remove_idle(host: &Host, number: u32) -> Result<(), HandsError> {
+    let path = host.dev("loop-control");
+    let control = fs::File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
+    sys::loop_remove(&control, number).map_err(HandsError::io(format!("removing loop{number}")))
+}
+
 fn in_use(device: &str, users: &[User]) -> HandsError {
     let users = users.iter().map(User::to_string).collect::<Vec<_>>().join(", ");
     HandsError::InUse { device: device.to_owned(), users }

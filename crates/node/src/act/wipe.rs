@@ -11,7 +11,7 @@ use crate::{
     error::HandsError,
     host::Host,
     inspect::{
-        image::{Image, ranges},
+        image::{Image, looked_at},
         loops,
     },
     progress::Progress,
@@ -69,7 +69,7 @@ fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsErro
     let name = held.name();
     progress.set(format!("removing what is found on {name}"));
     let attempt = || format!("overwriting the signatures of {name}");
-    overwrite(held, &ranges(held.size())).map_err(HandsError::device(attempt()))?;
+    overwrite(held, &looked_at(held.size())).map_err(HandsError::device(attempt()))?;
     failpoint!("wipe.overwritten");
     for _ in 0..ROUNDS {
         let found = signatures(held)?;

@@ -30,7 +30,9 @@ pub struct Traits {
 /// Everything but what a scan reads anew each time (mounts, links, holders) and what the probe finds.
 pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: Option<&Properties>) -> (Facts, Traits) {
     let udev = udev.cloned().unwrap_or_default();
-    let mapped_name = sysfs.text(device, "dm/name");
+    let mapped_name = if is_mapped(seen) { sysfs.text(device, "dm/name") } else { None };
+    // Loops, maps and arrays have no such folder: a dozen attributes that need not be tried.
+    let has_device = sysfs.has(device, "device");
     let kind = kind(sysfs, device, seen, mapped_name.is_some());
     let mut traits = Traits {
         unlike_a_file: mapped_name.is_some() || kind == "rom" || sysfs.bytes(device, "queue/zoned").is_some_and(|zoned| zoned != b"none"),
@@ -45,7 +47,7 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
         read_only: seen.read_only,
         diskseq: seen.diskseq,
         parent: seen.parent.as_deref().map(shown_name),
-        transport: transport(host, sysfs, device, seen),
+        transport: if has_device || seen.name.starts_with("nvme") { transport(host, sysfs, device, seen) } else { None },
         ..Facts::default()
     };
     // A partition has neither file: they are its disk's.
@@ -56,13 +58,14 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
     facts.state = seen.state.clone();
     traits.suspended = mapped_name.is_some() && facts.state.as_deref() == Some("suspended");
     if seen.parent.is_none() && seen.slaves.is_empty() {
-        facts.vendor = sysfs.text(device, "device/vendor");
-        facts.model = udev.model.clone().or_else(|| sysfs.text(device, "device/model"));
-        facts.serial = udev.serial.clone().or_else(|| sysfs.text(device, "device/serial"));
+        let mut said = |attribute: &str| if has_device { sysfs.text(device, attribute) } else { None };
+        facts.vendor = said("device/vendor");
+        facts.model = udev.model.clone().or_else(|| said("device/model"));
+        facts.serial = udev.serial.clone().or_else(|| said("device/serial"));
     }
     facts.partition = if kind == "part" { partition(sysfs, device, seen, &udev) } else { None };
     facts.not_local = not_local(host, sysfs, device, seen, facts.transport.as_deref());
-    facts.evidence = evidence(sysfs, device, seen, &udev, facts.partition.as_ref());
+    facts.evidence = evidence(sysfs, device, seen, &udev, facts.partition.as_ref(), has_device);
     traits.asks_serial = seen.parent.is_none() && seen.place.contains("/virtio") && sysfs.has(device, "serial");
     (facts.mapped_name, facts.kind) = (mapped_name, kind);
     (facts, traits)
@@ -74,6 +77,11 @@ pub fn state(sysfs: &mut Sysfs, device: &OwnedFd, name: &str) -> Option<String> 
         return sysfs.number(device, "dm/suspended").map(|flag| if flag == 0 { "running" } else { "suspended" }.to_owned());
     }
     sysfs.text(device, "device/state")
+}
+
+/// By device-mapper.
+fn is_mapped(seen: &Seen) -> bool {
+    seen.name.starts_with("dm-")
 }
 
 /// `cciss!c0d0` is `/dev/cciss/c0d0`.
@@ -228,7 +236,7 @@ fn parse_mapped_number(uuid: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties, partition: Option<&Partition>) -> Vec<Evidence> {
+fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties, partition: Option<&Partition>, has_device: bool) -> Vec<Evidence> {
     let mut all = Vec::new();
     // udev gives a partition what it knows of the disk: that would be the disk's identity, not the partition's.
     if let Some(partition) = partition {
@@ -239,28 +247,35 @@ fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties,
         return all;
     }
     let mut say = |source: &str, value: Option<String>| all.extend(value.map(|value| evidence_of(source, value)));
-    say("sysfs:nguid", sysfs.text(device, "nguid"));
-    say("sysfs:eui", sysfs.text(device, "eui"));
-    say("sysfs:nvme-uuid", sysfs.text(device, "uuid"));
-    let wwid = sysfs.text(device, "wwid").or_else(|| sysfs.text(device, "device/wwid"));
-    say("sysfs:wwid", wwid);
+    if has_device || seen.name.starts_with("nvme") {
+        say("sysfs:nguid", sysfs.text(device, "nguid"));
+        say("sysfs:eui", sysfs.text(device, "eui"));
+        say("sysfs:nvme-uuid", sysfs.text(device, "uuid"));
+        let wwid = sysfs.text(device, "wwid").or_else(|| sysfs.text(device, "device/wwid"));
+        say("sysfs:wwid", wwid);
+    }
     match &udev.wwn_extended {
         Some(wwn) => say("udev:ID_WWN_WITH_EXTENSION", Some(wwn.clone())),
         None => say("udev:ID_WWN", udev.wwn.clone()),
     }
-    for designator in sysfs.bytes(device, "device/vpd_pg83").map(parse_vpd83).unwrap_or_default() {
-        say("sysfs:vpd83", Some(designator));
+    if has_device {
+        for designator in sysfs.bytes(device, "device/vpd_pg83").map(parse_vpd83).unwrap_or_default() {
+            say("sysfs:vpd83", Some(designator));
+        }
+        say("sysfs:model", sysfs.text(device, "device/model"));
+        say("sysfs:serial", sysfs.text(device, "device/serial"));
+        say("sysfs:vpd80", sysfs.bytes(device, "device/vpd_pg80").and_then(parse_vpd80));
     }
-    say("sysfs:model", sysfs.text(device, "device/model"));
-    say("sysfs:serial", sysfs.text(device, "device/serial"));
-    say("sysfs:vpd80", sysfs.bytes(device, "device/vpd_pg80").and_then(parse_vpd80));
     say("udev:ID_SERIAL_SHORT", udev.serial_short.clone());
     say("udev:ID_SERIAL", udev.serial_full.clone());
-    say("sysfs:dm-uuid", sysfs.text(device, "dm/uuid"));
-    match sysfs.text(device, "md/uuid") {
-        Some(uuid) => say("sysfs:md-uuid", Some(uuid)),
-        None if seen.name.starts_with("md") => say("udev:MD_UUID", udev.md_uuid.clone()),
-        None => {}
+    if is_mapped(seen) {
+        say("sysfs:dm-uuid", sysfs.text(device, "dm/uuid"));
+    }
+    if seen.name.starts_with("md") {
+        match sysfs.text(device, "md/uuid") {
+            Some(uuid) => say("sysfs:md-uuid", Some(uuid)),
+            None => say("udev:MD_UUID", udev.md_uuid.clone()),
+        }
     }
     all
 }

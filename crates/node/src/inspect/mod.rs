@@ -4,6 +4,7 @@
 //! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
 //! serve the volumes.
 
+mod desk;
 pub mod details;
 mod gauges;
 pub mod gpt;

@@ -12,7 +12,7 @@ use super::{
 use crate::sys::DevNumber;
 use quarry_core::device::Content;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     io,
     ops::{Deref, DerefMut},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -61,10 +61,6 @@ impl Pool {
         Pool { sender, receiver, stuck: BTreeMap::new(), back: Vec::new(), answer_within, shelf: Arc::default() }
     }
 
-    pub fn is_stuck(&self, key: &Key) -> bool {
-        self.stuck.contains_key(key)
-    }
-
     /// Devices whose thread has not come back, and whether that is too long by now.
     pub fn silent(&self) -> impl Iterator<Item = (&Key, Outcome)> {
         let late = |since: &Instant| since.elapsed() >= self.answer_within;
@@ -84,19 +80,27 @@ impl Pool {
         self.back.push((key, in_time.then_some(probed)));
     }
 
+    /// Keys of devices that have no second thread.
+    pub fn stuck(&self) -> HashSet<Key> {
+        self.stuck.keys().cloned().collect()
+    }
+
     /// Probes all of them, and waits for none longer than `patience`; by kernel name.
-    pub fn run(&mut self, questions: Vec<Question>, patience: Duration, at_once: usize) -> HashMap<String, Outcome> {
+    ///
+    /// A question is asked for when a thread is free for it: what it takes to put it together is done while others are
+    /// being answered.
+    pub fn run(&mut self, questions: impl Iterator<Item = Question>, patience: Duration, at_once: usize) -> HashMap<String, Outcome> {
         let patience = patience.min(self.answer_within);
-        let mut waiting = VecDeque::from(questions);
+        let mut waiting = questions.peekable();
         let mut running: BTreeMap<Key, Running> = BTreeMap::new();
         let mut idle: Vec<Worker> = Vec::new();
-        let mut outcomes = HashMap::with_capacity(waiting.len());
+        let mut outcomes = HashMap::new();
         self.shelf.open();
         loop {
             let now = Instant::now();
             let lively = |running: &BTreeMap<Key, Running>| running.values().filter(|probe| now - probe.started < SILENT_AFTER).count();
             while lively(&running) < at_once.max(1) && running.len() < MOST.max(at_once) {
-                let Some(question) = waiting.pop_front() else { break };
+                let Some(question) = waiting.next() else { break };
                 let key = (question.name.clone(), question.number, question.diskseq);
                 if self.stuck.len() >= MOST_STUCK {
                     let content = Content::Unreadable(format!("it was not asked, because {MOST_STUCK} other devices do not answer"));
@@ -107,7 +111,7 @@ impl Pool {
                     Ok(worker) => {
                         // It waits for nothing else: its end of the channel is open.
                         let _ = worker.questions.send((question, key.clone()));
-                        running.insert(key, Running { started: now, worker });
+                        running.insert(key, Running { started: Instant::now(), worker });
                     }
                     Err(error) => {
                         let content = Content::Unreadable(format!("no thread could be started to read it: {error}"));
@@ -118,7 +122,8 @@ impl Pool {
             if running.is_empty() {
                 break;
             }
-            let until = |started| if waiting.is_empty() || now - started >= SILENT_AFTER { patience } else { SILENT_AFTER.min(patience) };
+            let nobody_waits = waiting.peek().is_none();
+            let until = |started| if nobody_waits || now - started >= SILENT_AFTER { patience } else { SILENT_AFTER.min(patience) };
             let next = running.values().map(|probe| probe.started + until(probe.started)).min().unwrap_or(now);
             match self.receiver.recv_timeout(next.saturating_duration_since(now)) {
                 Ok((key, probed)) => match running.remove(&key) {

@@ -3,15 +3,15 @@
 //! A scan lists sysfs, reads a few short files of each device, and compares them with what it saw last time: only a
 //! device that is new or changed is read in detail and probed. What changes without an event (mounts, swaps, links)
 //! is read every time, once for all. Idle loop devices and RAM disks are left out, as in lsblk.
-//! Next to read: `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
+//! Next to read: `desk.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
 
 use super::{
-    details::{self, Traits},
+    desk::Desk,
+    details,
     gauges::{self, Gauges},
     loops::parse_backing_file,
     merge::{Known, merge},
     pool::{Outcome, Pool},
-    probe::Question,
     sysfs::{Sysfs, Writes, parse_diskstats, parse_partitions, parse_stat, parse_uevent},
     udev::Database,
     wide::Wide,
@@ -19,7 +19,7 @@ use super::{
 use crate::{error::HandsError, host::Host, sys::DevNumber};
 use quarry_core::device::Facts;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs,
     path::PathBuf,
     sync::Arc,
@@ -105,7 +105,7 @@ impl Seen {
         details::shown_name(&self.name)
     }
 
-    fn key(&self) -> (String, DevNumber, Option<u64>) {
+    pub fn key(&self) -> (String, DevNumber, Option<u64>) {
         (self.name.clone(), self.number, self.diskseq)
     }
 
@@ -117,7 +117,7 @@ impl Seen {
         sizes && (name, parent, slaves, place, state, backing) == (&other.name, &other.parent, &other.slaves, &other.place, &other.state, &other.backing)
     }
 
-    fn is_loop(&self) -> bool {
+    pub fn is_loop(&self) -> bool {
         self.backing.is_some()
     }
 }
@@ -159,6 +159,11 @@ impl Scanner {
     }
 
     pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
+        self.scan_within(scan, self.limits.patience)
+    }
+
+    /// As `scan`, and waits for a device as long as this, but never longer than a device may take at all.
+    pub fn scan_within(&mut self, scan: Scan<'_>, patience: Duration) -> Result<Scanned, HandsError> {
         let mut scanned = Scanned::default();
         let mut sysfs = Sysfs::open(&self.host)?;
         let names = sysfs.names(&self.host)?;
@@ -189,9 +194,12 @@ impl Scanner {
         let udev = Database::open(&self.host);
 
         let touched = self.touched(scan, &seen, &around, &udev);
-        let questions = self.detail(&mut sysfs, &seen, &around, &udev, &touched);
-        scanned.probed = questions.len();
-        let outcomes = self.pool.run(questions, self.limits.patience, self.limits.probes_at_once);
+        let stuck = self.pool.stuck();
+        let mut desk =
+            Desk { host: &self.host, reach: self.limits.reach, known: &mut self.known, around: &around, udev: &udev, stuck: &stuck, spared: &self.spared };
+        let questions = seen.iter().filter_map(|device| desk.detail(&mut sysfs, device, touched.contains(device.name.as_str())));
+        let questions = questions.inspect(|_| scanned.probed += 1);
+        let outcomes = self.pool.run(questions, patience, self.limits.probes_at_once);
         let lost = self.take(outcomes);
         scanned.again_in = self.wait_for_silent();
         scanned.silent = self.pool.silent().map(|(key, _)| details::shown_name(&key.0)).collect();
@@ -276,68 +284,6 @@ impl Scanner {
             }
         }
         touched
-    }
-
-    /// Reads what is new or changed in detail; gives back what is to be asked of the devices themselves.
-    fn detail(&mut self, sysfs: &mut Sysfs, seen: &[Seen], around: &Around<'_>, udev: &Database, touched: &HashSet<&str>) -> Vec<Question> {
-        let mut questions = Vec::new();
-        for device in seen {
-            let fresh = touched.contains(device.name.as_str());
-            let stamp = udev.stamp(device.number);
-            if !fresh && self.known.get(&device.name).is_some_and(|known| known.stamp == stamp) {
-                continue;
-            }
-            let Some(folder) = sysfs.device(&device.name) else { continue };
-            let properties = stamp.and_then(|_| udev.read(device.number));
-            let (mut facts, traits) = details::read(&self.host, sysfs, &folder, device, properties.as_ref());
-            facts.observed_only = !self.may_hold(device, around);
-            let question = fresh.then(|| self.question(device, around, traits, udev)).flatten();
-            let stuck = question.is_some() && self.pool.is_stuck(&device.key());
-            let known = match self.known.entry(device.name.clone()) {
-                Entry::Occupied(entry) => {
-                    let known = entry.into_mut();
-                    known.renew(device, stamp, facts, traits);
-                    known
-                }
-                Entry::Vacant(entry) => entry.insert(Known::new(device, stamp, facts, traits)),
-            };
-            known.uses = around.uses(&device.name);
-            if stuck {
-                known.timed_out();
-            } else if fresh && question.is_none() {
-                known.unasked();
-            }
-            questions.extend(question.filter(|_| !stuck));
-        }
-        questions
-    }
-
-    /// `None` for a device that has nothing to read or would only wait.
-    fn question(&self, device: &Seen, around: &Around<'_>, traits: Traits, udev: &Database) -> Option<Question> {
-        let maybe_without_medium = device.size == 0 && device.place.contains("/host");
-        if traits.suspended || (device.size == 0 && !maybe_without_medium) {
-            return None;
-        }
-        let partitions = around.partitions(&device.name);
-        Some(Question {
-            host: Arc::clone(&self.host),
-            name: device.name.clone(),
-            number: device.number,
-            diskseq: device.diskseq,
-            size: device.size,
-            traits,
-            exclusively: self.may_hold(device, around) && (self.spared.is_empty() || !around.is_among(device, &self.spared)),
-            is_loop: device.is_loop(),
-            lines: partitions.iter().any(|partition| udev.stamp(partition.number).is_none()),
-        })
-    }
-
-    fn may_hold(&self, device: &Seen, around: &Around<'_>) -> bool {
-        let is_own = |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
-        match self.limits.reach {
-            Reach::Everything => true,
-            Reach::OwnLoops => around.backing(device).is_some_and(is_own),
-        }
     }
 
     /// Takes the answers that came in time after all; gives back the names of devices to be asked anew.
@@ -460,14 +406,14 @@ impl<'a> Around<'a> {
     }
 
     /// Itself, its disk, or one of its partitions: whoever opens one of them exclusively keeps others from all.
-    fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
+    pub fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
         let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
         let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
         std::iter::once(&device.number).chain(disk).chain(partitions).any(|number| numbers.contains(number))
     }
 
     /// The file behind a loop device or its partition.
-    fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
+    pub fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
         self.loops.get(device.parent.as_deref().unwrap_or(&device.name)).copied()
     }
 

@@ -55,6 +55,7 @@ unsafe extern "C" {
     fn blkid_probe_set_sectorsize(probe: *mut RawProbe, size: c_uint) -> c_int;
     fn blkid_probe_enable_superblocks(probe: *mut RawProbe, enable: c_int) -> c_int;
     fn blkid_probe_set_superblocks_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
+    fn blkid_probe_filter_superblocks_type(probe: *mut RawProbe, flag: c_int, names: *mut *mut c_char) -> c_int;
     fn blkid_probe_enable_partitions(probe: *mut RawProbe, enable: c_int) -> c_int;
     fn blkid_probe_set_partitions_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
     fn blkid_do_safeprobe(probe: *mut RawProbe) -> c_int;
@@ -75,13 +76,26 @@ const LABEL_UUID_TYPE: c_int = 1 << 1 | 1 << 3 | 1 << 5;
 // BLKID_SUBLKS_MAGIC, BLKID_PARTS_MAGIC: where a signature is.
 const WITH_MAGIC: c_int = LABEL_UUID_TYPE | 1 << 9;
 const TABLE_WITH_MAGIC: c_int = 1 << 3;
+/// BLKID_FLTR_NOTIN
+const ALL_BUT: c_int = 1;
 /// No signature list of a real device is longer; a crafted one ends here.
 const MOST: usize = 32;
 
 /// Signatures and partition table of what `fd` is: a device, or a file that looks like it.
 pub fn ask(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Answer> {
+    ask_without(fd, size, sector, None)
+}
+
+/// The same, without looking for one type that the caller knows not to be there.
+pub fn ask_without(fd: impl AsFd, size: u64, sector: u32, without: Option<&CStr>) -> io::Result<Answer> {
     // By reference: the descriptor must stay open for as long as the probe lives.
     let probe = Probe::new(&fd, size, sector)?;
+    if let Some(name) = without {
+        let mut names = [name.as_ptr().cast_mut(), std::ptr::null_mut()];
+        // SAFETY: a list of C strings that ends with null; the library reads it and keeps nothing of it. A refusal
+        // leaves every type on.
+        unsafe { blkid_probe_filter_superblocks_type(probe.0.as_ptr(), ALL_BUT, names.as_mut_ptr()) };
+    }
     // SAFETY: the probe is alive, and the library answers with a number.
     match unsafe { blkid_do_safeprobe(probe.0.as_ptr()) } {
         0 => Ok(match probe.values() {

@@ -1,17 +1,20 @@
 //! What has no safe wrapper elsewhere: loop and partition ioctls, a child that dies with us, waiting for a descriptor.
 //!
 //! The only module of the crate with `unsafe`. Owns the kernel's structs and numbers (linux/loop.h, linux/blkpg.h);
-//! decides nothing. `blkid.rs` is the binding to libblkid. Next to read: `act/attach.rs`.
-#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, a C library")]
+//! decides nothing. `blkid.rs` is the binding to libblkid, `memory.rs` keeps the process small. Next to read: `act/attach.rs`.
+#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, C libraries")]
 
 pub mod blkid;
 pub mod erase;
 pub mod knock;
+mod memory;
+
+pub use memory::{give_memory_back, keep_memory_small, prefer_a_large_page};
 
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     io::Result,
-    ioctl::{self, Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, opcode},
+    ioctl::{self, Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, opcode},
 };
 use std::{ffi::c_void, os::unix::process::CommandExt, process::Command};
 use tokio::io::{Interest, unix::AsyncFd};
@@ -19,6 +22,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_CTL_REMOVE: Opcode = 0x4C81;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const BLKROSET: Opcode = opcode::none(0x12, 93);
 const BLKROGET: Opcode = opcode::none(0x12, 94);
@@ -134,6 +138,12 @@ pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
     unsafe { ioctl::ioctl(control, Returned::<LOOP_CTL_GET_FREE>) }
 }
 
+/// Takes the device of this number away. EBUSY: it is over a file, or somebody has it open.
+pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
+    // SAFETY: the argument is a number; nothing is read or written through it.
+    unsafe { ioctl::ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize)) }
+}
+
 /// Puts the loop device over `file`. EBUSY: somebody else took it since.
 pub fn loop_configure(device: impl AsFd, file: impl AsFd, partitions: bool, name: &[u8]) -> Result<()> {
     let mut info = LoopInfo64::ZERO;
@@ -229,41 +239,6 @@ pub fn die_with_parent(command: &mut Command) {
     };
     // SAFETY: between fork and exec the hook makes two system calls and allocates nothing.
     unsafe { command.pre_exec(hook) };
-}
-
-/// Makes the allocator give back what it does not need: large buffers to the kernel at once, and two arenas for all
-/// threads instead of eight for each core. An agent sleeps most of its life and should be small while it does.
-pub fn keep_memory_small() {
-    const M_TRIM_THRESHOLD: std::ffi::c_int = -1;
-    const M_MMAP_THRESHOLD: std::ffi::c_int = -3;
-    const M_ARENA_MAX: std::ffi::c_int = -8;
-    for (parameter, value) in [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10)] {
-        // SAFETY: mallopt takes two numbers and may be called at any time. A refusal changes nothing.
-        unsafe { mallopt(parameter, value) };
-    }
-}
-
-/// Gives free pages back to the kernel, also those in the middle of the heap. A millisecond or two: for quiet moments.
-pub fn give_memory_back() {
-    // SAFETY: malloc_trim takes a number and may be called at any time.
-    unsafe { malloc_trim(0) };
-}
-
-#[cfg(target_env = "gnu")]
-unsafe extern "C" {
-    fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
-    fn malloc_trim(keep: usize) -> std::ffi::c_int;
-}
-
-/// Other C libraries have no such settings.
-#[cfg(not(target_env = "gnu"))]
-unsafe fn mallopt(_: std::ffi::c_int, _: std::ffi::c_int) -> std::ffi::c_int {
-    0
-}
-
-#[cfg(not(target_env = "gnu"))]
-unsafe fn malloc_trim(_: usize) -> std::ffi::c_int {
-    0
 }
 
 /// For tokio to wait until the descriptor can be read.
