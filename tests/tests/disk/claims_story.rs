@@ -168,7 +168,7 @@ async fn killed_at_every_failpoint_the_life_of_a_disk_ends_the_same() {
     let before = neighbour.hash();
     let reached = |name: &&&str| ["claim-", "confirm.", "wipe.", "ledger.", "status.finished", "inventory."].iter().any(|prefix| name.starts_with(prefix));
     let agent = quarry_node::failpoints::ALL.iter().filter(reached).map(|name| (Victim::Agent, (*name).to_owned()));
-    let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| (1..=4).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
+    let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| (1..=3).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
     let (mut deaths, mut runs): (BTreeMap<String, usize>, usize) = (BTreeMap::new(), 0);
     for (victim, point) in agent.chain(operator) {
         parts.restart(victim, Some(&point)).await;
