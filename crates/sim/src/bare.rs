@@ -4,7 +4,7 @@
 //! A disk that is pulled goes into a drawer with all that is on it. What a pod or somebody else wrote is noted beside
 //! the disk, so that it is missed when it is gone, whoever took it.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Sabotage};
 use quarry_api::node_inventory::Evidence;
 use quarry_core::device::{Content, Facts, Found, Held};
 
@@ -58,8 +58,10 @@ impl BareDisk {
 
     pub fn facts(&self, name: &str, disk: &Disk) -> Facts {
         let content = match &self.signature {
-            Some(signature) => Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() }),
-            None => Content::Blank,
+            Some(signature) if disk.sabotage != Some(Sabotage::ConfirmAnything) => {
+                Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() })
+            }
+            Some(_) | None => Content::Blank,
         };
         Facts {
             name: name.to_owned(),

@@ -11,12 +11,16 @@ use crate::{
 };
 use quarry_api::names;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 const SET: &str = "fast";
 
-fn pv_name(number: u64) -> String {
-    names::local_pv(NODE, &BareDisk::new(number).identity())
+/// Asked for after every action: hashed once.
+static PVS: LazyLock<[String; 2]> = LazyLock::new(|| [1, 2].map(|number| names::local_pv(NODE, &BareDisk::new(number).identity())));
+
+/// Of disk 1 or 2.
+fn pv_name(number: usize) -> &'static str {
+    &PVS[number - 1]
 }
 
 fn set(name: &str, class: &str) -> Step {
@@ -45,7 +49,7 @@ fn retaining_class() -> Step {
 }
 
 /// A claim that names its volume.
-fn claim_on(number: u64) -> Step {
+fn claim_on(number: usize) -> Step {
     let Step::Create(kind, mut object) = claim("Filesystem") else { return claim("Filesystem") };
     object["spec"]["volumeName"] = json!(pv_name(number));
     Step::Create(kind, object)
@@ -65,12 +69,12 @@ fn claims(world: &World) -> Vec<&Value> {
     world.get(Kind::Inventory, NODE).and_then(|inventory| inventory["spec"]["claims"].as_array()).into_iter().flatten().collect()
 }
 
-fn is_free(world: &World, number: u64) -> bool {
+fn is_free(world: &World, number: usize) -> bool {
     let free = |pv: &Value| pv["status"]["phase"] == "Available" && pv["spec"]["claimRef"].is_null() && !pv["metadata"]["deletionTimestamp"].is_string();
-    world.get(Kind::Pv, &pv_name(number)).is_some_and(free)
+    world.get(Kind::Pv, pv_name(number)).is_some_and(free)
 }
 
-fn owned_by(world: &World, number: u64, owner: &str) -> bool {
+fn owned_by(world: &World, number: usize, owner: &str) -> bool {
     is_free(world, number) && claims(world).iter().any(|claim| claim["owner"]["name"] == owner)
 }
 
@@ -246,7 +250,7 @@ fn node_gone() -> Vec<Step> {
             delete(Kind::Claim, CLAIM),
             Step::Await("the claim is gone", claim_is_gone),
             Step::Patch(Kind::Inventory, NODE.to_owned(), release),
-            Step::Await("the new machine's disk is taken", |world, disk| second_is_free(world, disk) && world.get(Kind::Pv, &pv_name(1)).is_none()),
+            Step::Await("the new machine's disk is taken", |world, disk| second_is_free(world, disk) && world.get(Kind::Pv, pv_name(1)).is_none()),
         ],
         end(),
     ]
@@ -283,7 +287,7 @@ fn restored_in_mid_wipe() -> Vec<Step> {
         vec![
             Step::Restore,
             Step::Await("refused", |world, _| degraded(world, "written to since")),
-            Step::Patch(Kind::Pv, pv_name(1), keep),
+            Step::Patch(Kind::Pv, pv_name(1).to_owned(), keep),
             Step::Await("let go as it is", nothing_is_claimed),
             Step::Learned,
         ],
@@ -299,14 +303,19 @@ fn retained() -> Vec<Step> {
         vec![retaining_class()],
         one_disk(),
         used_and_released(),
-        vec![Step::Await("kept", is_retained), Step::GiveUpData("sda"), Step::Patch(Kind::Pv, pv_name(1), erase), Step::Await("offered again", first_is_free)],
+        vec![
+            Step::Await("kept", is_retained),
+            Step::GiveUpData("sda"),
+            Step::Patch(Kind::Pv, pv_name(1).to_owned(), erase),
+            Step::Await("offered again", first_is_free),
+        ],
         used(),
         vec![
             // Somebody's from here on: nobody may take it away, whatever becomes of the claim.
             Step::KeepData("sda"),
             delete(Kind::Claim, CLAIM),
             Step::Await("kept again", is_retained),
-            Step::Delete(Kind::Pv, pv_name(1)),
+            delete(Kind::Pv, pv_name(1)),
             Step::Await("let go as it is", nothing_is_claimed),
         ],
         end(),
@@ -345,6 +354,9 @@ fn written_before_confirmed() -> Vec<Step> {
         vec![
             node(),
             Step::Plug("sda", BareDisk::new(1)),
+            // Nobody's business, from the first moment to the last.
+            Step::Plug("sdb", BareDisk::new(2)),
+            Step::Format("sdb", Some("xfs")),
             Step::Await("settled", settled),
             Step::StopAgent,
             set(SET, CLASS),

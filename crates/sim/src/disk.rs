@@ -69,7 +69,7 @@ pub enum Sabotage {
     AttachTwice,
     /// What pods wrote is lost when a loop is attached.
     LoseData,
-    /// A claim is confirmed whatever its device looks like.
+    /// Nothing is seen on a disk, and a claim confirmed whatever there is.
     ConfirmAnything,
     /// A device is held for a wipe whoever uses it.
     HoldAnything,

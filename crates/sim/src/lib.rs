@@ -18,6 +18,7 @@ pub mod fault;
 mod hands;
 mod invariant;
 mod kind;
+pub mod many_nodes;
 mod operator;
 mod process;
 mod random;

@@ -305,6 +305,11 @@ impl Sim {
                 if let Some(snapshot) = &self.snapshot {
                     self.server.restore(snapshot);
                 }
+                // As it is done: whoever has seen the future is started again, and its answers are gone.
+                lock(&self.shared.world).forget_past(self.server.version());
+                self.agent_crashed(What::Crash);
+                let now = Instant::now();
+                self.operators.iter_mut().for_each(|operator| *operator = Slot::Down(now + PROCESS_START));
                 let mut disk = lock(&self.disk);
                 disk.outdated = true;
                 disk.keep_everything();

@@ -33,6 +33,8 @@ struct Followed {
 #[derive(Debug, Default)]
 pub struct World {
     kinds: BTreeMap<Kind, Followed>,
+    /// No answer is older than this.
+    floor: u64,
 }
 
 impl World {
@@ -53,15 +55,16 @@ impl World {
     /// Inside: `None` means that it did not exist then.
     pub fn stale(&self, kind: Kind, name: &str) -> Option<Option<Value>> {
         let past = &self.kinds.get(&kind)?.past;
-        let mut states = past.iter().rev().filter(|change| change.name == name).map(|change| change.after.clone());
+        let mut states = past.iter().rev().filter(|change| change.name == name && change.version > self.floor).map(|change| change.after.clone());
         states.next()?;
-        Some(states.next().unwrap_or(None))
+        let before = states.next();
+        if self.floor > 0 { before } else { Some(before.unwrap_or(None)) }
     }
 
     /// The answer of a list as it was before the last change of the kind.
     pub fn stale_list(&self, kind: Kind) -> Option<Value> {
         let past = &self.kinds.get(&kind)?.past;
-        let (_, before) = past.split_last()?;
+        let (_, before) = past.split_last().filter(|(last, _)| last.version > self.floor && self.floor == 0)?;
         let mut objects: BTreeMap<&str, &Value> = BTreeMap::new();
         for change in before {
             match &change.after {
@@ -72,6 +75,11 @@ impl World {
         let version = before.last().map_or(1, |change| change.version);
         let items: Vec<&Value> = objects.into_values().collect();
         Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
+    }
+
+    /// The API was restored: whoever answers has forgotten what was before.
+    pub fn forget_past(&mut self, version: u64) {
+        self.floor = version;
     }
 
     pub fn take(&mut self, kind: Kind, event: &Value) {

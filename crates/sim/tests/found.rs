@@ -37,3 +37,36 @@ fn a_device_comes_back_although_the_first_try_failed() {
 fn a_job_is_run_although_the_api_did_not_know_it_yet() {
     holds("ext4", |point, fault| point.track == Track::Agent && point.call.contains("/nodejobs/") && fault.what == What::Stale);
 }
+
+/// The StorageClass that we made stayed when its event was late and its owner went meanwhile.
+#[test]
+fn a_class_that_was_seen_late_goes_with_its_owner() {
+    holds("set", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Class") && fault.what == What::Late);
+}
+
+/// An operator that was behind made the StorageClass once more after its owner had gone.
+#[test]
+fn a_class_is_not_made_from_a_cache_that_is_behind() {
+    holds("set-two-operators", |point, fault| {
+        let claimed = point.track == Track::Operator(0) && point.call.starts_with("POST") && point.call.ends_with("quarry-system/events");
+        claimed && fault.what == What::Crash
+    });
+}
+
+/// After a restore of an older API a volume was offered with the data of somebody who was forgotten.
+#[test]
+fn what_is_offered_with_data_is_withdrawn() {
+    holds("set-restored-unused", |point, fault| point.track == Track::Agent && point.call.ends_with("/nodeinventories/n1/status") && fault.what == What::Error);
+}
+
+/// After a restore of an older API a device was wiped once more, for a volume whose data was long gone.
+#[test]
+fn what_was_erased_once_is_not_erased_again() {
+    holds("set-restored-in-mid-wipe", |point, fault| point.track == Track::Disk && point.call == "hold" && fault.what == What::Crash);
+}
+
+/// A set whose only node was gone said that it selects no node, and not what became of its disks.
+#[test]
+fn a_set_tells_of_a_node_that_is_gone() {
+    holds("set-node-gone", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Node ") && fault.what == What::Lost);
+}

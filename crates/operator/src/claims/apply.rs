@@ -17,6 +17,12 @@ pub async fn apply(context: &Context, world: &NodeWorld, steps: &[Step]) -> Resu
     // nothing any more: nothing is published without asking.
     let live = if publishes { Some(live_inventory(context, world).await?) } else { None };
     for step in steps {
+        if let Step::CreateClass(class) = step
+            && !steps.iter().any(|other| needs(other, class) && is_proven(world, live.as_ref(), other))
+        {
+            // One that comes too late would be left behind when everybody who wanted it is gone.
+            return Err(behind(world));
+        }
         apply_one(context, world, live.as_ref(), step).await?;
         tracing::info!(node = world.name, step = step.name(), "applied");
     }
@@ -38,8 +44,8 @@ async fn apply_one(context: &Context, world: &NodeWorld, live: Option<&NodeInven
             context.writer.create(&classes, class).await.map_err(failed).map(drop)
         }
         Step::CreatePv(pv) => {
-            if !live.is_some_and(|live| is_confirmed(world, live, pv)) {
-                return Err(Failure::behind(format!("claims of {}: the inventory has changed since it was read", world.name)));
+            if !is_proven(world, live, step) {
+                return Err(behind(world));
             }
             match context.writer.create(&pvs, pv).await.map_err(failed)? {
                 Written::Changed(_) => Ok(()),
@@ -61,6 +67,26 @@ async fn apply_one(context: &Context, world: &NodeWorld, live: Option<&NodeInven
             // The name is a hash of the spec: one of that name is the same job, made by an earlier run.
             context.writer.create(&jobs, job).await.map_err(failed).map(drop)
         }
+    }
+}
+
+fn behind(world: &NodeWorld) -> Failure {
+    Failure::behind(format!("claims of {}: the inventory has changed since it was read", world.name))
+}
+
+/// A PersistentVolume of this class.
+fn needs(step: &Step, class: &StorageClass) -> bool {
+    match step {
+        Step::CreatePv(pv) => pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == class.metadata.name.as_ref(),
+        Step::CreateClass(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => false,
+    }
+}
+
+/// What is to be published is still confirmed.
+fn is_proven(world: &NodeWorld, live: Option<&NodeInventory>, step: &Step) -> bool {
+    match step {
+        Step::CreatePv(pv) => live.is_some_and(|live| is_confirmed(world, live, pv)),
+        Step::CreateClass(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => false,
     }
 }
 

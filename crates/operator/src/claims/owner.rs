@@ -29,7 +29,7 @@ use quarry_core::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug};
 
 pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure> {
     let Some(set) = context.caches.sets.get(key) else { return Ok(Next::Rest) };
@@ -124,20 +124,32 @@ where
     Ok(())
 }
 
+/// A PersistentVolume of this class exists. The cache may show one that is gone by now.
+async fn is_published(context: &Context, class: &str) -> kube::Result<bool> {
+    let api: Api<PersistentVolume> = Api::all(context.client.clone());
+    let of_class = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class);
+    for pv in context.caches.pvs.all().iter().filter(|pv| of_class(pv)) {
+        if api.get_metadata_opt(&pv.name_any()).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Those that we made for it, when nobody else uses them.
 async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failure> {
     let caches = &context.caches;
     let api: Api<StorageClass> = Api::all(context.client.clone());
-    // Asked for: a class that the cache has not seen yet would stay for ever.
+    // Asked for as well: a class that the cache has not seen yet would stay for ever.
     let made = ListParams::default().labels(&format!("{}={}", quarry_api::crds::MANAGED_BY_LABEL, names::MANAGED_BY));
     let made = api.list(&made).await.map_err(|error| Failure::api("listing the StorageClasses that were made here".to_owned(), error))?;
-    for class in made.items.into_iter().filter(|class| pv::is_class_of(class, &seen.want.owner)) {
-        let name = class.name_any();
+    let known = caches.classes.all().into_iter().map(|class| (*class).clone());
+    let found: BTreeMap<String, StorageClass> = known.chain(made.items).map(|class| (class.name_any(), class)).collect();
+    for (name, class) in found.into_iter().filter(|(_, class)| pv::is_class_of(class, &seen.want.owner)) {
         let failed = |error| Failure::api(format!("StorageClass {name}"), error);
         let claimed = caches.inventories.all().iter().any(|inventory| inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name));
         let asked = wants(context).iter().any(|want| want.owner.uid != seen.want.owner.uid && want.classes().any(|class| class == name));
-        let published = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name);
-        if claimed || asked || caches.pvs.all().iter().any(|pv| published(pv)) {
+        if claimed || asked || is_published(context, &name).await.map_err(failed)? {
             continue;
         }
         let claims: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
