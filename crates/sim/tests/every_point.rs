@@ -71,27 +71,27 @@ fn two_operators_at_once() {
 
 #[test]
 fn the_disks_of_a_set_are_used_wiped_and_given_back() {
-    every("set", Choice::Every(2));
+    every("set", Choice::Every(3));
 }
 
 #[test]
 fn the_disks_of_a_set_under_two_operators() {
-    every("set-two-operators", Choice::Every(6));
+    every("set-two-operators", Choice::Every(8));
 }
 
 #[test]
 fn the_oldest_has_the_disk_and_then_the_next() {
-    every("set-overlap", Choice::Every(6));
+    every("set-overlap", Choice::Every(8));
 }
 
 #[test]
 fn a_claimed_disk_is_pulled_and_comes_back() {
-    every("set-hotplug", Choice::Every(6));
+    every("set-hotplug", Choice::Every(8));
 }
 
 #[test]
 fn a_node_with_claims_goes_and_comes_back() {
-    every("set-node-gone", Choice::Every(4));
+    every("set-node-gone", Choice::Every(5));
 }
 
 #[test]
@@ -101,20 +101,20 @@ fn an_api_that_forgot_who_used_a_disk() {
 
 #[test]
 fn an_api_that_asks_again_for_a_wipe_of_long_ago() {
-    every("set-restored-in-mid-wipe", Choice::Every(4));
+    every("set-restored-in-mid-wipe", Choice::Every(5));
 }
 
 #[test]
 fn what_is_retained_is_kept_until_somebody_decides() {
-    every("set-retained", Choice::Every(4));
+    every("set-retained", Choice::Every(5));
 }
 
 #[test]
 fn a_wipe_that_fails_is_tried_again() {
-    every("set-wipe-fails", Choice::Every(6));
+    every("set-wipe-fails", Choice::Every(8));
 }
 
 #[test]
 fn data_that_is_faster_than_the_agent_is_left_alone() {
-    every("set-written-before-confirmed", Choice::Every(4));
+    every("set-written-before-confirmed", Choice::Every(5));
 }

@@ -29,7 +29,7 @@ fn claims(world: &World) -> impl Iterator<Item = &Value> {
 pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> Vec<String> {
     let mut wrong = Vec::new();
     let last = disk.ledger.iter().rev().find(|record| record.device.as_ref().is_some_and(|(device, _)| device == identity));
-    if !last.is_some_and(|record| record.outcome.is_none()) {
+    if last.is_none_or(|record| record.outcome.is_some()) {
         wrong.push(format!("{name} is erased without an intent in the ledger"));
     }
     if let Some(at) = disk.mounts.get(name) {
@@ -159,6 +159,8 @@ mod tests {
     use quarry_api::node_job::Action;
     use serde_json::json;
 
+    type Spoil = fn(&mut Disk);
+
     const LINK: &str = "/mnt/local-storage/fast/x";
 
     fn disk() -> Disk {
@@ -207,7 +209,7 @@ mod tests {
         ] {
             assert!(told(&disk(), world).contains(said), "{said}: {}", told(&disk(), world));
         }
-        let spoil: [(fn(&mut Disk), &str); 5] = [
+        let spoil: [(Spoil, &str); 5] = [
             (|disk| disk.ledger.clear(), "without an intent"),
             (|disk| drop(disk.mounts.insert("sda".into(), "/mnt".into())), "mounted at /mnt"),
             (|disk| disk.disks.get_mut("sda").unwrap().taken = true, "somebody else holds it"),
@@ -231,7 +233,7 @@ mod tests {
             forgotten,
             ["PersistentVolume p without a claim on wwn:5000c50000000001", "the link /mnt/local-storage/fast/x is left behind: no claim knows it"]
         );
-        let spoil: [(fn(&mut Disk), &str); 3] = [
+        let spoil: [(Spoil, &str); 3] = [
             (|disk| disk.disks.get_mut("sda").unwrap().data = Some("x".into()), "sda is offered although it holds"),
             (|disk| drop(disk.claim_links.insert(LINK.into(), "/dev/sdb".into())), "leads to sdb"),
             (
