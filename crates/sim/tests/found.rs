@@ -70,3 +70,11 @@ fn what_was_erased_once_is_not_erased_again() {
 fn a_set_tells_of_a_node_that_is_gone() {
     holds("set-node-gone", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Node ") && fault.what == What::Lost);
 }
+
+/// A claim never ended: an answer older than the cache showed its PersistentVolume, and no event came after it was gone.
+#[test]
+fn a_claim_ends_although_an_answer_was_old() {
+    holds("set-overlap", |point, fault| {
+        point.track == Track::Operator(0) && point.call.starts_with("GET /api/v1/persistentvolumes/") && fault.what == What::Stale
+    });
+}

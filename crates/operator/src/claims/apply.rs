@@ -25,6 +25,12 @@ pub async fn apply(context: &Context, world: &NodeWorld, steps: &[Step]) -> Resu
         }
         apply_one(context, world, live.as_ref(), step).await?;
         tracing::info!(node = world.name, step = step.name(), "applied");
+        if let Step::DeletePv { name, .. } | Step::ReleasePv { name, .. } = step
+            && context.caches.pvs.get(name).is_none()
+        {
+            // Known from an answer alone. If that was older than the cache, no event will tell that nothing was there.
+            return Err(Failure::behind(format!("claims of {}: PersistentVolume {name} is not known from a watch", world.name)));
+        }
     }
     Ok(())
 }
