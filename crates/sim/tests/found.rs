@@ -78,3 +78,9 @@ fn a_claim_ends_although_an_answer_was_old() {
         point.track == Track::Operator(0) && point.call.starts_with("GET /api/v1/persistentvolumes/") && fault.what == What::Stale
     });
 }
+
+/// A wipe whose outcome was not in the ledger counted as done, and was done again after a restore of an older API.
+#[test]
+fn a_wipe_is_not_done_before_the_ledger_says_so() {
+    holds("set-restored-in-mid-wipe", |point, fault| point.track == Track::Disk && point.call == "outcome" && matches!(fault.what, What::Error | What::Busy));
+}

@@ -28,8 +28,12 @@ impl<H: Hands> Agent<H> {
         let ended = self.wipe_to_the_end(job, order, policy, progress).await?;
         let outcome = order.outcome(&ended);
         if let Err(error) = self.with_hands("recording the outcome", move |hands| hands.record_outcome(&outcome)).await {
-            // The work itself is done and reported; only the node's own diary lacks the line.
             tracing::error!(job = order.job, error = error.sentence(), "the outcome is missing in the ledger");
+            // Whoever asks for this wipe again, an API restored from a backup, must be told that it was done: not done
+            // until the ledger says so. Erasing the device once more hurts nobody while its PersistentVolume is going.
+            if let Ended::Erased(_) = ended {
+                return Ok(Ended::Failed(error.sentence()));
+            }
         }
         Ok(ended)
     }
