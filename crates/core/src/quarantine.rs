@@ -241,7 +241,7 @@ mod tests {
         let shown = Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
         let mut known = Identities::default();
         known.follow("n1", &[], &[Claim { identity: "serial:M:S1".into(), ..Claim::default() }]);
-        known.follow("n2", &[shown.clone()], &[]);
+        known.follow("n2", std::slice::from_ref(&shown), &[]);
         assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
         known.follow("n1", &[], &[Claim { identity: "wwn:5000c50000000002".into(), ..Claim::default() }]);
         assert_eq!(known.elsewhere("n2"), []);
