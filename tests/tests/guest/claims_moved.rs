@@ -48,7 +48,7 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
     // Really without it: the claim still counts. Each side names the other.
     first.unplug(&disk);
     cluster.gone(&first, "MOVED");
-    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "plug it in again"]);
+    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
     let here =
         cluster.device(&second, "MOVED", "is claimed by the first", |device| is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"]));
     let quarantine = cluster.spec("first").quarantine;

@@ -101,14 +101,20 @@ impl<'a> Index<'a> {
             device: seen.map(|seen| seen.device),
             pv: self.pv(claim),
             doubt: seen.and_then(|seen| self.doubt(seen)),
+            moved: if seen.is_some() { None } else { self.elsewhere(|identity| *identity == claim.identity) },
             ready: self.ready.get(claim.owner.uid.as_str()).copied().unwrap_or_default(),
         }
     }
 
+    /// Another node's device of such an identity, in words.
+    fn elsewhere(&self, is: impl Fn(&String) -> bool) -> Option<String> {
+        self.world.elsewhere.iter().find(|other| is(&other.identity)).map(|other| format!("{} of node {}", other.device, other.node))
+    }
+
     /// It is not certain which device this is.
     pub fn doubt(&self, seen: &Seen<'_>) -> Option<String> {
-        if let Some(other) = self.world.elsewhere.iter().find(|other| seen.candidates.contains(&other.identity)) {
-            return Some(Reason::IdentityElsewhere.sentence(&format!("{} of node {}", other.device, other.node)));
+        if let Some(place) = self.elsewhere(|identity| seen.candidates.contains(identity)) {
+            return Some(Reason::IdentityElsewhere.sentence(&place));
         }
         let spec = &self.world.inventory.spec;
         if let Some(entry) = spec.quarantine.iter().find(|entry| seen.candidates.contains(&entry.identity)) {

@@ -185,13 +185,19 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
                 "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data and free the claim, delete the PersistentVolume (a device that was never written to is blank, and is offered again)"
             )),
         ),
-        (false, _) if !wanted(view) => Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found)),
+        // `ending`: another operator published it while this one was already giving it back.
+        (false, _) if view.claim.ending || !wanted(view) => {
+            Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found))
+        }
         (false, true) if offers_data(view, found) => Decided::step(
             view,
             Stage::Releasing(format!("there is data on the device although nobody has used PersistentVolume {name}: it is withdrawn, and the data stays")),
             delete(found),
         ),
-        (false, _) => Decided::stay(view, missing(view).unwrap_or(Stage::Available)),
+        (false, _) => {
+            let give_up = format!("to give it up, delete PersistentVolume {name}");
+            Decided::stay(view, missing(view, &give_up).unwrap_or(Stage::Available))
+        }
     }
 }
 
@@ -203,15 +209,14 @@ fn offers_data(view: &View<'_>, found: &PersistentVolume) -> bool {
 }
 
 fn bound_stage(view: &View<'_>, why: String) -> Stage {
-    match missing(view) {
-        Some(Stage::Missing(text)) => Stage::Missing(format!("{text}; {why}")),
-        Some(_) | None => Stage::Bound(why),
-    }
+    missing(view, &why).unwrap_or(Stage::Bound(why))
 }
 
-fn missing(view: &View<'_>) -> Option<Stage> {
+/// `more`: what else there is to say, if the device is not there.
+fn missing(view: &View<'_>, more: &str) -> Option<Stage> {
     let identity = &view.claim.identity;
-    view.device.is_none().then(|| Stage::Missing(format!("the device {identity} is not there: plug it in again; it is used again by itself")))
+    let now = view.moved.as_ref().map(|place| format!(" (it is {place} now)")).unwrap_or_default();
+    view.device.is_none().then(|| Stage::Missing(format!("the device {identity} is not there{now}: put it back, and it is used again by itself; {more}")))
 }
 
 /// A PersistentVolume that is being deleted: the binder passes it by, our finalizer keeps it.
@@ -239,11 +244,12 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
 fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
-    if let Some(missing) = missing(view) {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let give_up = format!("to give it up without a wipe, set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain");
+    if let Some(missing) = missing(view, &give_up) {
         return Decided::stay(view, missing);
     }
     if view.want.is_none() {
-        let name = found.metadata.name.as_deref().unwrap_or_default();
         return Decided::stay(
             view,
             Stage::WipeFailed(format!(
@@ -370,6 +376,10 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     if view.want.zip(view.device).is_some_and(|(want, device)| !want.describes(device)) {
         return ending(view, "the set does not describe it any more");
     }
+    // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume.
+    if is_surely_absent(world, view) {
+        return ending(view, &format!("the device {} is not there, and it has no PersistentVolume", claim.identity));
+    }
     if claim.job.is_some() {
         // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.
         return Decided::change(view, Stage::Claimed, |claim| {
@@ -377,12 +387,22 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
             claim.job = None;
         });
     }
-    let Some(report) = view.report else { return Decided::stay(view, missing(view).unwrap_or(Stage::Claimed)) };
+    let Some(report) = view.report else { return Decided::stay(view, unanswered(world, view)) };
     match report.state {
         ClaimState::Ended => Decided::stay(view, Stage::Claimed),
-        ClaimState::Refused => refused(view, report.message.clone().unwrap_or_default()),
+        ClaimState::Refused => refused(world, view, report.message.clone().unwrap_or_default()),
         ClaimState::Confirmed => confirmed(world, view),
     }
+}
+
+/// By the word of an agent that is there.
+fn is_surely_absent(world: &NodeWorld, view: &View<'_>) -> bool {
+    view.device.is_none() && world.agent_present && world.inventory.status.is_some()
+}
+
+/// Nothing is heard of the device, or nothing yet.
+fn unanswered(world: &NodeWorld, view: &View<'_>) -> Stage {
+    missing(view, &format!("it is not certain either, because the agent on node {} is absent", world.name)).unwrap_or(Stage::Claimed)
 }
 
 /// Gone from the inventory when the agent says that nothing of it is left.
@@ -397,13 +417,14 @@ fn ending(view: &View<'_>, why: &str) -> Decided {
 
 /// A claim that cannot be used holds the set's place for nothing: it ends when the device itself says why. What may pass
 /// (somebody looks at the device just now) is waited for.
-fn refused(view: &View<'_>, why: String) -> Decided {
+fn refused(world: &NodeWorld, view: &View<'_>, why: String) -> Decided {
     let passing = [Reason::Claimed, Reason::HeldExclusively, Reason::TooNew, Reason::TimedOut, Reason::Unreadable];
     let lasting = view.device.is_some_and(|device| device.reasons.iter().any(|told| !passing.iter().any(|reason| told.reason == reason.as_str())));
     if lasting && view.claim.content == ClaimContent::Blank {
         return ending(view, &why);
     }
-    Decided::stay(view, missing(view).unwrap_or(Stage::Refused(why)))
+    let stage = if view.device.is_some() { Stage::Refused(why) } else { unanswered(world, view) };
+    Decided::stay(view, stage)
 }
 
 /// Reasons that say that something is on a device.
@@ -416,7 +437,7 @@ pub fn shows_data(device: &quarry_api::node_inventory::Device) -> bool {
 
 fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     let claim = view.claim;
-    let Some(device) = view.device else { return Decided::stay(view, missing(view).unwrap_or(Stage::Claimed)) };
+    let Some(device) = view.device else { return Decided::stay(view, unanswered(world, view)) };
     if !view.report.is_some_and(|report| report.linked) {
         let why = view.report.and_then(|report| report.message.clone()).unwrap_or_else(|| "the link is not there yet".into());
         return Decided::stay(view, Stage::Held(why));

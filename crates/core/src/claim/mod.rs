@@ -133,6 +133,8 @@ pub struct View<'a> {
     pub pv: Option<&'a Arc<PersistentVolume>>,
     /// Why it is not certain which device this is.
     pub doubt: Option<String>,
+    /// Where the device is, if another node shows it and this one does not.
+    pub moved: Option<String>,
     /// How many of the owner's devices on this node are proven.
     pub ready: usize,
 }

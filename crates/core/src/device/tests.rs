@@ -427,12 +427,13 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
         evidence: evidence(&[("partition:uuid", "a1b2c3d4-01")]),
         ..blank(name, "0")
     };
-    let disk = |change: fn(&mut Facts)| {
+    type Change = fn(&mut Facts);
+    let disk = |change: Change| {
         let mut disk = Facts { partitions: vec!["sda1".into()], ..blank("sda", "5000c50000000001") };
         change(&mut disk);
         disk
     };
-    let cases: [(fn(&mut Facts), Reason); 4] = [
+    let cases: [(Change, Reason); 4] = [
         (|disk| disk.mounts = vec!["/node".into()], Reason::Mounted),
         (|disk| disk.loops_on_top = vec!["loop9".into()], Reason::LoopOnTop),
         (|disk| disk.swap = true, Reason::Swap),

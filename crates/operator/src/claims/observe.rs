@@ -2,12 +2,13 @@
 
 use crate::{Context, context::Failure, driver::ControllerName};
 use futures::future::try_join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt};
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim, node_job::OwnerKind};
 use quarry_core::{
     claim::{
-        NodeWorld, Want,
+        NodeWorld, View, Want, decide, views,
         want::{of_local_volume, of_set},
     },
     presence::{Presence, presence},
@@ -67,12 +68,7 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
         .collect();
     let found = try_join_all(absent.into_iter().map(|(kind, namespace, name)| live_owner(context, kind, namespace, name))).await?;
     world.wants.extend(found.into_iter().flatten());
-    let unpublished = |claim: &&Claim| {
-        let name = names::local_pv(node, &claim.identity);
-        let gives_up = claim.ending || claim.job.is_some() || quarry_core::claim::is_released(&world);
-        (gives_up && !world.pvs.iter().any(|pv| pv.metadata.name.as_deref() == Some(&name))).then_some(name)
-    };
-    let absent: Vec<String> = claims.iter().filter_map(|claim| unpublished(&claim)).collect();
+    let absent: Vec<String> = given_up(&world, context.now()).into_iter().map(|claim| names::local_pv(node, &claim.identity)).collect();
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed = |error| Failure::api(format!("reading what is claimed on {node}"), error);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
@@ -83,6 +79,12 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
     let found = try_join_all(absent.into_iter().map(|name| jobs.get_opt(name))).await.map_err(failed)?;
     world.jobs.extend(found.into_iter().flatten().map(|job| (job.name_any(), Arc::new(job))));
     Ok(world)
+}
+
+/// Claims without a PersistentVolume, as far as the caches know, that have ended or would end because of that.
+fn given_up(world: &NodeWorld, now: Timestamp) -> Vec<&Claim> {
+    let ends = |view: &View<'_>| view.claim.job.is_some() || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
+    views(world).into_iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim).collect()
 }
 
 /// An owner that the caches do not know: really gone, or just not seen yet.

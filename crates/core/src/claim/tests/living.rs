@@ -211,10 +211,83 @@ fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
     let mut world = published();
     let devices = std::mem::take(&mut world.inventory.status.as_mut().unwrap().devices);
     assert!(step(&mut world).steps.is_empty());
-    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("plug it in again")));
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("put it back")));
     world.inventory.status.as_mut().unwrap().devices = devices;
     assert!(step(&mut world).steps.is_empty());
     assert_eq!(stage(&world), Stage::Available);
+}
+
+#[test]
+fn a_missing_disk_is_given_up_by_deleting_its_volume() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    world.inventory.status.as_mut().unwrap().devices.clear();
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains(&format!("to give it up, delete PersistentVolume {name}"))));
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    step(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    // Only by the word of an agent that is there.
+    for blind in [true, false] {
+        let mut unsure = world.clone();
+        if blind {
+            unsure.inventory.status = None;
+        } else {
+            unsure.agent_present = false;
+        }
+        assert!(!step(&mut unsure).claims[0].ending, "blind: {blind}");
+        assert!(matches!(stage(&unsure), Stage::Missing(why) if why.contains("the agent on node n1 is absent")));
+    }
+    assert!(step(&mut world).claims[0].ending);
+    confirm(&mut world);
+    assert!(step(&mut world).claims.is_empty());
+}
+
+#[test]
+fn a_missing_disk_is_not_given_up_while_data_may_come_back_with_it() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    phase(&mut world, "Bound");
+    world.inventory.status.as_mut().unwrap().devices.clear();
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("is bound to claim d/c")));
+    // Released: it cannot be wiped, and whoever gives that up says so.
+    phase(&mut world, "Released");
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    assert!(step(&mut world).steps.is_empty() && world.jobs.is_empty());
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("to Retain")));
+    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    step(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).claims[0].ending);
+}
+
+#[test]
+fn a_missing_disk_that_another_node_shows_is_said_to_be_there() {
+    let mut world = published();
+    world.inventory.status.as_mut().unwrap().devices.clear();
+    let identity = world.inventory.spec.claims[0].identity.clone();
+    world.elsewhere = vec![Elsewhere { identity: "wwn:other".into(), node: "n3".into(), device: "sdx".into() }];
+    assert!(matches!(stage(&world), Stage::Missing(why) if !why.contains("sdx")));
+    world.elsewhere = vec![Elsewhere { identity, node: "n2".into(), device: "sdk".into() }];
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("(it is sdk of node n2 now)")));
+}
+
+/// Two operators at once: one publishes what the other is giving back.
+#[test]
+fn what_is_published_while_its_claim_ends_is_taken_back() {
+    let mut world = published();
+    world.inventory.spec.claims[0].ending = true;
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    let mut bound = published();
+    phase(&mut bound, "Bound");
+    bound.inventory.spec.claims[0].ending = true;
+    assert!(step(&mut bound).steps.is_empty());
 }
 
 #[test]

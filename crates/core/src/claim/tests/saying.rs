@@ -58,7 +58,7 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
     let said = say(&observed(&world, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Degraded").2.contains("plug it in again"), "{said:?}");
+    assert!(condition(&said, "Degraded").2.contains("put it back"), "{said:?}");
     assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
     let mut gone = published();
     gone.node = None;
