@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
             let sizes: Vec<usize> = std::env::args().skip(2).map(|size| size.parse().context("sizes are numbers of devices")).collect::<Result<_>>()?;
             devices::run_all(&sizes).await
         }
-        Some("claims") => claims::run().await,
+        Some("claims") => claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,
         _ => bail!("say which: quarry-bench standalone | devices | claims | cluster"),
     }
 }

@@ -11,6 +11,7 @@ use quarry_api::{NodeInventory, Volume, volume::Phase};
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
 use serde_json::json;
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -145,7 +146,12 @@ impl Parts {
 
     /// Writes that the API has accepted so far, but for leases.
     pub fn writes(&self) -> u64 {
-        self.api.server.write_counts().iter().filter(|(kind, _)| !kind.contains("leases")).map(|(_, count)| count).sum()
+        self.write_counts().values().sum()
+    }
+
+    /// The same by kind.
+    pub fn write_counts(&self) -> BTreeMap<String, u64> {
+        self.api.server.write_counts().into_iter().filter(|(kind, _)| !kind.contains("leases")).collect()
     }
 
     pub fn operator_pid(&self) -> Option<u32> {

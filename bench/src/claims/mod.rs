@@ -8,9 +8,20 @@ mod wipe;
 
 use anyhow::Result;
 
-pub async fn run() -> Result<()> {
-    plan::run()?;
-    wipe::run()?;
-    settled::run().await?;
-    nodes::run().await
+/// Those that are named, or all of them.
+pub async fn run(named: &[String]) -> Result<()> {
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|one| one == name);
+    if wanted("plan") {
+        plan::run()?;
+    }
+    if wanted("wipe") {
+        wipe::run()?;
+    }
+    if wanted("settled") {
+        settled::run().await?;
+    }
+    if wanted("nodes") {
+        nodes::run().await?;
+    }
+    Ok(())
 }

@@ -66,13 +66,13 @@ fn places_of_term(term: &NodeSelectorTerm) -> Vec<Place> {
 #[derive(Debug, Default)]
 pub struct ForeignPvs {
     at: HashMap<Place, BTreeSet<String>>,
-    known: HashMap<String, (ForeignPv, BTreeSet<Place>)>,
+    known: HashMap<String, (ForeignPv, Box<[Place]>)>,
 }
 
 impl ForeignPvs {
     /// The PersistentVolume of that name is so now, or gone. Returns the places where that makes a difference.
     pub fn follow(&mut self, name: &str, pv: Option<&PersistentVolume>) -> BTreeSet<Place> {
-        let after = pv.and_then(|pv| Some((foreign_pv(pv)?, places(pv))));
+        let after = pv.and_then(|pv| Some((foreign_pv(pv)?, places(pv).into_iter().collect())));
         if self.known.get(name) == after.as_ref() {
             return BTreeSet::new();
         }

@@ -14,7 +14,10 @@ use quarry_api::{
     NodeInventory, names,
     node_inventory::{Claim, Device, Quarantine},
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// A device of another node with the same identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,11 +30,17 @@ pub struct Elsewhere {
 
 /// Which nodes show which identity. Kept in step change by change, so that one inventory costs its own devices and
 /// not those of the whole cluster.
+///
+/// A thousand nodes may show a hundred thousand identities, almost all of them alone: sorted lists, shared text.
 #[derive(Debug, Default)]
 pub struct Identities {
-    shown: HashMap<String, BTreeMap<String, Shown>>,
-    of_node: HashMap<String, BTreeMap<String, Shown>>,
+    /// By identity: the nodes, sorted.
+    shown: HashMap<Arc<str>, List>,
+    /// By node: the identities, sorted.
+    of_node: HashMap<Arc<str>, List>,
 }
+
+type List = Vec<(Arc<str>, Arc<Shown>)>;
 
 /// A device that shows an identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,43 +65,53 @@ fn is_cluster_wide(identity: &str) -> bool {
 
 /// By everything that would identify a device: another node may not see its strongest. Of a claim only its own identity
 /// is known, which is one of its device's when that is there.
-fn identities(devices: &[Device], claims: &[Claim]) -> BTreeMap<String, Shown> {
-    let mut found = BTreeMap::new();
+fn identities(devices: &[Device], claims: &[Claim]) -> List {
+    let mut found: BTreeMap<String, Arc<Shown>> = BTreeMap::new();
     for device in devices {
         let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) else { continue };
+        let shown = Arc::new(Shown { device: device.name.clone(), primary: primary.clone() });
         for identity in published_candidates(device).into_iter().filter(|identity| is_cluster_wide(identity)) {
-            found.entry(identity).or_insert_with(|| Shown { device: device.name.clone(), primary: primary.clone() });
+            found.entry(identity).or_insert_with(|| Arc::clone(&shown));
         }
     }
     for claim in claims.iter().filter(|claim| is_cluster_wide(&claim.identity)) {
         let device = || format!("the claim of {} on a missing device", owner_text(&claim.owner));
-        found.entry(claim.identity.clone()).or_insert_with(|| Shown { device: device(), primary: claim.identity.clone() });
+        found.entry(claim.identity.clone()).or_insert_with(|| Arc::new(Shown { device: device(), primary: claim.identity.clone() }));
     }
-    found
+    found.into_iter().map(|(identity, shown)| (identity.into(), shown)).collect()
+}
+
+fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<Shown>> {
+    list.binary_search_by(|(known, _)| (**known).cmp(key)).ok().map(|position| &list[position].1)
 }
 
 impl Identities {
     /// The node shows these devices and has these claims from now on. Returns the other nodes that this concerns.
     pub fn follow(&mut self, node: &str, devices: &[Device], claims: &[Claim]) -> BTreeSet<String> {
-        let after = identities(devices, claims);
-        let before = self.of_node.remove(node).unwrap_or_default();
+        let mut after = identities(devices, claims);
+        let (node, before) = self.of_node.remove_entry(node).unwrap_or_else(|| (node.into(), List::new()));
         let mut concerned = BTreeSet::new();
-        for (identity, _) in before.iter().filter(|(identity, device)| after.get(*identity) != Some(*device)) {
+        for (identity, _) in before.iter().filter(|(identity, device)| find(&after, identity) != Some(device)) {
             if let Some(nodes) = self.shown.get_mut(identity) {
-                concerned.extend(concerned_by(nodes, node));
-                nodes.remove(node);
+                concerned.extend(concerned_by(nodes, &node));
+                nodes.retain(|(other, _)| *other != node);
                 if nodes.is_empty() {
                     self.shown.remove(identity);
                 }
             }
         }
-        for (identity, device) in after.iter().filter(|(identity, device)| before.get(*identity) != Some(*device)) {
-            let nodes = self.shown.entry(identity.clone()).or_default();
-            nodes.insert(node.to_owned(), device.clone());
-            concerned.extend(concerned_by(nodes, node));
+        for (identity, device) in after.iter_mut().filter(|(identity, device)| find(&before, identity) != Some(device)) {
+            // One text for each identity, whoever shows it.
+            if let Some((known, _)) = self.shown.get_key_value(identity) {
+                *identity = Arc::clone(known);
+            }
+            let nodes = self.shown.entry(Arc::clone(identity)).or_insert_with(|| List::with_capacity(1));
+            let position = nodes.partition_point(|(other, _)| *other < node);
+            nodes.insert(position, (Arc::clone(&node), Arc::clone(device)));
+            concerned.extend(concerned_by(nodes, &node));
         }
         if !after.is_empty() {
-            self.of_node.insert(node.to_owned(), after);
+            self.of_node.insert(node, after);
         }
         concerned
     }
@@ -103,8 +122,12 @@ impl Identities {
         let mut found: Vec<Elsewhere> = of_node
             .filter_map(|(identity, own)| Some((own, self.shown.get(identity)?)))
             .flat_map(|(own, nodes)| {
-                let others = nodes.iter().filter(move |(other, shown)| *other != node && !own.is_surely_another(shown));
-                others.take(NAMED + 1).map(move |(other, shown)| Elsewhere { identity: own.primary.clone(), node: other.clone(), device: shown.device.clone() })
+                let others = nodes.iter().filter(move |(other, shown)| **other != *node && !own.is_surely_another(shown));
+                others.take(NAMED + 1).map(move |(other, shown)| Elsewhere {
+                    identity: own.primary.clone(),
+                    node: other.to_string(),
+                    device: shown.device.clone(),
+                })
             })
             .collect();
         // By several of its identities the same device may be the same one.
@@ -119,9 +142,9 @@ const NAMED: usize = 3;
 
 /// Whose quarantine reads otherwise because `node` came or went: nobody's, when many show the identity and this one
 /// is not among those that are named.
-fn concerned_by(nodes: &BTreeMap<String, Shown>, node: &str) -> Vec<String> {
-    let named = nodes.len() <= NAMED + 2 || nodes.keys().take(NAMED + 1).any(|first| first == node);
-    nodes.keys().filter(|other| named && *other != node).cloned().collect()
+fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
+    let named = nodes.len() <= NAMED + 2 || nodes.iter().take(NAMED + 1).any(|(first, _)| **first == *node);
+    nodes.iter().filter(|(other, _)| named && **other != *node).map(|(other, _)| other.to_string()).collect()
 }
 
 /// What of this node is quarantined now.

@@ -27,3 +27,4 @@ pub use error::HandsError;
 pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Subject, Survey, SurveyRequest};
 pub use host::Host;
 pub use progress::Progress;
+pub use sys::keep_memory_small;

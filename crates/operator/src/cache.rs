@@ -20,7 +20,7 @@ use std::{
 /// The objects of one kind, by key: the name, unless the kind says otherwise.
 #[derive(Debug)]
 pub struct Kind<K> {
-    objects: RwLock<BTreeMap<String, Arc<K>>>,
+    objects: RwLock<BTreeMap<String, Entry<K>>>,
 }
 
 impl<K> Default for Kind<K> {
@@ -29,31 +29,68 @@ impl<K> Default for Kind<K> {
     }
 }
 
+#[derive(Debug)]
+enum Entry<K> {
+    Whole(Arc<K>),
+    /// As JSON, and read anew each time.
+    Packed(Arc<[u8]>),
+}
+
+impl<K> Clone for Entry<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Entry::Whole(object) => Entry::Whole(Arc::clone(object)),
+            Entry::Packed(bytes) => Entry::Packed(Arc::clone(bytes)),
+        }
+    }
+}
+
+impl<K: Cached> Entry<K> {
+    fn new(object: Arc<K>) -> Self {
+        match K::PACKED {
+            true => Entry::Packed(serde_json::to_vec(&*object).expect("an object that was read can be written").into()),
+            false => Entry::Whole(object),
+        }
+    }
+
+    fn open(self) -> Arc<K> {
+        match self {
+            Entry::Whole(object) => object,
+            Entry::Packed(bytes) => Arc::new(serde_json::from_slice(&bytes).expect("what was packed here can be read")),
+        }
+    }
+}
+
 impl<K: Cached> Kind<K> {
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        let found = self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        found.map(Entry::open)
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.each().collect()
+    }
+
+    /// As they are now, one after the other: all at once may be large.
+    pub fn each(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let now: Vec<Entry<K>> = self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        now.into_iter().map(Entry::open)
     }
 
     /// The object that it replaces.
-    pub fn put(&self, object: K) -> Option<Arc<K>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(K::key(object.meta()), Arc::new(object))
+    pub fn put(&self, object: Arc<K>) -> Option<Arc<K>> {
+        let key = K::key(object.meta());
+        let before = self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, Entry::new(object));
+        before.map(Entry::open)
     }
 
     pub fn remove(&self, key: &str) -> Option<Arc<K>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+        let before = self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        before.map(Entry::open)
     }
 
-    /// The whole truth after a list: what is not in it is gone. Returns what went.
-    pub fn replace(&self, objects: Vec<K>) -> Vec<Arc<K>> {
-        let fresh: BTreeMap<String, Arc<K>> = objects.into_iter().map(|object| (K::key(object.meta()), Arc::new(object))).collect();
-        let mut held = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = held.iter().filter(|(name, _)| !fresh.contains_key(*name)).map(|(_, object)| object.clone()).collect();
-        *held = fresh;
-        gone
+    pub fn keys(&self) -> Vec<String> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
@@ -92,7 +129,9 @@ impl Caches {
 }
 
 /// A kind that the operator watches: where its cache is, and what of it need not be kept.
-pub trait Cached: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static {
+pub trait Cached: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {
+    /// Kept as JSON: for kinds of which there are many, each much larger than what it says.
+    const PACKED: bool = false;
     fn cache(caches: &Caches) -> &Kind<Self>;
     /// The key in the cache. Every kind is cluster-scoped or watched in one namespace, unless it says otherwise here.
     fn key(metadata: &ObjectMeta) -> String {
@@ -113,7 +152,15 @@ macro_rules! cached {
         }
     )*};
 }
-cached!(Volume => volumes, PersistentVolume => pvs, StorageClass => classes, NodeJob => jobs, NodeInventory => inventories, Lease => leases, LocalVolumeDiscoveryResult => results);
+cached!(Volume => volumes, StorageClass => classes, NodeJob => jobs, NodeInventory => inventories, Lease => leases, LocalVolumeDiscoveryResult => results);
+
+impl Cached for PersistentVolume {
+    /// One is six kilobytes, with room for every kind of volume there is, and a large cluster has tens of thousands.
+    const PACKED: bool = true;
+    fn cache(caches: &Caches) -> &Kind<Self> {
+        &caches.pvs
+    }
+}
 
 impl Cached for Node {
     fn cache(caches: &Caches) -> &Kind<Self> {

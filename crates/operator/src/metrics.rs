@@ -223,7 +223,7 @@ mod tests {
         let (metrics, caches) = (Metrics::default(), Caches::default());
         let put = |node: &str, devices: serde_json::Value| {
             let inventory = serde_json::json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": node}, "spec": {}, "status": {"devices": devices}});
-            caches.inventories.put(serde_json::from_value(inventory).unwrap());
+            caches.inventories.put(std::sync::Arc::new(serde_json::from_value(inventory).unwrap()));
         };
         let mounted = serde_json::json!({"name": "sda", "type": "disk", "size": 1, "state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}, {"reason": "made up"}]});
         put("n1", serde_json::json!([mounted, {"name": "sdb", "type": "disk", "size": 1, "state": "Available"}]));

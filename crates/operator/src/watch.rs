@@ -11,11 +11,12 @@ use kube::{
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher},
 };
+use std::{collections::HashSet, sync::Arc};
 use tokio::sync::watch;
 
 /// Runs for ever; `synced` turns true after the first whole list.
 pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGuard<K>>, wake: impl Fn(Route) + Send + Sync, synced: watch::Sender<bool>) {
-    let mut listed: Option<Vec<K>> = None;
+    let mut listed: HashSet<String> = HashSet::new();
     let config = watcher::Config::default().any_semantic();
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {
@@ -28,15 +29,16 @@ pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGu
             }
         };
         match event {
-            watcher::Event::Init => listed = Some(Vec::new()),
+            watcher::Event::Init => listed.clear(),
+            // Taken one by one: a list of everything beside the cache would be the largest thing in memory.
             watcher::Event::InitApply(object) => {
-                if let (Some(list), Some(object)) = (&mut listed, readable(object)) {
-                    list.push(object);
+                if let Some(object) = readable(object) {
+                    listed.insert(K::key(object.meta()));
+                    ingest(&context, object, &wake);
                 }
             }
             watcher::Event::InitDone => {
-                let objects = listed.take().unwrap_or_default();
-                ingest_list(&context, objects, &wake);
+                forget_others::<K>(&context, &std::mem::take(&mut listed), &wake);
                 synced.send_replace(true);
             }
             watcher::Event::Apply(object) => {
@@ -68,19 +70,25 @@ fn readable<K: Cached>(object: DeserializeGuard<K>) -> Option<K> {
 }
 
 pub fn ingest<K: Cached + Routed>(context: &Context, object: K, wake: &impl Fn(Route)) {
-    let before = K::cache(&context.caches).put(object.clone());
+    let object = Arc::new(object);
+    let before = K::cache(&context.caches).put(Arc::clone(&object));
+    // What changed between two lists counts as a change: an event may have been lost in between.
     K::route(&Change { before: before.as_deref(), after: Some(&object) }, &context.caches, wake);
 }
 
 /// A whole list: what is not in it is gone, and everybody concerned is woken.
 pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake: &impl Fn(Route)) {
-    // What changed between two lists counts as a change: an event may have been lost in between.
-    let before: Vec<_> = objects.iter().map(|object| K::cache(&context.caches).get(&K::key(object.meta()))).collect();
-    for gone in K::cache(&context.caches).replace(objects.clone()) {
-        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
+    let listed = objects.iter().map(|object| K::key(object.meta())).collect();
+    for object in objects {
+        ingest(context, object, wake);
     }
-    for (object, before) in objects.iter().zip(&before) {
-        K::route(&Change { before: before.as_deref(), after: Some(object) }, &context.caches, wake);
+    forget_others::<K>(context, &listed, wake);
+}
+
+fn forget_others<K: Cached + Routed>(context: &Context, listed: &HashSet<String>, wake: &impl Fn(Route)) {
+    let cache = K::cache(&context.caches);
+    for gone in cache.keys().iter().filter(|key| !listed.contains(*key)).filter_map(|key| cache.remove(key)) {
+        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
     }
 }
 

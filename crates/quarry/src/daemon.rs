@@ -19,6 +19,7 @@ const DEPLOYMENT: &str = "quarry-operator";
 pub const JOB_RETENTION: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
 pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Result<()> {
+    quarry_node::keep_memory_small();
     let cluster = Cluster::connect(connect).await?;
     let listener = TcpListener::bind(args.metrics_listen)
         .await

@@ -28,11 +28,11 @@ pub fn is_owned_by(pv: &PersistentVolume, uid: &str) -> bool {
 }
 
 /// The name of a PersistentVolume other than the volume's own whose path ends in the volume's UID.
-pub fn published_elsewhere<'a>(pvs: impl IntoIterator<Item = &'a PersistentVolume>, volume: &Volume) -> Option<String> {
+pub fn published_elsewhere(pvs: impl IntoIterator<Item = impl AsRef<PersistentVolume>>, volume: &Volume) -> Option<String> {
     let ending = format!("/{}", volume.metadata.uid.as_deref()?);
     let publishes = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).is_some_and(|local| local.path.ends_with(&ending));
-    let other = pvs.into_iter().find(|pv| pv.metadata.name != volume.metadata.name && publishes(pv))?;
-    other.metadata.name.clone()
+    let other = pvs.into_iter().find(|pv| pv.as_ref().metadata.name != volume.metadata.name && publishes(pv.as_ref()))?;
+    other.as_ref().metadata.name.clone()
 }
 
 pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> PersistentVolume {

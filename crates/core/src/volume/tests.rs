@@ -457,7 +457,7 @@ fn storage_that_another_persistent_volume_publishes_is_not_cleaned_up() {
     assert!(waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"), "{}", message(&waits));
     let copy: PersistentVolume =
         serde_json::from_value(json!({"metadata": {"name": "copy"}, "spec": {"local": {"path": format!("/dev/disk/by-uuid/{UID}")}}})).unwrap();
-    assert_eq!(pv::published_elsewhere([&copy], &seen.volume).as_deref(), Some("copy"));
+    assert_eq!(pv::published_elsewhere([std::sync::Arc::new(copy)], &seen.volume).as_deref(), Some("copy"));
 }
 
 #[test]

@@ -128,7 +128,7 @@ where
 async fn is_published(context: &Context, class: &str) -> kube::Result<bool> {
     let api: Api<PersistentVolume> = Api::all(context.client.clone());
     let of_class = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class);
-    for pv in context.caches.pvs.all().iter().filter(|pv| of_class(pv)) {
+    for pv in context.caches.pvs.each().filter(|pv| of_class(pv)) {
         if api.get_metadata_opt(&pv.name_any()).await?.is_some() {
             return Ok(true);
         }

@@ -60,6 +60,5 @@ fn find_device(context: &Context, volume: &Volume) -> Option<Device> {
 /// Asked only of a volume that goes: nothing else depends on it.
 fn find_other_pv(context: &Context, volume: &Volume) -> Option<String> {
     volume.metadata.deletion_timestamp.as_ref()?;
-    let pvs = context.caches.pvs.all();
-    volume::pv::published_elsewhere(pvs.iter().map(|pv| pv.as_ref()), volume)
+    volume::pv::published_elsewhere(context.caches.pvs.each(), volume)
 }
