@@ -14,6 +14,7 @@ use crate::{
         link::{self, Leads},
         loops::{self, Attached},
         owners,
+        probe::Care,
         scan::{Limits, Reach, Scan, Scanned, Scanner},
         users,
     },
@@ -107,8 +108,8 @@ pub struct SurveyRequest {
     pub foreign_pvs: Vec<ForeignPv>,
     /// Devices that are not opened exclusively, not even for a moment.
     pub spare: Vec<Spare>,
-    /// Wait for slow devices: whoever holds one needs its answer, and would ask in vain again and again otherwise.
-    pub patient: bool,
+    /// Somebody holds the devices and acts on the answer: every byte that counts is read, and slow ones are waited for.
+    pub proves: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,7 +197,7 @@ impl RealHands {
         let seen = {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
             scanner.spare(spared);
-            scanner.scan_within(scan, if request.patient { Duration::MAX } else { PATIENCE })?
+            scanner.scan_with(scan, if request.proves { Care::Prove } else { Care::Look })?
         };
         let Scanned { mut devices, problems, again_in, boot_id, silent, .. } = seen;
         self.mark_volumes(&mut devices)?;

@@ -3,7 +3,7 @@
 use quarry_core::device::{Content, Facts, Found};
 use quarry_node::{
     Host,
-    inspect::{Limits, Scan, Scanned, Scanner},
+    inspect::{Limits, Scan, Scanned, Scanner, probe::Care},
 };
 use quarry_tests::disk::run;
 use serde_json::Value;
@@ -97,10 +97,13 @@ pub fn scanner() -> Scanner {
     Scanner::new(Host::view("/").unwrap(), Limits::default())
 }
 
+/// A look; reading every byte that counts must not say otherwise.
 #[track_caller]
 pub fn scan() -> Scanned {
     let scanned = scanner().scan(Scan::Everything).unwrap();
     assert_eq!(scanned.problems, Vec::<String>::new());
+    let contents = |scanned: &Scanned| scanned.devices.iter().map(|facts| (facts.name.clone(), facts.content.clone())).collect::<Vec<_>>();
+    assert_eq!(contents(&scanned), contents(&scanner().scan_with(Scan::Everything, Care::Prove).unwrap()));
     scanned
 }
 

@@ -1,9 +1,14 @@
 //! What is on a device: every format that Debian can make, and bytes that nobody explains. Oracle: `blkid -p`.
 
-use super::devices::{Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, fs_type, of, poke, scan};
+use super::devices::{Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, fs_type, of, poke, scan, scanner};
 use quarry_core::device::{Content, Found};
+use quarry_node::inspect::Scan;
 use quarry_tests::disk::run;
-use std::{fs, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    io::{Seek, SeekFrom, Write},
+    path::Path,
+};
 
 /// Type by libblkid, size in MiB, the tool and its arguments; FILE stands for the file.
 const FORMATS: &[(&str, u64, &[&str])] = &[
@@ -200,6 +205,40 @@ fn zero_is_blank_and_anything_else_is_not() {
     }
     // Beyond the first and last MiB nobody looks: the same as libblkid.
     assert_eq!(content(Some(8 * MIB)), Content::Blank);
+}
+
+/// Holes in the file behind a loop are not read: nothing that is on the device may be lost with that.
+#[test]
+fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
+    let folder = folder();
+    let device = Loop::new(&file(folder.path(), "cached", 16 * MIB));
+    device.settle();
+    let mut known = scanner();
+    assert_eq!(of(&known.scan(Scan::Everything).unwrap(), &device.name).content, Content::Blank);
+    // Written, not synced, and still open: it is in the device's cache alone.
+    let mut open = OpenOptions::new().write(true).open(device.dev()).unwrap();
+    open.seek(SeekFrom::Start(16 * MIB - 10)).unwrap();
+    open.write_all(b"x").unwrap();
+    assert_eq!(of(&known.scan(Scan::Everything).unwrap(), &device.name).content, Content::UnknownData);
+    drop(open);
+    // A loop that begins in the middle of its file.
+    let path = file(folder.path(), "offset", 32 * MIB);
+    poke(&path, 8 * MIB, b"x");
+    let (shifted, before) = (Loop::with(&["--offset=8M"], &path), Loop::with(&["--offset=12M"], &path));
+    let scanned = scan();
+    assert_eq!(of(&scanned, &shifted.name).content, Content::UnknownData);
+    assert_eq!(of(&scanned, &before.name).content, Content::Blank);
+    // Room that was set aside and never written to, and zeros that were.
+    let path = file(folder.path(), "allocated", 16 * MIB);
+    run("fallocate", &["--length", "16M", &path.to_string_lossy()]);
+    let (allocated, zeros) = (Loop::new(&path), file(folder.path(), "zeros", 0));
+    fs::write(&zeros, vec![0; 16 * MIB as usize]).unwrap();
+    let zeros = Loop::new(&zeros);
+    let scanned = scan();
+    assert_eq!((&of(&scanned, &allocated.name).content, &of(&scanned, &zeros.name).content), (&Content::Blank, &Content::Blank));
+    for device in [&shifted, &before, &allocated, &zeros] {
+        assert_like_blkid(of(&scanned, &device.name));
+    }
 }
 
 /// Each of libblkid's own signatures is found although everything else on the device is zero.

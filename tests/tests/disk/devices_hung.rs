@@ -4,7 +4,7 @@ use super::devices::{Loop, MIB, file, folder, of, scanner};
 use quarry_core::device::Content;
 use quarry_node::{
     Host,
-    inspect::{Limits, Scan, Scanner},
+    inspect::{Limits, Scan, Scanner, probe::Care},
 };
 use quarry_tests::disk::{eventually, run};
 use std::{
@@ -163,6 +163,26 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
         of(&scanned, &slow.name).content == Content::Blank && scanned.again_in.is_none()
     });
     drop((slow, healthy));
+}
+
+/// Who holds a device needs its answer: asked in passing, one that is slow every time would never be confirmed.
+#[test]
+fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
+    let folder = folder();
+    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let slow = Loop::new(&folder.path().join("export"));
+    run("udevadm", &["settle", "--timeout=30"]);
+    let limits = Limits { answer_within: Duration::from_secs(3600), patience: Duration::ZERO, ..Limits::default() };
+    let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
+    let stopped = daemon.stopped();
+    let scanned = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| scanner.scan_with(Scan::Everything, Care::Prove).unwrap());
+        eventually("it is being read", || probe_threads() > 0);
+        drop(stopped);
+        looks.join().unwrap()
+    });
+    assert_eq!((&of(&scanned, &slow.name).content, scanned.silent.len()), (&Content::Blank, 0));
+    drop(slow);
 }
 
 /// The hardest case: nobody else has the device open, so the process that ends is the one that closes it.

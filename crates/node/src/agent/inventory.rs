@@ -77,7 +77,7 @@ impl<H: Hands> Agent<H> {
             touched: occasion.touched,
             foreign_pvs: current.as_ref().map(|current| current.spec.foreign_pvs.clone()).unwrap_or_default(),
             spare: current.as_ref().filter(|current| !current.spec.claims.is_empty()).map(|current| NodeView::of(current).spared()).unwrap_or_default(),
-            patient: false,
+            proves: false,
         };
         let survey = self.with_hands("looking at the devices", move |hands| hands.survey(&request));
         let (node, mut survey) = futures::join!(nodes.get_opt(name), survey);

@@ -41,7 +41,7 @@ impl RealHands {
             return Ok(Confirmation { answers, survey: survey.clone() });
         }
         failpoint!("confirm.held");
-        let (seen, silent) = self.see(&SurveyRequest { touched: names.clone(), patient: true, ..request.around() })?;
+        let (seen, silent) = self.see(&SurveyRequest { touched: names.clone(), proves: true, ..request.around() })?;
         let known = view.known(&seen);
         // All stay held until the last one is linked.
         let mut verified: Vec<Held<Verified>> = Vec::new();
@@ -89,7 +89,7 @@ impl RealHands {
         let name = find(&claim.identity, &before).map_err(HandsError::Refused)?.facts.name.clone();
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
-        let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), patient: true, ..around })?;
+        let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), proves: true, ..around })?;
         answered(&held, &silent).map_err(HandsError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
         Ok(Box::new(ToWipe { host: self.host().clone(), held }))

@@ -7,7 +7,7 @@ use super::{
     details::{self, Traits},
     merge::Known,
     pool::Key,
-    probe::Question,
+    probe::{Care, Question},
     scan::{Around, Reach, Seen},
     sysfs::Sysfs,
     udev::Database,
@@ -22,6 +22,7 @@ use std::{
 pub struct Desk<'a> {
     pub host: &'a Arc<Host>,
     pub reach: Reach,
+    pub care: Care,
     pub known: &'a mut BTreeMap<String, Known>,
     pub around: &'a Around<'a>,
     pub udev: &'a Database,
@@ -76,7 +77,8 @@ impl Desk<'_> {
             size: device.size,
             traits,
             exclusively: self.may_hold(device) && (self.spared.is_empty() || !self.around.is_among(device, self.spared)),
-            is_loop: device.is_loop(),
+            backing: device.backing.as_ref().map(|(path, _)| path.clone()),
+            care: self.care,
             lines: partitions.iter().any(|partition| self.udev.stamp(partition.number).is_none()),
         })
     }

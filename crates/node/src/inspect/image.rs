@@ -58,6 +58,8 @@ pub struct Image {
     /// Where the buffer's first large page begins: direct reads want it to be a page.
     aligned: usize,
     parts: Vec<Part>,
+    /// Zero wherever no part was read.
+    sparse: Vec<Range<u64>>,
     size: u64,
     file: Option<OwnedFd>,
 }
@@ -110,17 +112,23 @@ impl Image {
         let mut buffer = vec![0; length + LARGE_PAGE];
         let aligned = buffer.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE);
         sys::prefer_a_large_page(&mut buffer[aligned..aligned + LARGE_PAGE]);
-        Image { buffer, aligned, parts: Vec::new(), size: 0, file: None }
+        Image { buffer, aligned, parts: Vec::new(), sparse: Vec::new(), size: 0, file: None }
     }
 
     /// Reads the parts of the device, past its page cache.
     pub fn take(&mut self, device: &OwnedFd, size: u64) -> Result<(), Errno> {
+        self.take_some(device, size, |_| None)
+    }
+
+    /// As `take`, but of a part of which `data` knows where something may be only that: the rest is zero.
+    pub fn take_some(&mut self, device: &OwnedFd, size: u64, data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>) -> Result<(), Errno> {
         self.parts.clear();
+        self.sparse.clear();
         self.size = size;
         // A device that cannot do direct reads is read as any other file.
         let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
-        self.add(device, iter::once(0..START.min(size)), direct)?;
-        self.add(device, ranges(size, self.is_zero()), direct)?;
+        self.add(device, vec![0..START.min(size)], &data, direct)?;
+        self.add(device, ranges(size, self.is_zero()), &data, direct)?;
         if direct {
             fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags - OFlags::DIRECT))?;
         }
@@ -128,7 +136,20 @@ impl Image {
     }
 
     /// The next parts of the device, all at once where that can be done.
-    fn add(&mut self, device: &OwnedFd, ranges: impl IntoIterator<Item = Range<u64>>, direct: bool) -> Result<(), Errno> {
+    fn add(&mut self, device: &OwnedFd, ranges: Vec<Range<u64>>, data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>, direct: bool) -> Result<(), Errno> {
+        let ranges: Vec<Range<u64>> = ranges
+            .into_iter()
+            .flat_map(|range| {
+                let pieces = data(&range);
+                if pieces.is_some() {
+                    self.sparse.push(range.clone());
+                }
+                pieces.unwrap_or_else(|| vec![range])
+            })
+            .collect();
+        if ranges.is_empty() {
+            return Ok(());
+        }
         let first = self.parts.len();
         for range in ranges {
             let at = self.parts.last().map_or(self.aligned, |part| part.buffer.start + part.buffer.len().next_multiple_of(PAGE as usize));
@@ -226,7 +247,7 @@ impl Image {
 
     /// Of the device, as far as it was read at its beginning.
     fn head(&self, range: Range<usize>) -> &[u8] {
-        self.buffer[self.aligned..].get(range).filter(|_| self.size >= START).unwrap_or_default()
+        self.bytes(range.start as u64..range.end as u64).filter(|_| self.size >= START).unwrap_or_default()
     }
 
     /// Whether an uberblock lies in any of the four labels, in either byte order; also when not all of them were read.
@@ -236,7 +257,7 @@ impl Image {
         let mut blocks = labels.into_iter().flat_map(|label| (LABEL / 2..LABEL).step_by(1024).map(move |at| label + at));
         blocks.any(|at| match self.bytes(at..at + 8) {
             Some(bytes) => [UBERBLOCK.to_le_bytes(), UBERBLOCK.to_be_bytes()].iter().any(|magic| bytes == magic),
-            None => true,
+            None => !self.sparse.iter().any(|range| at >= range.start && at + 8 <= range.end),
         })
     }
 
@@ -314,6 +335,30 @@ mod tests {
         assert_eq!(image.ask(512), None, "ISO 9660 beside it");
         image.take(&device(size, &swap), size).unwrap();
         assert!(image.ask(512).is_some(), "nothing is left of the device before");
+    }
+
+    #[test]
+    fn holes_are_zero_whatever_the_buffer_held_before() {
+        let size = 16 * MIB;
+        let swap: [(u64, &[u8]); 2] = [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        let mut image = Image::new();
+        let full = device(size, &[swap[0], swap[1], (32769, b"CD001")]);
+        image.take(&full, size).unwrap();
+        image.take_some(&full, size, |_| Some(Vec::new())).unwrap();
+        assert!(image.is_zero() && image.is_blank());
+        // Nothing but a signature near the end, and everything in front of it is a hole.
+        let promise = device(size, &[(size - 63 * 512, b"Promise Technology, Inc.")]);
+        image.take(&full, size).unwrap();
+        image.take_some(&promise, size, |range| (range.end < size).then(Vec::new)).unwrap();
+        assert!(!image.is_zero() && !image.is_blank() && !image.is_optical_format() && !image.may_be_zfs());
+        // A hole that is none is never asked for its bytes, so whoever says so must be right.
+        image.take_some(&full, size, |range| (range.start == 0).then(Vec::new)).unwrap();
+        assert!(image.is_zero());
+        // In pieces: the same answer as from the whole.
+        let pieces = |range: &Range<u64>| Some(if range.start == 0 { vec![0..PAGE, 2 * PAGE..3 * PAGE] } else { Vec::new() });
+        let swap = device(size, &swap);
+        image.take_some(&swap, size, pieces).unwrap();
+        assert!(matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap")));
     }
 
     /// A device that holds something at its start is not read whole: nothing that libblkid would see there may be missed.

@@ -8,6 +8,7 @@ mod desk;
 pub mod details;
 mod gauges;
 pub mod gpt;
+mod holes;
 pub(crate) mod image;
 pub mod link;
 pub mod loops;

@@ -6,7 +6,7 @@
 //! Otherwise libblkid sees those bytes through a sparse file in memory, or the device itself where that could differ.
 //! Next to read: `image.rs`.
 
-use super::{details::Traits, image::Image, loops, wide::shown};
+use super::{details::Traits, holes::Holes, image::Image, loops, wide::shown};
 use crate::{
     host::Host,
     sys::{self, Backing, DevNumber, blkid},
@@ -17,7 +17,12 @@ use rustix::{
     fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, memfd_create},
     io::Errno,
 };
-use std::{fs, io, ops::DerefMut, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    ops::DerefMut,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// What a probe needs to know of its device.
 #[derive(Clone, Debug)]
@@ -30,9 +35,20 @@ pub struct Question {
     pub traits: Traits,
     /// Whether an exclusive open may be tried.
     pub exclusively: bool,
-    pub is_loop: bool,
+    /// The file behind a loop device, as the kernel spells it.
+    pub backing: Option<PathBuf>,
+    pub care: Care,
     /// Whether the lines of its partition table are wanted.
     pub lines: bool,
+}
+
+/// How certain an answer has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// For showing: what the kernel says to be a hole is taken for zeros.
+    Look,
+    /// Before something is done: every byte that counts is read, however long that takes.
+    Prove,
 }
 
 /// What a probe found.
@@ -79,7 +95,7 @@ pub fn probe<I: DerefMut<Target = Image>>(question: &Question, image: impl FnOnc
             let attribute = question.host.sys_block(&question.name).join("serial");
             probed.serial = fs::read(attribute).ok().and_then(|bytes| printable(&bytes));
         }
-        if question.is_loop {
+        if question.backing.is_some() {
             probed.backing = loop_file(question, &device);
         }
     }
@@ -141,7 +157,11 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
     knock(device, question.size);
     let sector = sys::sector_size(device)?;
     let mut image = image();
-    image.take(device, question.size)?;
+    let holes = match question.care {
+        Care::Look => Holes::of(question, device),
+        Care::Prove => None,
+    };
+    image.take_some(device, question.size, |range| holes.as_ref()?.data(range))?;
     let content = if image.is_zero() {
         // The same answer as libblkid's. Every signature that it knows holds bytes other than zero, at a fixed place;
         // all those places are in the head, the tail or a spot (`image::spots`), which the tests check against it.

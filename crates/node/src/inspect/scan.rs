@@ -12,6 +12,7 @@ use super::{
     loops::parse_backing_file,
     merge::{Known, merge},
     pool::{Outcome, Pool},
+    probe::Care,
     sysfs::{Sysfs, Writes, parse_diskstats, parse_partitions, parse_stat, parse_uevent},
     udev::Database,
     wide::Wide,
@@ -116,10 +117,6 @@ impl Seen {
             (number, diskseq, size, read_only, partition_number) == (&other.number, &other.diskseq, &other.size, &other.read_only, &other.partition_number);
         sizes && (name, parent, slaves, place, state, backing) == (&other.name, &other.parent, &other.slaves, &other.place, &other.state, &other.backing)
     }
-
-    pub fn is_loop(&self) -> bool {
-        self.backing.is_some()
-    }
 }
 
 /// Remembers what each device looked like, and what was found on it.
@@ -159,11 +156,15 @@ impl Scanner {
     }
 
     pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
-        self.scan_within(scan, self.limits.patience)
+        self.scan_with(scan, Care::Look)
     }
 
-    /// As `scan`, and waits for a device as long as this, but never longer than a device may take at all.
-    pub fn scan_within(&mut self, scan: Scan<'_>, patience: Duration) -> Result<Scanned, HandsError> {
+    /// To prove something waits for a device as long as one may take at all; to look, as long as the limits say.
+    pub fn scan_with(&mut self, scan: Scan<'_>, care: Care) -> Result<Scanned, HandsError> {
+        let patience = match care {
+            Care::Look => self.limits.patience,
+            Care::Prove => Duration::MAX,
+        };
         let mut scanned = Scanned::default();
         let mut sysfs = Sysfs::open(&self.host)?;
         let names = sysfs.names(&self.host)?;
@@ -195,8 +196,16 @@ impl Scanner {
 
         let touched = self.touched(scan, &seen, &around, &udev);
         let stuck = self.pool.stuck();
-        let mut desk =
-            Desk { host: &self.host, reach: self.limits.reach, known: &mut self.known, around: &around, udev: &udev, stuck: &stuck, spared: &self.spared };
+        let mut desk = Desk {
+            host: &self.host,
+            reach: self.limits.reach,
+            care,
+            known: &mut self.known,
+            around: &around,
+            udev: &udev,
+            stuck: &stuck,
+            spared: &self.spared,
+        };
         let questions = seen.iter().filter_map(|device| desk.detail(&mut sysfs, device, touched.contains(device.name.as_str())));
         let questions = questions.inspect(|_| scanned.probed += 1);
         let outcomes = self.pool.run(questions, patience, self.limits.probes_at_once);

@@ -16,7 +16,11 @@ use rustix::{
     io::Result,
     ioctl::{self, Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, opcode},
 };
-use std::{ffi::c_void, os::unix::process::CommandExt, process::Command};
+use std::{
+    ffi::{c_int, c_uint, c_void},
+    os::unix::process::CommandExt,
+    process::Command,
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 const LOOP_CLR_FD: Opcode = 0x4C01;
@@ -130,6 +134,8 @@ pub struct Backing {
     pub inode: u64,
     /// The device that the backing file itself is, `NONE` for a plain file.
     pub rdevice: DevNumber,
+    /// Where in the file the device begins.
+    pub offset: u64,
 }
 
 /// The number of a loop device that was free a moment ago; the kernel makes one if there is none.
@@ -166,10 +172,30 @@ pub fn loop_clear(device: impl AsFd) -> Result<()> {
 pub fn loop_backing(device: impl AsFd) -> Result<Option<Backing>> {
     // SAFETY: LoopInfo64 is linux/loop.h's loop_info64, which the kernel fills in; every bit pattern is valid.
     match unsafe { ioctl::ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
-        Ok(info) => Ok(Some(Backing { device: DevNumber::from_kernel(info.device), inode: info.inode, rdevice: DevNumber::from_kernel(info.rdevice) })),
+        Ok(info) => Ok(Some(Backing {
+            device: DevNumber::from_kernel(info.device),
+            inode: info.inode,
+            rdevice: DevNumber::from_kernel(info.rdevice),
+            offset: info.offset,
+        })),
         Err(rustix::io::Errno::NXIO) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Hands what is in the cache of a block device on to it, and waits. Needs no right to write, and does not wait for the
+/// medium: whoever reads the device afterwards, past the cache, sees it all.
+pub fn write_cached(device: impl AsFd) -> Result<()> {
+    const WAIT_BEFORE_WRITE_AND_WAIT: c_uint = 1 | 2 | 4;
+    // SAFETY: takes a descriptor and numbers; from 0 for 0 bytes means all of it.
+    match unsafe { sync_file_range(device.as_fd().as_raw_fd(), 0, 0, WAIT_BEFORE_WRITE_AND_WAIT) } {
+        0 => Ok(()),
+        _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)),
+    }
+}
+
+unsafe extern "C" {
+    fn sync_file_range(fd: c_int, offset: i64, length: i64, flags: c_uint) -> c_int;
 }
 
 /// The size of a block device in bytes.
