@@ -53,6 +53,8 @@ fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
     assert_eq!(good_for(|disk| disk.not_local = Some("iscsi".into())), ALL, "decided when it was claimed");
     assert_eq!(good_for(|disk| disk.content = found(Some("ext4"), None)), [Expected::Any, Expected::Erasable]);
     assert_eq!(good_for(|disk| disk.content = found(None, Some("gpt"))), [Expected::Any, Expected::Erasable]);
+    // Something was found, whatever it is: that is not blank.
+    assert_eq!(good_for(|disk| disk.content = found(None, None)), [Expected::Any, Expected::Erasable]);
     assert_eq!(good_for(|disk| disk.content = Content::UnknownData), [Expected::Any, Expected::Erasable]);
     assert_eq!(good_for(|disk| disk.removable = true), [Expected::Any, Expected::Erasable, Expected::Erased]);
     assert_eq!(good_for(|disk| disk.partitions = vec!["sda1".into()]), [Expected::Erasable]);

@@ -159,6 +159,7 @@ fn standings(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
 mod asking;
 mod checked;
 mod confirming;
+mod edges;
 mod erased;
 mod living;
 mod saying;
