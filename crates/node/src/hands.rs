@@ -199,7 +199,8 @@ impl RealHands {
             scanner.spare(spared);
             scanner.scan_with(scan, if request.proves { Care::Prove } else { Care::Look })?
         };
-        let Scanned { mut devices, problems, again_in, boot_id, silent, .. } = seen;
+        let Scanned { devices, problems, again_in, boot_id, silent, .. } = seen;
+        let mut devices = devices.to_vec();
         self.mark_volumes(&mut devices)?;
         owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
         Ok((Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? }, silent))

@@ -268,7 +268,7 @@ fn devices_that_come_and_go_meanwhile_are_no_trouble() {
         for _ in 0..60 {
             let scanned = scanner.scan(Scan::Everything).unwrap();
             assert_eq!(of(&scanned, &stays.name).content, Content::Blank);
-            for device in &scanned.devices {
+            for device in scanned.devices.iter() {
                 let ours = device.backing.as_ref().is_some_and(|backing| backing.path.starts_with(&*folder.path().to_string_lossy()));
                 assert!(!ours || device.content == Content::Blank || device.size == 0, "{device:?}");
             }

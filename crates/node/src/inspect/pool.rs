@@ -80,6 +80,11 @@ impl Pool {
         self.back.push((key, in_time.then_some(probed)));
     }
 
+    /// No thread is out, and none has come back since somebody asked.
+    pub fn is_quiet(&self) -> bool {
+        self.stuck.is_empty() && self.back.is_empty()
+    }
+
     /// Keys of devices that have no second thread.
     pub fn stuck(&self) -> HashSet<Key> {
         self.stuck.keys().cloned().collect()

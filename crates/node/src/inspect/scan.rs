@@ -65,7 +65,7 @@ pub enum Scan<'a> {
 
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
-    pub devices: Vec<Facts>,
+    pub devices: Arc<[Facts]>,
     /// Partial trouble, in sentences for people.
     pub problems: Vec<String>,
     /// How many devices were opened.
@@ -132,6 +132,14 @@ pub struct Scanner {
     spared: BTreeSet<DevNumber>,
     /// Spared until now: to be asked.
     unspared: BTreeSet<DevNumber>,
+    last: Option<Last>,
+}
+
+/// What the last scan saw, and what it made of it: the same again is the same answer.
+struct Last {
+    seen: Vec<Seen>,
+    wide: Wide,
+    devices: Arc<[Facts]>,
 }
 
 impl Scanner {
@@ -145,6 +153,7 @@ impl Scanner {
             most_gauges: gauges::affordable(),
             spared: BTreeSet::new(),
             unspared: BTreeSet::new(),
+            last: None,
         }
     }
 
@@ -191,8 +200,14 @@ impl Scanner {
             }
         }
         let wide = Wide::read(&self.host)?;
-        let around = Around::new(&seen, &wide);
         let udev = Database::open(&self.host);
+        scanned.boot_id = self.host.boot_id();
+        if let Some(devices) = self.same_as_before(scan, &seen, &wide, &udev) {
+            return Ok(Scanned { devices, ..scanned });
+        }
+        // Whatever goes wrong from here on: the next scan looks in full.
+        self.last = None;
+        let around = Around::new(&seen, &wide);
 
         let touched = self.touched(scan, &seen, &around, &udev);
         let stuck = self.pool.stuck();
@@ -216,8 +231,20 @@ impl Scanner {
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
         self.gauges.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
-        scanned.boot_id = self.host.boot_id();
+        drop(around);
+        self.last = Some(Last { seen, wide, devices: Arc::clone(&scanned.devices) });
         Ok(scanned)
+    }
+
+    /// The answer of the scan before, if nothing at all has changed since and nobody asks to look again.
+    fn same_as_before(&mut self, scan: Scan<'_>, seen: &[Seen], wide: &Wide, udev: &Database) -> Option<Arc<[Facts]>> {
+        let asked = match scan {
+            Scan::Everything => true,
+            Scan::Changed { touched } => !touched.is_empty() || !self.unspared.is_empty() || !self.pool.is_quiet(),
+        };
+        let last = self.last.as_ref().filter(|_| !asked)?;
+        let told = |device: &Seen| self.known.get(&device.name).is_some_and(|known| known.stamp == udev.stamp(device.number));
+        (last.seen == *seen && last.wide == *wide && seen.iter().all(told)).then(|| Arc::clone(&last.devices))
     }
 
     /// At a device that is known, by what is kept open of it; at any other in full.

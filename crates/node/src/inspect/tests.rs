@@ -54,7 +54,7 @@ impl Node {
 
     #[track_caller]
     fn facts(&self, name: &str) -> Facts {
-        self.scan().devices.into_iter().find(|facts| facts.name == name).unwrap_or_else(|| panic!("no {name}"))
+        self.scan().devices.iter().find(|facts| facts.name == name).unwrap_or_else(|| panic!("no {name}")).clone()
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wide {
     mounts: HashMap<DevNumber, Vec<String>>,
     /// Bind mounts of device nodes whose node is not in /dev any more, by name.

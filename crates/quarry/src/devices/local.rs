@@ -37,10 +37,11 @@ impl Machine {
 
     /// Blocks until every device has answered or its time is over.
     pub fn look(&mut self, scan: Scan<'_>) -> anyhow::Result<Look> {
-        let mut seen = self.scanner.scan(scan).map_err(|error| explained(self.host.root(), &error))?;
-        mark_volumes(&mut seen.devices);
+        let seen = self.scanner.scan(scan).map_err(|error| explained(self.host.root(), &error))?;
+        let mut devices = seen.devices.to_vec();
+        mark_volumes(&mut devices);
         let node = crate::host_name();
-        let known = group(&seen.devices, None, seen.boot_id.as_deref(), &[]);
+        let known = group(&devices, None, seen.boot_id.as_deref(), &[]);
         let devices = known.iter().map(|known| {
             // One look cannot tell how long a device has been there: that is no reason against it, nor is it claimed.
             let mut device = inventory::row(known, true, &NodeInventorySpec::default());
