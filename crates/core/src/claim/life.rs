@@ -376,16 +376,16 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     if view.want.zip(view.device).is_some_and(|(want, device)| !want.describes(device)) {
         return ending(view, "the set does not describe it any more");
     }
-    // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume.
-    if is_surely_absent(world, view) {
-        return ending(view, &format!("the device {} is not there, and it has no PersistentVolume", claim.identity));
-    }
     if claim.job.is_some() {
         // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.
         return Decided::change(view, Stage::Claimed, |claim| {
             claim.round += 1;
             claim.job = None;
         });
+    }
+    // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume.
+    if is_surely_absent(world, view) {
+        return ending(view, &format!("the device {} is not there, and it has no PersistentVolume", claim.identity));
     }
     let Some(report) = view.report else { return Decided::stay(view, unanswered(world, view)) };
     match report.state {

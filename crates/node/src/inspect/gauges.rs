@@ -60,6 +60,25 @@ impl Gauges {
         })
     }
 
+    /// Whether the device looks as it did before, but for what was written to it.
+    pub fn agree(&self, before: &Seen) -> bool {
+        let mut buffer = [0; 4096];
+        let mut is = |file: &OwnedFd, wanted: u64| bytes(file, &mut buffer).and_then(number::<u64>) == Some(wanted);
+        let numbers = is(&self.size, before.size / 512) && is(&self.read_only, u64::from(before.read_only));
+        let same_disk = match (&self.diskseq, before.diskseq) {
+            (Some(file), Some(wanted)) => is(file, wanted),
+            (None, None) => true,
+            _ => false,
+        };
+        let same_text = self.last.as_ref().is_none_or(|file| {
+            bytes(file, &mut buffer).is_some_and(|text| match &before.backing {
+                Some(backing) => parse_backing_file(text) == *backing,
+                None => printable(text) == before.state,
+            })
+        });
+        numbers && same_disk && same_text
+    }
+
     /// What the device looks like now; `None` when it is gone or may be another one.
     pub fn read(&self, before: &Seen, writes: Option<Writes>) -> Option<Seen> {
         let mut buffer = [0; 4096];

@@ -14,7 +14,7 @@ use super::{
     pool::{Outcome, Pool},
     probe::Care,
     sysfs::{Sysfs, Writes, parse_diskstats, parse_partitions, parse_stat, parse_uevent},
-    udev::Database,
+    udev::{Database, Stamp},
     wide::Wide,
 };
 use crate::{error::HandsError, host::Host, sys::DevNumber};
@@ -137,8 +137,11 @@ pub struct Scanner {
 
 /// What the last scan saw, and what it made of it: the same again is the same answer.
 struct Last {
-    seen: Vec<Seen>,
+    names: Vec<String>,
     wide: Wide,
+    udev: Option<Stamp>,
+    /// Whoever uses these writes to them all the time: that changes nothing.
+    used: HashSet<String>,
     devices: Arc<[Facts]>,
 }
 
@@ -187,26 +190,26 @@ impl Scanner {
         // when everything is, because an empty file may be behind one.
         let sizes = fs::read(self.host.partitions()).unwrap_or_default();
         let sized: HashSet<&str> = parse_partitions(&sizes).collect();
-        let mut seen = Vec::with_capacity(sized.len());
-        for name in names {
-            let idle = match scan {
-                Scan::Everything => false,
-                Scan::Changed { touched } => {
-                    is_loop(&name) && !sized.is_empty() && !sized.contains(name.as_str()) && !self.known.contains_key(&name) && !touched.contains(&name)
-                }
-            };
-            if !idle {
-                seen.extend(self.glance(&mut sysfs, name, &counters));
+        let idle = |name: &String| match scan {
+            Scan::Everything => false,
+            Scan::Changed { touched } => {
+                is_loop(name) && !sized.is_empty() && !sized.contains(name.as_str()) && !self.known.contains_key(name) && !touched.contains(name)
             }
-        }
+        };
+        let names: Vec<String> = names.into_iter().filter(|name| !idle(name)).collect();
         let wide = Wide::read(&self.host)?;
         let udev = Database::open(&self.host);
         scanned.boot_id = self.host.boot_id();
-        if let Some(devices) = self.same_as_before(scan, &seen, &wide, &udev) {
+        if let Some(devices) = self.same_as_before(scan, &names, &counters, &wide, &udev) {
             return Ok(Scanned { devices, ..scanned });
         }
         // Whatever goes wrong from here on: the next scan looks in full.
         self.last = None;
+        let calm = udev.calm();
+        let mut seen = Vec::with_capacity(names.len());
+        for name in &names {
+            seen.extend(self.glance(&mut sysfs, name.clone(), &counters));
+        }
         let around = Around::new(&seen, &wide);
 
         let touched = self.touched(scan, &seen, &around, &udev);
@@ -231,20 +234,25 @@ impl Scanner {
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
         self.gauges.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
-        drop(around);
-        self.last = Some(Last { seen, wide, devices: Arc::clone(&scanned.devices) });
+        let used = around.used.iter().map(|name| (*name).to_owned()).collect();
+        self.last = Some(Last { used, names, wide, udev: calm, devices: Arc::clone(&scanned.devices) });
         Ok(scanned)
     }
 
     /// The answer of the scan before, if nothing at all has changed since and nobody asks to look again.
-    fn same_as_before(&mut self, scan: Scan<'_>, seen: &[Seen], wide: &Wide, udev: &Database) -> Option<Arc<[Facts]>> {
+    fn same_as_before(&self, scan: Scan<'_>, names: &[String], counters: &HashMap<&str, Writes>, wide: &Wide, udev: &Database) -> Option<Arc<[Facts]>> {
         let asked = match scan {
             Scan::Everything => true,
             Scan::Changed { touched } => !touched.is_empty() || !self.unspared.is_empty() || !self.pool.is_quiet(),
         };
         let last = self.last.as_ref().filter(|_| !asked)?;
-        let told = |device: &Seen| self.known.get(&device.name).is_some_and(|known| known.stamp == udev.stamp(device.number));
-        (last.seen == *seen && last.wide == *wide && seen.iter().all(told)).then(|| Arc::clone(&last.devices))
+        let agree = |name: &String| {
+            let known = self.known.get(name).map(|known| &known.seen).zip(self.gauges.get(name));
+            let quiet = |before: &Seen| last.used.contains(name) || counters.get(name.as_str()).is_some_and(|writes| before.writes == Some(*writes));
+            known.is_some_and(|(before, gauges)| quiet(before) && gauges.agree(before))
+        };
+        let same = last.names == names && last.udev.is_some() && last.udev == udev.calm() && last.wide == *wide && names.iter().all(agree);
+        same.then(|| Arc::clone(&last.devices))
     }
 
     /// At a device that is known, by what is kept open of it; at any other in full.

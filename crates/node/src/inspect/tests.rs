@@ -223,6 +223,56 @@ fn a_rescan_probes_what_looks_different_and_nothing_else() {
 }
 
 #[test]
+fn the_same_as_before_is_the_same_answer_and_any_difference_is_not() {
+    let node = Node::new();
+    let place = "sys/devices/virtual/block/vdx";
+    let stats = |writes: u32| format!(" 252 0 vdx 1 0 0 0 5 0 {writes} 0 0 0 0\n 7 1 loop1 1 0 0 0 5 0 8 0 0 0 0\n");
+    node.device("virtual/block/vdx", "252:0", &[("diskseq", "7")]);
+    node.device("virtual/block/loop1", "7:1", &[("loop/backing_file", "/a/file"), ("diskseq", "7")]);
+    node.write("proc/diskstats", stats(8));
+    let mut scanner = node.scanner();
+    let nothing = BTreeSet::new();
+    let changed = Scan::Changed { touched: &nothing };
+    // Once to know them, once to keep them open.
+    scanner.scan(changed).unwrap();
+    let mut last = scanner.scan(changed).unwrap();
+    let mut is_same = |scanner: &mut Scanner| {
+        let now = scanner.scan(changed).unwrap();
+        let same = std::sync::Arc::ptr_eq(&now.devices, &last.devices);
+        last = now;
+        same
+    };
+    assert!(is_same(&mut scanner));
+    for (path, text) in [
+        ("proc/diskstats", stats(16)),
+        (&format!("{place}/size"), "4096\n".into()),
+        (&format!("{place}/ro"), "1\n".into()),
+        ("sys/devices/virtual/block/loop1/loop/backing_file", "/a/file (deleted)\n".into()),
+        ("proc/1/mountinfo", "9 1 252:0 / /mnt rw - ext4 /dev/vdx rw\n".into()),
+        ("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n".into()),
+        // Changed just now: it may change again without looking different.
+        ("run/udev/data/b252:0", "I:1\n".into()),
+    ] {
+        node.write(path, &text);
+        let counts = path != "proc/swaps";
+        assert_eq!(is_same(&mut scanner), !counts, "{path}");
+        // Looked at in full, then kept open again.
+        scanner.scan(changed).unwrap();
+        is_same(&mut scanner);
+        assert_eq!(is_same(&mut scanner), !path.starts_with("run/udev"), "{path}, afterwards");
+    }
+    let touched = BTreeSet::from(["vdx".to_owned()]);
+    assert_eq!(scanner.scan(Scan::Changed { touched: &touched }).unwrap().probed, 1);
+    // Somebody who uses a device writes to it all the time.
+    let folder = node.0.path().join("run/udev/data");
+    fs::File::open(&folder).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    scanner.scan(changed).unwrap();
+    is_same(&mut scanner);
+    node.write("proc/diskstats", stats(24));
+    assert!(is_same(&mut scanner));
+}
+
+#[test]
 fn what_is_only_observed_is_not_held() {
     let node = Node::new();
     node.device("virtual/block/loop1", "7:1", &[("loop/backing_file", "/elsewhere/file")]);

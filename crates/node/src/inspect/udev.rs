@@ -9,6 +9,7 @@ use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Mode, OFlags, openat, statat},
 };
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All of it printable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,15 @@ pub struct Database(Option<OwnedFd>);
 impl Database {
     pub fn open(host: &Host) -> Self {
         Database(rustix::fs::open(host.udev_data(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok())
+    }
+
+    /// Of the folder: udev writes a file anew and renames it, which changes this. `None` when that was so lately that the
+    /// next change may look the same.
+    pub fn calm(&self) -> Option<Stamp> {
+        let Some(folder) = &self.0 else { return Some(Stamp::default()) };
+        let stat = statat(folder, "", AtFlags::EMPTY_PATH).ok()?;
+        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
+        (now - stat.st_mtime > 1).then_some(Stamp { inode: stat.st_ino, seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec })
     }
 
     pub fn stamp(&self, number: DevNumber) -> Option<Stamp> {

@@ -97,6 +97,71 @@ fn a_failed_wipe_is_told_and_tried_again_later_each_time() {
     assert!(matches!(stage(&world), Stage::WipeFailed(why) if why.contains("use Quick, Discard or Zero")));
 }
 
+/// Released, with the wipe on record and not yet asked for.
+fn recorded() -> NodeWorld {
+    let mut world = published();
+    phase(&mut world, "Released");
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).claims[0].job.is_some());
+    world
+}
+
+#[test]
+fn a_wipe_that_means_something_else_by_now_is_put_on_record_again_first() {
+    let mut world = recorded();
+    let before = world.inventory.spec.claims[0].job.clone().unwrap();
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "Zero"}}, "provisioner": pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    let plan = step(&mut world);
+    let after = plan.claims[0].job.clone().unwrap();
+    assert!(plan.steps.is_empty() && after.name != before.name && after.attempt == before.attempt);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"]);
+}
+
+#[test]
+fn each_failure_doubles_the_pause_up_to_an_hour() {
+    let mut world = recorded();
+    for (attempt, pause) in [(1, 10), (2, 20), (3, 40), (9, 2560), (10, 2560), (i32::MAX, 2560)] {
+        let job = life::wipe_job(&world, &world.inventory.spec.claims[0], &world.pvs[0], quarry_api::node_job::WipePolicy::Discard, attempt).unwrap();
+        let name = job.metadata.name.clone().unwrap();
+        world.inventory.spec.claims[0].job = Some(ClaimJob { name: name.clone(), attempt });
+        world.jobs = [(name, Arc::new(job))].into();
+        finish(&mut world, "Failed", NOW);
+        assert_eq!(plan(&world, now()).requeue, Some(SignedDuration::from_secs(pause)), "{attempt}");
+        let due = now() + SignedDuration::from_secs(pause);
+        let next = plan(&world, due);
+        assert_eq!((next.requeue, next.claims[0].job.as_ref().unwrap().attempt), (None, attempt.saturating_add(1)), "on the second");
+    }
+}
+
+#[test]
+fn a_volume_that_is_torn_away_in_mid_wipe_begins_a_new_round() {
+    let mut world = recorded();
+    let round = world.inventory.spec.claims[0].round;
+    world.pvs.clear();
+    let mut absent = world.clone();
+    absent.inventory.status.as_mut().unwrap().devices.clear();
+    for world in [&mut world, &mut absent] {
+        let claim = step(world).claims[0].clone();
+        assert_eq!((claim.round, claim.job, claim.ending), (round + 1, None, false));
+    }
+    assert!(step(&mut absent).claims[0].ending, "only then is it given up");
+}
+
+#[test]
+fn only_our_own_finalizer_is_taken_off() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| {
+        pv["metadata"]["deletionTimestamp"] = json!(NOW);
+        pv["metadata"]["finalizers"] = json!(["kubernetes.io/pv-protection", names::PV_FINALIZER]);
+    });
+    step(&mut world);
+    let plan = step(&mut world);
+    assert!(matches!(plan.steps.as_slice(), [Step::ReleasePv { finalizers, .. }] if *finalizers == ["kubernetes.io/pv-protection"]), "{:?}", plan.steps);
+}
+
 #[test]
 fn what_is_retained_is_left_alone_and_says_how_to_give_it_back() {
     let mut world = published();
