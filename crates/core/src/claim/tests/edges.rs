@@ -282,3 +282,94 @@ fn every_stage_has_its_word_and_its_detail() {
         assert_eq!((stage.word(), stage.is_provisioned(), stage.detail()), (word, provisioned, if bare { "" } else { "why" }));
     }
 }
+
+#[test]
+fn a_volume_is_ours_by_its_identity_and_its_finalizer() {
+    let made = |annotated: bool, held: bool| {
+        let annotations = if annotated { json!({names::IDENTITY_ANNOTATION: "wwn:1"}) } else { json!({}) };
+        let finalizers = if held { json!([names::PV_FINALIZER]) } else { json!(["kubernetes.io/pv-protection"]) };
+        pv::is_ours(&serde_json::from_value(json!({"metadata": {"name": "x", "annotations": annotations, "finalizers": finalizers}})).unwrap())
+    };
+    assert_eq!([made(false, false), made(true, false), made(false, true), made(true, true)], [false, false, false, true]);
+}
+
+#[test]
+fn sizes_are_rounded_down_and_small_ones_not_at_all() {
+    const MIB: i64 = 1 << 20;
+    const GIB: i64 = 1 << 30;
+    for (size, rounded) in [
+        (5 * MIB + 5, 5 * MIB + 5),
+        (10 * MIB - 1, 10 * MIB - 1),
+        (15 * MIB + 5, 15 * MIB),
+        (9 * GIB + 5 * MIB + 5, 9 * GIB + 5 * MIB),
+        (10 * GIB + 5 * MIB, 10 * GIB),
+        (25 * GIB + 300 * MIB, 25 * GIB),
+    ] {
+        assert_eq!(pv::rounded(size).0, rounded.cast_unsigned());
+    }
+}
+
+#[test]
+fn mount_options_of_the_class_are_for_file_systems() {
+    let options = |mode: &str, options: Value| {
+        let mut world = world(vec![set("s", 1, json!({"volumeMode": mode}))], vec![disk("sda", 1)]);
+        let class = json!({"metadata": {"name": "s"}, "provisioner": pv::NO_PROVISIONER, "mountOptions": options});
+        world.classes.insert("s".into(), Arc::new(serde_json::from_value(class).unwrap()));
+        step(&mut world);
+        confirm(&mut world);
+        let plan = step(&mut world);
+        let [Step::CreatePv(pv)] = plan.steps.as_slice() else { panic!("{plan:?}") };
+        pv.spec.as_ref().unwrap().mount_options.clone()
+    };
+    assert_eq!(options("Filesystem", json!(["noatime"])), Some(vec!["noatime".to_owned()]));
+    assert_eq!((options("Filesystem", json!([])), options("Block", json!(["noatime"]))), (None, None));
+}
+
+#[test]
+fn a_class_goes_only_with_the_owner_that_it_was_made_for() {
+    let world = published();
+    let class = serde_json::to_value(&*world.classes["fast"]).unwrap();
+    let owner = &world.wants[0].owner;
+    let is_his = |class: &Value, owner: &ClaimOwner| pv::is_class_of(&serde_json::from_value(class.clone()).unwrap(), owner);
+    assert!(is_his(&class, owner));
+    let others: [Change<ClaimOwner>; 3] =
+        [|owner| owner.name = "other".into(), |owner| owner.namespace = Some("other".into()), |owner| owner.kind = "LocalVolume".into()];
+    for change in others {
+        let mut other = owner.clone();
+        change(&mut other);
+        assert!(!is_his(&class, &other), "{other:?}");
+    }
+    let mut adopted = class.clone();
+    adopted["metadata"]["labels"][quarry_api::crds::MANAGED_BY_LABEL] = json!("somebody");
+    assert!(!is_his(&adopted, owner));
+}
+
+#[test]
+fn a_want_tells_its_classes_and_what_it_asks_of_the_agents() {
+    let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]});
+    let set = set("s", 1, json!({"nodeSelector": selector}));
+    assert_eq!(set.classes().collect::<Vec<_>>(), ["s"]);
+    assert_eq!(local_volume("lv", &["/dev/sda"]).classes().collect::<Vec<_>>(), ["lv"]);
+    let asker = set.asker().unwrap();
+    assert_eq!((asker.kind.as_str(), asker.name.as_str(), asker.api_version.as_str()), ("LocalVolumeSet", "s", "local.storage.openshift.io/v1alpha1"));
+    assert_eq!(local_volume("lv", &["/dev/sda"]).asker().unwrap().api_version, "local.storage.openshift.io/v1");
+    assert!(local_volume("lv", &["sda"]).asker().is_none(), "what cannot be understood asks for nothing");
+}
+
+#[test]
+fn words_without_content_are_left_out() {
+    let object = json!({
+        "metadata": {"name": "s", "namespace": "quarry-system", "uid": "u", "annotations": {names::INCLUDE_NOT_LOCAL_ANNOTATION: "NBD, ,iscsi"}},
+        "spec": {"storageClassName": "s"},
+    });
+    let Asks::Set(asked) = of_set(&serde_json::from_value(object).unwrap()).asks else { panic!() };
+    assert_eq!(asked.not_local, ["nbd", "iscsi"]);
+    let fs_type = |text: &str| {
+        let spec = json!({"storageClassDevices": [{"storageClassName": "s", "fsType": text, "devicePaths": ["/dev/sda"]}]});
+        let object = json!({"metadata": {"name": "s", "uid": "u"}, "spec": spec});
+        let want = of_local_volume(&serde_json::from_value(object).unwrap());
+        let Asks::Paths(asked) = want.asks else { panic!() };
+        asked[0].becomes.fs_type.clone()
+    };
+    assert_eq!((fs_type("xfs").as_deref(), fs_type("")), (Some("xfs"), None));
+}
