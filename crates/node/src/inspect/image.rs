@@ -127,7 +127,7 @@ impl Image {
         self.size = size;
         // A device that cannot do direct reads is read as any other file.
         let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
-        self.add(device, vec![0..START.min(size)], &data, direct)?;
+        self.add(device, iter::once(0..START.min(size)), &data, direct)?;
         self.add(device, ranges(size, self.is_zero()), &data, direct)?;
         if direct {
             fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags - OFlags::DIRECT))?;
@@ -136,7 +136,13 @@ impl Image {
     }
 
     /// The next parts of the device, all at once where that can be done.
-    fn add(&mut self, device: &OwnedFd, ranges: Vec<Range<u64>>, data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>, direct: bool) -> Result<(), Errno> {
+    fn add(
+        &mut self,
+        device: &OwnedFd,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>,
+        direct: bool,
+    ) -> Result<(), Errno> {
         let ranges: Vec<Range<u64>> = ranges
             .into_iter()
             .flat_map(|range| {
