@@ -111,6 +111,19 @@ fn a_path_and_a_set_that_mean_the_same_disk() {
 }
 
 #[test]
+fn a_missing_disk_is_given_up_and_comes_back_and_nobody_loses_anything() {
+    let allowed = Allowed { operators: 2, uses: 1, plugs: 2, deletions: 1, ..Allowed::default() };
+    let start = Model::new().published("old");
+    assert!(explore("pulled, given up, back, two operators", start, &allowed, bound(9)) > 1000);
+}
+
+#[test]
+fn a_disk_of_a_volume_is_nobody_elses() {
+    let allowed = Allowed { operators: 2, sets: vec!["old"], local_volume: true, volume: true, deletions: 1, crashes: true, ..Allowed::default() };
+    assert!(explore("a Volume, a set, a LocalVolume, two operators", Model::new(), &allowed, bound(9)) > 1000);
+}
+
+#[test]
 fn what_is_kept_is_never_wiped_nor_offered_again() {
     let allowed = Allowed { operators: 2, uses: 2, deletions: 2, crashes: true, ..Allowed::default() };
     let start = Model::new().retaining().published("old");

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use quarry_api::{
     LocalVolume, LocalVolumeSet, NodeInventory, NodeInventorySpec, NodeInventoryStatus, NodeJob, names,
-    node_inventory::{ClaimReport, ClaimState, Device, DeviceReason, DeviceState, PathReport},
+    node_inventory::{ClaimContent, ClaimReport, ClaimState, Device, DeviceReason, DeviceState, PathReport},
     node_job::hex_digest,
 };
 use quarry_core::claim::{
@@ -37,6 +37,8 @@ pub enum Mistake {
 pub enum Content {
     Blank,
     Foreign,
+    /// A Volume has it: it looks blank, and is not.
+    Volume,
     /// What the pod of this claim wrote.
     Data(u32),
 }
@@ -220,9 +222,13 @@ impl Model {
         if claimed {
             reasons.push(DeviceReason { reason: "Claimed".into(), detail: String::new() });
         }
-        if self.disks[disk] != Content::Blank && self.mistake != Some(Mistake::AgentIsBlind) {
-            reasons.push(DeviceReason { reason: "Signature".into(), detail: String::new() });
-        }
+        let found = match self.disks[disk] {
+            _ if self.mistake == Some(Mistake::AgentIsBlind) => None,
+            Content::Blank => None,
+            Content::Foreign | Content::Data(_) => Some("Signature"),
+            Content::Volume => Some("BacksVolume"),
+        };
+        reasons.extend(found.map(|reason| DeviceReason { reason: reason.into(), detail: String::new() }));
         Some(Device {
             name: "sda".into(),
             kind: "disk".into(),
@@ -244,8 +250,8 @@ impl Model {
             let kept = earlier.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
             let there = self.slot.filter(|disk| identity(*disk) == claim.identity);
             let blank = there.is_some_and(|disk| self.disks[disk] == Content::Blank);
-            let may =
-                there.is_some() && (blank || claim.content == quarry_api::node_inventory::ClaimContent::Any || self.mistake == Some(Mistake::AgentIsBlind));
+            let kept_as_it_is = claim.content == ClaimContent::Any && there.is_some_and(|disk| self.disks[disk] != Content::Volume);
+            let may = there.is_some() && (blank || kept_as_it_is || self.mistake == Some(Mistake::AgentIsBlind));
             let state = match kept.map(|report| report.state) {
                 _ if claim.ending => ClaimState::Ended,
                 Some(ClaimState::Confirmed) => ClaimState::Confirmed,
@@ -300,6 +306,9 @@ impl Model {
             let free = pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
             let by_path = claims.iter().any(|claim| claim.identity == *of && claim.path.is_some());
             let disk = (0..2).find(|disk| identity(*disk) == *of).unwrap();
+            if self.disks[disk] == Content::Volume {
+                wrong.push(format!("a PersistentVolume on {of}, which is a Volume's"));
+            }
             if !going && free && !by_path && self.disks[disk] != Content::Blank {
                 wrong.push(format!("PersistentVolume {} offers a disk with {:?}", pv.metadata.name.as_deref().unwrap_or_default(), self.disks[disk]));
             }

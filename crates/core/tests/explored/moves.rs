@@ -4,7 +4,7 @@ use super::model::{Content, Mistake, Model, Objects, identity, new_local_volume,
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    claim::{Step, check, plan},
+    claim::{Step, View, check, decide, plan, views},
     live::{LiveWipe, check_wipe},
     node_inventory,
 };
@@ -26,6 +26,8 @@ pub struct Allowed {
     pub plugs: u32,
     pub foreign_data: bool,
     pub foreign_pv: bool,
+    /// A Volume may take the disk, and give it back.
+    pub volume: bool,
     pub crashes: bool,
 }
 
@@ -55,6 +57,8 @@ pub enum Move {
     Plug(usize),
     ForeignData,
     ForeignPv,
+    Volume,
+    VolumeGone,
 }
 
 pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
@@ -89,6 +93,9 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     }
     if allowed.foreign_pv {
         found.push(Move::ForeignPv);
+    }
+    if allowed.volume {
+        found.extend([Move::Volume, Move::VolumeGone]);
     }
     found
 }
@@ -207,6 +214,18 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             let pv = json!({"metadata": {"name": "foreign", "uid": "f"}, "spec": {"local": {"path": "/mnt/local-storage/x/wwn-0"}}, "status": {"phase": "Available"}});
             next.change(|api| drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap())));
         }
+        // Never a disk that is claimed; but whoever claims it now may have looked before.
+        Move::Volume => {
+            let disk = model.slot?;
+            if model.disks[disk] != Content::Blank || !model.api.inventory.spec.claims.is_empty() {
+                return None;
+            }
+            next.disks[disk] = Content::Volume;
+        }
+        Move::VolumeGone => {
+            let disk = model.slot.filter(|disk| model.disks[*disk] == Content::Volume)?;
+            next.disks[disk] = Content::Blank;
+        }
     }
     Some(next)
 }
@@ -245,11 +264,12 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
     // "There is none" is asked of the API itself where something is given up because of it.
+    let ends = |view: &View<'_>| view.claim.job.is_some() || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
+    let given_up: Vec<String> = views(&seen).iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim.identity.clone()).collect();
+    for identity in given_up {
+        seen.pvs.extend(next.api.pvs.get(&names::local_pv(super::model::NODE, &identity)).cloned().map(Arc::new));
+    }
     for claim in &seen.inventory.spec.claims.clone() {
-        let name = names::local_pv(super::model::NODE, &claim.identity);
-        if (claim.ending || claim.job.is_some()) && !seen.pvs.iter().any(|pv| pv.metadata.name.as_deref() == Some(&name)) {
-            seen.pvs.extend(next.api.pvs.get(&name).cloned().map(Arc::new));
-        }
         if let Some(job) = &claim.job
             && !seen.jobs.contains_key(&job.name)
         {
@@ -362,6 +382,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
     };
     match &next.disks[disk] {
         Content::Data(user) if next.users.contains(user) => next.wrong.push(format!("the data of claim {user} was wiped while it exists")),
+        Content::Volume => next.wrong.push("a Volume's disk was wiped".into()),
         Content::Foreign if !next.api.inventory.spec.claims.iter().any(|claim| claim.path.is_some()) => next.wrong.push("foreign data was wiped".into()),
         Content::Data(_) | Content::Foreign | Content::Blank => {}
     }
