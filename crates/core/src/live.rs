@@ -121,13 +121,13 @@ pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Resu
     Ok(claim)
 }
 
-/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone; without a UID in claimRef, one of that name.
+/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID nobody ever used it.
 fn check_claim_gone(pv: &PersistentVolume, found: Option<&str>, name: &str) -> Result<(), Void> {
     let claimed = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
     match (claimed, found) {
         (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!("the claim of PersistentVolume {name} still exists"))),
-        (Some(_), _) | (None, None) => Ok(()),
-        (None, Some(_)) => Err(Void::PvInUse(format!("a claim of the name that PersistentVolume {name} is reserved for exists"))),
+        (Some(_), _) => Ok(()),
+        (None, _) => Err(Void::PvInUse(format!("PersistentVolume {name} was never bound, so there is nothing to erase"))),
     }
 }
 

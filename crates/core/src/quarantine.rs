@@ -53,8 +53,8 @@ struct Shown {
 impl Shown {
     /// Both say who they are in the same way, and it is somebody else: a weaker likeness counts for nothing.
     fn is_surely_another(&self, other: &Shown) -> bool {
-        let form = |identity: &str| identity.split(':').next().map(str::to_owned);
-        self.primary != other.primary && form(&self.primary) == form(&other.primary)
+        let (own, others) = (self.primary.split(':').next(), other.primary.split(':').next());
+        self.primary != other.primary && own == others
     }
 }
 
@@ -122,8 +122,7 @@ impl Identities {
         let mut found: Vec<Elsewhere> = of_node
             .filter_map(|(identity, own)| Some((own, self.shown.get(identity)?)))
             .flat_map(|(own, nodes)| {
-                let others = nodes.iter().filter(move |(other, shown)| **other != *node && !own.is_surely_another(shown));
-                others.take(NAMED + 1).map(move |(other, shown)| Elsewhere {
+                others_of(nodes, node, own).take(NAMED + 1).map(move |(other, shown)| Elsewhere {
                     identity: own.primary.clone(),
                     node: other.to_string(),
                     device: shown.device.clone(),
@@ -140,11 +139,16 @@ impl Identities {
 /// How many others are named: a thousand nodes made from one image share their partitions' identities.
 const NAMED: usize = 3;
 
-/// Whose quarantine reads otherwise because `node` came or went: nobody's, when many show the identity and this one
-/// is not among those that are named.
+/// Whose quarantine reads otherwise because `node` came or went: of those who name it. When many show an identity, most
+/// do not.
 fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
-    let named = nodes.len() <= NAMED + 2 || nodes.iter().take(NAMED + 1).any(|(first, _)| **first == *node);
-    nodes.iter().filter(|(other, _)| named && **other != *node).map(|(other, _)| other.to_string()).collect()
+    let is_named_by = |other: &str, own: &Shown| others_of(nodes, other, own).take(NAMED + 1).any(|(named, _)| **named == *node);
+    nodes.iter().filter(|(other, own)| **other != *node && is_named_by(other, own)).map(|(other, _)| other.to_string()).collect()
+}
+
+/// Who else shows it, but for those who are surely another device.
+fn others_of<'a>(nodes: &'a List, node: &'a str, own: &'a Shown) -> impl Iterator<Item = &'a (Arc<str>, Arc<Shown>)> {
+    nodes.iter().filter(move |(other, shown)| **other != *node && !own.is_surely_another(shown))
 }
 
 /// What of this node is quarantined now.
@@ -287,6 +291,30 @@ mod tests {
         assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
         known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], &[]);
         assert_eq!(known.elsewhere("n1"), [], "equal serials, and both say by their WWN that they are two");
+    }
+
+    /// Many disks with the same serial, each with a WWN of its own: whoever shows the serial alone may be any of them.
+    #[test]
+    fn all_who_name_a_node_are_told_when_it_comes_or_goes() {
+        let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
+        let with = |identity: &str, wwid: Option<&str>| Device {
+            kind: "disk".into(),
+            evidence: serial
+                .iter()
+                .copied()
+                .chain(wwid.map(|wwid| ("sysfs:wwid", wwid)))
+                .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
+                .collect(),
+            ..device("sda", identity)
+        };
+        let mut known = Identities::default();
+        for number in 0..8 {
+            let (identity, wwid) = (format!("wwn:5000c5000000000{number}"), format!("naa.5000c5000000000{number}"));
+            assert!(known.follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], &[]).is_empty());
+        }
+        assert_eq!(known.follow("n9", &[with("serial:M:S1", None)], &[]).len(), 8);
+        assert!((0..8).all(|number| known.elsewhere(&format!("n{number}")).len() == 1));
+        assert_eq!(known.follow("n9", &[], &[]).len(), 8);
     }
 
     #[test]

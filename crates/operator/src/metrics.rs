@@ -19,9 +19,9 @@ use quarry_api::{
 };
 use quarry_core::device::Reason;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -78,6 +78,9 @@ pub struct Metrics {
     device_reasons: Family<Because, Gauge>,
     claims: Family<InState, Gauge>,
     provisioned: Family<Owner, Gauge>,
+    stages: Family<InState, Gauge>,
+    /// By the object that has the claims, as its controller last saw them.
+    stages_of: Mutex<BTreeMap<String, BTreeMap<&'static str, i64>>>,
     leading: Gauge,
     ready: AtomicBool,
 }
@@ -98,8 +101,24 @@ impl Default for Metrics {
         let (claims, provisioned) = (Family::default(), Family::default());
         registry.register("claims", "Claims of all nodes by what the agent says to them", claims.clone());
         registry.register("provisioned_devices", "Devices that are PersistentVolumes, by the object that asked for them", provisioned.clone());
+        let stages = Family::default();
+        registry.register("claim_stages", "Claims of all nodes by stage, as the leading operator sees them", stages.clone());
         registry.register("leader", "1 while this operator leads", leading.clone());
-        Metrics { registry, reconciles, seconds, writes, volumes, devices, device_reasons, claims, provisioned, leading, ready: AtomicBool::new(false) }
+        Metrics {
+            registry,
+            reconciles,
+            seconds,
+            writes,
+            volumes,
+            devices,
+            device_reasons,
+            claims,
+            provisioned,
+            stages,
+            stages_of: Mutex::default(),
+            leading,
+            ready: AtomicBool::new(false),
+        }
     }
 }
 
@@ -115,6 +134,24 @@ impl Metrics {
 
     pub fn set_volumes(&self, phase: &'static str, count: usize) {
         self.volumes.get_or_create(&InPhase { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How the claims of one object stand; none when it is gone.
+    pub fn set_stages(&self, owner: &str, stages: impl Iterator<Item = &'static str>) {
+        let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
+        stages.for_each(|stage| *counts.entry(stage).or_default() += 1);
+        let mut known = self.stages_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut touched: BTreeSet<&'static str> = counts.keys().copied().collect();
+        touched.extend(known.get(owner).into_iter().flat_map(BTreeMap::keys));
+        if counts.is_empty() {
+            known.remove(owner);
+        } else {
+            known.insert(owner.to_owned(), counts);
+        }
+        for state in touched {
+            let all = known.values().filter_map(|counts| counts.get(state)).sum();
+            self.stages.get_or_create(&InState { state }).set(all);
+        }
     }
 
     pub fn set_leading(&self, leading: bool) {
@@ -217,6 +254,19 @@ pub async fn serve(metrics: Arc<Metrics>, caches: Arc<Caches>, listener: TcpList
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stages_are_counted_over_all_owners_and_go_with_them() {
+        let metrics = Metrics::default();
+        let count = |state: &'static str| metrics.stages.get_or_create(&InState { state }).get();
+        metrics.set_stages("a", ["Bound", "Bound", "Missing"].into_iter());
+        metrics.set_stages("b", ["Bound"].into_iter());
+        assert_eq!((count("Bound"), count("Missing")), (3, 1));
+        metrics.set_stages("a", ["Bound"].into_iter());
+        assert_eq!((count("Bound"), count("Missing")), (2, 0));
+        metrics.set_stages("a", std::iter::empty());
+        assert_eq!((count("Bound"), metrics.stages_of.lock().unwrap().len()), (1, 1));
+    }
 
     #[test]
     fn devices_are_counted_by_state_and_reason_over_all_nodes() {

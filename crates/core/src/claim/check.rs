@@ -36,6 +36,8 @@ pub enum Breach {
     UnfoundedWipe(String),
     #[error("invariant 9: the claim on {0} would be forgotten while something of it is left")]
     LeftBehind(String),
+    #[error("{0} would have more devices than spec.maxDeviceCount")]
+    TooMany(String),
     #[error("the claims of another machine would be acted upon")]
     Frozen,
     #[error("claim on {0}: its owner, device or link would change")]
@@ -65,6 +67,7 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(),
             None => check_new(world, index, claim, seen)?,
         }
     }
+    check_counts(world, plan)?;
     let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
     for old in world.inventory.spec.claims.iter().filter(|old| !kept.contains(&key(old))) {
         let seen = index.view(old);
@@ -72,6 +75,18 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(),
         let published = seen.pv.is_some_and(|found| pv::is_of(found, old));
         if published || !(ended || is_released(world)) {
             return Err(Breach::LeftBehind(old.identity.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Nobody gets more than he asks for. Who has more already (the maximum was lowered since) gets nothing new.
+fn check_counts(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
+    for want in &world.wants {
+        let of_want = |claims: &[Claim]| claims.iter().filter(|claim| claim.owner.uid == want.owner.uid && !claim.ending).count();
+        let (before, after) = (of_want(&world.inventory.spec.claims), of_want(&plan.claims));
+        if after > before && want.max().is_some_and(|max| after > max) {
+            return Err(Breach::TooMany(want.owner.name.clone()));
         }
     }
     Ok(())
@@ -181,12 +196,13 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(),
     let recorded = claim.job.as_ref().is_some_and(|recorded| Some(&recorded.name) == job.metadata.name.as_ref());
     let node = world.node.as_ref().and_then(|node| node.metadata.uid.as_deref()) == Some(job.spec.precondition.node_uid.as_str());
     let same = device.identity == claim.identity && device.size == claim.size && job.spec.owner.uid == claim.owner.uid && job.spec.node_name == world.name;
-    let going = found.metadata.deletion_timestamp.is_some() && found.metadata.uid.as_deref() == Some(device.pv_uid.as_str()) && pv::deletes(found);
+    let going = found.metadata.deletion_timestamp.is_some() && found.metadata.uid.as_deref() == Some(device.pv_uid.as_str());
+    let released = pv::was_bound(found) && pv::deletes(found);
     let another_runs = world.jobs.values().any(|other| {
         let unfinished = !other.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished);
         unfinished && other.spec.device.claimed.as_ref().is_some_and(|other| other.identity == device.identity) && other.metadata.name != job.metadata.name
     });
-    if !recorded || !node || !same || !going || another_runs || is_frozen(world) {
+    if !recorded || !node || !same || !going || !released || another_runs || is_frozen(world) {
         return Err(unfounded());
     }
     Ok(())

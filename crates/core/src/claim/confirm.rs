@@ -30,7 +30,7 @@ pub fn previous<'a>(claim: &Claim, status: Option<&'a NodeInventoryStatus>) -> O
 
 /// `machine_id` is that of the machine that the agent runs on.
 pub fn stance(claim: &Claim, previous: Option<&ClaimReport>, spec: &NodeInventorySpec, machine_id: Option<&str>) -> Stance {
-    let other_machine = matches!((&spec.machine_id, machine_id), (Some(claimed), Some(seen)) if claimed != seen);
+    let other_machine = super::is_other_machine(spec, Some(machine_id));
     let confirmed = previous.is_some_and(|report| report.state == ClaimState::Confirmed);
     match (other_machine, claim.ending, confirmed) {
         (true, _, _) => Stance::Frozen,
@@ -143,6 +143,10 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     let rivals = spec.claims.iter().filter(|other| **other != *claim && device.identified.candidates.contains(&other.identity));
     if let Some(rival) = rivals.into_iter().next() {
         return Err(format!("{} is claimed by {}, too", facts.name, super::owner_text(&rival.owner)));
+    }
+    // What is built on a disk is the disk's owner's.
+    if let Some(owner) = spec.claims.iter().find(|other| **other != *claim && device.disk.contains(&other.identity)) {
+        return Err(format!("{} is on a device that is claimed by {}", facts.name, super::owner_text(&owner.owner)));
     }
     if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
         return Err(format!("{} {}", facts.name, Reason::UnlistedVolumes.sentence("")));

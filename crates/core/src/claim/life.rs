@@ -182,7 +182,11 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
         (true, false) => Decided::stay(
             view,
             Stage::Retained(format!(
-                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data and free the claim, delete the PersistentVolume (a device that was never written to is blank, and is offered again)"
+                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data, delete the PersistentVolume{} (a device that was never written to is blank, and is offered again)",
+                view.claim
+                    .path
+                    .as_ref()
+                    .map_or_else(|| " and free the claim with that".to_owned(), |path| format!(" and take {path} out of spec.storageClassDevices.devicePaths"))
             )),
         ),
         // `ending`: another operator published it while this one was already giving it back.
@@ -195,7 +199,10 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
             delete(found),
         ),
         (false, _) => {
-            let give_up = format!("to give it up, delete PersistentVolume {name}");
+            let give_up = match &view.claim.path {
+                Some(path) => unlist(path),
+                None => format!("to give it up, delete PersistentVolume {name}"),
+            };
             Decided::stay(view, missing(view, &give_up).unwrap_or(Stage::Available))
         }
     }
@@ -228,8 +235,7 @@ fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Ti
     if let PvUsage::InUse(why) = pv_usage(found) {
         return Decided::stay(view, Stage::Releasing(format!("{why}: PersistentVolume {name} is deleted when that ends")));
     }
-    let was_bound = found.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some());
-    if was_bound && pv::deletes(found) {
+    if pv::was_bound(found) && pv::deletes(found) {
         return wipe(world, view, found, now);
     }
     // Never bound: nobody wrote to it. Kept: its owner deleted the PersistentVolume and keeps the data. Either way the
@@ -240,6 +246,8 @@ fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Ti
     })
 }
 
+/// Of a claim that was never published.
+const FIRST_ROUND: i64 = 1;
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
@@ -376,6 +384,9 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     if view.want.zip(view.device).is_some_and(|(want, device)| !want.describes(device)) {
         return ending(view, "the set does not describe it any more");
     }
+    if view.want.is_some_and(|want| !want.makes(claim)) {
+        return ending(view, "the set makes something else of its devices by now: it is claimed anew");
+    }
     if claim.job.is_some() {
         // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.
         return Decided::change(view, Stage::Claimed, |claim| {
@@ -383,8 +394,9 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
             claim.job = None;
         });
     }
-    // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume.
-    if is_surely_absent(world, view) {
+    // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume. Not one
+    // that somebody named by a path: the path would be looked up again, and may lead to another disk by now.
+    if claim.path.is_none() && is_surely_absent(world, view) {
         return ending(view, &format!("the device {} is not there, and it has no PersistentVolume", claim.identity));
     }
     let Some(report) = view.report else { return Decided::stay(view, unanswered(world, view)) };
@@ -400,15 +412,24 @@ fn is_surely_absent(world: &NodeWorld, view: &View<'_>) -> bool {
     view.device.is_none() && world.agent_present && world.inventory.status.is_some()
 }
 
+fn unlist(path: &str) -> String {
+    format!("to give it up, take {path} out of spec.storageClassDevices.devicePaths")
+}
+
 /// Nothing is heard of the device, or nothing yet.
 fn unanswered(world: &NodeWorld, view: &View<'_>) -> Stage {
-    missing(view, &format!("it is not certain either, because the agent on node {} is absent", world.name)).unwrap_or(Stage::Claimed)
+    let more = match &view.claim.path {
+        Some(path) => unlist(path),
+        None => format!("it is not certain either, because the agent on node {} is absent", world.name),
+    };
+    missing(view, &more).unwrap_or(Stage::Claimed)
 }
 
 /// Gone from the inventory when the agent says that nothing of it is left.
 fn ending(view: &View<'_>, why: &str) -> Decided {
     let ended = view.claim.ending && view.report.is_some_and(|report| report.state == ClaimState::Ended);
-    let stage = Stage::Ending(why.to_owned());
+    let trouble = view.report.filter(|_| view.claim.ending).and_then(|report| report.message.as_ref());
+    let stage = Stage::Ending(trouble.map_or_else(|| why.to_owned(), |trouble| format!("{why}, but {trouble}")));
     if ended {
         return Decided { claim: None, ..Decided::stay(view, stage) };
     }
@@ -447,6 +468,15 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     if claim.content == ClaimContent::Blank && shows_data(device) {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
+    }
+    // Somebody may have used it since it was named: his data is not for the next one.
+    if let Some(path) = claim.path.as_ref().filter(|_| claim.round > FIRST_ROUND && shows_data(device)) {
+        return Decided::stay(
+            view,
+            Stage::Held(format!(
+                "there is data on the device, perhaps of the PersistentVolume that was deleted: it is not offered to anybody; to have it as it is, take {path} out of spec.storageClassDevices.devicePaths and, when the claim has ended, put it in again"
+            )),
+        );
     }
     if !world.agent_present {
         return Decided::stay(

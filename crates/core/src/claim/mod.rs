@@ -28,7 +28,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use quarry_api::{
-    NodeInventory, NodeJob, names,
+    NodeInventory, NodeInventorySpec, NodeJob, names,
     node_inventory::{Claim, ClaimReport, Device},
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -164,10 +164,12 @@ fn machine_id(world: &NodeWorld) -> Option<String> {
 
 /// Another machine answers under the node's name: what was claimed is not its.
 pub fn is_frozen(world: &NodeWorld) -> bool {
-    match (&world.inventory.spec.machine_id, machine_id(world)) {
-        (Some(claimed), Some(seen)) => *claimed != seen,
-        (Some(_) | None, _) => false,
-    }
+    is_other_machine(&world.inventory.spec, world.inventory.status.as_ref().map(|status| status.machine_id.as_deref()))
+}
+
+/// `seen`: what the machine says, if it has said anything. One that cannot say which it is, is another one.
+pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) -> bool {
+    spec.machine_id.is_some() && seen.is_some_and(|seen| seen != spec.machine_id.as_deref())
 }
 
 /// An administrator gives up what was claimed on a machine that is gone.

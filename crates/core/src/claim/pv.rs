@@ -40,6 +40,11 @@ pub fn round(pv: &PersistentVolume) -> i64 {
     annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
+/// A claim had it. One that is only reserved, by name, was used by nobody yet.
+pub fn was_bound(pv: &PersistentVolume) -> bool {
+    pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).is_some_and(|claim| claim.uid.is_some())
+}
+
 /// Its data is erased when its claim is gone.
 pub fn deletes(pv: &PersistentVolume) -> bool {
     pv.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Delete")

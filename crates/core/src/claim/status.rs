@@ -6,7 +6,7 @@ use super::{
     Row, Stage, Standing,
     want::{Asks, Covers, Want},
 };
-use crate::volume::Note;
+use crate::{device::Reason, volume::Note};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::local_volume_discovery::OperatorCondition;
@@ -117,11 +117,17 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         let own = &seen.namespace;
         return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
     }
-    let blocked = listed(seen, |stage| matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Missing(_)));
+    let blocked = listed(seen, |stage| {
+        matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Missing(_) | Stage::Held(_) | Stage::Refused(_))
+    });
+    let absent = seen.parts.iter().filter(|part| !part.claims.is_empty()).filter_map(|part| part.complaint.clone()).collect();
+    let blocked = blocked.or_else(|| join(absent));
     if seen.want.terminating {
-        let text = match &blocked {
-            Some(blocked) => format!("cannot go yet: {blocked}"),
-            None => "its devices are given back".into(),
+        let under_way = listed(seen, |stage| matches!(stage, Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
+        let text = match (&blocked, under_way) {
+            (Some(blocked), _) => format!("cannot go yet: {blocked}"),
+            (None, Some(under_way)) => format!("its devices are given back: {under_way}"),
+            (None, None) => "its devices are given back".into(),
         };
         let degraded = blocked.map(|_| (DELETION_BLOCKED, text.clone()));
         return Words { available: (false, DELETION_BLOCKED, text.clone()), progressing: Some(text), degraded };
@@ -175,13 +181,29 @@ fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String
     join(found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect())
 }
 
+/// What to do about it, if the reason is one that has a remedy.
+fn remedy(standing: &Standing) -> String {
+    match standing {
+        Standing::Refused(told) => {
+            told.first().and_then(|told| Reason::parse(&told.reason)).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
+        }
+        Standing::NoDevice(_) => " (correct the path, or take it out; nodes that have no such device can be left out with spec.nodeSelector)".into(),
+        _ => String::new(),
+    }
+}
+
 /// A path that somebody wrote down is meant: whatever keeps it from being used is said.
 fn no_path(seen: &Observed) -> Option<String> {
     match &seen.want.asks {
         Asks::Set(_) => None,
-        Asks::Paths(_) => standing(seen, |standing| {
-            matches!(standing, Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Frozen)
-        }),
+        Asks::Paths(_) => {
+            let which = |standing: &Standing| {
+                matches!(standing, Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Frozen)
+            };
+            let rows = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(&row.standing));
+            let told = rows.map(|(part, row)| format!("{} of {}: {}{}", row.device, part.node, row.standing.sentence(), remedy(&row.standing))).collect();
+            join(told).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
+        }
     }
 }
 

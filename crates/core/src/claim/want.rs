@@ -145,6 +145,24 @@ impl Want {
         })
     }
 
+    /// Whether the claim is for what it makes of its devices now. One that names them by paths keeps what it has.
+    pub fn makes(&self, claim: &Claim) -> bool {
+        match &self.asks {
+            Asks::Set(set) => {
+                let Becomes { class, mode, fs_type } = &set.becomes;
+                !self.problems.is_empty() || (class, *mode, fs_type) == (&claim.storage_class_name, claim.volume_mode, &claim.fs_type)
+            }
+            Asks::Paths(_) => true,
+        }
+    }
+
+    pub fn max(&self) -> Option<usize> {
+        match &self.asks {
+            Asks::Set(set) => set.max,
+            Asks::Paths(_) => None,
+        }
+    }
+
     pub fn min(&self) -> usize {
         match &self.asks {
             Asks::Set(set) => set.min,

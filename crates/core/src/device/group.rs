@@ -18,7 +18,7 @@ pub struct Known {
     pub paths: Vec<String>,
     /// The by-id names of those paths: they tell which disk it is, and may lead to a path instead of the map.
     pub path_links: Vec<String>,
-    /// Everything that identifies the disk of a partition: what owns the disk owns the partition.
+    /// Everything that identifies the devices that it is built on: who owns a disk owns its partitions, and what is on them.
     pub disk: Vec<String>,
     pub told: Vec<Told>,
 }
@@ -120,8 +120,10 @@ fn inherit_from_below(known: &mut [Known]) {
             known.iter().filter(|device| bases.contains(&device.facts.name)).map(|device| (device.facts.name.clone(), device.clone())).collect();
         for device in known.iter_mut() {
             for base in device.facts.parent.iter().chain(&device.facts.slaves).filter_map(|name| below.get(name)) {
-                if device.facts.parent.is_some() {
-                    device.disk.clone_from(&base.identified.candidates);
+                for owned in base.identified.candidates.iter().chain(&base.disk) {
+                    if !device.disk.contains(owned) && !device.identified.candidates.contains(owned) {
+                        device.disk.push(owned.clone());
+                    }
                 }
                 let facts = &base.facts;
                 let mut told: Vec<Told> = Vec::new();

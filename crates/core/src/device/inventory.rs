@@ -203,9 +203,13 @@ mod tests {
         for evidence in [&serial[..], &grown] {
             let whole = Facts { partitions: vec!["sda1".into()], ..disk("sda", 1 << 30, evidence) };
             let part = Facts { kind: "part".into(), parent: Some("sda".into()), ..disk("sda1", 1 << 29, &[("partition:uuid", "a1b2c3d4-01")]) };
-            let status = published(&[whole, part], &spec);
-            assert_eq!(reasons(&status.devices[0])[0], "Claimed", "{evidence:?}");
-            assert_eq!(reasons(&status.devices[1])[0], "Claimed", "{evidence:?}: its partition");
+            let group = Facts { kind: "crypt".into(), slaves: vec!["sda1".into()], ..disk("dm-0", 1 << 29, &[("sysfs:dm-uuid", "CRYPT-x")]) };
+            let top = Facts { kind: "lvm".into(), slaves: vec!["dm-0".into()], ..disk("dm-1", 1 << 28, &[("sysfs:dm-uuid", "LVM-x")]) };
+            let status = published(&[whole, part, group, top, disk("sdz", 1 << 30, &[("sysfs:serial", "S9")])], &spec);
+            for device in &status.devices[..4] {
+                assert_eq!(reasons(device)[0], "Claimed", "{evidence:?}: {}", device.name);
+            }
+            assert!(!reasons(&status.devices[4]).contains(&"Claimed"));
         }
     }
 

@@ -174,12 +174,13 @@ mod wipe {
             (json!({"/pv/metadata/deletionTimestamp": null}), "is not being deleted"),
             (json!({"/pv/status/phase": "Bound"}), "is bound"),
             (json!({"/pvc": "claim"}), "still exists"),
-            (json!({"/pv/spec/claimRef/uid": null, "/pvc": "claim"}), "is reserved for exists"),
+            (json!({"/pv/spec/claimRef/uid": null, "/pvc": "claim"}), "was never bound"),
+            (json!({"/pv/spec/claimRef/uid": null}), "was never bound"),
+            (json!({"/pv/spec/claimRef": null}), "was never bound"),
         ] {
             let void = check_wipe("wipe-1", &job(), &live(changes.clone())).unwrap_err();
             assert!(in_use(&void, said), "{changes}: {void}");
         }
-        assert!(check_wipe("wipe-1", &job(), &live(json!({"/pv/spec/claimRef/uid": null}))).is_ok());
         for action in ["Prepare", "Cleanup"] {
             let other = NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
             assert_eq!(check_wipe("wipe-1", &other, &live(json!({}))), Err(Void::SpecChanged));

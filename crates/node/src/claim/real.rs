@@ -22,7 +22,10 @@ use quarry_api::{
     node_job::WipePolicy,
 };
 use quarry_core::{
-    claim::confirm::{Expected, find, verify},
+    claim::{
+        confirm::{Expected, find, verify},
+        is_other_machine,
+    },
     device::Known,
 };
 use quarry_failpoint::failpoint;
@@ -79,9 +82,7 @@ impl RealHands {
         let refused = |why: String| HandsError::Refused(expected.explain(why));
         let around = SurveyRequest { foreign_pvs: view.spec.foreign_pvs.clone(), spare: view.spared(), ..SurveyRequest::default() };
         let (survey, _) = self.see(&around)?;
-        if let (Some(claimed), Some(seen)) = (&view.spec.machine_id, &survey.machine_id)
-            && claimed != seen
-        {
+        if is_other_machine(&view.spec, Some(survey.machine_id.as_deref())) {
             return Err(HandsError::Refused("this is another machine than the one that the device was claimed on".into()));
         }
         let before = view.known(&survey);

@@ -67,7 +67,10 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
         .map(|claim| (claim.owner.kind.as_str(), claim.owner.namespace.as_deref().unwrap_or_default(), claim.owner.name.as_str()))
         .collect();
     let found = try_join_all(absent.into_iter().map(|(kind, namespace, name)| live_owner(context, kind, namespace, name))).await?;
-    world.wants.extend(found.into_iter().flatten());
+    // By UID: one that was made anew under the same name is somebody else, and known already.
+    let owns = |want: &Want| claims.iter().any(|claim| claim.owner.uid == want.owner.uid) && !world.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+    let found: Vec<Want> = found.into_iter().flatten().filter(owns).collect();
+    world.wants.extend(found);
     let absent: Vec<String> = given_up(&world, context.now()).into_iter().map(|claim| names::local_pv(node, &claim.identity)).collect();
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed = |error| Failure::api(format!("reading what is claimed on {node}"), error);

@@ -17,7 +17,7 @@ use k8s_openapi::{
     },
 };
 use kube::{Api, Resource, ResourceExt, api::ListParams};
-use quarry_api::{LocalVolumeSetStatus, LocalVolumeStatus, names};
+use quarry_api::{LocalVolumeSetStatus, LocalVolumeStatus, names, node_job::OwnerKind};
 use quarry_core::{
     claim::{
         Want, account, decide, pv,
@@ -32,7 +32,10 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Debug};
 
 pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure> {
-    let Some(set) = context.caches.sets.get(key) else { return Ok(Next::Rest) };
+    let Some(set) = context.caches.sets.get(key) else {
+        context.metrics.set_stages(&format!("{}/{key}", OwnerKind::LocalVolumeSet.as_str()), std::iter::empty());
+        return Ok(Next::Rest);
+    };
     let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let (seen, next) = observe(context, of_set(&set), conditions);
     let said = status::decide(&seen, context.now());
@@ -47,7 +50,10 @@ pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure
 }
 
 pub async fn reconcile_local_volume(context: &Context, key: &str) -> Result<Next, Failure> {
-    let Some(volume) = context.caches.local_volumes.get(key) else { return Ok(Next::Rest) };
+    let Some(volume) = context.caches.local_volumes.get(key) else {
+        context.metrics.set_stages(&format!("{}/{key}", OwnerKind::LocalVolume.as_str()), std::iter::empty());
+        return Ok(Next::Rest);
+    };
     let conditions = volume.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let (seen, next) = observe(context, of_local_volume(&volume), conditions);
     let said = status::decide(&seen, context.now());
@@ -88,6 +94,8 @@ fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volu
             own.map(|view| (view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone()), decide(&world, &view, now).stage)).collect();
         parts.push(NodePart { complaint: agent.complaint(&name), claims, rows: account(&world, &want.owner.uid), covers, node: name });
     }
+    let owner = format!("{}/{}/{}", want.owner.kind, want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
+    context.metrics.set_stages(&owner, parts.iter().flat_map(|part: &NodePart| part.claims.iter().map(|(_, stage)| stage.word())));
     // An agent that stops renewing its lease makes no event: look when the first lease runs out.
     let next = lapse.map_or(Next::Rest, |until| Next::After(until.duration_since(now).max(SignedDuration::from_secs(1))));
     (Observed { want, in_namespace, namespace: context.namespace.clone(), parts, conditions }, next)

@@ -118,6 +118,17 @@ fn what_only_the_cluster_knows_counts_as_well() {
 }
 
 #[test]
+fn what_is_built_on_a_claimed_disk_is_nobody_elses() {
+    let top = Facts { name: "dm-1".into(), kind: "lvm".into(), slaves: vec!["sda".into()], ..facts("dm-1", "5000c50000000009") };
+    let devices = known(&[facts("sda", "5000c50000000001"), top]);
+    let on_top = Claim { identity: "wwn:5000c50000000009".into(), ..claim() };
+    let spec = |claims: Vec<Claim>| NodeInventorySpec { claims, ..NodeInventorySpec::default() };
+    assert_eq!(verify(&on_top, Expected::Blank, &devices, &spec(vec![on_top.clone()])), Ok(()));
+    let refused = verify(&on_top, Expected::Blank, &devices, &spec(vec![claim(), on_top.clone()])).unwrap_err();
+    assert!(refused.contains("dm-1 is on a device that is claimed by"), "{refused}");
+}
+
+#[test]
 fn exactly_one_device_goes_by_the_identity() {
     let one = facts("sda", "5000c50000000001");
     assert_eq!(find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()), Ok("sda".into()));

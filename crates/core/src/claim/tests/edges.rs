@@ -84,6 +84,29 @@ fn a_new_claim_needs_all_of_its_reasons() {
 }
 
 #[test]
+fn nobody_gets_more_than_he_asks_for() {
+    let asked = |max: i32| world(vec![set("s", 1, json!({"maxDeviceCount": max}))], vec![disk("sda", 1), disk("sdb", 2)]);
+    let greedy = plan(&asked(2), now());
+    assert_eq!((greedy.claims.len(), check(&asked(2), &greedy)), (2, Ok(())));
+    assert_eq!(check(&asked(1), &greedy), Err(Breach::TooMany("s".into())));
+    let mut lowered = asked(1);
+    lowered.inventory.spec.claims = greedy.claims.clone();
+    assert_eq!(check(&lowered, &greedy), Ok(()), "what it has it keeps");
+}
+
+/// Who cannot say which machine he is, is another one.
+#[test]
+fn a_machine_without_a_name_is_not_the_one_that_was_claimed_from() {
+    let mut world = published();
+    world.inventory.spec.machine_id = Some("m1".into());
+    assert!(!is_frozen(&world));
+    world.inventory.status.as_mut().unwrap().machine_id = None;
+    assert!(is_frozen(&world) && matches!(stage(&world), Stage::Frozen(_)));
+    world.inventory.status = None;
+    assert!(!is_frozen(&world), "it has said nothing yet");
+}
+
+#[test]
 fn a_volume_is_let_go_only_when_it_is_going_and_its_round_is_over() {
     let world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
@@ -156,6 +179,9 @@ fn a_wipe_needs_all_of_its_reasons() {
         change(&mut job);
         assert!(matches!(checked(&world, &job), Err(Breach::UnfoundedWipe(_))), "{number}");
     }
+    let mut reserved = world.clone();
+    change_pv(&mut reserved, &name, |pv| pv["spec"]["claimRef"]["uid"] = Value::Null);
+    assert!(matches!(checked(&reserved, &job), Err(Breach::UnfoundedWipe(_))), "nobody has used it");
     let mut frozen = world.clone();
     frozen.inventory.spec.machine_id = Some("m2".into());
     assert!(matches!(checked(&frozen, &job), Err(Breach::UnfoundedWipe(_))));

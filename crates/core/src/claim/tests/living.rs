@@ -271,6 +271,85 @@ fn a_reserved_volume_waits_for_whom_it_is_reserved() {
     assert_eq!(stage(&world), Stage::Available);
 }
 
+/// An administrator keeps it for somebody, and thinks better of it: nobody has used it, so nothing is erased.
+#[test]
+fn a_reserved_volume_that_is_deleted_is_not_wiped() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"});
+        pv["metadata"]["deletionTimestamp"] = json!(NOW);
+    });
+    let plan = step(&mut world);
+    assert_eq!((plan.claims[0].round, &plan.claims[0].job), (2, &None));
+    assert_eq!(names_of(&step(&mut world).steps), ["ReleasePv"]);
+    assert!(world.jobs.is_empty());
+}
+
+/// A disk that was named by its path, published.
+fn named() -> NodeWorld {
+    let mut world = world(vec![local_volume("lv", &["/dev/sda"])], vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)]);
+    world.inventory.status.as_mut().unwrap().paths = vec![PathReport { path: "/dev/sda".into(), device: Some("sda".into()), problem: None }];
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["CreateClass", "CreatePv"]);
+    apply(&mut world, &plan.steps);
+    world
+}
+
+/// Deletes the PersistentVolume of the world, which is let go.
+fn tear_down(world: &mut NodeWorld) {
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    step(world);
+    let plan = step(world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(world, &plan.steps);
+    confirm(world);
+}
+
+#[test]
+fn data_that_was_kept_is_not_offered_to_the_next_one() {
+    let mut world = named();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    phase(&mut world, "Released");
+    assert!(matches!(stage(&world), Stage::Retained(why) if why.contains("and take /dev/sda out of spec.storageClassDevices.devicePaths")));
+    tear_down(&mut world);
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Held(why) if why.contains("not offered to anybody") && why.contains("/dev/sda")));
+    // Erased by somebody: offered again.
+    world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
+    assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"]);
+}
+
+/// The path may lead to another disk by now: it is looked up again only when somebody has taken it out and put it in again.
+#[test]
+fn a_missing_disk_that_was_named_by_its_path_is_given_up_with_the_path() {
+    let mut world = named();
+    world.inventory.status.as_mut().unwrap().devices.clear();
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("take /dev/sda out of spec.storageClassDevices.devicePaths")));
+    tear_down(&mut world);
+    world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 2)];
+    let plan = step(&mut world);
+    assert_eq!((plan.claims.len(), plan.claims[0].ending, plan.paths.len()), (1, false, 0), "another disk is there now, and not taken");
+    world.wants = vec![local_volume("lv", &[])];
+    assert!(step(&mut world).claims[0].ending);
+}
+
+#[test]
+fn what_a_set_makes_of_its_devices_changes_with_the_next_volume() {
+    let mut world = published();
+    world.wants = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
+    assert!(step(&mut world).steps.is_empty(), "what is published stays");
+    tear_down(&mut world);
+    assert!(step(&mut world).claims[0].ending);
+    confirm(&mut world);
+    step(&mut world);
+    assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);
+}
+
 #[test]
 fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
     let mut world = published();

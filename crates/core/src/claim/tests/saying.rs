@@ -71,6 +71,18 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let (status, reason, message) = condition(&said, "Degraded");
     assert_eq!((status, reason), ("True", "DeletionBlocked"));
     assert!(message.contains("sda of n1: PersistentVolume local-pv-") && message.contains("is bound to claim d/c"), "{message}");
+    // Deleted by hand while it is bound; a link that cannot be removed; an agent that does not answer.
+    let name = bound.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut bound, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    let said = say(&observed(&bound, "uid-fast", vec![]), now());
+    assert!(condition(&said, "Available").2.contains("is bound to claim d/c"), "{said:?}");
+    let mut stuck = published();
+    stuck.pvs.clear();
+    stuck.wants[0].terminating = true;
+    stuck.inventory.spec.claims[0].ending = true;
+    stuck.inventory.status.as_mut().unwrap().claims[0].message = Some("the link could not be removed: read-only".into());
+    let said = say(&observed(&stuck, "uid-fast", vec![]), now());
+    assert!(condition(&said, "Available").2.contains("the link could not be removed: read-only"), "{said:?}");
     let invalid = super::world(vec![set("s", 1, json!({"minDeviceCount": 3, "maxDeviceCount": 2}))], vec![]);
     assert_eq!(condition(&say(&observed(&invalid, "uid-s", vec![]), now()), "Available").1, "InvalidSpec");
 }
