@@ -186,14 +186,14 @@ impl Host {
     /// What is at the end of a path of the node; links, absolute ones too, are followed inside the host root alone.
     pub fn stat(&self, on_node: &Path) -> Result<Stat, Errno> {
         let root = self.open_root()?;
-        let found = rustix::fs::openat2(&root, on_node, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        let found = open_inside(&root, on_node, OFlags::PATH)?;
         rustix::fs::fstat(&found)
     }
 
     /// A folder of the node, reached as `stat` does.
     pub fn open_folder(&self, on_node: &Path) -> Result<OwnedFd, Errno> {
         let root = self.open_root()?;
-        rustix::fs::openat2(&root, on_node, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+        open_inside(&root, on_node, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     fn open_root(&self) -> Result<OwnedFd, Errno> {
@@ -221,6 +221,14 @@ fn relative(path: &Path) -> PathBuf {
     path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
+/// Follows links inside the root alone. When anything on the machine is renamed or mounted just then the kernel cannot be sure
+/// that `..` stays inside, and asks to be asked again.
+fn open_inside(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    const TRIES: usize = 1000;
+    let open = || rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
+    (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
+}
+
 /// Where `on_node` really is, below `root`: its longest existing part is resolved inside the root, the rest appended.
 fn resolve(root: &Path, on_node: &Path) -> Result<PathBuf, HandsError> {
     let wanted = relative(on_node);
@@ -229,7 +237,7 @@ fn resolve(root: &Path, on_node: &Path) -> Result<PathBuf, HandsError> {
     let mut existing = wanted.as_path();
     loop {
         let probe = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
-        match rustix::fs::openat2(&dir, probe, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT) {
+        match open_inside(&dir, probe, OFlags::PATH) {
             Ok(found) => {
                 let real = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(HandsError::io(attempt()))?;
                 let rest = wanted.strip_prefix(existing).unwrap_or(Path::new(""));
@@ -279,6 +287,28 @@ mod tests {
         ] {
             assert!(!is_uid(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_path_is_followed_while_others_rename_things() {
+        let (root, busy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(root.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("../a/../a/../a", root.path().join("a/link")).unwrap();
+        let host = Host::view(root.path()).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (one, other) = (busy.path().join("one"), busy.path().join("other"));
+                fs::create_dir(&one).unwrap();
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fs::rename(&one, &other).unwrap();
+                    fs::rename(&other, &one).unwrap();
+                }
+            });
+            let found: Vec<_> = (0..5000).map(|_| host.stat(Path::new("a/link"))).filter(Result::is_err).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(found.len(), 0, "{:?}", found.first());
+        });
     }
 
     #[test]
