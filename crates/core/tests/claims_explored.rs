@@ -86,7 +86,7 @@ fn two_sets_and_two_operators_never_give_a_disk_away_twice() {
 
 #[test]
 fn a_volume_in_use_is_never_wiped_and_old_data_never_published() {
-    let allowed = Allowed { operators: 1, sets: vec!["old"], uses: 1, deletions: 1, crashes: true, ..Allowed::default() };
+    let allowed = Allowed { operators: 1, sets: vec!["old"], uses: 1, deletions: 1, reserve: true, crashes: true, ..Allowed::default() };
     let start = Model::new().published("old");
     assert!(explore("use, release, wipe, delete", start, &allowed, bound(24)) > 1000);
 }

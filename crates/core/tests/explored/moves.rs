@@ -20,6 +20,8 @@ pub struct Allowed {
     pub local_volume: bool,
     /// How many claims may use the volume, one after the other.
     pub uses: u32,
+    /// Whether somebody may keep a free volume for a claim that does not exist yet.
+    pub reserve: bool,
     /// How many objects people may delete.
     pub deletions: u32,
     /// How often a disk may be pulled or plugged in.
@@ -47,6 +49,7 @@ pub enum Move {
     Look,
     Write,
     Bind,
+    Reserve,
     Use,
     Unuse,
     DeletePv,
@@ -87,6 +90,9 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     if model.plugged < allowed.plugs {
         found.push(Move::Pull);
         found.extend([Move::Plug(0), Move::Plug(1)]);
+    }
+    if allowed.reserve {
+        found.push(Move::Reserve);
     }
     if allowed.foreign_data {
         found.push(Move::ForeignData);
@@ -155,6 +161,10 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
                 pv["status"]["phase"] = json!("Bound");
             });
+        }
+        Move::Reserve => {
+            let name = free_pv(&model.api)?;
+            change_pv(&mut next, &name, |pv| pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "later"}));
         }
         Move::Use => {
             let user = *model.users.last()?;
@@ -367,6 +377,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
     let device = job.spec.device.claimed.as_ref()?;
     let pv = next.api.pvs.get(&device.pv_name).cloned();
     let claimed = pv.as_ref().and_then(claim_of);
+    let unused = claimed.is_none();
     let live = LiveWipe {
         node_uid: Some("node".into()),
         owner_uid: api_owner(&next.api, &job.spec.owner.name).and_then(|meta| meta.uid.clone()),
@@ -380,6 +391,9 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         // Void: the job fails, and a new one is made if it is still wanted. Failing is left to the simulator.
         return None;
     };
+    if unused {
+        next.wrong.push("a volume that nobody ever used was wiped".into());
+    }
     match &next.disks[disk] {
         Content::Data(user) if next.users.contains(user) => next.wrong.push(format!("the data of claim {user} was wiped while it exists")),
         Content::Volume => next.wrong.push("a Volume's disk was wiped".into()),

@@ -58,6 +58,9 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
         if claim_exists(world, pv) {
             wrong.push(format!("{name} is erased while the claim exists"));
         }
+        if !pv["spec"]["claimRef"]["uid"].is_string() {
+            wrong.push(format!("{name} is erased although nobody ever used its PersistentVolume"));
+        }
         if !deleting(pv) {
             wrong.push(format!("{name} is erased while its PersistentVolume can still be bound"));
         }
