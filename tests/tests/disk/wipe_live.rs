@@ -5,10 +5,12 @@ use super::{
     devices::{Loop, file},
     wipe::{Cable, fill, has_begun},
 };
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeJob, names,
@@ -205,38 +207,54 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
     let path = file(ground.folder.path(), "image", 256 << 20);
     fill(&path);
     let export = ground.folder.path().join("export");
-    let cable = Cable::new(&path, &export);
+    let cable = Arc::new(Cable::new(&path, &export));
     let device = Loop::new(&export);
     let world = World::new().await;
     let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
     world.claim(std::slice::from_ref(&claim)).await;
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
+    let jobs: Api<NodeJob> = world.all();
+    // Every word that the agent writes, not only those that are there when somebody looks.
+    let watched = tokio::spawn({
+        let mut words = Box::pin(watcher(jobs.clone(), watcher::Config::default()).applied_objects());
+        async move {
+            let mut seen = Vec::new();
+            while let Some(job) = words.try_next().await.unwrap() {
+                let status = job.status.unwrap_or_default();
+                if status.phase.is_some_and(JobPhase::finished) {
+                    break;
+                }
+                seen.extend(status.progress.map(|percent| (percent, status.message.unwrap_or_default())));
+            }
+            seen
+        }
+    });
     let options = AgentOptions { progress_after: Duration::from_millis(1), progress_every: Duration::from_millis(2), ..AgentOptions::new(NODE) };
     let agent = Agent::new(world.client.clone(), ground.hands.clone(), Workers::pool(2).unwrap(), options);
     let running = {
         let job = job.clone();
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
     };
-    let jobs: Api<NodeJob> = world.all();
-    let mut seen = Vec::new();
-    while !running.is_finished() {
-        // A slow disk: it answers for a fifth of the time.
-        if has_begun(&path) {
-            cable.signal(Signal::STOP);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            cable.signal(Signal::CONT);
+    // A slow disk: it answers for a tenth of the time.
+    let slow = std::thread::spawn({
+        let (cable, path, running) = (Arc::clone(&cable), path.clone(), running.abort_handle());
+        move || {
+            while !running.is_finished() {
+                if has_begun(&path) {
+                    cable.signal(Signal::STOP);
+                    std::thread::sleep(Duration::from_millis(20));
+                    cable.signal(Signal::CONT);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
-        let status = jobs.get(&job.name_any()).await.unwrap().status.unwrap_or_default();
-        if let (Some(JobPhase::Running), Some(percent)) = (status.phase, status.progress) {
-            assert_eq!(status.message.as_deref(), Some(format!("zeroing {}", device.name).as_str()));
-            seen.push(percent);
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    });
     assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
-    seen.dedup();
-    assert!(seen.is_sorted() && !seen.is_empty() && seen.iter().all(|percent| (1..100).contains(percent)), "{seen:?}");
+    slow.join().unwrap();
+    let seen = watched.await.unwrap();
+    assert!(seen.is_sorted() && !seen.is_empty() && seen.iter().all(|(percent, _)| (1..100).contains(percent)), "{seen:?}");
+    assert!(seen.iter().all(|(_, words)| *words == format!("zeroing {}", device.name)), "{seen:?}");
     let status = jobs.get(&job.name_any()).await.unwrap().status.unwrap();
     assert_eq!((status.phase, status.progress, status.message.as_deref()), (Some(JobPhase::Succeeded), None, Some("zeroed")));
     drop(device);
