@@ -212,6 +212,8 @@ pub enum ClaimState {
     Refused,
     /// The claim is ending, and nothing of it is left on the node.
     Ended,
+    /// The claim is ending, and its link cannot be removed; it is tried again.
+    Stuck,
 }
 
 /// Which device a path is.

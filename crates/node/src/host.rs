@@ -10,7 +10,8 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::{fd::AsRawFd, unix::fs::DirBuilderExt},
     path::{Component, Path, PathBuf},
 };
@@ -157,11 +158,21 @@ impl Host {
         }
     }
 
+    /// To wait for changes.
+    pub fn open_swaps(&self) -> io::Result<OwnedFd> {
+        fs::File::open(self.at("proc/swaps")).map(OwnedFd::from)
+    }
+
     /// The mounts of the node's first process: those of the agent's own pod say nothing about the node.
     pub fn mountinfo(&self) -> Result<Vec<u8>, HandsError> {
-        let path = self.at("proc/1/mountinfo");
-        let error = match fs::read(&path) {
-            Ok(bytes) => return Ok(bytes),
+        let mut bytes = Vec::new();
+        let read = self.open_mountinfo().and_then(|file| fs::File::from(file).read_to_end(&mut bytes));
+        read.map(|_| bytes).map_err(HandsError::io(format!("reading {}", self.at("proc/1/mountinfo").display())))
+    }
+
+    pub fn open_mountinfo(&self) -> io::Result<OwnedFd> {
+        let error = match fs::File::open(self.at("proc/1/mountinfo")) {
+            Ok(file) => return Ok(file.into()),
             Err(error) => error,
         };
         let fallback = if self.root == Path::new("/") {
@@ -173,8 +184,8 @@ impl Host {
             (namespace("1").is_some() && namespace("1") != namespace("self")).then_some("/proc/1/mountinfo")
         };
         match fallback {
-            Some(path) => fs::read(path).map_err(HandsError::io(format!("reading {path}"))),
-            None => Err(HandsError::Io { attempt: format!("reading {}", path.display()), source: error }),
+            Some(path) => fs::File::open(path).map(OwnedFd::from),
+            None => Err(error),
         }
     }
 

@@ -174,7 +174,7 @@ impl Metrics {
                     _ if claim.ending => "Ending",
                     Some(ClaimState::Confirmed) => "Confirmed",
                     Some(ClaimState::Refused) => "Refused",
-                    Some(ClaimState::Ended) | None => "Claimed",
+                    Some(ClaimState::Ended | ClaimState::Stuck) | None => "Claimed",
                 };
                 *states.entry(state).or_default() += 1;
             }

@@ -51,7 +51,7 @@ impl Disk {
     }
 
     pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
-        orders.iter().map(|order| LinkState { linked: self.follow_link(order), problem: None }).collect()
+        orders.iter().map(|order| LinkState { linked: self.follow_link(order), ..LinkState::default() }).collect()
     }
 
     fn follow_link(&mut self, order: &LinkOrder) -> bool {

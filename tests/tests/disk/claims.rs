@@ -1,6 +1,8 @@
 //! Claims on real devices: what is confirmed and what is refused, the link and who may move it, paths.
 
 use super::devices::{Loop, MIB, file, poke};
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
 use quarry_api::node_inventory::{Claim, ClaimContent, ClaimReport, ClaimState};
 use quarry_core::device::{Facts, Held};
 use quarry_node::{Hands, NodeView, RealHands, Spare, SurveyRequest};
@@ -258,6 +260,13 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
     assert!(ground.look_at(&claim).await.linked);
     assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()));
 
+    let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
+    let told = events.list(&ListParams::default()).await.unwrap().items.into_iter().filter(|event| event.reason.as_deref() == Some("SymlinkRecreated"));
+    let told = told.filter_map(|event| event.message).collect::<Vec<_>>().join("\n");
+    for why in ["it was missing", "which is another device", "it led to no device", "it had only the kernel's name /dev/"] {
+        assert!(told.contains(why), "{why}: {told}");
+    }
+
     // Something that is no link stays, and is told.
     fs::remove_file(&link).unwrap();
     fs::create_dir(&link).unwrap();
@@ -268,6 +277,12 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
     assert!(ground.look_at(&claim).await.linked);
 
     let ending = Claim { ending: true, ..claim.clone() };
+    let class = ground.bed.at("/mnt/local-storage/fast");
+    let read_only = Mounted::new(&["--bind", "-o", "ro", class.to_str().unwrap()], &class);
+    let report = ground.look_at(&ending).await;
+    assert_eq!(report.state, ClaimState::Stuck);
+    assert!(report.message.as_ref().unwrap().contains("Read-only"), "{report:?}");
+    drop(read_only);
     let report = ground.look_at(&ending).await;
     assert_eq!((report.state, report.linked, report.message.clone()), (ClaimState::Ended, false, None));
     assert!(!ground.bed.at("/mnt/local-storage/fast").exists(), "the empty folder goes with it");

@@ -7,7 +7,7 @@ use quarry_api::{
     node_inventory::{Device, DeviceState},
 };
 use quarry_tests::{
-    disk::{MIB, run},
+    disk::{MIB, Mounted, run},
     process::Parts,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -111,6 +111,30 @@ async fn a_disk_comes_changes_and_goes() {
         assert!(Instant::now() < deadline, "{told:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    parts.stop().await;
+}
+
+#[tokio::test]
+async fn a_mount_and_a_swap_are_seen_when_they_come_and_when_they_go() {
+    let folder = tempfile::tempdir().unwrap();
+    // Before the agent is there: a plug is followed by looks that would see a mount as well.
+    let (disk, swap) = (Disk::attach(&folder, "a.img", 64 * MIB), Disk::attach(&folder, "b.img", 64 * MIB));
+    run("mkfs.ext4", &["-q", &disk.path()]);
+    run("mkswap", &["--quiet", &swap.path()]);
+    let parts = Parts::start(folder.path()).await;
+    let shown = |status: &NodeInventoryStatus, disk: &Disk, reason: &str| find(status, disk).is_some_and(|device| reasons(device).contains(&reason));
+    parts.wait_inventory("shows both", |status| find(status, &disk).is_some() && find(status, &swap).is_some()).await;
+    for _ in 0..2 {
+        let mounted = Mounted::new(&[&disk.path()], &folder.path().join("mnt"));
+        parts.wait_inventory("shows the mount", |status| shown(status, &disk, "Mounted")).await;
+        drop(mounted);
+        parts.wait_inventory("shows that it is over", |status| !shown(status, &disk, "Mounted")).await;
+    }
+    run("swapon", &[&swap.path()]);
+    let seen = parts.wait_inventory("shows the swap", |status| shown(status, &swap, "Swap")).await;
+    run("swapoff", &[&swap.path()]);
+    assert!(!shown(&seen, &disk, "Mounted"));
+    parts.wait_inventory("shows that it is off", |status| !shown(status, &swap, "Swap")).await;
     parts.stop().await;
 }
 

@@ -42,6 +42,8 @@ pub enum Stage {
     /// The device is not there; its PersistentVolume waits for it.
     Missing(String),
     Ending(String),
+    /// It ends, and its link cannot be removed.
+    Stuck(String),
 }
 
 impl Stage {
@@ -61,6 +63,7 @@ impl Stage {
             Stage::WipeFailed(_) => "WipeFailed",
             Stage::Missing(_) => "Missing",
             Stage::Ending(_) => "Ending",
+            Stage::Stuck(_) => "Stuck",
         }
     }
 
@@ -77,7 +80,8 @@ impl Stage {
             | Stage::Wiping(text)
             | Stage::WipeFailed(text)
             | Stage::Missing(text)
-            | Stage::Ending(text) => text,
+            | Stage::Ending(text)
+            | Stage::Stuck(text) => text,
         }
     }
 
@@ -401,7 +405,7 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     let Some(report) = view.report else { return Decided::stay(view, unanswered(world, view)) };
     match report.state {
-        ClaimState::Ended => Decided::stay(view, Stage::Claimed),
+        ClaimState::Ended | ClaimState::Stuck => Decided::stay(view, Stage::Claimed),
         ClaimState::Refused => refused(world, view, report.message.clone().unwrap_or_default()),
         ClaimState::Confirmed => confirmed(world, view),
     }
@@ -428,8 +432,8 @@ fn unanswered(world: &NodeWorld, view: &View<'_>) -> Stage {
 /// Gone from the inventory when the agent says that nothing of it is left.
 fn ending(view: &View<'_>, why: &str) -> Decided {
     let ended = view.claim.ending && view.report.is_some_and(|report| report.state == ClaimState::Ended);
-    let trouble = view.report.filter(|_| view.claim.ending).and_then(|report| report.message.as_ref());
-    let stage = Stage::Ending(trouble.map_or_else(|| why.to_owned(), |trouble| format!("{why}, but {trouble}")));
+    let stuck = view.report.filter(|report| view.claim.ending && report.state == ClaimState::Stuck).and_then(|report| report.message.as_ref());
+    let stage = stuck.map_or_else(|| Stage::Ending(why.to_owned()), |trouble| Stage::Stuck(format!("{why}, but {trouble}")));
     if ended {
         return Decided { claim: None, ..Decided::stay(view, stage) };
     }

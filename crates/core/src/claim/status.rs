@@ -26,6 +26,8 @@ const AS_EXPECTED: &str = "AsExpected";
 /// Reasons of Events, as shipped where there is one.
 pub const EVENT_PROVISIONED: &str = "ProvisionedDevices";
 pub const EVENT_TROUBLE: &str = "ErrorProvisioningDisk";
+pub const EVENT_LINK_STAYS: &str = "ErrorRemovingSymLink";
+pub const EVENT_NEW_DEVICE: &str = "DiscoveredNewDevice";
 pub const EVENT_MAX_COUNT: &str = "ErrorMaxCountReached";
 
 /// How many devices a message names.
@@ -104,9 +106,17 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
             message: "more devices match than spec.maxDeviceCount allows on a node: they are left alone".into(),
         });
     }
+    let (was, is) = (find(&seen.conditions, "Progressing"), find(conditions, "Progressing"));
+    // A path that was not looked up yet is no device.
+    let new = told(seen, |row| matches!(row.standing, Standing::Waiting(_)) && row.identity.is_some());
+    if let Some(message) = join(new.into_iter().filter(|text| message(&is).contains(text) && !message(&was).contains(text)).collect()) {
+        notes.push(Note { warning: false, reason: EVENT_NEW_DEVICE, message });
+    }
     let (was, is) = (find(&seen.conditions, "Degraded"), find(conditions, "Degraded"));
     if is.status == "True" && (was.status != "True" || message(&was) != message(&is)) {
-        notes.push(Note { warning: true, reason: EVENT_TROUBLE, message: message(&is) });
+        let links = listed(seen, |stage| matches!(stage, Stage::Stuck(_)));
+        let only_links = links.is_some_and(|links| message(&is).ends_with(&links));
+        notes.push(Note { warning: true, reason: if only_links { EVENT_LINK_STAYS } else { EVENT_TROUBLE }, message: message(&is) });
     }
     notes
 }
@@ -118,7 +128,17 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
     }
     let blocked = listed(seen, |stage| {
-        matches!(stage, Stage::Bound(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Missing(_) | Stage::Held(_) | Stage::Refused(_))
+        matches!(
+            stage,
+            Stage::Bound(_)
+                | Stage::Retained(_)
+                | Stage::WipeFailed(_)
+                | Stage::Frozen(_)
+                | Stage::Missing(_)
+                | Stage::Held(_)
+                | Stage::Refused(_)
+                | Stage::Stuck(_)
+        )
     });
     let absent = seen.parts.iter().filter(|part| !part.claims.is_empty()).filter_map(|part| part.complaint.clone()).collect();
     let blocked = blocked.or_else(|| join(absent));
@@ -136,11 +156,11 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         return plain(INVALID_SPEC, seen.want.problems.join(". "));
     }
     let trouble = listed(seen, |stage| {
-        matches!(stage, Stage::Missing(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Retained(_) | Stage::Refused(_) | Stage::Held(_))
+        matches!(stage, Stage::Missing(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Retained(_) | Stage::Refused(_) | Stage::Held(_) | Stage::Stuck(_))
     });
     let trouble = trouble.map(|text| (DEGRADED, text)).or_else(|| no_path(seen).map(|text| (DEGRADED, text)));
     let waiting = listed(seen, |stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
-    let waiting = waiting.or_else(|| standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets)));
+    let waiting = join(waiting.into_iter().chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets))).collect());
     let text = summary(seen, provisioned);
     if seen.want.paused {
         let text = format!("managementState keeps it from taking devices; {text}");
@@ -177,8 +197,12 @@ fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
 }
 
 fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String> {
-    let found = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(&row.standing));
-    join(found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect())
+    join(told(seen, |row| which(&row.standing)))
+}
+
+fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
+    let found = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(row));
+    found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect()
 }
 
 /// What to do about it, if the reason is one that has a remedy.

@@ -18,6 +18,8 @@ pub struct News {
 pub const APPEARED: &str = "DeviceAppeared";
 pub const DISAPPEARED: &str = "DeviceDisappeared";
 pub const VERDICT_CHANGED: &str = "DeviceVerdictChanged";
+/// As shipped.
+pub const LINK_MENDED: &str = "SymlinkRecreated";
 
 /// More at once are told by their number: a shelf of disks must not bury everything else.
 const AT_ONCE: usize = 10;
@@ -94,7 +96,8 @@ fn verdict(device: &Device) -> String {
     if why.is_empty() { device.state.as_str().to_owned() } else { format!("{}, because it {}", device.state.as_str(), why.join("; it ")) }
 }
 
-fn limited(reason: &'static str, mut news: Vec<News>) -> Vec<News> {
+/// Of one reason, no more than people can read at once.
+pub fn limited(reason: &'static str, mut news: Vec<News>) -> Vec<News> {
     if news.len() > AT_ONCE {
         let more = news.len() - (AT_ONCE - 1);
         let warning = news[AT_ONCE - 1..].iter().any(|one| one.warning);

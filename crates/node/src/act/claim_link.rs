@@ -11,6 +11,7 @@ use crate::{
     sys::DevNumber,
 };
 use quarry_api::names::LINK_FOLDER;
+use quarry_core::device::text::printable;
 use quarry_failpoint::failpoint;
 use rustix::{
     fd::OwnedFd,
@@ -53,29 +54,32 @@ enum Leads {
 /// One order, to its end; what keeps it from that is told in the answer.
 pub fn follow(host: &Host, order: &LinkOrder) -> LinkState {
     let done = match &order.wish {
-        LinkWish::Lead(device) => lead(host, &order.link, device).map(|()| true),
-        LinkWish::Look(device) => looks(host, &order.link, device.as_ref()),
-        LinkWish::Await => await_device(host, &order.link).map(|()| false),
-        LinkWish::Remove => remove(host, &order.link).map(|()| false),
+        LinkWish::Lead(device) => lead(host, &order.link, device).map(|mended| (true, mended)),
+        LinkWish::Look(device) => looks(host, &order.link, device.as_ref()).map(|linked| (linked, None)),
+        LinkWish::Await => await_device(host, &order.link).map(|()| (false, None)),
+        LinkWish::Remove => remove(host, &order.link).map(|()| (false, None)),
     };
     match done {
-        Ok(linked) => LinkState { linked, problem: None },
-        Err(error) => LinkState { linked: false, problem: Some(error.sentence()) },
+        Ok((linked, mended)) => LinkState { linked, problem: None, mended },
+        Err(error) => LinkState { linked: false, problem: Some(error.sentence()), mended: None },
     }
 }
 
-/// Makes it lead to the device, unless it does.
-pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<(), HandsError> {
+/// Makes it lead to the device, unless it does; what it did instead.
+pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<Option<String>, HandsError> {
     let (class, name) = parse(link).map_err(HandsError::Refused)?;
     let folder = match open_folder(host, class)? {
         Some(folder) => folder,
         None => make_folder(host, class)?,
     };
-    match read(host, &folder, class, name)? {
+    let before = match read(host, &folder, class, name)? {
         Leads::NoLink => return Err(HandsError::Refused(format!("{link} is not a link: it is left alone; move it away"))),
-        Leads::To { number, target } if is_number(device, number) && !is_improved(&target, device) => return Ok(()),
-        Leads::Nowhere | Leads::To { .. } | Leads::Dangling => {}
-    }
+        Leads::To { number, target } if is_number(device, number) && !is_improved(&target, device) => return Ok(None),
+        Leads::To { number, target } if is_number(device, number) => format!("had only the kernel's name {}", shown(&target)),
+        Leads::To { target, .. } => format!("led to {}, which is another device", shown(&target)),
+        Leads::Dangling => "led to no device".to_owned(),
+        Leads::Nowhere => "was missing".to_owned(),
+    };
     check(host, device)?;
     let attempt = || format!("making the link {link}");
     unlink(&folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
@@ -86,9 +90,14 @@ pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<(), HandsErr
     rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
     failpoint!("claim-link.after");
     match read(host, &folder, class, name)? {
-        Leads::To { number, .. } if is_number(device, number) => Ok(()),
+        Leads::To { number, .. } if is_number(device, number) => Ok(Some(before)),
         _ => Err(HandsError::Refused(format!("{link} does not lead to {} although it was just made: {} is not that device", device.name, device.target))),
     }
+}
+
+/// Anybody may have written it.
+fn shown(target: &Path) -> String {
+    printable(target.as_os_str().as_bytes()).unwrap_or_default()
 }
 
 /// A kernel name is replaced when there is a persistent one; a persistent one is good enough.

@@ -16,7 +16,10 @@ use quarry_api::{
 };
 use quarry_core::{
     claim::confirm::{Expected, Stance, find, previous, stance, verify},
-    device::Known,
+    device::{
+        Known,
+        news::{LINK_MENDED, News, limited},
+    },
 };
 use std::time::Duration;
 
@@ -62,8 +65,9 @@ impl<H: Hands> Agent<H> {
         let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
         let asked = orders.clone();
         let links = self.with_hands("looking at the links of claims", move |hands| hands.follow_links(&asked)).await?;
+        self.tell(inventory, &mended(&orders, &links)).await;
         attended.claims = cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
-        let waits = attended.claims.iter().any(|report| report.state == ClaimState::Refused && report.device.is_some());
+        let waits = attended.claims.iter().any(|report| report.state == ClaimState::Stuck || (report.state == ClaimState::Refused && report.device.is_some()));
         attended.again_in = waits.then_some(REFUSED_AGAIN);
         Ok(attended)
     }
@@ -125,14 +129,27 @@ fn order(case: &Case<'_>, known: &[Known]) -> LinkOrder {
     LinkOrder { link: case.claim.link.clone(), wish }
 }
 
+/// Links that were not as they should be, and are now.
+fn mended(orders: &[LinkOrder], links: &[LinkState]) -> Vec<News> {
+    let mended = orders.iter().zip(links).filter_map(|(order, state)| match (&order.wish, &state.mended) {
+        (LinkWish::Lead(device), Some(before)) => {
+            let message = format!("the link {} leads to {} ({}) again: it {before}", order.link, device.name, device.target);
+            Some(News { reason: LINK_MENDED, warning: true, message })
+        }
+        _ => None,
+    });
+    limited(LINK_MENDED, mended.collect())
+}
+
 fn report(case: &Case<'_>, known: &[Known], link: &LinkState) -> ClaimReport {
     let found = find(&case.claim.identity, known);
     let state = match (case.stance, &case.refused) {
         // What could not be removed is not at its end.
         (Stance::End, _) if link.problem.is_none() => ClaimState::Ended,
+        (Stance::End, _) => ClaimState::Stuck,
         (Stance::Keep, _) | (Stance::Confirm, None) => ClaimState::Confirmed,
         (Stance::Frozen, _) => case.before.as_ref().map(|before| before.state).unwrap_or_default(),
-        (Stance::End | Stance::Wait | Stance::Confirm, _) => ClaimState::Refused,
+        (Stance::Wait | Stance::Confirm, _) => ClaimState::Refused,
     };
     let message = match case.stance {
         Stance::End => link.problem.clone(),

@@ -74,7 +74,7 @@ impl Hands for Fake {
             };
             world.diary.push(said);
             let problem = world.broken_link.then(|| "broken".to_owned());
-            states.push(LinkState { linked: linked && problem.is_none(), problem });
+            states.push(LinkState { linked: linked && problem.is_none(), problem, mended: None });
         }
         Ok(states)
     }
@@ -219,7 +219,7 @@ fn an_ending_claim_loses_its_link_and_nothing_more() {
     let (attended, diary) = attend(std::slice::from_ref(&mounted), &inventory, |_| {});
     assert_eq!((said(&attended.claims[0]), diary), ((ClaimState::Ended, None, false, None), vec!["remove".to_owned()]));
     let (stuck, _) = attend(&[mounted], &inventory, |world| world.broken_link = true);
-    assert_eq!(said(&stuck.claims[0]), (ClaimState::Refused, Some("sda"), false, Some("broken")), "what is left is not at its end");
+    assert_eq!(said(&stuck.claims[0]), (ClaimState::Stuck, Some("sda"), false, Some("broken")), "what is left is not at its end");
 }
 
 #[test]

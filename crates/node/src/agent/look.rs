@@ -27,7 +27,8 @@ use tokio::{
 const GATHER: Duration = Duration::from_millis(4);
 /// Between two looks at least this, or as long as the last one took.
 const BREATHE: Duration = Duration::from_millis(20);
-/// Mounts come without an event, and netlink may lose some: a look that costs no write when nothing changed.
+/// Mounts of other namespaces come without an event, and netlink may lose some: a look that costs no write when nothing
+/// changed.
 const LOOK_ANYWAY: Duration = Duration::from_secs(600);
 /// udev makes its links some time after the kernel's event, and nobody tells a pod when it has.
 const AFTER_EVENTS: [Duration; 4] = [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];

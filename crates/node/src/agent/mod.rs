@@ -17,6 +17,7 @@ mod report;
 mod restore;
 mod serve;
 pub mod uevent;
+mod uses;
 mod wipe;
 mod workers;
 

@@ -5,6 +5,7 @@ use super::{
     lease::RENEW_EVERY,
     look::{Bell, watch_kernel},
     queue::Queue,
+    uses::watch_uses,
 };
 use crate::{
     hands::{Hands, RealHands},
@@ -62,6 +63,10 @@ impl<H: Hands> Agent<H> {
         helpers.spawn(self.clone().keep_inventory(bell.clone()));
         helpers.spawn(self.clone().watch_inventory(bell.clone()));
         helpers.spawn(watch_kernel(bell.clone()));
+        match Host::view(&self.options.host_root) {
+            Ok(host) => drop(helpers.spawn(watch_uses(bell.clone(), host))),
+            Err(error) => tracing::warn!(error = error.sentence(), "mounts are seen with the next look only, not at once"),
+        }
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = async {

@@ -9,7 +9,7 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with, sockopt},
 };
 use std::io;
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
 const KERNEL_GROUP: u32 = 1;
 
@@ -33,7 +33,7 @@ impl Uevents {
         // A burst that overflows it is reported as one and answered by looking: best effort.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
         bind(&socket, &netlink::SocketAddrNetlink::new(0, KERNEL_GROUP))?;
-        Ok(Uevents { socket: sys::readable(socket)? })
+        Ok(Uevents { socket: sys::wait_for(socket, Interest::READABLE)? })
     }
 
     pub async fn next(&self) -> io::Result<Heard> {

@@ -133,6 +133,8 @@ pub struct LinkState {
     /// It is there and leads to the device.
     pub linked: bool,
     pub problem: Option<String>,
+    /// What was wrong with it until just now: continues "it …".
+    pub mended: Option<String>,
 }
 
 /// A device that is to be erased.

@@ -267,10 +267,10 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(hook) };
 }
 
-/// For tokio to wait until the descriptor can be read.
-pub fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+/// For tokio to wait until the descriptor can be read, or has news.
+pub fn wait_for(fd: OwnedFd, what: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd is open and stays the same descriptor for as long as AsyncFd owns it.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(|error| error.into_parts().1)
+    unsafe { AsyncFd::register_with_interest(fd, what) }.map_err(|error| error.into_parts().1)
 }
 
 /// An ioctl without argument whose answer is its return value.

@@ -302,6 +302,7 @@ fn every_stage_has_its_word_and_its_detail() {
         (Stage::WipeFailed(text()), "WipeFailed", false),
         (Stage::Missing(text()), "Missing", false),
         (Stage::Ending(text()), "Ending", false),
+        (Stage::Stuck(text()), "Stuck", false),
     ];
     for (stage, word, provisioned) in stages {
         let bare = matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Available);

@@ -41,6 +41,13 @@ fn a_set_without_devices_says_why() {
     let young = world(vec![set("s", 1, json!({}))], vec![with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown)]);
     let said = say(&observed(&young, "uid-s", vec![]), now());
     assert_eq!((condition(&said, "Available").1, condition(&said, "Progressing").0), ("Waiting", "True"));
+    let new = |said: &Saying| said.notes.iter().filter(|note| note.reason == "DiscoveredNewDevice").map(|note| note.message.clone()).collect::<Vec<_>>();
+    assert_eq!(new(&said), ["sda of n1: it has not been there, unchanged, for the settling time yet"]);
+    let mut both = young.clone();
+    both.inventory.status.as_mut().unwrap().devices.push(with_reason(disk("sdb", 2), "TooNew", DeviceState::Unknown));
+    let more = say(&observed(&both, "uid-s", said.conditions), now());
+    assert_eq!(new(&more), ["sdb of n1: it has not been there, unchanged, for the settling time yet"], "each is told once");
+    assert_eq!(new(&say(&observed(&both, "uid-s", more.conditions), now())), [""; 0]);
     let elsewhere = set("s", 1, json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}));
     let unselected = world(vec![elsewhere], vec![disk("sda", 1)]);
     let said = say(&observed(&unselected, "uid-s", vec![]), now());
@@ -80,9 +87,18 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     stuck.pvs.clear();
     stuck.wants[0].terminating = true;
     stuck.inventory.spec.claims[0].ending = true;
-    stuck.inventory.status.as_mut().unwrap().claims[0].message = Some("the link could not be removed: read-only".into());
+    let report = &mut stuck.inventory.status.as_mut().unwrap().claims[0];
+    (report.state, report.message) = (ClaimState::Stuck, Some("the link could not be removed: read-only".into()));
     let said = say(&observed(&stuck, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Available").2.contains("the link could not be removed: read-only"), "{said:?}");
+    let (status, reason, message) = condition(&said, "Degraded");
+    assert_eq!((status, reason), ("True", "DeletionBlocked"));
+    assert!(message.contains("the link could not be removed: read-only"), "{said:?}");
+    assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorRemovingSymLink"), "{said:?}");
+    // What the agent said before it knew that the claim ends is no trouble with the link.
+    let report = &mut stuck.inventory.status.as_mut().unwrap().claims[0];
+    (report.state, report.message) = (ClaimState::Refused, Some("sda is busy".into()));
+    let said = say(&observed(&stuck, "uid-fast", vec![]), now());
+    assert_eq!((condition(&said, "Degraded").0, said.notes.len()), ("False", 0), "{said:?}");
     let invalid = super::world(vec![set("s", 1, json!({"minDeviceCount": 3, "maxDeviceCount": 2}))], vec![]);
     assert_eq!(condition(&say(&observed(&invalid, "uid-s", vec![]), now()), "Available").1, "InvalidSpec");
 }
