@@ -27,6 +27,8 @@ pub const ACCEPT_IDENTITY_ANNOTATION: &str = "quarry.dev/accept-identity";
 pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
 /// On a NodeInventory, with the machine ID that its claims are about: they are given up. Nothing is wiped.
 pub const RELEASE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-claims";
+/// On a NodeInventory: the UIDs of PersistentVolumes whose data, kept on a device, is not needed any more.
+pub const FORGET_KEPT_ANNOTATION: &str = "quarry.dev/forget-kept-data";
 /// On a LocalVolumeSet: kinds of devices that are not local and may be taken all the same, separated by commas.
 pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
 /// On a StorageClass: how a released device is erased.

@@ -56,6 +56,22 @@ pub struct NodeInventorySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
+    /// Devices whose last PersistentVolume was used and whose data nobody has erased: no set gets them until an
+    /// administrator says that the data is not needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptData>,
+}
+
+/// What a PersistentVolume that is gone left on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptData {
+    pub identity: String,
+    /// The name of the PersistentVolume.
+    #[serde(rename = "pvName")]
+    pub pv_name: String,
+    #[serde(rename = "pvUID")]
+    pub pv_uid: String,
 }
 
 /// A device and its owner, and what it becomes. Written by the operator; it counts when the agent has confirmed it.
@@ -92,6 +108,18 @@ pub struct Claim {
     /// Nobody wants it any more: the agent removes the link, then the claim goes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ending: bool,
+    /// The last PersistentVolume made from this claim that was bound, or has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_volume: Option<LastVolume>,
+}
+
+/// On record so that the end of a PersistentVolume is known by the claim itself, whatever becomes of that object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct LastVolume {
+    pub uid: String,
+    /// Its data was erased, or is kept on record, or there never was any: it may go.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub over: bool,
 }
 
 /// The job of a claim, and which try it is.

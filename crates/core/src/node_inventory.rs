@@ -40,14 +40,16 @@ pub struct Update {
     pub spec: NodeInventorySpec,
     /// All of them; `None` when they are right.
     pub finalizers: Option<Vec<String>>,
+    /// The annotation that gives the claims up goes: it was about a machine that was gone then.
+    pub answered: bool,
 }
 
 pub fn plan(seen: &Observed) -> Option<Step> {
     let Some(found) = &seen.inventory else { return seen.node_exists.then(|| create(seen)) };
     let going = found.metadata.deletion_timestamp.is_some();
-    let (claims, paths, machine_id) = match &seen.claims {
-        Some(planned) => (planned.claims.clone(), planned.paths.clone(), planned.machine_id.clone()),
-        None => (found.spec.claims.clone(), found.spec.paths.clone(), found.spec.machine_id.clone()),
+    let (claims, paths, machine_id, kept) = match &seen.claims {
+        Some(planned) => (planned.claims.clone(), planned.paths.clone(), planned.machine_id.clone(), planned.kept.clone()),
+        None => (found.spec.claims.clone(), found.spec.paths.clone(), found.spec.machine_id.clone(), found.spec.kept.clone()),
     };
     if !seen.node_exists && claims.is_empty() && found.spec.claims.is_empty() && !going {
         return Some(Step::Delete { uid: found.metadata.uid.clone()?, resource_version: found.metadata.resource_version.clone()? });
@@ -57,11 +59,19 @@ pub fn plan(seen: &Observed) -> Option<Step> {
         if seen.node_exists { fitting(&seen.foreign_pvs) } else { (found.spec.foreign_pvs.clone(), found.spec.foreign_pvs_left_out) };
     let quarantine = quarantine::plan(found, &seen.elsewhere);
     let finalizers = finalizers(found, claims.is_empty());
-    let spec = NodeInventorySpec { claims, quarantine, foreign_pvs, foreign_pvs_left_out, paths, machine_id };
-    if spec == found.spec && finalizers.is_none() {
+    let spec = NodeInventorySpec { claims, quarantine, foreign_pvs, foreign_pvs_left_out, paths, machine_id, kept };
+    let answered = is_answered(seen, found);
+    if spec == found.spec && finalizers.is_none() && !answered {
         return None;
     }
-    Some(Step::Update(Box::new(Update { resource_version: found.metadata.resource_version.clone()?, spec, finalizers })))
+    Some(Step::Update(Box::new(Update { resource_version: found.metadata.resource_version.clone()?, spec, finalizers, answered })))
+}
+
+/// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
+fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
+    let told = found.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(names::RELEASE_CLAIMS_ANNOTATION));
+    let machine = found.status.as_ref().map(|status| status.machine_id.as_deref());
+    told && seen.node_exists && !claim::is_other_machine(&found.spec, machine)
 }
 
 /// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.

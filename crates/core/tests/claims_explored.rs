@@ -87,7 +87,7 @@ fn two_sets_and_two_operators_never_give_a_disk_away_twice() {
 #[test]
 fn a_volume_in_use_is_never_wiped_and_old_data_never_published() {
     let allowed = Allowed { operators: 1, sets: vec!["old"], uses: 1, deletions: 1, reserve: true, crashes: true, ..Allowed::default() };
-    let start = Model::new().published("old");
+    let start = Model::new().published("old").hiding();
     assert!(explore("use, release, wipe, delete", start, &allowed, bound(24)) > 1000);
 }
 
@@ -126,8 +126,15 @@ fn a_disk_of_a_volume_is_nobody_elses() {
 #[test]
 fn what_is_kept_is_never_wiped_nor_offered_again() {
     let allowed = Allowed { operators: 2, uses: 2, deletions: 2, crashes: true, ..Allowed::default() };
-    let start = Model::new().retaining().published("old");
+    let start = Model::new().retaining().published("old").hiding();
     assert!(explore("Retain, deleted by hand", start, &allowed, bound(11)) > 1000);
+}
+
+#[test]
+fn a_volume_that_is_torn_away_leaves_its_data_to_nobody() {
+    let allowed = Allowed { operators: 1, sets: vec!["old", "young"], uses: 2, deletions: 1, tears: 2, crashes: true, ..Allowed::default() };
+    let start = Model::new().published("old").hiding();
+    assert!(explore("torn away, two sets", start, &allowed, bound(12)) > 1000);
 }
 
 /// The checks themselves are tested: each deliberate mistake is found.
@@ -139,4 +146,7 @@ fn every_mistake_is_found() {
         let found = std::panic::catch_unwind(|| explore("with a mistake", start, &allowed, 10));
         assert!(found.is_err(), "{mistake:?} was not found");
     }
+    let allowed = Allowed { operators: 1, uses: 1, deletions: 1, ..Allowed::default() };
+    let start = Model { mistake: Some(Mistake::NothingIsKept), ..Model::new().retaining().published("old").hiding() };
+    assert!(std::panic::catch_unwind(|| explore("with a mistake", start, &allowed, 14)).is_err());
 }

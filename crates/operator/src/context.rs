@@ -3,7 +3,10 @@
 use crate::{cache::Caches, driver::ControllerName, metrics::Metrics, writer::Writer};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -20,6 +23,8 @@ pub struct Context {
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to make; `None` where agents are run by other means.
     pub agent_set: Option<quarry_core::agent_set::Wanted>,
+    /// What was last said of the devices of a node to their owner, as a hash; by owner and node.
+    pub accounts: Arc<Mutex<HashMap<(String, String), u64>>>,
     /// Those that are on.
     pub controllers: Vec<ControllerName>,
 }

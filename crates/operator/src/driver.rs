@@ -140,6 +140,7 @@ pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Conte
         clock,
         namespace: options.namespace.clone(),
         job_retention: options.job_retention,
+        accounts: Arc::default(),
         agent_set: options.agent_set.clone(),
         controllers: options.controllers.clone(),
     }

@@ -9,7 +9,7 @@ use crate::{
     writer::merge_difference,
 };
 use kube::{Api, ResourceExt};
-use quarry_api::{NodeInventory, NodeInventorySpec, node_inventory::Claim};
+use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::Claim};
 use quarry_core::{
     claim::{self, NodeWorld, owner_text},
     foreign_pv,
@@ -48,6 +48,8 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
             if let Err(breach) = claim::check::check(&world, &plan) {
                 // A bug in the planner: nothing of the plan is applied, and it is said loudly.
                 tracing::error!(node = name, %breach, steps = ?plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
+                let message = format!("nothing is done about the claims of this node, because that would be wrong: {breach}. Please report this");
+                events::tell(context, inventory, &[Note { warning: true, reason: "PlanRefused", message }]).await;
                 return Err(Failure { attempt: format!("claims of {name}: the plan was refused: {breach}"), source: None, at_once: false });
             }
             next = plan.requeue.map_or(Next::Rest, Next::After);
@@ -84,7 +86,10 @@ async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
                 changes["spec"] = difference;
             }
             if let Some(finalizers) = &update.finalizers {
-                changes["metadata"] = json!({"finalizers": finalizers});
+                changes["metadata"]["finalizers"] = json!(finalizers);
+            }
+            if update.answered {
+                changes["metadata"]["annotations"] = json!({names::RELEASE_CLAIMS_ANNOTATION: null});
             }
             context.writer.patch(&api, name, &update.resource_version, changes).await.map_err(failed)?;
             tell_spec(name, &update.spec);

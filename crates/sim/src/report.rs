@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Fields that differ between equal runs; times are taken out by their looks.
-const FLEETING: [&str; 10] =
-    ["uid", "nodeUID", "bootID", "diskseq", "lastChange", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
+const FLEETING: [&str; 11] =
+    ["uid", "nodeUID", "pvUID", "bootID", "diskseq", "lastChange", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
 
 /// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
 pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
@@ -42,6 +42,7 @@ fn normal(value: &Value) -> Value {
         }
         Value::Array(items) => json!(items.iter().map(normal).collect::<Vec<_>>()),
         Value::String(text) if text.parse::<Timestamp>().is_ok() => json!("<time>"),
+        Value::String(text) if text.contains(", UID ") => json!(text.split(", UID ").next()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }

@@ -206,3 +206,24 @@ fn a_process_with_a_stuck_thread() {
     let scanned = scanner.scan(Scan::Everything).unwrap();
     assert_eq!(of(&scanned, &name).content, Content::TimedOut);
 }
+
+/// A file system that nobody answers for any more lies on the way to a mount: the others are looked at all the same.
+#[test]
+fn a_dead_file_system_on_the_way_to_a_mount_is_not_asked() {
+    let folder = folder();
+    let root = folder.path();
+    for made in ["sys/class/block", "proc/1", "x"] {
+        fs::create_dir_all(root.join(made)).unwrap();
+    }
+    let daemon = Daemon::new(&file(root, "image", MIB), &root.join("x/export"));
+    let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:99 / /x/export rw - fuse.x x rw\n33 30 8:1 /sub /x/export rw - ext4 /dev/sda1 rw\n";
+    fs::write(root.join("proc/1/mountinfo"), mounts).unwrap();
+    let stopped = daemon.stopped();
+    let looks = std::thread::spawn({
+        let host = Host::view(root).unwrap();
+        move || Scanner::new(host, Limits::default()).scan(Scan::Everything).map(drop)
+    });
+    eventually("the look ends", || looks.is_finished());
+    looks.join().unwrap().unwrap();
+    drop(stopped);
+}

@@ -4,10 +4,10 @@ use super::{
     NodeWorld,
     filter::Mismatch,
     index::{Index, Seen},
-    is_frozen, is_released,
+    is_frozen, is_released, kept_on,
     want::{Asks, Becomes, Covers, PathAsk, SetAsk, Want, owner_text},
 };
-use crate::device::Reason;
+use crate::device::{Reason, verdict::kept_detail};
 use quarry_api::{
     names,
     node_inventory::{Claim, ClaimContent, ClaimOwner, Device, DeviceReason, DeviceState},
@@ -168,7 +168,7 @@ fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[Pat
         let twice = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
         let standing = if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(want, seen, owners) };
         // Named by its path: what is on it stays, and removable is what it was meant to be.
-        let kept = [Reason::Signature, Reason::UnknownData, Reason::PartitionTable, Reason::Removable];
+        let kept = [Reason::Signature, Reason::UnknownData, Reason::PartitionTable, Reason::Removable, Reason::KeptData];
         let standing = standing.or_else(|| usable(world, index, seen, |told| !kept.iter().any(|reason| told.reason == reason.as_str())).err());
         rows.push(match standing {
             Some(standing) => (Row { device: ask.path.clone(), ..row(device, standing) }, None),
@@ -201,8 +201,13 @@ fn owned(want: &Want, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Standing> 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
 fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
     let device = seen.device;
-    if is_frozen(world) || is_released(world) || world.inventory.metadata.deletion_timestamp.is_some() {
+    if is_frozen(world) || is_released(world) {
         return Err(Standing::Frozen);
+    }
+    if world.inventory.metadata.deletion_timestamp.is_some() {
+        return Err(Standing::Waiting(
+            "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
+        ));
     }
     let told: Vec<DeviceReason> = device.reasons.iter().filter(|told| counts(told)).cloned().collect();
     // Waiting is what passes by itself; whatever is unknown for another reason is a refusal.
@@ -220,6 +225,12 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, counts: impl Fn
         return Err(Standing::Waiting("the agent has not settled on it yet".into()));
     }
     // What the cluster has learned since the agent last judged.
+    if let Some(kept) = kept_on(world, device) {
+        let told = DeviceReason { reason: Reason::KeptData.as_str().to_owned(), detail: kept_detail(kept) };
+        if counts(&told) {
+            return Err(Standing::Refused(vec![told]));
+        }
+    }
     if let Some(why) = index.doubt(seen) {
         return Err(Standing::Refused(vec![DeviceReason { reason: Reason::AmbiguousIdentity.as_str().to_owned(), detail: why }]));
     }
@@ -249,6 +260,7 @@ fn make(want: &Want, device: &Device, becomes: &Becomes, content: ClaimContent, 
         round: 1,
         job: None,
         ending: false,
+        last_volume: None,
     })
 }
 

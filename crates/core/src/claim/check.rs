@@ -3,7 +3,7 @@
 use super::{
     NodeWorld, Plan, Step,
     index::{Index, Seen},
-    is_frozen, is_released, life, pv,
+    is_forgotten, is_frozen, is_released, kept_on, life, pv,
 };
 use crate::volume::usage::{PvUsage, pv_usage};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -22,6 +22,10 @@ pub enum Breach {
     Unconfirmed(String),
     #[error("invariant 1: {0} would be published although there is data on it")]
     DataPublished(String),
+    #[error("invariant 1: {0} would be published although somebody uses it")]
+    Used(String),
+    #[error("invariant 1: nothing would say any more that {0} was used and not erased")]
+    Forgotten(String),
     #[error("invariant 3: {0} would be used although it is not certain which device it is")]
     Doubtful(String),
     #[error("invariant 6: {0} would be taken at first sight")]
@@ -47,7 +51,7 @@ pub enum Breach {
 pub fn check(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
     let index = Index::new(world);
     check_claims(world, &index, plan)?;
-    plan.steps.iter().try_for_each(|step| check_step(world, &index, step))
+    plan.steps.iter().try_for_each(|step| check_step(world, &index, plan, step))
 }
 
 fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(), Breach> {
@@ -68,6 +72,7 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(),
         }
     }
     check_counts(world, plan)?;
+    check_data(world, plan)?;
     let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
     for old in world.inventory.spec.claims.iter().filter(|old| !kept.contains(&key(old))) {
         let seen = index.view(old);
@@ -98,7 +103,7 @@ fn key(claim: &Claim) -> (&str, &str) {
 
 /// A claim that goes on: only its round, its job and its end move, and only forward.
 fn check_kept(old: &Claim, new: &Claim) -> Result<(), Breach> {
-    let fixed = Claim { round: old.round, job: old.job.clone(), ending: old.ending, ..new.clone() };
+    let fixed = Claim { round: old.round, job: old.job.clone(), ending: old.ending, last_volume: old.last_volume.clone(), ..new.clone() };
     if fixed != *old || new.round < old.round || (old.ending && !new.ending) {
         return Err(Breach::Changed(old.identity.clone()));
     }
@@ -118,7 +123,7 @@ fn check_new(world: &NodeWorld, index: &Index<'_>, claim: &Claim, seen: Option<&
     if index.doubt(seen).is_some() {
         return Err(Breach::Doubtful(identity));
     }
-    if claim.content == ClaimContent::Blank && life::shows_data(device) {
+    if claim.content == ClaimContent::Blank && (life::shows_data(device) || kept_on(world, device).is_some()) {
         return Err(Breach::DataPublished(identity));
     }
     let owner = world.wants.iter().find(|want| want.owner.uid == claim.owner.uid);
@@ -131,22 +136,34 @@ fn check_new(world: &NodeWorld, index: &Index<'_>, claim: &Claim, seen: Option<&
     }
 }
 
-fn check_step(world: &NodeWorld, index: &Index<'_>, step: &Step) -> Result<(), Breach> {
+fn check_step(world: &NodeWorld, index: &Index<'_>, plan: &Plan, step: &Step) -> Result<(), Breach> {
     match step {
         Step::CreateClass(_) => Ok(()),
         Step::CreatePv(made) => check_publication(world, index, made),
         Step::DeletePv { name, .. } => check_unused(world, index, name).map(drop),
+        Step::ReleasePv { name, .. } if index.claim_of_pv(name).is_none() => check_orphan(world, plan, name),
         Step::ReleasePv { name, .. } => {
             let found = check_unused(world, index, name)?;
             let claim = index.claim_of_pv(name).ok_or_else(|| Breach::NotOurs(name.clone()))?;
             let going = found.metadata.deletion_timestamp.is_some();
-            if !going || !(pv::round(found) < claim.round || is_released(world)) {
+            if !going || !(pv::is_over(found, claim) || is_released(world)) {
                 return Err(Breach::InUse(name.clone()));
             }
             Ok(())
         }
         Step::CreateJob(job) => check_wipe(world, index, job),
     }
+}
+
+/// Going, ours, in nobody's use; and what is on the device is on record.
+fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Result<(), Breach> {
+    let found = world.pvs.iter().find(|found| found.metadata.name.as_deref() == Some(name) && pv::is_ours(found));
+    let found = found.ok_or_else(|| Breach::NotOurs(name.to_owned()))?;
+    if found.metadata.deletion_timestamp.is_none() || pv_usage(found) != PvUsage::Free || is_frozen(world) {
+        return Err(Breach::InUse(name.to_owned()));
+    }
+    let kept = plan.kept.iter().any(|kept| kept.pv_name == name && Some(&kept.pv_uid) == found.metadata.uid.as_ref());
+    if pv::was_bound(found) && !kept { Err(Breach::Forgotten(name.to_owned())) } else { Ok(()) }
 }
 
 fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolume) -> Result<(), Breach> {
@@ -157,7 +174,7 @@ fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolu
     }
     let seen = index.view(claim);
     let confirmed = seen.report.is_some_and(|report| report.state == ClaimState::Confirmed && report.linked);
-    if !confirmed || claim.ending || claim.job.is_some() || !pv::is_of(made, claim) || pv::round(made) != claim.round {
+    if !confirmed || claim.ending || claim.job.is_some() || !pv::is_of(made, claim) || pv::round(made) != Some(claim.round) {
         return Err(Breach::Unconfirmed(claim.identity.clone()));
     }
     if seen.pv.is_some() || seen.want.is_none_or(|want| want.terminating) {
@@ -167,8 +184,37 @@ fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolu
     if seen.doubt.is_some() {
         return Err(Breach::Doubtful(claim.identity.clone()));
     }
-    if claim.content == ClaimContent::Blank && life::shows_data(device) {
+    if (claim.content == ClaimContent::Blank && life::shows_data(device)) || life::withholds(world, claim, device) || used(claim) {
         return Err(Breach::DataPublished(claim.identity.clone()));
+    }
+    if life::user(device).is_some() {
+        return Err(Breach::Used(claim.identity.clone()));
+    }
+    Ok(())
+}
+
+/// A volume of this claim was bound, and nothing says what became of its data.
+fn used(claim: &Claim) -> bool {
+    claim.last_volume.as_ref().is_some_and(|last| !last.over)
+}
+
+/// What was used and not erased is on record for as long as nobody says that it is not needed.
+fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
+    let erased = |old: &Claim| {
+        let job = old.job.as_ref().and_then(|job| world.jobs.get(&job.name));
+        job.and_then(|job| job.status.as_ref()?.phase) == Some(JobPhase::Succeeded)
+    };
+    let claims = &world.inventory.spec.claims;
+    for kept in world.inventory.spec.kept.iter().filter(|kept| !plan.kept.contains(kept)) {
+        if !is_forgotten(world, kept) && !claims.iter().any(|claim| claim.identity == kept.identity && erased(claim)) {
+            return Err(Breach::Forgotten(kept.identity.clone()));
+        }
+    }
+    for old in claims.iter().filter(|old| used(old) && !erased(old)) {
+        let goes_on = plan.claims.iter().any(|new| key(new) == key(old) && used(new));
+        if !goes_on && !plan.kept.iter().any(|kept| kept.identity == old.identity) {
+            return Err(Breach::Forgotten(old.identity.clone()));
+        }
     }
     Ok(())
 }

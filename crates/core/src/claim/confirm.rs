@@ -95,6 +95,8 @@ impl Expected {
             // Decided when it was claimed, from the same facts: a set may name such devices.
             Reason::NotLocal => true,
             Reason::Signature | Reason::PartitionTable | Reason::UnknownData => !self.is_empty(),
+            // Told above, by the claim.
+            Reason::KeptData => true,
             Reason::Removable => self != Expected::Blank,
             Reason::HasChildren => self == Expected::Erasable,
             Reason::IdentityElsewhere
@@ -147,6 +149,11 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     // What is built on a disk is the disk's owner's.
     if let Some(owner) = spec.claims.iter().find(|other| **other != *claim && device.disk.contains(&other.identity)) {
         return Err(format!("{} is on a device that is claimed by {}", facts.name, super::owner_text(&owner.owner)));
+    }
+    // A path that was named after the data was kept means the device as it is.
+    let kept = spec.kept.iter().find(|kept| device.identified.candidates.contains(&kept.identity));
+    if let Some(kept) = kept.filter(|_| expected == Expected::Blank || (expected == Expected::Any && claim.round > 1)) {
+        return Err(format!("{} {}", facts.name, Reason::KeptData.sentence(&kept.pv_name)));
     }
     if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
         return Err(format!("{} {}", facts.name, Reason::UnlistedVolumes.sentence("")));

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use quarry_api::{
     NodeJob, NodeJobSpec, names,
-    node_inventory::{Claim, ClaimContent, ClaimJob, ClaimState},
+    node_inventory::{Claim, ClaimContent, ClaimJob, ClaimState, KeptData, LastVolume},
     node_job::{Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition, WipeParameters, WipePolicy, hex_digest},
     volume::VolumeMode,
 };
@@ -42,6 +42,8 @@ pub enum Stage {
     /// The device is not there; its PersistentVolume waits for it.
     Missing(String),
     Ending(String),
+    /// In use, and another device shows the same identity.
+    InDoubt(String),
     /// It ends, and its link cannot be removed.
     Stuck(String),
 }
@@ -63,6 +65,7 @@ impl Stage {
             Stage::WipeFailed(_) => "WipeFailed",
             Stage::Missing(_) => "Missing",
             Stage::Ending(_) => "Ending",
+            Stage::InDoubt(_) => "InDoubt",
             Stage::Stuck(_) => "Stuck",
         }
     }
@@ -81,13 +84,14 @@ impl Stage {
             | Stage::WipeFailed(text)
             | Stage::Missing(text)
             | Stage::Ending(text)
+            | Stage::InDoubt(text)
             | Stage::Stuck(text) => text,
         }
     }
 
     /// Its PersistentVolume can be used now.
     pub fn is_provisioned(&self) -> bool {
-        matches!(self, Stage::Available | Stage::Bound(_))
+        matches!(self, Stage::Available | Stage::Bound(_) | Stage::InDoubt(_))
     }
 }
 
@@ -98,11 +102,15 @@ pub struct Decided {
     pub claim: Option<Claim>,
     pub steps: Vec<Step>,
     pub requeue: Option<SignedDuration>,
+    /// What stays on the device, from now on on record.
+    pub keeps: Option<KeptData>,
+    /// Nothing is on the device any more.
+    pub erased: bool,
 }
 
 impl Decided {
     fn stay(view: &View<'_>, stage: Stage) -> Self {
-        Decided { stage, claim: Some(view.claim.clone()), steps: Vec::new(), requeue: None }
+        Decided { stage, claim: Some(view.claim.clone()), steps: Vec::new(), requeue: None, keeps: None, erased: false }
     }
 
     fn step(view: &View<'_>, stage: Stage, step: Step) -> Self {
@@ -118,7 +126,7 @@ impl Decided {
 
 pub fn decide(world: &NodeWorld, view: &View<'_>, now: Timestamp) -> Decided {
     if is_released(world) {
-        return give_up(view);
+        return give_up(world, view);
     }
     if world.node.is_none() {
         return Decided::stay(view, Stage::Frozen(gone_text(world)));
@@ -153,21 +161,50 @@ fn release_text(world: &NodeWorld) -> String {
     format!("to give them up, annotate the NodeInventory {} with {}={value}", world.name, names::RELEASE_CLAIMS_ANNOTATION)
 }
 
+/// What was never bound holds nothing of anybody.
+fn keeps(world: &NodeWorld, claim: &Claim, found: &PersistentVolume) -> Option<KeptData> {
+    pv::was_bound(found).then(|| kept_data(world, claim, found.metadata.uid.clone().unwrap_or_default()))
+}
+
+fn kept_data(world: &NodeWorld, claim: &Claim, pv_uid: String) -> KeptData {
+    KeptData { identity: claim.identity.clone(), pv_name: names::local_pv(&world.name, &claim.identity), pv_uid }
+}
+
+/// A volume of this claim that was bound, and of which no end is on record.
+fn used(claim: &Claim) -> Option<&LastVolume> {
+    claim.last_volume.as_ref().filter(|last| !last.over)
+}
+
 /// By an administrator's word: the objects go, nothing is touched on any disk, and nothing goes that is in use.
-fn give_up(view: &View<'_>) -> Decided {
+fn give_up(world: &NodeWorld, view: &View<'_>) -> Decided {
     let Some(found) = view.pv.filter(|found| pv::is_of(found, view.claim)) else {
-        return Decided { claim: None, ..Decided::stay(view, Stage::Ending("given up".into())) };
+        let keeps = used(view.claim).map(|last| kept_data(world, view.claim, last.uid.clone()));
+        return Decided { claim: None, keeps, ..Decided::stay(view, Stage::Ending("given up".into())) };
     };
     match pv_usage(found) {
         PvUsage::InUse(why) => Decided::stay(view, Stage::Ending(format!("{why}: it goes when that ends"))),
         PvUsage::Free if found.metadata.deletion_timestamp.is_none() => {
             Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found))
         }
-        PvUsage::Free => Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)),
+        PvUsage::Free => {
+            let keeps = keeps(world, view.claim, found).filter(|_| !pv::is_over(found, view.claim));
+            Decided { keeps, ..Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)) }
+        }
     }
 }
 
+/// That a volume is used is on record, and before anything is done about it: whoever tears the object away tears away
+/// neither the data nor our knowledge of it.
 fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
+    let mut decided = with_volume(world, view, found, now);
+    let known = |claim: &Claim| claim.last_volume.as_ref().is_some_and(|last| found.metadata.uid.as_ref() == Some(&last.uid));
+    if let Some(claim) = decided.claim.as_mut().filter(|claim| pv::was_bound(found) && !known(claim)) {
+        claim.last_volume = Some(LastVolume { uid: found.metadata.uid.clone().unwrap_or_default(), over: false });
+    }
+    decided
+}
+
+fn with_volume(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     if found.metadata.deletion_timestamp.is_some() {
         return leaving(world, view, found, now);
@@ -186,7 +223,7 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
         (true, false) => Decided::stay(
             view,
             Stage::Retained(format!(
-                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data, delete the PersistentVolume{} (a device that was never written to is blank, and is offered again)",
+                "PersistentVolume {name} is released and keeps its data (Retain): to have the device wiped and published again, set its persistentVolumeReclaimPolicy to Delete; to keep the data, delete the PersistentVolume{}; no set gets the device then, until somebody says that the data is not needed",
                 view.claim
                     .path
                     .as_ref()
@@ -196,6 +233,14 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
         // `ending`: another operator published it while this one was already giving it back.
         (false, _) if view.claim.ending || !wanted(view) => {
             Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found))
+        }
+        (false, _) if view.doubt.is_some() => {
+            let why = view.doubt.clone().unwrap_or_default();
+            Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is unused and is withdrawn: {why}")), delete(found))
+        }
+        (false, _) if view.device.is_some_and(|device| user(device).is_some()) => {
+            let why = view.device.and_then(user).unwrap_or_default();
+            Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is withdrawn, because somebody else uses the device: {why}")), delete(found))
         }
         (false, true) if offers_data(view, found) => Decided::step(
             view,
@@ -215,11 +260,14 @@ fn published(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: 
 /// Somebody wrote to it past its PersistentVolume, or the API was restored from a backup and has forgotten who used it.
 /// Nobody may get that data, or write over it. One that is kept (Retain) was given free by an administrator, as it is.
 fn offers_data(view: &View<'_>, found: &PersistentVolume) -> bool {
-    let looked = view.report.is_some_and(|report| report.state == ClaimState::Confirmed) && pv::round(found) == view.claim.round;
+    let looked = view.report.is_some_and(|report| report.state == ClaimState::Confirmed) && pv::round(found).is_none_or(|round| round == view.claim.round);
     looked && view.claim.content == ClaimContent::Blank && view.device.is_some_and(shows_data)
 }
 
 fn bound_stage(view: &View<'_>, why: String) -> Stage {
+    if let Some(doubt) = &view.doubt {
+        return Stage::InDoubt(format!("{why}, and it is not certain which device it is: {doubt}"));
+    }
     missing(view, &why).unwrap_or(Stage::Bound(why))
 }
 
@@ -233,21 +281,27 @@ fn missing(view: &View<'_>, more: &str) -> Option<Stage> {
 /// A PersistentVolume that is being deleted: the binder passes it by, our finalizer keeps it.
 fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
     let name = found.metadata.name.as_deref().unwrap_or_default();
-    if pv::round(found) < view.claim.round {
-        return Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is let go")), release(found));
-    }
     if let PvUsage::InUse(why) = pv_usage(found) {
         return Decided::stay(view, Stage::Releasing(format!("{why}: PersistentVolume {name} is deleted when that ends")));
+    }
+    if pv::is_over(found, view.claim) {
+        return Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is let go")), release(found));
     }
     if pv::was_bound(found) && pv::deletes(found) {
         return wipe(world, view, found, now);
     }
-    // Never bound: nobody wrote to it. Kept: its owner deleted the PersistentVolume and keeps the data. Either way the
-    // old confirmation must be worth nothing before the PersistentVolume is let go.
-    Decided::change(view, Stage::Releasing(format!("PersistentVolume {name} was deleted")), |claim| {
-        claim.round += 1;
-        claim.job = None;
-    })
+    // Never bound: nobody wrote to it. Kept: its owner deleted the PersistentVolume and keeps the data, which is on record
+    // from here on. Either way the old confirmation must be worth nothing before the PersistentVolume is let go.
+    let uid = found.metadata.uid.clone().unwrap_or_default();
+    let stage = Stage::Releasing(format!("PersistentVolume {name} was deleted"));
+    Decided { keeps: keeps(world, view.claim, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
+}
+
+/// The end of a volume is on record, and the next one needs a confirmation of its own.
+fn over(claim: &mut Claim, uid: String) {
+    claim.round += 1;
+    claim.job = None;
+    claim.last_volume = Some(LastVolume { uid, over: true });
 }
 
 /// Of a claim that was never published.
@@ -298,10 +352,10 @@ fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Times
             let words = status.and_then(|status| status.message.clone()).unwrap_or_default();
             Decided::stay(view, Stage::Wiping(format!("{words}{progress}")))
         }
-        Some(JobPhase::Succeeded) => Decided::change(view, Stage::Releasing("wiped".into()), |claim| {
-            claim.round += 1;
-            claim.job = None;
-        }),
+        Some(JobPhase::Succeeded) => {
+            let uid = found.metadata.uid.clone().unwrap_or_default();
+            Decided { erased: true, ..Decided::change(view, Stage::Releasing("wiped".into()), |claim| over(claim, uid)) }
+        }
         Some(JobPhase::Failed) => {
             let why = status.and_then(|status| status.message.clone()).unwrap_or_default();
             let ended = status.and_then(|status| status.completion_time.as_ref()).map_or(now, |time| time.0);
@@ -378,8 +432,27 @@ fn release(found: &PersistentVolume) -> Step {
     }
 }
 
+/// A volume of ours that is going and whose claim is gone (somebody removed the NodeInventory by force): nobody else would
+/// ever let it go. Nothing is wiped for it.
+pub fn orphan(world: &NodeWorld, found: &PersistentVolume) -> Option<(Step, Option<KeptData>)> {
+    let identity = found.metadata.annotations.as_ref()?.get(names::IDENTITY_ANNOTATION)?;
+    let ours = pv::is_ours(found) && found.metadata.name.as_deref() == Some(&names::local_pv(&world.name, identity));
+    let free = found.metadata.deletion_timestamp.is_some() && pv_usage(found) == PvUsage::Free && world.node.is_some() && !is_frozen(world);
+    if !ours || !free {
+        return None;
+    }
+    let claim = Claim { identity: identity.clone(), ..Claim::default() };
+    Some((release(found), keeps(world, &claim, found)))
+}
+
 fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     let claim = view.claim;
+    let torn = used(claim).map(|last| &last.uid).or(claim.job.as_ref().map(|job| &job.name));
+    if let Some(uid) = torn.cloned() {
+        // The PersistentVolume was torn away while it was used, perhaps in mid-wipe: what is on the device is somebody's.
+        let keeps = Some(kept_data(world, claim, uid.clone()));
+        return Decided { keeps, ..Decided::change(view, Stage::Claimed, |claim| over(claim, uid)) };
+    }
     if claim.ending || !wanted(view) {
         return ending(view, "nobody wants it any more");
     }
@@ -390,13 +463,6 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     }
     if view.want.is_some_and(|want| !want.makes(claim)) {
         return ending(view, "the set makes something else of its devices by now: it is claimed anew");
-    }
-    if claim.job.is_some() {
-        // The PersistentVolume was torn away in mid-wipe: what is on the device counts, as the agent finds it.
-        return Decided::change(view, Stage::Claimed, |claim| {
-            claim.round += 1;
-            claim.job = None;
-        });
     }
     // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume. Not one
     // that somebody named by a path: the path would be looked up again, and may lead to another disk by now.
@@ -460,6 +526,19 @@ pub fn shows_data(device: &quarry_api::node_inventory::Device) -> bool {
     device.reasons.iter().any(|told| DATA.iter().any(|reason| told.reason == reason.as_str()))
 }
 
+/// Who uses the device past any volume of ours, in words.
+pub fn user(device: &quarry_api::node_inventory::Device) -> Option<String> {
+    const USES: [Reason; 4] = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::LoopOnTop];
+    let used = |told: &&quarry_api::node_inventory::DeviceReason| Reason::parse(&told.reason).is_some_and(|reason| USES.contains(&reason));
+    let told = device.reasons.iter().find(used)?;
+    Some(format!("{} {}", device.name, Reason::parse(&told.reason)?.sentence(&told.detail)))
+}
+
+/// What was kept is nobody's to get, but for a path that was named after that.
+pub fn withholds(world: &NodeWorld, claim: &Claim, device: &quarry_api::node_inventory::Device) -> bool {
+    super::kept_on(world, device).is_some() && (claim.content == ClaimContent::Blank || claim.round > FIRST_ROUND)
+}
+
 fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     let claim = view.claim;
     let Some(device) = view.device else { return Decided::stay(view, unanswered(world, view)) };
@@ -473,8 +552,14 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     if claim.content == ClaimContent::Blank && shows_data(device) {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
     }
+    if let Some(why) = user(device) {
+        return Decided::stay(view, Stage::Held(format!("somebody uses the device: {why}")));
+    }
+    if claim.content == ClaimContent::Blank && withholds(world, claim, device) {
+        return Decided::stay(view, Stage::Held(Reason::KeptData.sentence(&names::local_pv(&world.name, &claim.identity))));
+    }
     // Somebody may have used it since it was named: his data is not for the next one.
-    if let Some(path) = claim.path.as_ref().filter(|_| claim.round > FIRST_ROUND && shows_data(device)) {
+    if let Some(path) = claim.path.as_ref().filter(|_| claim.round > FIRST_ROUND && (shows_data(device) || withholds(world, claim, device))) {
         return Decided::stay(
             view,
             Stage::Held(format!(

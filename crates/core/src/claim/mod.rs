@@ -29,7 +29,7 @@ use k8s_openapi::api::{
 };
 use quarry_api::{
     NodeInventory, NodeInventorySpec, NodeJob, names,
-    node_inventory::{Claim, ClaimReport, Device},
+    node_inventory::{Claim, ClaimReport, Device, KeptData},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -91,18 +91,25 @@ pub struct Plan {
     /// The paths that the agent is to look up.
     pub paths: Vec<String>,
     pub machine_id: Option<String>,
+    /// What is on devices that nobody has erased since they were used.
+    pub kept: Vec<KeptData>,
     pub steps: Vec<Step>,
     pub requeue: Option<SignedDuration>,
 }
 
 /// Who gets what, and what becomes of what is claimed already.
 pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
-    let mut plan = Plan { machine_id: world.inventory.spec.machine_id.clone(), ..Plan::default() };
+    let kept = world.inventory.spec.kept.iter().filter(|kept| !is_forgotten(world, kept)).cloned().collect();
+    let mut plan = Plan { machine_id: world.inventory.spec.machine_id.clone(), kept, ..Plan::default() };
     let index = Index::new(world);
     for claim in &world.inventory.spec.claims {
         let view = index.view(claim);
         let decided = life::decide(world, &view, now);
         plan.claims.extend(decided.claim);
+        if decided.erased {
+            plan.kept.retain(|kept| kept.identity != claim.identity);
+        }
+        plan.kept.extend(decided.keeps.filter(|keeps| !plan.kept.contains(keeps)));
         for step in decided.steps {
             if !plan.steps.contains(&step) {
                 plan.steps.push(step);
@@ -110,13 +117,29 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
         }
         plan.requeue = [plan.requeue, decided.requeue].into_iter().flatten().min();
     }
+    for (_, step, keeps) in orphans(world, &index) {
+        plan.steps.push(step);
+        plan.kept.extend(keeps.filter(|keeps| !plan.kept.contains(keeps)));
+    }
     let given = assign::assign(world, &index);
     plan.claims.extend(given.claims);
     plan.claims.sort();
+    plan.kept.sort();
     plan.paths = given.paths;
     // Whose devices these are is noted with the first claim, and kept as long as there is one.
     plan.machine_id = if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
     plan
+}
+
+/// Volumes of ours that are going and whose claim is gone.
+fn orphans<'a>(world: &'a NodeWorld, index: &'a Index<'_>) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<KeptData>)> {
+    let unclaimed = |found: &&Arc<PersistentVolume>| found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none());
+    world.pvs.iter().filter(unclaimed).filter_map(|found| life::orphan(world, found).map(|(step, keeps)| (found, step, keeps)))
+}
+
+/// The names of those: whoever has only seen them in a cache asks whether they are still there.
+pub fn orphaned(world: &NodeWorld) -> Vec<String> {
+    orphans(world, &Index::new(world)).filter_map(|(found, _, _)| found.metadata.name.clone()).collect()
 }
 
 /// A claim with everything that concerns it.
@@ -156,6 +179,17 @@ fn answers(report: &ClaimReport, claim: &Claim) -> bool {
 /// Whether the device goes by this identity, which may not be its strongest any more.
 pub fn is_device(device: &Device, identity: &str) -> bool {
     device.identity.as_deref() == Some(identity) || published_candidates(device).contains(identity)
+}
+
+/// An administrator does not need it any more. By the PersistentVolume's UID: what is kept later is another thing.
+pub fn is_forgotten(world: &NodeWorld, kept: &KeptData) -> bool {
+    let told = world.inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::FORGET_KEPT_ANNOTATION));
+    told.is_some_and(|told| told.split(',').any(|uid| uid.trim() == kept.pv_uid))
+}
+
+/// What a volume that is gone left on this device, if anything.
+pub fn kept_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a KeptData> {
+    world.inventory.spec.kept.iter().find(|kept| is_device(device, &kept.identity))
 }
 
 fn machine_id(world: &NodeWorld) -> Option<String> {

@@ -35,9 +35,14 @@ pub fn is_of(pv: &PersistentVolume, claim: &Claim) -> bool {
     is_ours(pv) && annotation(pv, names::IDENTITY_ANNOTATION) == Some(&claim.identity) && path == Some(&claim.link)
 }
 
-/// The round of the claim that it was made in.
-pub fn round(pv: &PersistentVolume) -> i64 {
-    annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or_default()
+/// The round of the claim that it was made in, as it says itself: for people, and to compare what is about to be made.
+pub fn round(pv: &PersistentVolume) -> Option<i64> {
+    annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok())
+}
+
+/// The claim has its end on record. Not what the object says of itself counts: anybody may write there.
+pub fn is_over(pv: &PersistentVolume, claim: &Claim) -> bool {
+    claim.last_volume.as_ref().is_some_and(|last| last.over && pv.metadata.uid.as_ref() == Some(&last.uid))
 }
 
 /// A claim had it. One that is only reserved, by name, was used by nobody yet.

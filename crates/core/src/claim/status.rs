@@ -10,6 +10,7 @@ use crate::{device::Reason, volume::Note};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::local_volume_discovery::OperatorCondition;
+use std::collections::BTreeMap;
 
 /// Reasons of the conditions.
 pub const OUTSIDE_NAMESPACE: &str = "OutsideOperatorNamespace";
@@ -27,6 +28,8 @@ const AS_EXPECTED: &str = "AsExpected";
 pub const EVENT_PROVISIONED: &str = "ProvisionedDevices";
 pub const EVENT_TROUBLE: &str = "ErrorProvisioningDisk";
 pub const EVENT_LINK_STAYS: &str = "ErrorRemovingSymLink";
+pub const EVENT_RETAINED: &str = "VolumeRetained";
+pub const EVENT_ACCOUNT: &str = "DeviceAccount";
 pub const EVENT_NEW_DEVICE: &str = "DiscoveredNewDevice";
 pub const EVENT_MAX_COUNT: &str = "ErrorMaxCountReached";
 
@@ -116,9 +119,46 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
     if is.status == "True" && (was.status != "True" || message(&was) != message(&is)) {
         let links = listed(seen, |stage| matches!(stage, Stage::Stuck(_)));
         let only_links = links.is_some_and(|links| message(&is).ends_with(&links));
-        notes.push(Note { warning: true, reason: if only_links { EVENT_LINK_STAYS } else { EVENT_TROUBLE }, message: message(&is) });
+        let retained = listed(seen, |stage| matches!(stage, Stage::Retained(_)));
+        let (warning, reason) = match () {
+            () if only_links => (true, EVENT_LINK_STAYS),
+            // Somebody is to decide, and nothing went wrong.
+            () if retained.is_some_and(|retained| message(&is) == retained) => (false, EVENT_RETAINED),
+            () => (true, EVENT_TROUBLE),
+        };
+        notes.push(Note { warning, reason, message: message(&is) });
     }
     notes
+}
+
+/// How the devices of each node stand, in one line each, once nothing on it is under way any more: told when it is new.
+pub fn accounts(seen: &Observed) -> Vec<(String, Note)> {
+    let speaks = seen.in_namespace && !seen.want.terminating && seen.want.problems.is_empty();
+    let parts = seen.parts.iter().filter(|part| speaks && part.covers == Covers::Yes && part.complaint.is_none());
+    parts.filter_map(|part| Some((part.node.clone(), Note { warning: false, reason: EVENT_ACCOUNT, message: account_text(part)? }))).collect()
+}
+
+fn account_text(part: &NodePart) -> Option<String> {
+    let busy = |stage: &Stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_));
+    let moves = part.claims.iter().any(|(_, stage)| busy(stage)) || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
+    let matched: Vec<&Standing> = part.rows.iter().map(|row| &row.standing).filter(|standing| !matches!(standing, Standing::Mismatch(_))).collect();
+    if moves || matched.is_empty() {
+        return None;
+    }
+    let mut counts: BTreeMap<&'static str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
+    for standing in &matched {
+        let entry = counts.entry(standing.word()).or_default();
+        entry.0 += 1;
+        if let Standing::Refused(told) = standing {
+            told.first().into_iter().for_each(|told| *entry.1.entry(told.reason.as_str()).or_default() += 1);
+        }
+    }
+    let part_text = |(word, (count, reasons)): (&&str, &(usize, BTreeMap<&str, usize>))| {
+        let reasons: Vec<String> = reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        if reasons.is_empty() { format!("{word} {count}") } else { format!("{word} {count} ({})", reasons.join(", ")) }
+    };
+    let texts: Vec<String> = counts.iter().map(part_text).collect();
+    Some(format!("node {}: {} match: {}", part.node, matched.len(), texts.join(", ")))
 }
 
 fn words(seen: &Observed, provisioned: usize) -> Words {
@@ -156,7 +196,17 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         return plain(INVALID_SPEC, seen.want.problems.join(". "));
     }
     let trouble = listed(seen, |stage| {
-        matches!(stage, Stage::Missing(_) | Stage::WipeFailed(_) | Stage::Frozen(_) | Stage::Retained(_) | Stage::Refused(_) | Stage::Held(_) | Stage::Stuck(_))
+        matches!(
+            stage,
+            Stage::Missing(_)
+                | Stage::WipeFailed(_)
+                | Stage::Frozen(_)
+                | Stage::Retained(_)
+                | Stage::Refused(_)
+                | Stage::Held(_)
+                | Stage::Stuck(_)
+                | Stage::InDoubt(_)
+        )
     });
     let trouble = trouble.map(|text| (DEGRADED, text)).or_else(|| no_path(seen).map(|text| (DEGRADED, text)));
     let waiting = listed(seen, |stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));

@@ -121,7 +121,7 @@ pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
 
 fn summary(devices: &[Device]) -> Summary {
     let count = |matches: &dyn Fn(&Device) -> bool| i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX);
-    // Without a size (zram, an empty card reader) it is no disk to anybody: lsblk hides it, too.
+    // Without a size (zram, an empty card reader) it is no disk to anybody.
     let whole = |device: &Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop");
     let has = |device: &Device, what: fn(Reason) -> bool| device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what);
     let capacity: u64 = devices.iter().filter(|device| whole(device)).filter_map(|device| u64::try_from(device.size).ok()).sum();

@@ -10,7 +10,7 @@ use super::{
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{Claim, ClaimOwner, DeviceState, Evidence, Quarantine},
+    node_inventory::{Claim, ClaimOwner, DeviceState, Evidence, KeptData, Quarantine},
 };
 use std::time::Duration;
 
@@ -102,11 +102,13 @@ fn the_cluster_speaks_by_identity() {
     let spec = NodeInventorySpec {
         claims: vec![Claim { identity: "wwn:1".into(), owner, ..Claim::default() }],
         quarantine: vec![Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "n2/sdb".into() }],
+        kept: vec![KeptData { identity: "wwn:4".into(), pv_name: "local-pv-1".into(), pv_uid: "u".into() }],
         ..NodeInventorySpec::default()
     };
     let of = |identity: &str| judge(&blank("sda", "5"), &["serial:m:s".into(), identity.into()], &spec, Vec::new()).reasons;
     assert_eq!((of("wwn:1")[0].reason.as_str(), of("wwn:1")[0].detail.as_str()), ("Claimed", "LocalVolumeSet ns/fast"));
     assert_eq!((of("wwn:2")[0].reason.as_str(), of("wwn:2")[0].detail.as_str()), ("IdentityElsewhere", "n2/sdb"));
+    assert_eq!((of("wwn:4")[0].reason.as_str(), of("wwn:4")[0].detail.as_str()), ("KeptData", "local-pv-1, UID u"));
     assert!(of("wwn:3").is_empty());
 }
 
@@ -348,6 +350,7 @@ fn every_reason_of_the_table_can_be_met() {
         Reason::AmbiguousIdentity,
         Reason::NoIdentity,
         Reason::Claimed,
+        Reason::KeptData,
         Reason::UnlistedVolumes,
         Reason::TooNew,
     ];

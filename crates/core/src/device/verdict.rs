@@ -6,7 +6,7 @@ use super::{
     facts::{Content, Facts, Held},
     reason::Reason,
 };
-use quarry_api::node_inventory::{DeviceReason, DeviceState, NodeInventorySpec};
+use quarry_api::node_inventory::{DeviceReason, DeviceState, KeptData, NodeInventorySpec};
 
 /// A reason with what it is about. Ordered as the table is.
 pub type Told = (Reason, String);
@@ -143,6 +143,12 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<T
         // A reason of a later version still keeps the device away.
         (Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
     });
+    let kept = spec.kept.iter().filter(|kept| identities.contains(&kept.identity)).map(|kept| (Reason::KeptData, kept_detail(kept)));
     let left_out = spec.foreign_pvs_left_out.filter(|count| *count > 0).map(|count| (Reason::UnlistedVolumes, format!("{count} are left out")));
-    claims.chain(quarantine).chain(left_out).collect()
+    claims.chain(quarantine).chain(kept).chain(left_out).collect()
+}
+
+/// Which volume it was, and how to name it.
+pub fn kept_detail(kept: &KeptData) -> String {
+    format!("{}, UID {}", kept.pv_name, kept.pv_uid)
 }

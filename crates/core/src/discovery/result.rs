@@ -124,7 +124,7 @@ fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
 /// The rows of a result: whole disks, partitions, logical volumes, multipath maps, attached loops.
 pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
     let parents: BTreeSet<&str> = devices.iter().filter_map(|device| device.parent.as_deref()).collect();
-    // Without a size (zram, an empty card reader) lsblk hides it, and so does what is shipped.
+    // Without a size (zram, an empty card reader) it is nothing that anybody could use.
     let wanted = |device: &&Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "part" | "lvm" | "mpath" | "loop");
     devices.iter().filter(wanted).map(|device| row(device, parents.contains(device.name.as_str()))).collect()
 }

@@ -29,6 +29,8 @@ pub const PATH: &str = "/dev/sda";
 pub enum Mistake {
     /// The agent sees no data on any disk.
     AgentIsBlind,
+    /// What was used and not erased is forgotten at once.
+    NothingIsKept,
     /// Two operators write the inventory without asking for the version that they read.
     NoVersions,
 }
@@ -78,7 +80,10 @@ pub struct Model {
     pub used: u32,
     pub plugged: u32,
     pub deleted: u32,
+    pub torn: u32,
     pub mistake: Option<Mistake>,
+    /// What pods write is in the middle of the disk: it looks blank.
+    pub hidden: bool,
     pub wrong: Vec<String>,
 }
 
@@ -158,6 +163,8 @@ impl Model {
             used: 0,
             plugged: 0,
             deleted: 0,
+            torn: 0,
+            hidden: false,
             mistake: None,
             wrong: Vec::new(),
         };
@@ -191,7 +198,7 @@ impl Model {
     }
 
     pub fn canonical(&self) -> String {
-        let Model { api, caches, pending, users, slot, disks, wiped, made, used, plugged, deleted, mistake: _, wrong: _ } = self;
+        let Model { api, caches, pending, users, slot, disks, wiped, made, used, plugged, deleted, torn, hidden: _, mistake: _, wrong: _ } = self;
         serde_json::to_string(&(
             api.as_ref(),
             caches.each_ref().map(AsRef::as_ref),
@@ -200,9 +207,13 @@ impl Model {
             slot,
             disks,
             wiped,
-            (made, used, plugged, deleted),
+            (made, used, plugged, deleted, torn),
         ))
         .unwrap()
+    }
+
+    pub fn hiding(self) -> Self {
+        Model { hidden: true, ..self }
     }
 
     pub fn change(&mut self, change: impl FnOnce(&mut Objects)) {
@@ -222,9 +233,13 @@ impl Model {
         if claimed {
             reasons.push(DeviceReason { reason: "Claimed".into(), detail: String::new() });
         }
+        if self.api.inventory.spec.kept.iter().any(|kept| kept.identity == identity(disk)) {
+            reasons.push(DeviceReason { reason: "KeptData".into(), detail: String::new() });
+        }
         let found = match self.disks[disk] {
             _ if self.mistake == Some(Mistake::AgentIsBlind) => None,
             Content::Blank => None,
+            Content::Data(_) if self.hidden => None,
             Content::Foreign | Content::Data(_) => Some("Signature"),
             Content::Volume => Some("BacksVolume"),
         };
@@ -249,7 +264,9 @@ impl Model {
         let reports = inventory.spec.claims.iter().map(|claim| {
             let kept = earlier.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
             let there = self.slot.filter(|disk| identity(*disk) == claim.identity);
-            let blank = there.is_some_and(|disk| self.disks[disk] == Content::Blank);
+            let looks_blank = |disk: usize| self.disks[disk] == Content::Blank || (self.hidden && matches!(self.disks[disk], Content::Data(_)));
+            let withheld = inventory.spec.kept.iter().any(|kept| kept.identity == claim.identity);
+            let blank = there.is_some_and(looks_blank) && !withheld;
             let kept_as_it_is = claim.content == ClaimContent::Any && there.is_some_and(|disk| self.disks[disk] != Content::Volume);
             let may = there.is_some() && (blank || kept_as_it_is || self.mistake == Some(Mistake::AgentIsBlind));
             let state = match kept.map(|report| report.state) {

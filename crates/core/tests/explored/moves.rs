@@ -31,6 +31,8 @@ pub struct Allowed {
     /// A Volume may take the disk, and give it back.
     pub volume: bool,
     pub crashes: bool,
+    /// How often somebody may tear a volume's object away, finalizer and all, once an operator has seen how it stands.
+    pub tears: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +55,7 @@ pub enum Move {
     Use,
     Unuse,
     DeletePv,
+    TearPv,
     /// The agent checks live, wipes, and dies before it says so.
     Wipe(String),
     Report(String),
@@ -74,6 +77,9 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     if model.deleted < allowed.deletions {
         found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::DeleteOwner));
         found.push(Move::DeletePv);
+    }
+    if model.torn < allowed.tears {
+        found.push(Move::TearPv);
     }
     found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::LetGo));
     for operator in 0..allowed.operators {
@@ -184,6 +190,15 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.deleted += 1;
             change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z"));
         }
+        Move::TearPv => {
+            let recorded = |pv: &PersistentVolume| {
+                let last = model.api.inventory.spec.claims.iter().find_map(|claim| claim.last_volume.as_ref());
+                claim_of(pv).is_none() || last.is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
+            };
+            let name = model.api.pvs.iter().find(|(_, pv)| is_ours(pv) && recorded(pv)).map(|(name, _)| name.clone())?;
+            next.torn += 1;
+            next.change(|api| drop(api.pvs.remove(&name)));
+        }
         Move::Wipe(job) => return wipe(next, job),
         Move::Report(job) => {
             if model.wiped.as_ref() != Some(job) {
@@ -274,7 +289,8 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
     // "There is none" is asked of the API itself where something is given up because of it.
-    let ends = |view: &View<'_>| view.claim.job.is_some() || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
+    let used = |view: &View<'_>| view.claim.last_volume.as_ref().is_some_and(|last| !last.over);
+    let ends = |view: &View<'_>| view.claim.job.is_some() || used(view) || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
     let given_up: Vec<String> = views(&seen).iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim.identity.clone()).collect();
     for identity in given_up {
         seen.pvs.extend(next.api.pvs.get(&names::local_pv(super::model::NODE, &identity)).cloned().map(Arc::new));
@@ -305,6 +321,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         claims: Some(planned.clone()),
         ..node_inventory::Observed::default()
     };
+    let forgets = next.mistake == Some(Mistake::NothingIsKept);
     let mut left = writes;
     let mut changed = false;
     if let Some(node_inventory::Step::Update(update)) = node_inventory::plan(&observed) {
@@ -313,6 +330,9 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         }
         next.change(|api| {
             api.inventory.spec = update.spec.clone();
+            if forgets {
+                api.inventory.spec.kept.clear();
+            }
             if let Some(finalizers) = update.finalizers.clone() {
                 api.inventory.metadata.finalizers = Some(finalizers);
             }

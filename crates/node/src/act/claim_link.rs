@@ -137,11 +137,12 @@ fn await_device(host: &Host, link: &str) -> Result<(), HandsError> {
     let (class, name) = parse(link).map_err(HandsError::Refused)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(()) };
     match read(host, &folder, class, name)? {
-        Leads::To { target, .. } if is_kernel_name(&target) => {
+        // By a kernel name, or by one of udev's that outlives the device (a partition's, an array's).
+        Leads::To { target, .. } => {
             tracing::warn!(link, target = %target.display(), "its device is gone and another has its name: the link is taken away until it is back");
             unlink(&folder, name).map_err(HandsError::io(format!("removing the link {link}")))
         }
-        Leads::To { .. } | Leads::Nowhere | Leads::NoLink | Leads::Dangling => Ok(()),
+        Leads::Nowhere | Leads::NoLink | Leads::Dangling => Ok(()),
     }
 }
 

@@ -41,6 +41,8 @@ use std::{
 const TRIES: usize = 5;
 /// After a look that failed as a whole.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Devices have their own time limits, far below this. Something else is in the way then, and it is said.
+const LOOK_LIMIT: Duration = Duration::from_secs(180);
 
 /// Why the devices are looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl<H: Hands> Agent<H> {
             spare: current.as_ref().filter(|current| !current.spec.claims.is_empty()).map(|current| NodeView::of(current).spared()).unwrap_or_default(),
             proves: false,
         };
-        let survey = self.with_hands("looking at the devices", move |hands| hands.survey(&request));
+        let limit = (LOOK_LIMIT, &self.looking);
+        let survey = self.workers.call_within(&self.hands, "looking at the devices", limit, move |hands| hands.survey(&request));
         let (node, mut survey) = futures::join!(nodes.get_opt(name), survey);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
         let (mut tries, mut fresh) = (0, Fresh::default());

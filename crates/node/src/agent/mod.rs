@@ -28,6 +28,7 @@ pub use job::Ran;
 pub use queue::Queue;
 pub use restore::Restored;
 pub use serve::{RESTORE_AGAIN, run, settle};
+use workers::Out;
 pub use workers::Workers;
 
 use crate::{
@@ -137,13 +138,15 @@ pub struct Agent<H> {
     workers: Workers,
     options: AgentOptions,
     settling: Mutex<Settling>,
+    /// A look at the devices that has not come back.
+    looking: Out,
     /// What the watch last told, while there is one.
     kept_inventory: Mutex<Option<Arc<NodeInventory>>>,
 }
 
 impl<H: Hands> Agent<H> {
     pub fn new(client: Client, hands: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
-        Agent { client, hands, workers, options, settling: Mutex::default(), kept_inventory: Mutex::default() }
+        Agent { client, hands, workers, options, settling: Mutex::default(), looking: Out::default(), kept_inventory: Mutex::default() }
     }
 
     /// A blocking call to the hands, on a worker.

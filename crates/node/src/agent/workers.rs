@@ -6,8 +6,13 @@
 use crate::error::HandsError;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
+    time::Duration,
 };
 use tokio::sync::oneshot;
 
@@ -21,6 +26,25 @@ pub enum Workers {
     Pool(mpsc::Sender<Task>),
     /// As `Pool`, and what takes long gets a thread of its own.
     Threads(mpsc::Sender<Task>),
+}
+
+/// Whether a call that has a limit is still out.
+#[derive(Clone, Debug, Default)]
+pub struct Out(Arc<AtomicBool>);
+
+/// Until it is dropped, with the call or without it.
+struct Begun(Out);
+
+impl Out {
+    fn begin(&self) -> Option<Begun> {
+        (!self.0.swap(true, Ordering::AcqRel)).then(|| Begun(self.clone()))
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
 }
 
 impl Workers {
@@ -68,6 +92,39 @@ impl Workers {
         answered.await.map_err(|_| lost())?
     }
 
+    /// As `call`, but nobody waits longer than `limit`. While one is still out, no second one is begun: it would wait for the
+    /// same thing, on a thread of its own.
+    pub async fn call_within<H, T>(
+        &self,
+        hands: &Arc<H>,
+        doing: &'static str,
+        (limit, out): (Duration, &Out),
+        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
+    ) -> Result<T, HandsError>
+    where
+        H: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        match self {
+            Workers::Inline | Workers::Pool(_) => return self.call(hands, doing, call).await,
+            Workers::Threads(_) => {}
+        }
+        let overdue = || HandsError::Overdue {
+            attempt: doing.to_owned(),
+            seconds: limit.as_secs(),
+            check:
+                "a file system that does not answer may be in the way (see the mounts of the node, and its kernel log); it goes on by itself when that answers"
+                    .to_owned(),
+        };
+        let Some(begun) = out.begin() else { return Err(overdue()) };
+        let work = self.call(hands, doing, move |hands| {
+            let done = call(hands);
+            drop(begun);
+            done
+        });
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(overdue()))
+    }
+
     /// For what takes hours: no other work waits behind it. It must start no tool, which would end with its thread.
     pub async fn call_apart<H, T>(
         &self,
@@ -103,6 +160,24 @@ mod tests {
         let lost: Result<(), _> = workers.call(&hands, "breaking", |_| panic!("on purpose")).await;
         assert!(lost.unwrap_err().to_string().contains("while breaking"));
         assert_eq!(workers.call(&hands, "adding", |_| Ok(1 + 1)).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_come_back_is_waited_for_once() {
+        let workers = Workers::pool(2).unwrap();
+        let (hands, out, soon) = (Arc::new(()), Out::default(), Duration::from_millis(20));
+        let (release, released) = mpsc::channel::<()>();
+        let late = workers.call_within(&hands, "looking", (soon, &out), move |()| Ok(released.recv().is_ok())).await.unwrap_err();
+        assert!(late.sentence().contains("looking") && late.sentence().contains("does not answer"), "{}", late.sentence());
+        let again = workers.call_within(&hands, "looking", (soon, &out), |()| Ok(())).await;
+        assert!(again.is_err(), "the first one is still out");
+        release.send(()).unwrap();
+        let limit = Duration::from_secs(60);
+        let deadline = std::time::Instant::now() + limit;
+        while let Err(error) = workers.call_within(&hands, "looking", (limit, &out), |()| Ok(())).await {
+            assert!(std::time::Instant::now() < deadline, "{error}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[tokio::test]

@@ -100,7 +100,7 @@ pub enum LinkWish {
     Lead(LinkDevice),
     /// Only looked at.
     Look(Option<LinkDevice>),
-    /// The device is not there. The link waits for it, unless it is a kernel name that another device has now.
+    /// The device is not there. The link waits for it, unless it leads to another device now.
     Await,
     Remove,
 }

@@ -38,6 +38,8 @@ pub struct Known {
     before: Option<Facts>,
     /// Where they were not: something in them was changed.
     differs: bool,
+    /// sysfs could not be read: it is to be probed, whatever it looks like.
+    pub stale: bool,
 }
 
 impl Known {
@@ -55,6 +57,7 @@ impl Known {
             serial: None,
             before: Some(Facts::default()),
             differs: false,
+            stale: false,
         }
     }
 
@@ -82,6 +85,12 @@ impl Known {
         self.set_content(Content::Unread);
     }
 
+    /// sysfs does not say what it is now. It is read anew as soon as that does.
+    pub fn unreadable(&mut self, why: String) {
+        self.stale = true;
+        self.set_content(Content::Unreadable(why));
+    }
+
     fn set_content(&mut self, content: Content) {
         self.differs |= self.facts.content != content;
         (self.facts.content, self.facts.held) = (content, Held::Unasked);
@@ -89,7 +98,7 @@ impl Known {
 
     pub fn answered(&mut self, probed: Probed) {
         let Probed { gone: _, held, content, serial, backing, lines } = probed;
-        (self.facts.held, self.facts.content) = (held, content);
+        (self.facts.held, self.facts.content, self.stale) = (held, content, false);
         self.lines = lines;
         self.serial = serial.or(self.serial.take());
         self.loop_file = backing.or(self.loop_file.take());
@@ -116,8 +125,15 @@ impl Known {
     }
 
     /// The device that a loop's backing file is.
-    fn below(&self) -> Option<DevNumber> {
-        self.loop_file.as_ref().map(|file| file.backing.rdevice).filter(|number| *number != DevNumber::NONE)
+    fn below(&self, numbers: &HashMap<&str, DevNumber>) -> Option<DevNumber> {
+        match &self.loop_file {
+            Some(file) => Some(file.backing.rdevice).filter(|number| *number != DevNumber::NONE),
+            // It could not be opened: the kernel's name of what it is over has to do.
+            None => {
+                let (path, _) = self.seen.backing.as_ref()?;
+                numbers.get(path.strip_prefix("/dev").ok()?.to_str()?).copied()
+            }
+        }
     }
 }
 
@@ -128,9 +144,10 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
     known.retain(|name, _| there.contains(name.as_str()));
     let mut changed = known.len() != before;
 
+    let numbers: HashMap<&str, DevNumber> = seen.iter().map(|device| (device.name.as_str(), device.number)).collect();
     let mut loops: HashMap<DevNumber, Vec<String>> = HashMap::new();
     for (name, device) in known.iter() {
-        if let Some(number) = device.below() {
+        if let Some(number) = device.below(&numbers) {
             loops.entry(number).or_default().push(name.clone());
         }
     }
@@ -156,7 +173,7 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
         }
     }
     partitions(known, seen);
-    not_local(known, seen);
+    not_local(known, seen, &numbers);
     for known in known.values_mut() {
         changed |= known.has_changed();
     }
@@ -185,14 +202,14 @@ fn partitions(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
 }
 
 /// A device is as far away as what it is made from.
-fn not_local(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
+fn not_local(known: &mut BTreeMap<String, Known>, seen: &[Seen], numbers: &HashMap<&str, DevNumber>) {
     let mut away: HashMap<String, String> = known.iter().filter_map(|(name, known)| Some((name.clone(), known.not_local.clone()?))).collect();
     let by_number: HashMap<DevNumber, &str> = seen.iter().filter(|_| !away.is_empty()).map(|device| (device.number, device.name.as_str())).collect();
     // Stacks are a few devices high: as long as something is learnt, once more.
     while !away.is_empty() {
         let mut learnt = Vec::new();
         for device in seen.iter().filter(|device| !away.contains_key(&device.name)) {
-            let below = known.get(&device.name).and_then(Known::below).and_then(|number| by_number.get(&number).copied());
+            let below = known.get(&device.name).and_then(|known| known.below(numbers)).and_then(|number| by_number.get(&number).copied());
             let mut bases = device.parent.as_deref().into_iter().chain(device.slaves.iter().map(String::as_str)).chain(below);
             learnt.extend(bases.find_map(|base| away.get(base)).map(|reason| (device.name.clone(), reason.clone())));
         }

@@ -54,6 +54,39 @@ fn parse_mount(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { device: DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? }, root, at, fs, source })
 }
 
+/// File systems that live on another machine, or with its hypervisor.
+pub fn is_network(fs: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 19] = [
+        b"nfs",
+        b"nfs4",
+        b"cifs",
+        b"smb3",
+        b"smbfs",
+        b"ceph",
+        b"9p",
+        b"virtiofs",
+        b"afs",
+        b"lustre",
+        b"gfs2",
+        b"ocfs2",
+        b"fuse.glusterfs",
+        b"fuse.sshfs",
+        b"beegfs",
+        b"gpfs",
+        b"orangefs",
+        b"panfs",
+        b"vboxsf",
+    ];
+    KNOWN.contains(&fs)
+}
+
+/// Where file systems are mounted that somebody else answers for: another machine, or a process. A path that leads through
+/// one of them may never be walked to its end.
+pub fn answered_by_others(bytes: &[u8]) -> Vec<PathBuf> {
+    let others = |line: &Line<'_>| is_network(line.fs) || line.fs.starts_with(b"fuse") || line.fs == b"autofs";
+    parse_mount_lines(bytes).filter(others).map(|line| path(line.at)).collect()
+}
+
 /// The files and devices that are used as swap.
 pub fn parse_swaps(bytes: &[u8]) -> Vec<PathBuf> {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1);
@@ -90,6 +123,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    #[test]
+    fn a_path_through_what_others_answer_for_is_known() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:99 / /mnt/dead rw - nfs4 server:/x rw\n\
+            31 22 0:98 / /mnt/mine rw - fuse.s3fs s3fs rw\n32 22 0:97 / /net rw - autofs systemd-1 rw\n33 22 0:5 / /dev rw - devtmpfs udev rw\n";
+        assert_eq!(answered_by_others(table), [PathBuf::from("/mnt/dead"), PathBuf::from("/mnt/mine"), PathBuf::from("/net")]);
+    }
 
     #[test]
     fn mounts_are_parsed_as_bytes() {

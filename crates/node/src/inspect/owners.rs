@@ -1,5 +1,6 @@
 //! Which devices are behind the PersistentVolumes of others.
 
+use super::mounts::answered_by_others;
 use crate::{host::Host, sys::DevNumber};
 use quarry_api::node_inventory::ForeignPv;
 use quarry_core::device::Facts;
@@ -13,8 +14,11 @@ use std::{
 ///
 /// Both count: a link that was lost, or leads elsewhere since the last boot, must not set the old device free.
 pub fn mark_foreign(host: &Host, devices: &mut [Facts], pvs: &[ForeignPv]) {
+    // Its own file system may be dead; then its name has to do.
+    let others = if pvs.is_empty() { Vec::new() } else { host.mountinfo().map(|bytes| answered_by_others(&bytes)).unwrap_or_default() };
     for pv in pvs {
-        let number = device_behind(host, &pv.path).map(|number| format!("{}:{}", number.major, number.minor));
+        let asked = Some(&pv.path).filter(|path| !others.iter().any(|other| Path::new(path).starts_with(other)));
+        let number = asked.and_then(|path| device_behind(host, path)).map(|number| format!("{}:{}", number.major, number.minor));
         let by_id = pv.device_id.as_deref().map(base_name);
         // The last part of a path below /mnt/local-storage is a by-id name, too.
         let from_path = Some(base_name(&pv.path));

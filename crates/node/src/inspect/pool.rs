@@ -28,8 +28,9 @@ use std::{
 const SILENT_AFTER: Duration = Duration::from_millis(250);
 /// More threads than this are not started for probes that may still answer: each holds two megabytes.
 const MOST: usize = 64;
-/// A shelf of disks behind a dead cable: more threads than this do not wait for them.
-const MOST_STUCK: usize = 256;
+/// A fabric that is dead: more threads than this do not wait for its disks. As many as the largest node has paths, so that
+/// no other disk goes unasked because of them; such a thread holds its stack alone, of which it uses a few pages.
+const MOST_STUCK: usize = 4096;
 /// libblkid keeps little on the stack; what is not touched costs nothing.
 const STACK: usize = 512 << 10;
 

@@ -207,8 +207,19 @@ impl Scanner {
         self.last = None;
         let calm = udev.calm();
         let mut seen = Vec::with_capacity(names.len());
+        let mut unreadable = Vec::new();
         for name in &names {
-            seen.extend(self.glance(&mut sysfs, name.clone(), &counters));
+            sysfs.take_trouble();
+            let glance = self.glance(&mut sysfs, name.clone(), &counters);
+            let Some(trouble) = sysfs.take_trouble() else {
+                seen.extend(glance);
+                continue;
+            };
+            // Not gone, and not to be believed: one that is known is listed as it was, and is nobody's to take.
+            let shown = details::shown_name(name);
+            scanned.problems.push(format!("{shown} cannot be looked at: {trouble} (of {})", self.host.sys_block(name).display()));
+            seen.extend(self.known.get(name).map(|known| known.seen.clone()));
+            unreadable.push((name.clone(), trouble));
         }
         let around = Around::new(&seen, &wide);
 
@@ -231,11 +242,17 @@ impl Scanner {
         scanned.again_in = self.wait_for_silent();
         scanned.silent = self.pool.silent().map(|(key, _)| details::shown_name(&key.0)).collect();
 
+        let whole = unreadable.is_empty();
+        for (name, trouble) in unreadable {
+            if let Some(known) = self.known.get_mut(&name) {
+                known.unreadable(trouble);
+            }
+        }
         scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
         self.gauges.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
         let used = around.used.iter().map(|name| (*name).to_owned()).collect();
-        self.last = Some(Last { used, names, wide, udev: calm, devices: Arc::clone(&scanned.devices) });
+        self.last = whole.then(|| Last { used, names, wide, udev: calm, devices: Arc::clone(&scanned.devices) });
         Ok(scanned)
     }
 
@@ -315,7 +332,7 @@ impl Scanner {
             let same = self.known.get(&device.name).is_some_and(|known| {
                 // Somebody who uses a device writes to it all the time: it is read again when that use ends.
                 let written = known.seen.writes != device.writes && !around.is_used(&device.name);
-                !written && known.seen.is_like(device) && known.uses == around.uses(&device.name)
+                !known.stale && !written && known.seen.is_like(device) && known.uses == around.uses(&device.name)
             });
             if named || !same || returned.contains(&device.name) || (!unspared.is_empty() && around.is_among(device, &unspared)) {
                 touched.insert(device.name.as_str());

@@ -9,8 +9,9 @@ use quarry_core::device::text::printable;
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Dir, Mode, OFlags, openat},
+    io::Errno,
 };
-use std::str;
+use std::{cell::RefCell, str};
 
 /// The largest attribute that is read: sysfs gives at most one page, a VPD page is shorter.
 const LARGEST: usize = 4096;
@@ -18,13 +19,15 @@ const LARGEST: usize = 4096;
 pub struct Sysfs {
     folder: OwnedFd,
     buffer: Box<[u8; LARGEST]>,
+    /// An attribute that is there and could not be read. A device that is gone has none.
+    trouble: RefCell<Option<String>>,
 }
 
 impl Sysfs {
     pub fn open(host: &Host) -> Result<Self, HandsError> {
         let path = host.sys_class_block();
         let folder = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(HandsError::io(remedy(host)))?;
-        Ok(Sysfs { folder, buffer: Box::new([0; LARGEST]) })
+        Ok(Sysfs { folder, buffer: Box::new([0; LARGEST]), trouble: RefCell::default() })
     }
 
     /// The kernel names of all block devices and partitions, sorted.
@@ -36,7 +39,18 @@ impl Sysfs {
 
     /// `None` when it is gone.
     pub fn device(&self, name: &str) -> Option<OwnedFd> {
-        openat(&self.folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+        openat(&self.folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| self.note("", error)).ok()
+    }
+
+    /// What could not be read since somebody last asked, though it is there.
+    pub fn take_trouble(&self) -> Option<String> {
+        self.trouble.take()
+    }
+
+    fn note(&self, attribute: &str, error: Errno) {
+        if matches!(error, Errno::ACCESS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::ISDIR) {
+            *self.trouble.borrow_mut() = Some(format!("reading /{attribute}: {error}"));
+        }
     }
 
     /// Where the device hangs in the tree: `../../devices/pci0000:00/…/block/sda`.
@@ -46,8 +60,8 @@ impl Sysfs {
 
     /// An attribute without the line's end; `None` when there is none.
     pub fn bytes(&mut self, device: &OwnedFd, attribute: &str) -> Option<&[u8]> {
-        let file = openat(device, attribute, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let length = rustix::io::read(&file, &mut self.buffer[..]).ok()?;
+        let file = openat(device, attribute, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| self.note(attribute, error)).ok()?;
+        let length = rustix::io::read(&file, &mut self.buffer[..]).map_err(|error| self.note(attribute, error)).ok()?;
         let bytes = &self.buffer[..length];
         Some(bytes.strip_suffix(b"\n").unwrap_or(bytes))
     }
@@ -68,7 +82,7 @@ impl Sysfs {
     /// What the folder below the device holds, sorted.
     pub fn list(&self, device: &OwnedFd, folder: &str) -> Vec<String> {
         let opened = openat(device, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let mut found = opened.and_then(Dir::new).and_then(names).unwrap_or_default();
+        let mut found = opened.and_then(Dir::new).and_then(names).map_err(|error| self.note(folder, error)).unwrap_or_default();
         found.sort_unstable();
         found
     }

@@ -223,6 +223,41 @@ fn a_rescan_probes_what_looks_different_and_nothing_else() {
 }
 
 #[test]
+fn a_device_whose_attributes_cannot_be_read_is_not_gone_and_not_free() {
+    let node = Node::new();
+    node.device("virtual/block/xx0", "240:0", &[]);
+    let mut scanner = node.scanner();
+    let none = BTreeSet::new();
+    let changed = Scan::Changed { touched: &none };
+    assert_eq!(scanner.scan(Scan::Everything).unwrap().problems.len(), 1, "about diskstats");
+    for attribute in ["size", "ro", "uevent"] {
+        let path = node.0.path().join("sys/devices/virtual/block/xx0").join(attribute);
+        let text = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let scanned = scanner.scan(changed).unwrap();
+        assert!(scanned.problems.iter().any(|problem| problem.contains("xx0 cannot be looked at") && problem.contains(attribute)), "{:?}", scanned.problems);
+        assert!(matches!(&scanned.devices[0].content, Content::Unreadable(why) if why.contains(attribute)), "{:?}", scanned.devices[0]);
+        let fresh = node.scan();
+        assert!(fresh.devices.is_empty() && fresh.problems.iter().any(|problem| problem.contains("xx0")), "told, though there is nothing to list");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, text).unwrap();
+        let scanned = scanner.scan(changed).unwrap();
+        assert_eq!((scanned.probed, scanned.problems.len()), (1, 1), "{attribute}: read anew");
+        assert!(!matches!(&scanned.devices[0].content, Content::Unreadable(why) if why.contains(attribute)));
+    }
+}
+
+/// Whoever may not open a loop device still sees by its name what it is over.
+#[test]
+fn a_loop_over_a_device_is_seen_by_its_path_alone() {
+    let node = Node::new();
+    node.device("virtual/block/xx0", "240:0", &[]);
+    node.device("virtual/block/loop3", "7:3", &[("loop/backing_file", "/dev/xx0")]);
+    assert_eq!(node.facts("xx0").loops_on_top, ["loop3"]);
+}
+
+#[test]
 fn the_same_as_before_is_the_same_answer_and_any_difference_is_not() {
     let node = Node::new();
     let place = "sys/devices/virtual/block/vdx";

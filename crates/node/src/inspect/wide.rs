@@ -2,7 +2,7 @@
 //!
 //! Cheap, and read on every scan: none of it opens a device, and a mount changes without any event of the device.
 
-use super::mounts::{parse_mount_lines, parse_swaps, path, unparsed_mounts};
+use super::mounts::{answered_by_others, is_network, parse_mount_lines, parse_swaps, path, unparsed_mounts};
 use crate::{error::HandsError, host::Host, sys::DevNumber};
 use quarry_core::device::text::{is_hostile, printable};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -67,6 +67,7 @@ impl Wide {
     }
 
     fn take_mounts(&mut self, host: &Host, bytes: &[u8]) {
+        let others = answered_by_others(bytes);
         for line in parse_mount_lines(bytes) {
             let at = || Some(shown(&path(line.at)));
             // A file system without a number of its own (btrfs) says by which device it was mounted.
@@ -83,9 +84,10 @@ impl Wide {
                 continue;
             }
             // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any folder
-            // that somebody made nodes in. Only of file systems of this machine: a dead server must not be asked.
+            // that somebody made nodes in. Only where this machine itself answers for the whole way: a dead server must not
+            // be asked.
             if line.root != b"/"
-                && !line.fs.starts_with(b"fuse")
+                && !others.iter().any(|other| path(line.at).starts_with(other))
                 && let Some(number) = device_at(&host.at(path(line.at)))
             {
                 self.mounts.entry(number).or_default().extend(at());
@@ -119,13 +121,6 @@ impl Wide {
         }
         self.by_id.values_mut().for_each(|links| links.sort());
     }
-}
-
-/// File systems that live on another machine, or with its hypervisor.
-fn is_network(fs: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 14] =
-        [b"nfs", b"nfs4", b"cifs", b"smb3", b"smbfs", b"ceph", b"9p", b"virtiofs", b"afs", b"lustre", b"gfs2", b"ocfs2", b"fuse.glusterfs", b"fuse.sshfs"];
-    KNOWN.contains(&fs)
 }
 
 fn shown_text(line: &[u8]) -> String {

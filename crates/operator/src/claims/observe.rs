@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim, node_job::OwnerKind};
 use quarry_core::{
     claim::{
-        NodeWorld, View, Want, decide, views,
+        NodeWorld, View, Want, decide, orphaned, views,
         want::{of_local_volume, of_set},
     },
     presence::{Presence, presence},
@@ -76,6 +76,11 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
     let failed = |error| Failure::api(format!("reading what is claimed on {node}"), error);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
+    // One that a cache still shows, and that went with its claim, is nobody's left-over.
+    let orphaned = orphaned(&world);
+    let found = try_join_all(orphaned.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
+    world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !orphaned.contains(name)));
+    world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let jobs: Api<NodeJob> = Api::all(context.client.clone());
     let absent: Vec<&String> =
         claims.iter().filter_map(|claim| claim.job.as_ref()).map(|job| &job.name).filter(|name| !world.jobs.contains_key(*name)).collect();
@@ -86,7 +91,8 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
 
 /// Claims without a PersistentVolume, as far as the caches know, that have ended or would end because of that.
 fn given_up(world: &NodeWorld, now: Timestamp) -> Vec<&Claim> {
-    let ends = |view: &View<'_>| view.claim.job.is_some() || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
+    let used = |claim: &Claim| claim.last_volume.as_ref().is_some_and(|last| !last.over);
+    let ends = |view: &View<'_>| view.claim.job.is_some() || used(view.claim) || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
     views(world).into_iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim).collect()
 }
 

@@ -7,8 +7,9 @@ use crate::{
     events,
     writer::Written,
 };
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
-use quarry_api::{LocalVolumeDiscoveryResult, names};
+use quarry_api::{LocalVolumeDiscoveryResult, NodeInventory, names};
 use quarry_core::{
     discovery::{
         Coverage, coverage,
@@ -44,9 +45,18 @@ fn observe(context: &Context, node: &str) -> Observed {
         node: node.to_owned(),
         namespace: context.namespace.clone(),
         covered,
-        inventory: caches.inventories.get(node).map(|inventory| (*inventory).clone()),
+        // What a machine that had this name before reported is not this one's.
+        inventory: caches
+            .inventories
+            .get(node)
+            .filter(|inventory| is_current(inventory, caches.nodes.get(node).as_deref()))
+            .map(|inventory| (*inventory).clone()),
         result: caches.results.get(&names::discovery_result(node)).map(|result| (*result).clone()),
     }
+}
+
+fn is_current(inventory: &NodeInventory, node: Option<&Node>) -> bool {
+    inventory.status.as_ref().zip(node).is_none_or(|(status, node)| super::is_of(status, node))
 }
 
 /// The result as it is afterwards.

@@ -215,7 +215,14 @@ pub fn stage_tone(stage: &Stage) -> Tone {
     match stage {
         Stage::Available | Stage::Bound(_) => Tone::Good,
         Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_) => Tone::Waiting,
-        Stage::Frozen(_) | Stage::Refused(_) | Stage::Held(_) | Stage::Retained(_) | Stage::WipeFailed(_) | Stage::Missing(_) | Stage::Stuck(_) => Tone::Bad,
+        Stage::Frozen(_)
+        | Stage::Refused(_)
+        | Stage::Held(_)
+        | Stage::Retained(_)
+        | Stage::WipeFailed(_)
+        | Stage::Missing(_)
+        | Stage::Stuck(_)
+        | Stage::InDoubt(_) => Tone::Bad,
     }
 }
 

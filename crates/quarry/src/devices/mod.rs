@@ -68,6 +68,9 @@ async fn here(args: &DevicesArgs) -> anyhow::Result<()> {
     let look = tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
     show(&look.devices, args, style)?;
     look.problems.iter().for_each(|problem| output::note(problem));
+    if look.devices.is_empty() {
+        output::note("no block device is seen here: is /sys mounted below the host root, and is it that of a machine with disks?");
+    }
     if is_for_people(args.output) {
         footnotes(&look.devices).iter().for_each(|note| output::note(note));
         hint(&look.devices, args.output, |shown| format!("/dev/{}", shown.device.name));

@@ -84,6 +84,7 @@ fn passed(reason: Reason) -> (Group, &'static str) {
         Reason::Claimed => (Group::Owner, "nobody has claimed it"),
         Reason::BacksVolume => (Group::Owner, "is not the storage of a Volume"),
         Reason::BacksPersistentVolume => (Group::Owner, "is behind no PersistentVolume"),
+        Reason::KeptData => (Group::Owner, "keeps nothing of a volume that is gone"),
         Reason::UnlistedVolumes => (Group::Owner, "all PersistentVolumes of its node are known"),
         Reason::Mounted => (Group::Use, "is not mounted"),
         Reason::Swap => (Group::Use, "is not used as swap"),
@@ -129,22 +130,21 @@ fn not_made(shown: &Shown, reason: Reason) -> Option<String> {
         .find(|reason| shown.has(*reason));
     let because = |reason: Reason| format!("not looked at, because it {}", reason.row().sentence);
     match reason {
-        Reason::IdentityElsewhere | Reason::Claimed | Reason::BacksPersistentVolume if local => {
+        Reason::IdentityElsewhere | Reason::Claimed | Reason::BacksPersistentVolume | Reason::KeptData if local => {
             Some("only the cluster knows: quarry explain NODE/DEVICE".to_owned())
         }
         Reason::IdentityChanged if local => Some("one look cannot tell: the agent compares with the look before".to_owned()),
         Reason::TooNew if local => Some("one look cannot tell: the agent waits for it".to_owned()),
         Reason::NoIdentity | Reason::DuplicateIdentity if shown.identity_is_hidden() => unread.map(because),
-        Reason::DuplicateIdentity | Reason::IdentityElsewhere | Reason::IdentityChanged if nameless => {
+        Reason::DuplicateIdentity | Reason::IdentityElsewhere | Reason::IdentityChanged | Reason::AmbiguousIdentity if nameless => {
             Some("without an identity there is nothing to compare".to_owned())
         }
         Reason::Claimed if nameless => Some("without an identity nobody can claim it".to_owned()),
         Reason::HeldExclusively if shown.has(Reason::ObservedOnly) => Some(because(Reason::ObservedOnly)),
         Reason::TimedOut | Reason::Unreadable if shown.has(Reason::NotPermitted) => Some(because(Reason::NotPermitted)),
-        Reason::Signature | Reason::PartitionTable | Reason::UnknownData | Reason::HeldExclusively => match unread {
-            Some(Reason::Suspended) if reason == Reason::HeldExclusively => None,
-            why => why.map(because),
-        },
+        Reason::Signature | Reason::PartitionTable | Reason::UnknownData | Reason::HeldExclusively => unread.map(because),
+        // Without udev the type of a partition is in the disk's table alone.
+        Reason::BootLabel if shown.has(Reason::NotPermitted) && shown.device.part_label.is_none() => Some(because(Reason::NotPermitted)),
         _ => None,
     }
 }

@@ -172,13 +172,9 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
             match &row.standing {
                 Standing::Refused(told) if told.is_empty() => add(format!("wait for the agent on node {} to judge {}", part.node, row.device)),
                 Standing::Refused(told) => refusal(told.iter().filter_map(|told| Reason::parse(&told.reason)).collect()).into_iter().for_each(&mut add),
-                Standing::Taken(owner) => add(format!(
-                    "{}/{} belongs to {}, which was there first: `quarry explain {}` shows its claim",
-                    part.node,
-                    row.device,
-                    owner_text(owner),
-                    words::handle(owner)
-                )),
+                Standing::Taken(owner) => {
+                    add(format!("{}/{} belongs to {}: `quarry explain {}` shows its claim", part.node, row.device, owner_text(owner), words::handle(owner)))
+                }
                 Standing::Published(pv) => {
                     add(format!("{}/{} has the PersistentVolume {pv}, which no claim made: delete it if nobody needs its data", part.node, row.device))
                 }

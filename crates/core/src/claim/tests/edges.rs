@@ -107,7 +107,7 @@ fn a_machine_without_a_name_is_not_the_one_that_was_claimed_from() {
 }
 
 #[test]
-fn a_volume_is_let_go_only_when_it_is_going_and_its_round_is_over() {
+fn a_volume_is_let_go_only_when_it_is_going_and_its_end_is_on_record() {
     let world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     let with = |going: bool, over: bool| {
@@ -115,7 +115,9 @@ fn a_volume_is_let_go_only_when_it_is_going_and_its_round_is_over() {
         if going {
             change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
         }
-        world.inventory.spec.claims[0].round += i64::from(over);
+        // What it says of itself does not count.
+        change_pv(&mut world, &name, |pv| pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!("0"));
+        world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "pv-1".into(), over });
         let steps = vec![Step::ReleasePv { name: name.clone(), resource_version: "1".into(), finalizers: vec![] }];
         check(&world, &Plan { claims: world.inventory.spec.claims.clone(), steps, ..Plan::default() }).is_ok()
     };
@@ -217,7 +219,7 @@ fn nothing_is_taken_from_a_machine_that_is_another_or_given_up_or_from_an_invent
     };
     assert_eq!(standing(|_| {}), "Matched");
     assert_eq!(standing(|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into())), "Frozen");
-    assert_eq!(standing(|world| world.inventory.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap())), "Frozen");
+    assert_eq!(standing(|world| world.inventory.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap())), "Waiting");
     assert_eq!(standing(|world| world.inventory.spec.foreign_pvs_left_out = Some(0)), "Matched");
 }
 
@@ -303,6 +305,7 @@ fn every_stage_has_its_word_and_its_detail() {
         (Stage::Missing(text()), "Missing", false),
         (Stage::Ending(text()), "Ending", false),
         (Stage::Stuck(text()), "Stuck", false),
+        (Stage::InDoubt(text()), "InDoubt", true),
     ];
     for (stage, word, provisioned) in stages {
         let bare = matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Available);

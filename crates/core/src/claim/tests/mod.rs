@@ -9,7 +9,7 @@ use super::{
 };
 use quarry_api::{
     Bytes, NodeInventoryStatus,
-    node_inventory::{ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, PathReport},
+    node_inventory::{ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, LastVolume, PathReport},
     volume::VolumeMode,
 };
 use serde_json::{Value, json};
@@ -73,6 +73,7 @@ fn step(world: &mut NodeWorld) -> Plan {
     assert_eq!(check(world, &plan), Ok(()), "{plan:?}");
     world.inventory.spec.claims = plan.claims.clone();
     world.inventory.spec.paths = plan.paths.clone();
+    world.inventory.spec.kept = plan.kept.clone();
     world.inventory.spec.machine_id = plan.machine_id.clone();
     plan
 }
@@ -105,7 +106,7 @@ fn apply(world: &mut NodeWorld, steps: &[Step]) {
             Step::CreateClass(class) => drop(world.classes.insert(class.metadata.name.clone().unwrap(), Arc::new((**class).clone()))),
             Step::CreatePv(pv) => {
                 let mut pv = (**pv).clone();
-                pv.metadata.uid = Some("pv-1".into());
+                pv.metadata.uid = pv::round(&pv).map(|round| format!("pv-{round}"));
                 pv.metadata.resource_version = Some("1".into());
                 pv.status = serde_json::from_value(json!({"phase": "Available"})).unwrap();
                 world.pvs.push(Arc::new(pv));
