@@ -126,6 +126,14 @@ impl Disk {
         }
     }
 
+    pub fn hide(&mut self, name: &str) {
+        self.uevents += 1;
+        if let Some(disk) = self.disks.get_mut(name) {
+            disk.signature = None;
+            self.kept.entry(disk.wwn.clone()).and_modify(|kept| kept.signature = None);
+        }
+    }
+
     pub fn keep(&mut self, name: &str, keeper: Keeper) {
         if let Some(disk) = self.disks.get(name) {
             self.kept.insert(disk.wwn.clone(), Kept { keeper, signature: disk.signature.clone(), data: disk.data.clone() });

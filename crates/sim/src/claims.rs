@@ -94,6 +94,10 @@ fn nothing_is_claimed(world: &World, _: &Disk) -> bool {
     claims(world).is_empty() && world.all(Kind::Pv).next().is_none()
 }
 
+fn is_on_record(world: &World) -> bool {
+    world.get(Kind::Inventory, NODE).is_some_and(|inventory| inventory["spec"]["kept"][0]["pvName"] == pv_name(1))
+}
+
 fn everything_is_gone(world: &World, disk: &Disk) -> bool {
     nothing_is_claimed(world, disk) && world.all(Kind::Set).next().is_none() && world.all(Kind::LocalVolume).next().is_none()
 }
@@ -312,11 +316,15 @@ fn retained() -> Vec<Step> {
         used(),
         vec![
             // Somebody's from here on: nobody may take it away, whatever becomes of the claim.
+            Step::HideData("sda"),
             Step::KeepData("sda"),
             delete(Kind::Claim, CLAIM),
             Step::Await("kept again", is_retained),
             delete(Kind::Pv, pv_name(1)),
             Step::Await("let go as it is", nothing_is_claimed),
+            set("young", "young"),
+            Step::Await("nobody's", |world, disk| nothing_is_claimed(world, disk) && has_word(world, Kind::Set, "young") && is_on_record(world)),
+            delete(Kind::Set, "young"),
         ],
         end(),
         vec![delete(Kind::Class, CLASS)],

@@ -282,7 +282,8 @@ impl Sim {
             | Step::Break(..)
             | Step::Take(..)
             | Step::GiveUpData(_)
-            | Step::KeepData(_) => {
+            | Step::KeepData(_)
+            | Step::HideData(_) => {
                 handle_disk(&mut lock(&self.disk), step);
                 None
             }
@@ -379,6 +380,7 @@ fn handle_disk(node: &mut Disk, step: Step) {
             }
         }
         Step::KeepData(name) => node.keep(name, Keeper::Somebody),
+        Step::HideData(name) => node.hide(name),
         Step::GiveUpData(name) => {
             if let Some(disk) = node.disks.get(name) {
                 node.kept.remove(&disk.wwn);

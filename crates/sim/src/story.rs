@@ -49,6 +49,8 @@ pub enum Step {
     GiveUpData(&'static str),
     /// Whoever wrote to it will ask for it, whatever becomes of the objects.
     KeepData(&'static str),
+    /// What is on it lies in its middle from now on: it looks blank.
+    HideData(&'static str),
     StopAgent,
     StartAgent,
     /// Another machine stands in the node's place.

@@ -158,6 +158,54 @@ async fn whole_life(parts: &mut Parts, folder: &Path, number: usize) -> bool {
     died
 }
 
+async fn inventory(parts: &Parts) -> NodeInventory {
+    let api: Api<NodeInventory> = Api::all(parts.client());
+    api.get(NODE).await.unwrap()
+}
+
+/// Both ends of the disk are zero, and its middle is somebody's: only what is on record tells it from a new one.
+#[tokio::test]
+async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
+    let disk = LoopDisk::attach(folder.path(), "torn", SIZE);
+    make_set(&parts, "torn", json!({"volumeMode": "Block"})).await;
+    let (pv, _) = offered(&mut parts, None).await;
+    let (name, uid) = (pv.name_any(), pv.uid().unwrap());
+    let api: Api<PersistentVolume> = Api::all(parts.client());
+    let claim = json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": "11111111-2222-3333-4444-555555555555"}}});
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({"status": {"phase": "Bound"}}))).await.unwrap();
+    disk.write(20 << 20);
+    until(&mut parts, "its use is on record", async |parts| {
+        let spec = inventory(parts).await.spec;
+        spec.claims.iter().any(|claim| claim.last_volume.as_ref().is_some_and(|last| last.uid == uid)).then_some(()).ok_or(format!("{:?}", spec.claims))
+    })
+    .await;
+
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    until(&mut parts, "the claim has ended, and the disk is nobody's", async |parts| {
+        let found = inventory(parts).await;
+        let status = found.status.unwrap_or_default();
+        let told = status.devices.iter().flat_map(|device| &device.reasons).any(|told| told.reason == "KeptData" && told.detail.contains(&uid));
+        let free = found.spec.claims.is_empty() && pvs(parts).await.is_empty();
+        (told && free && found.spec.kept.len() == 1).then_some(()).ok_or(format!("{:?} {:?}", found.spec, status.devices))
+    })
+    .await;
+    assert!(disk.holds_secret());
+
+    let inventories: Api<NodeInventory> = Api::all(parts.client());
+    let forget = json!({"metadata": {"annotations": {names::FORGET_KEPT_ANNOTATION: uid}}});
+    inventories.patch(NODE, &PatchParams::default(), &Patch::Merge(forget)).await.unwrap();
+    let (again, _) = offered(&mut parts, Some(&uid)).await;
+    assert_eq!(again.name_any(), name);
+    assert!(inventory(&parts).await.spec.kept.is_empty());
+    sets(&parts).delete("torn", &DeleteParams::default()).await.unwrap();
+    until(&mut parts, "everything is gone", async |parts| pvs(parts).await.is_empty().then_some(()).ok_or_else(String::new)).await;
+    parts.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_failpoint_the_life_of_a_disk_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
