@@ -343,7 +343,7 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     phase(&mut world, "Released");
     tear_down(&mut world);
     let kept = KeptData { identity: "wwn:5000c50000000001".into(), pv_name: name.clone(), pv_uid: "pv-1".into() };
-    assert_eq!(world.inventory.spec.kept, [kept.clone()]);
+    assert_eq!(world.inventory.spec.kept, std::slice::from_ref(&kept));
     assert!(step(&mut world).steps.is_empty());
     assert!(matches!(stage(&world), Stage::Held(why) if why.contains("keeps the data of a PersistentVolume that was deleted")), "{:?}", stage(&world));
     // The agent refuses it as well, and says so in its verdict: the claim ends, and no set gets the device.
