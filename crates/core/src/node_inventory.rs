@@ -172,6 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn the_word_that_gives_claims_up_counts_once() {
+        let told = json!({names::RELEASE_CLAIMS_ANNOTATION: "m1"});
+        let with = |node: bool, machine: &str| {
+            let extra = json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
+            let mut seen = seen(node, extra);
+            seen.inventory.as_mut().unwrap().status =
+                Some(quarry_api::NodeInventoryStatus { machine_id: Some(machine.into()), ..quarry_api::NodeInventoryStatus::default() });
+            plan(&seen)
+        };
+        assert!(update(with(true, "m1")).answered, "the machine is back");
+        assert_eq!((with(true, "m2"), with(false, "m1")), (None, None), "it is meant");
+    }
+
+    #[test]
     fn more_foreign_volumes_than_fit_are_counted() {
         let mut seen = seen(true, json!({}));
         seen.foreign_pvs = (0..9000).map(|n| ForeignPv { name: format!("local-pv-{n:08}"), path: "/x".repeat(40), device_id: Some("wwn".into()) }).collect();

@@ -5,7 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -23,7 +24,7 @@ pub struct Context {
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to make; `None` where agents are run by other means.
     pub agent_set: Option<quarry_core::agent_set::Wanted>,
-    /// What was last said of the devices of a node to their owner, as a hash; by owner and node.
+    /// What was last said of the devices of a node, as a hash; by owner and node.
     pub accounts: Arc<Mutex<HashMap<(String, String), u64>>>,
     /// Those that are on.
     pub controllers: Vec<ControllerName>,
@@ -32,6 +33,20 @@ pub struct Context {
 impl Context {
     pub fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Whether the last account of this owner's devices on this node was another one. Only remembered: whoever leads next
+    /// tells it once more.
+    pub fn is_news(&self, owner: &str, node: &str, message: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        message.hash(&mut hasher);
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.insert((owner.to_owned(), node.to_owned()), hasher.finish()) != Some(hasher.finish())
+    }
+
+    /// The owner is gone.
+    pub fn forget_accounts(&self, owner: &str) {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != owner);
     }
 
     pub fn runs(&self, controller: ControllerName) -> bool {

@@ -11,7 +11,7 @@ use crate::{
 use kube::{Api, ResourceExt};
 use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::Claim};
 use quarry_core::{
-    claim::{self, NodeWorld, owner_text},
+    claim::{self, NodeWorld, Stage, owner_text},
     foreign_pv,
     node_inventory::{Observed, Step, plan},
     volume::Note,
@@ -64,8 +64,27 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
             tell(context, &world, &plan.claims).await;
         }
         apply::apply(context, &world, &plan.steps).await?;
+        tell_ownerless(context, &world).await;
     }
     Ok(next)
+}
+
+/// Claims whose owner was torn away and that cannot end: no object is left that could say so but the inventory.
+async fn tell_ownerless(context: &Context, world: &NodeWorld) {
+    let owned = |claim: &Claim| world.wants.iter().any(|want| want.owner.uid == claim.owner.uid);
+    let stages: Vec<(String, Stage)> = if world.inventory.spec.claims.iter().all(owned) {
+        Vec::new()
+    } else {
+        let left = claim::views(world).into_iter().filter(|view| view.want.is_none());
+        left.map(|view| (view.device.map_or(&view.claim.identity, |device| &device.name).clone(), claim::decide(world, &view, context.now()).stage)).collect()
+    };
+    context.metrics.set_stages(&format!("{OWNERLESS}/{}", world.name), stages.iter().map(|(_, stage)| stage.word()));
+    let waiting = stages.iter().filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Ending(_)));
+    let message = waiting.take(NAMED).map(|(device, stage)| format!("{device}: {}", stage.detail())).collect::<Vec<_>>().join("; ");
+    if context.is_news(OWNERLESS, &world.name, &message) && !message.is_empty() {
+        let message = format!("the owner of these devices is gone: {message}");
+        events::tell(context, &world.inventory, &[Note { warning: true, reason: "OwnerGone", message }]).await;
+    }
 }
 
 /// `true` when the inventory was changed.
@@ -113,6 +132,7 @@ fn tell_spec(node: &str, spec: &NodeInventorySpec) {
     tracing::info!(node, claims = spec.claims.len(), quarantine = spec.quarantine.len(), foreign_pvs = spec.foreign_pvs.len(), "inventory's spec");
 }
 
+const OWNERLESS: &str = "ownerless";
 /// How many devices an Event names.
 const NAMED: usize = 8;
 

@@ -29,12 +29,7 @@ use quarry_core::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::PoisonError,
-};
+use std::{collections::BTreeMap, fmt::Debug};
 
 pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure> {
     let Some(set) = context.caches.sets.get(key) else {
@@ -126,7 +121,7 @@ where
         remove_classes(context, seen).await?;
         let kept: Vec<&String> = found.finalizers().iter().filter(|finalizer| *finalizer != names::OWNER_FINALIZER).collect();
         context.writer.patch(&api, &name, &version, json!({"metadata": {"finalizers": kept}})).await.map_err(failed)?;
-        context.accounts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(uid, _), _| *uid != seen.want.owner.uid);
+        context.forget_accounts(&seen.want.owner.uid);
         tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), "gone, nothing is left of it");
         return Ok(());
     }
@@ -136,19 +131,11 @@ where
     }
     events::tell(context, found, &said.notes).await;
     for (node, note) in status::accounts(seen) {
-        if is_news(context, seen, &node, &note.message) {
+        if context.is_news(&seen.want.owner.uid, &node, &note.message) {
             events::tell(context, found, &[note]).await;
         }
     }
     Ok(())
-}
-
-/// Whether the last account of this node was another one. Only remembered: whoever leads next tells it once more.
-fn is_news(context: &Context, seen: &Observed, node: &str, message: &str) -> bool {
-    let mut hasher = DefaultHasher::new();
-    message.hash(&mut hasher);
-    let mut accounts = context.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-    accounts.insert((seen.want.owner.uid.clone(), node.to_owned()), hasher.finish()) != Some(hasher.finish())
 }
 
 /// A PersistentVolume of this class exists. The cache may show one that is gone by now.

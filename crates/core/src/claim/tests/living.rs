@@ -380,6 +380,34 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     assert_eq!((gone.inventory.spec.claims.len(), gone.inventory.spec.kept), (0, vec![kept]));
 }
 
+/// Somebody removed the NodeInventory by force, and its claims with it.
+#[test]
+fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    world.inventory.spec.claims.clear();
+    world.inventory.status.as_mut().unwrap().claims.clear();
+    assert!(step(&mut world).steps.is_empty() && orphaned(&world).is_empty(), "it is not going");
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    let unused = step(&mut world.clone());
+    assert_eq!((names_of(&unused.steps), unused.kept.len()), (vec!["ReleasePv"], 0));
+    phase(&mut world, "Bound");
+    assert!(step(&mut world).steps.is_empty(), "in use");
+    phase(&mut world, "Released");
+    assert_eq!(orphaned(&world), [name.clone()]);
+    let mut elsewhere = world.clone();
+    change_pv(&mut elsewhere, &name, |pv| pv["metadata"]["name"] = json!("local-pv-of-another-node"));
+    assert!(step(&mut elsewhere).steps.is_empty());
+    let plan = step(&mut world);
+    assert_eq!((names_of(&plan.steps), plan.kept[0].pv_uid.as_str(), plan.claims.len()), (vec!["ReleasePv"], "pv-1", 0));
+    let forgetful = Plan { kept: vec![], ..plan.clone() };
+    world.inventory.spec.kept.clear();
+    assert_eq!(check(&world, &forgetful), Err(Breach::Forgotten(name)));
+    apply(&mut world, &plan.steps);
+    world.inventory.spec.kept = plan.kept;
+    assert!(step(&mut world).claims.is_empty(), "and the disk is nobody's");
+}
+
 /// Whatever becomes of the annotations: the claim knows which volume it was.
 #[test]
 fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {

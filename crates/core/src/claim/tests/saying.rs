@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::claim::{
-    status::{NodePart, Observed, Saying, decide as say},
+    status::{NodePart, Observed, Saying, accounts, decide as say},
     want::Covers,
 };
 use quarry_api::local_volume_discovery::OperatorCondition;
@@ -58,6 +58,28 @@ fn a_set_without_devices_says_why() {
     let full = world(vec![set("s", 1, json!({"maxDeviceCount": 0}))], vec![disk("sda", 1)]);
     let said = say(&observed(&full, "uid-s", vec![]), now());
     assert!(said.notes.iter().any(|note| note.reason == "ErrorMaxCountReached"), "{:?}", said.notes);
+}
+
+#[test]
+fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
+    let told = |world: &NodeWorld| accounts(&observed(world, "uid-fast", vec![])).into_iter().map(|(_, note)| note.message).collect::<Vec<_>>();
+    let mut world = published();
+    let more = [with_reason(disk("sdb", 2), "Mounted", DeviceState::NotAvailable), with_reason(disk("sdc", 3), "Signature", DeviceState::NotAvailable)];
+    world.inventory.status.as_mut().unwrap().devices.extend(more);
+    world.inventory.status.as_mut().unwrap().devices.push(Device { kind: "loop".into(), ..disk("loop0", 4) });
+    assert_eq!(told(&world), ["node n1: 3 match: Provisioned 1, Refused 2 (Mounted 1, Signature 1)"]);
+    world.inventory.status.as_mut().unwrap().devices.push(with_reason(disk("sdd", 5), "TooNew", DeviceState::Unknown));
+    assert_eq!(told(&world), [""; 0], "one more is settling");
+    let mut ending = published();
+    ending.wants[0].terminating = true;
+    assert_eq!(told(&ending), [""; 0]);
+    // Kept by its policy: a decision is asked for, nothing went wrong.
+    let mut kept = published();
+    let name = kept.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut kept, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    phase(&mut kept, "Released");
+    let said = say(&observed(&kept, "uid-fast", vec![]), now());
+    assert_eq!(said.notes.last().map(|note| (note.warning, note.reason)), Some((false, "VolumeRetained")));
 }
 
 #[test]
