@@ -175,7 +175,8 @@ mod tests {
     fn the_word_that_gives_claims_up_counts_once() {
         let told = json!({names::RELEASE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
-            let extra = json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
+            let extra =
+                json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
             let mut seen = seen(node, extra);
             seen.inventory.as_mut().unwrap().status =
                 Some(quarry_api::NodeInventoryStatus { machine_id: Some(machine.into()), ..quarry_api::NodeInventoryStatus::default() });

@@ -1,7 +1,10 @@
 //! The life of a claimed disk on real parts: operator and agent as processes, killed at every failpoint, on real loop
 //! devices. A neighbour that nobody asked for is hashed before and after.
 
-use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
+use k8s_openapi::api::{
+    core::v1::{Event, PersistentVolume},
+    storage::v1::StorageClass,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -161,6 +164,48 @@ async fn whole_life(parts: &mut Parts, folder: &Path, number: usize) -> bool {
 async fn inventory(parts: &Parts) -> NodeInventory {
     let api: Api<NodeInventory> = Api::all(parts.client());
     api.get(NODE).await.unwrap()
+}
+
+/// Whether somebody was told this, in these words.
+async fn told(parts: &Parts, reason: &str, words: &str) -> Result<(), String> {
+    let api: Api<Event> = Api::all(parts.client());
+    let all = api.list(&ListParams::default()).await.unwrap().items;
+    let found = all.iter().any(|event| event.reason.as_deref() == Some(reason) && event.message.as_deref().unwrap_or_default().contains(words));
+    found.then_some(()).ok_or_else(|| format!("{:?}", all.into_iter().map(|event| (event.reason, event.message)).collect::<Vec<_>>()))
+}
+
+/// Bound and released, its set torn away meanwhile: nobody asks for the wipe, and somebody has to be told.
+#[tokio::test]
+async fn a_volume_whose_set_was_torn_away_waits_for_a_word_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
+    let disk = LoopDisk::attach(folder.path(), "orphan", SIZE);
+    make_set(&parts, "orphan", json!({"volumeMode": "Block"})).await;
+    let (pv, _) = offered(&mut parts, None).await;
+    until(&mut parts, "the account of the node is told", async |parts| told(parts, "DeviceAccount", "Provisioned 1").await).await;
+    use_and_release(&parts, &pv, &disk).await;
+    let torn = json!({"metadata": {"finalizers": null}});
+    sets(&parts).patch("orphan", &PatchParams::default(), &Patch::Merge(torn)).await.unwrap();
+    sets(&parts).delete("orphan", &DeleteParams::default()).await.unwrap();
+    // Either it was wiped before its set was gone, or it waits and says so.
+    until(&mut parts, "it is told, or over", async |parts| {
+        let over = pvs(parts).await.is_empty() && inventory(parts).await.spec.claims.is_empty();
+        if over { Ok(()) } else { told(parts, "OwnerGone", "set its persistentVolumeReclaimPolicy to Retain").await }
+    })
+    .await;
+    let api: Api<PersistentVolume> = Api::all(parts.client());
+    if let [waiting] = pvs(&parts).await.as_slice() {
+        let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+        api.patch(&waiting.name_any(), &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
+    }
+    until(&mut parts, "nothing is left of it", async |parts| {
+        let spec = inventory(parts).await.spec;
+        let erased = !disk.holds_secret();
+        let over = pvs(parts).await.is_empty() && spec.claims.is_empty() && (erased || spec.kept.len() == 1);
+        over.then_some(()).ok_or(format!("{spec:?}"))
+    })
+    .await;
+    parts.stop().await;
 }
 
 /// Both ends of the disk are zero, and its middle is somebody's: only what is on record tells it from a new one.

@@ -37,17 +37,25 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
     for node in [&mut first, &mut second] {
         cluster.start_agent(node, "100ms");
     }
-    let pv = cluster.offered(&[&first, &second], &["on-first"]).remove("on-first").unwrap();
+    let shared = cluster.offered(&[&first, &second], &["on-first"]).remove("on-first").unwrap();
 
-    // In both at once, as a shared LUN is: nobody's from now on, but what was given is not taken back.
+    // In both at once, as a shared LUN is: nobody's from now on. What is offered is withdrawn; the claim stays.
     second.plug(&disk);
     cluster.device(&second, "MOVED", "is the first one's", |device| is_told(device, &["of node first"]));
     cluster.device(&first, "MOVED", "is seen on the second", |device| is_told(device, &["of node second"]));
     assert_eq!(cluster.spec("second").claims, []);
+    cluster.volumes_are(&[&first, &second], "it is withdrawn", |found| found.is_empty().then_some(()));
+    assert_eq!(cluster.spec("first").claims.len(), 1);
+    second.unplug(&disk);
+    cluster.gone(&second, "MOVED");
+    let pv = cluster.volumes_are(&[&first, &second], "it is offered again", |found| {
+        found.get("on-first")?.iter().find(|new| is_offered(new) && new.uid() != shared.uid()).cloned()
+    });
 
     // Really without it: the claim still counts. Each side names the other.
     first.unplug(&disk);
     cluster.gone(&first, "MOVED");
+    second.plug(&disk);
     cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
     let here =
         cluster.device(&second, "MOVED", "is claimed by the first", |device| is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"]));
@@ -86,6 +94,7 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
 
     // Moved for good: the second takes it when the first has given it up.
     first.unplug(&disk);
+    cluster.gone(&first, "MOVED");
     second.plug(&disk);
     cluster.device(&second, "MOVED", "is the first one's still", |device| has(device, Reason::IdentityElsewhere.as_str()));
     cluster.delete_set("on-first");

@@ -234,7 +234,8 @@ fn with_volume(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now
         (false, _) if view.claim.ending || !wanted(view) => {
             Decided::step(view, Stage::Ending(format!("PersistentVolume {name} is unused and is deleted")), delete(found))
         }
-        (false, _) if view.doubt.is_some() => {
+        // By the word of an agent that is there: what an absent one said may be about a disk that was moved since.
+        (false, _) if view.doubt.is_some() && world.agent_present => {
             let why = view.doubt.clone().unwrap_or_default();
             Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is unused and is withdrawn: {why}")), delete(found))
         }
@@ -469,6 +470,10 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     if claim.path.is_none() && is_surely_absent(world, view) {
         return ending(view, &format!("the device {} is not there, and it has no PersistentVolume", claim.identity));
     }
+    // It may pass: the claim keeps the device from everybody else meanwhile.
+    if let Some(why) = &view.doubt {
+        return Decided::stay(view, Stage::Held(why.clone()));
+    }
     let Some(report) = view.report else { return Decided::stay(view, unanswered(world, view)) };
     match report.state {
         ClaimState::Ended | ClaimState::Stuck => Decided::stay(view, Stage::Claimed),
@@ -545,9 +550,6 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     if !view.report.is_some_and(|report| report.linked) {
         let why = view.report.and_then(|report| report.message.clone()).unwrap_or_else(|| "the link is not there yet".into());
         return Decided::stay(view, Stage::Held(why));
-    }
-    if let Some(why) = &view.doubt {
-        return Decided::stay(view, Stage::Held(why.clone()));
     }
     if claim.content == ClaimContent::Blank && shows_data(device) {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));

@@ -447,8 +447,14 @@ fn what_somebody_else_uses_or_shows_is_not_offered() {
     }
     let mut twice = published();
     twice.elsewhere = vec![Elsewhere { identity: "wwn:5000c50000000001".into(), node: "n2".into(), device: "sdx".into() }];
+    let stale = NodeWorld { agent_present: false, ..twice.clone() };
+    assert!(step(&mut stale.clone()).steps.is_empty(), "it may have been moved while nobody looked");
     let plan = step(&mut twice);
     assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    let mut withdrawn = twice.clone();
+    withdrawn.pvs.clear();
+    confirm(&mut withdrawn);
+    assert!(step(&mut withdrawn).steps.is_empty() && matches!(stage(&withdrawn), Stage::Held(why) if why.contains("n2")), "and the claim stays");
     phase(&mut twice, "Bound");
     assert!(step(&mut twice).steps.is_empty(), "what is in use stays");
     assert!(matches!(stage(&twice), Stage::InDoubt(why) if why.contains("is bound to claim d/c") && why.contains("n2")), "{:?}", stage(&twice));
