@@ -394,7 +394,7 @@ fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
     phase(&mut world, "Bound");
     assert!(step(&mut world).steps.is_empty(), "in use");
     phase(&mut world, "Released");
-    assert_eq!(orphaned(&world), [name.clone()]);
+    assert_eq!(orphaned(&world), std::slice::from_ref(&name));
     let mut elsewhere = world.clone();
     change_pv(&mut elsewhere, &name, |pv| pv["metadata"]["name"] = json!("local-pv-of-another-node"));
     assert!(step(&mut elsewhere).steps.is_empty());
