@@ -247,7 +247,11 @@ async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_say
     assert_eq!(again.name_any(), name);
     assert!(inventory(&parts).await.spec.kept.is_empty());
     sets(&parts).delete("torn", &DeleteParams::default()).await.unwrap();
-    until(&mut parts, "everything is gone", async |parts| pvs(parts).await.is_empty().then_some(()).ok_or_else(String::new)).await;
+    until(&mut parts, "everything is gone", async |parts| {
+        let gone = pvs(parts).await.is_empty() && inventory(parts).await.spec.claims.is_empty();
+        gone.then_some(()).ok_or_else(String::new)
+    })
+    .await;
     parts.stop().await;
 }
 
