@@ -102,6 +102,21 @@ fn a_partition_in_use_keeps_its_disk_from_being_erased() {
     }
 }
 
+/// Of a device that looks blank and is on record as used: for which of the four it would do.
+#[test]
+fn what_is_kept_is_for_a_wipe_or_for_who_names_it_afterwards() {
+    let devices = known(&[facts("sda", "5000c50000000001")]);
+    let good_for = |identity: &str, round: i64| {
+        let claim = Claim { round, ..claim() };
+        let kept = vec![KeptData { identity: identity.into(), pv_name: "local-pv-1".into(), pv_uid: "a".into() }];
+        let spec = NodeInventorySpec { claims: vec![claim.clone()], kept, ..NodeInventorySpec::default() };
+        ALL.into_iter().filter(|expected| verify(&claim, *expected, &devices, &spec).is_ok()).collect::<Vec<_>>()
+    };
+    assert_eq!((good_for("wwn:9", 1), good_for("wwn:9", 2)), (ALL.to_vec(), ALL.to_vec()));
+    assert_eq!(good_for(IDENTITY, 1), [Expected::Any, Expected::Erasable, Expected::Erased]);
+    assert_eq!(good_for(IDENTITY, 2), [Expected::Erasable, Expected::Erased]);
+}
+
 #[test]
 fn what_only_the_cluster_knows_counts_as_well() {
     let devices = known(&[facts("sda", "5000c50000000001")]);

@@ -162,5 +162,6 @@ mod checked;
 mod confirming;
 mod edges;
 mod erased;
+mod keeping;
 mod living;
 mod saying;
