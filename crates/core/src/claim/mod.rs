@@ -13,13 +13,17 @@ pub mod glob;
 mod index;
 mod life;
 pub mod pv;
+mod stage;
 pub mod status;
 pub mod want;
+mod wiping;
 
 pub use assign::{Row, Standing, account};
 pub use index::Index;
-pub use life::{Stage, claim_hash, decide, wipe_policy};
+pub use life::decide;
+pub use stage::Stage;
 pub use want::{Want, owner_text};
+pub use wiping::{claim_hash, wipe_policy};
 
 use crate::{device::group::published_candidates, quarantine::Elsewhere};
 use jiff::{SignedDuration, Timestamp};

@@ -60,7 +60,7 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
     let mut releasing = good.clone();
     phase(&mut releasing, "Released");
     change_pv(&mut releasing, &pv_name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z"));
-    let job = life::wipe_job(&releasing, &claim, &releasing.pvs[0], quarry_api::node_job::WipePolicy::Quick, 1).unwrap();
+    let job = wiping::wipe_job(&releasing, &claim, &releasing.pvs[0], quarry_api::node_job::WipePolicy::Quick, 1).unwrap();
     let wipe = Step::CreateJob(Box::new(job.clone()));
     assert!(matches!(check(&releasing, &with(vec![wipe.clone()])), Err(Breach::UnfoundedWipe(_))), "not on record");
     let record = |world: &mut NodeWorld| world.inventory.spec.claims[0].job = Some(ClaimJob { name: job.metadata.name.clone().unwrap(), attempt: 1 });

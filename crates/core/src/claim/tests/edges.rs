@@ -161,7 +161,7 @@ fn a_wipe_needs_all_of_its_reasons() {
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Released");
     change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
-    let job = life::wipe_job(&world, &world.inventory.spec.claims[0], &world.pvs[0], WipePolicy::Quick, 1).unwrap();
+    let job = wiping::wipe_job(&world, &world.inventory.spec.claims[0], &world.pvs[0], WipePolicy::Quick, 1).unwrap();
     world.inventory.spec.claims[0].job = Some(ClaimJob { name: job.metadata.name.clone().unwrap(), attempt: 1 });
     let checked = |world: &NodeWorld, job: &NodeJob| {
         check(world, &Plan { claims: world.inventory.spec.claims.clone(), steps: vec![Step::CreateJob(Box::new(job.clone()))], ..Plan::default() })

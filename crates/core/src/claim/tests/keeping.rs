@@ -170,3 +170,132 @@ fn what_is_given_up_with_its_machine_is_on_record_whatever_is_left_of_it() {
     assert_eq!(given_up(&torn(false)), (vec![], 0, kept()));
     assert_eq!(given_up(&torn(true)), (vec![], 0, vec![]));
 }
+
+/// Blank at both ends, and full of somebody's data between them: nothing that can be seen tells it from a new disk.
+#[test]
+fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    phase(&mut world, "Bound");
+    assert_eq!(step(&mut world).claims[0].last_volume, Some(LastVolume { uid: "pv-1".into(), over: false }), "on record as soon as it is seen");
+    let before = world.clone();
+    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    phase(&mut world, "Released");
+    tear_down(&mut world);
+    let kept = KeptData { identity: "wwn:5000c50000000001".into(), pv_name: name.clone(), pv_uid: "pv-1".into() };
+    assert_eq!(world.inventory.spec.kept, std::slice::from_ref(&kept));
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Held(why) if why.contains("keeps the data of a PersistentVolume that was deleted")), "{:?}", stage(&world));
+    // The agent refuses it as well, and says so in its verdict: the claim ends, and no set gets the device.
+    let status = world.inventory.status.as_mut().unwrap();
+    status.devices = vec![with_reason(disk("sda", 1), "KeptData", DeviceState::NotAvailable)];
+    status.claims[0].state = ClaimState::Refused;
+    assert!(step(&mut world).claims[0].ending);
+    confirm(&mut world);
+    assert!(step(&mut world).claims.is_empty());
+    assert_eq!((world.inventory.spec.kept.len(), step(&mut world).claims.len()), (1, 0), "nor by the next plan");
+    world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
+    assert_eq!(step(&mut world).claims.len(), 0, "an agent that has not read it yet says nothing of it");
+    forget(&mut world, "pv-1");
+    step(&mut world);
+    assert_eq!((world.inventory.spec.kept.len(), step(&mut world).claims.len()), (0, 1));
+
+    // Its object torn away while it was bound, finalizer and all; then in mid-wipe.
+    let mut torn = before.clone();
+    torn.pvs.clear();
+    let plan = step(&mut torn);
+    assert_eq!((plan.steps.len(), plan.claims[0].round, &plan.kept), (0, 2, &vec![kept.clone()]));
+    confirm(&mut torn);
+    assert!(step(&mut torn).steps.is_empty() && matches!(stage(&torn), Stage::Held(_)));
+    // Given up with its machine.
+    let mut gone = before;
+    phase(&mut gone, "Released");
+    gone.node = None;
+    gone.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+    for steps in [vec!["DeletePv"], vec!["ReleasePv"], vec![]] {
+        let plan = step(&mut gone);
+        assert_eq!(names_of(&plan.steps), steps);
+        apply(&mut gone, &plan.steps);
+    }
+    assert_eq!((gone.inventory.spec.claims.len(), gone.inventory.spec.kept), (0, vec![kept]));
+}
+
+/// Somebody removed the NodeInventory by force, and its claims with it.
+#[test]
+fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    world.inventory.spec.claims.clear();
+    world.inventory.status.as_mut().unwrap().claims.clear();
+    assert!(step(&mut world).steps.is_empty() && orphaned(&world).is_empty(), "it is not going");
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    let unused = step(&mut world.clone());
+    assert_eq!((names_of(&unused.steps), unused.kept.len()), (vec!["ReleasePv"], 0));
+    phase(&mut world, "Bound");
+    assert!(step(&mut world).steps.is_empty(), "in use");
+    phase(&mut world, "Released");
+    assert_eq!(orphaned(&world), std::slice::from_ref(&name));
+    let mut elsewhere = world.clone();
+    change_pv(&mut elsewhere, &name, |pv| pv["metadata"]["name"] = json!("local-pv-of-another-node"));
+    assert!(step(&mut elsewhere).steps.is_empty());
+    let plan = step(&mut world);
+    assert_eq!((names_of(&plan.steps), plan.kept[0].pv_uid.as_str(), plan.claims.len()), (vec!["ReleasePv"], "pv-1", 0));
+    let forgetful = Plan { kept: vec![], ..plan.clone() };
+    world.inventory.spec.kept.clear();
+    assert_eq!(check(&world, &forgetful), Err(Breach::Forgotten(name)));
+    apply(&mut world, &plan.steps);
+    world.inventory.spec.kept = plan.kept;
+    assert!(step(&mut world).claims.is_empty(), "and the disk is nobody's");
+}
+
+/// Whatever becomes of the annotations: the claim knows which volume it was.
+#[test]
+fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
+    for round in [None, Some("0"), Some("-7"), Some("many")] {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        change_pv(&mut world, &name, |pv| {
+            match round {
+                Some(round) => pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!(round),
+                None => drop(pv["metadata"]["annotations"].as_object_mut().unwrap().remove("quarry.dev/claim-round")),
+            }
+            pv["metadata"]["deletionTimestamp"] = json!(NOW);
+        });
+        phase(&mut world, "Bound");
+        let plan = step(&mut world);
+        assert!(plan.steps.is_empty() && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to claim d/c")), "{round:?}");
+        phase(&mut world, "Released");
+        assert!(step(&mut world).claims[0].job.is_some(), "{round:?}");
+        assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"], "{round:?}");
+    }
+}
+
+/// Confirmed once; somebody has mounted it since, or another node shows it, too.
+#[test]
+fn what_somebody_else_uses_or_shows_is_not_offered() {
+    for reason in ["Mounted", "Swap", "HasHolders", "LoopOnTop"] {
+        let mut world = published();
+        world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["DeletePv"], "{reason}");
+        world.pvs.clear();
+        assert!(step(&mut world).steps.is_empty(), "{reason}");
+        assert!(matches!(stage(&world), Stage::Held(why) if why.contains("somebody uses the device: sda ")), "{reason}");
+        let made = Step::CreatePv(Box::new((*published().pvs[0]).clone()));
+        let wrong = Plan { steps: vec![made], ..step(&mut world) };
+        assert_eq!(check(&world, &wrong), Err(Breach::Used("wwn:5000c50000000001".into())));
+    }
+    let mut twice = published();
+    twice.elsewhere = vec![Elsewhere { identity: "wwn:5000c50000000001".into(), node: "n2".into(), device: "sdx".into() }];
+    let stale = NodeWorld { agent_present: false, ..twice.clone() };
+    assert!(step(&mut stale.clone()).steps.is_empty(), "it may have been moved while nobody looked");
+    let plan = step(&mut twice);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    let mut withdrawn = twice.clone();
+    withdrawn.pvs.clear();
+    confirm(&mut withdrawn);
+    assert!(step(&mut withdrawn).steps.is_empty() && matches!(stage(&withdrawn), Stage::Held(why) if why.contains("n2")), "and the claim stays");
+    phase(&mut twice, "Bound");
+    assert!(step(&mut twice).steps.is_empty(), "what is in use stays");
+    assert!(matches!(stage(&twice), Stage::InDoubt(why) if why.contains("is bound to claim d/c") && why.contains("n2")), "{:?}", stage(&twice));
+}

@@ -157,6 +157,22 @@ fn standings(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
     account(world, uid).into_iter().map(|row| (row.device, row.standing.word())).collect()
 }
 
+/// Deletes the PersistentVolume of the world, which is let go.
+fn tear_down(world: &mut NodeWorld) {
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    step(world);
+    let plan = step(world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(world, &plan.steps);
+    confirm(world);
+}
+
+/// An administrator does not need the data of this volume any more.
+fn forget(world: &mut NodeWorld, uid: &str) {
+    world.inventory.metadata.annotations = Some([(names::FORGET_KEPT_ANNOTATION.to_owned(), format!("another, {uid}"))].into());
+}
+
 mod asking;
 mod checked;
 mod confirming;
