@@ -139,7 +139,8 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
     let shown = cluster.poll("the device is published", || async { device(inventories.get(NODE).await.unwrap().status, &uid) }).await;
     assert_eq!(shown.name, fs_job.result.as_ref().unwrap().device_name);
     let writes = server.write_count() - writes_before - 3;
-    assert!(writes <= 3 + 4, "{writes} writes of the agent for three jobs");
+    // Of the inventory as many as udev takes steps that a look falls between: links and partitions come one by one.
+    assert!(writes <= 3 + 8, "{writes} writes of the agent for three jobs");
 
     // At rest nothing is written but the lease.
     // What belongs to the jobs (links, partitions, their Events) may still be on its way.
