@@ -33,19 +33,16 @@ fn an_agents_token_changes_only_its_own_node() {
     apply("apiVersion: v1\nkind: Node\nmetadata: {name: other-node}\n");
     until("the other node has its inventory", Duration::from_secs(30), || get(&["nodeinventory", "other-node"]).ok_or_else(|| "none".to_owned()));
     let on_node = format!("spec.nodeName={NODE}");
-    let pod = kubectl(&[
-        "-n",
-        NAMESPACE,
-        "get",
-        "pods",
-        "-l",
-        "app.kubernetes.io/name=quarry-agent",
-        "--field-selector",
-        &on_node,
-        "-o",
-        "jsonpath={.items[0].metadata.name}",
-    ]);
-    let token = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", &pod]).trim().to_owned();
+    let agents = ["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=quarry-agent", "--field-selector", &on_node, "-o"];
+    // A node that is new may change the DaemonSet, and that replaces its pods: the token must be of one that stays.
+    let token = until("an agent's token", Duration::from_secs(60), || {
+        kubectl(&["-n", NAMESPACE, "rollout", "status", "daemonset/quarry-agent", "--timeout=60s"]);
+        let pods = kubectl(&[&agents[..], &["jsonpath={range .items[*]}{.metadata.name}={.metadata.deletionTimestamp} {end}"]].concat());
+        let staying: Vec<&str> = pods.split_whitespace().filter_map(|pod| pod.strip_suffix('=')).collect();
+        let [pod] = staying.as_slice() else { return Err(pods) };
+        let made = try_run("kubectl", &["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", pod], None);
+        if made.status.success() { Ok(text(&made.stdout).trim().to_owned()) } else { Err(text(&made.stderr)) }
+    });
     let change = "{\"status\":{\"agentVersion\":\"tampered\"}}";
     let patch = |token: &str, node: &str| patch_status(token, node, change);
     patch(&token, NODE).expect("its own node");
