@@ -36,11 +36,15 @@ impl Context {
     }
 
     /// Whether the last account of this owner's devices on this node was another one. Only remembered: whoever leads next
-    /// tells it once more.
+    /// tells it once more. Nothing to say is no news.
     pub fn is_news(&self, owner: &str, node: &str, message: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if message.is_empty() {
+            accounts.remove(&(owner.to_owned(), node.to_owned()));
+            return false;
+        }
         accounts.insert((owner.to_owned(), node.to_owned()), hasher.finish()) != Some(hasher.finish())
     }
 

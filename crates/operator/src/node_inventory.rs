@@ -81,7 +81,7 @@ async fn tell_ownerless(context: &Context, world: &NodeWorld) {
     context.metrics.set_stages(&format!("{OWNERLESS}/{}", world.name), stages.iter().map(|(_, stage)| stage.word()));
     let waiting = stages.iter().filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Ending(_)));
     let message = waiting.take(NAMED).map(|(device, stage)| format!("{device}: {}", stage.detail())).collect::<Vec<_>>().join("; ");
-    if context.is_news(OWNERLESS, &world.name, &message) && !message.is_empty() {
+    if context.is_news(OWNERLESS, &world.name, &message) {
         let message = format!("the owner of these devices is gone: {message}");
         events::tell(context, &world.inventory, &[Note { warning: true, reason: "OwnerGone", message }]).await;
     }

@@ -184,18 +184,13 @@ fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolu
     if seen.doubt.is_some() {
         return Err(Breach::Doubtful(claim.identity.clone()));
     }
-    if (claim.content == ClaimContent::Blank && life::shows_data(device)) || life::withholds(world, claim, device) || used(claim) {
+    if (claim.content == ClaimContent::Blank && life::shows_data(device)) || life::withholds(world, claim, device) || pv::used(claim).is_some() {
         return Err(Breach::DataPublished(claim.identity.clone()));
     }
     if life::user(device).is_some() {
         return Err(Breach::Used(claim.identity.clone()));
     }
     Ok(())
-}
-
-/// A volume of this claim was bound, and nothing says what became of its data.
-fn used(claim: &Claim) -> bool {
-    claim.last_volume.as_ref().is_some_and(|last| !last.over)
 }
 
 /// What was used and not erased is on record for as long as nobody says that it is not needed.
@@ -210,8 +205,8 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
             return Err(Breach::Forgotten(kept.identity.clone()));
         }
     }
-    for old in claims.iter().filter(|old| used(old) && !erased(old)) {
-        let goes_on = plan.claims.iter().any(|new| key(new) == key(old) && used(new));
+    for old in claims.iter().filter(|old| pv::used(old).is_some() && !erased(old)) {
+        let goes_on = plan.claims.iter().any(|new| key(new) == key(old) && pv::used(new).is_some());
         if !goes_on && !plan.kept.iter().any(|kept| kept.identity == old.identity) {
             return Err(Breach::Forgotten(old.identity.clone()));
         }

@@ -83,23 +83,18 @@ fn release_text(world: &NodeWorld) -> String {
 }
 
 /// What was never bound holds nothing of anybody.
-fn keeps(world: &NodeWorld, claim: &Claim, found: &PersistentVolume) -> Option<KeptData> {
-    pv::was_bound(found).then(|| kept_data(world, claim, found.metadata.uid.clone().unwrap_or_default()))
+fn keeps(world: &NodeWorld, identity: &str, found: &PersistentVolume) -> Option<KeptData> {
+    pv::was_bound(found).then(|| kept_data(world, identity, found.metadata.uid.clone().unwrap_or_default()))
 }
 
-fn kept_data(world: &NodeWorld, claim: &Claim, pv_uid: String) -> KeptData {
-    KeptData { identity: claim.identity.clone(), pv_name: names::local_pv(&world.name, &claim.identity), pv_uid }
-}
-
-/// A volume of this claim that was bound, and of which no end is on record.
-fn used(claim: &Claim) -> Option<&LastVolume> {
-    claim.last_volume.as_ref().filter(|last| !last.over)
+fn kept_data(world: &NodeWorld, identity: &str, pv_uid: String) -> KeptData {
+    KeptData { identity: identity.to_owned(), pv_name: names::local_pv(&world.name, identity), pv_uid }
 }
 
 /// By an administrator's word: the objects go, nothing is touched on any disk, and nothing goes that is in use.
 fn give_up(world: &NodeWorld, view: &View<'_>) -> Decided {
     let Some(found) = view.pv.filter(|found| pv::is_of(found, view.claim)) else {
-        let keeps = used(view.claim).map(|last| kept_data(world, view.claim, last.uid.clone()));
+        let keeps = pv::used(view.claim).map(|last| kept_data(world, &view.claim.identity, last.uid.clone()));
         return Decided { claim: None, keeps, ..Decided::stay(view, Stage::Ending("given up".into())) };
     };
     match pv_usage(found) {
@@ -108,7 +103,7 @@ fn give_up(world: &NodeWorld, view: &View<'_>) -> Decided {
             Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found))
         }
         PvUsage::Free => {
-            let keeps = keeps(world, view.claim, found).filter(|_| !pv::is_over(found, view.claim));
+            let keeps = keeps(world, &view.claim.identity, found).filter(|_| !pv::is_over(found, view.claim));
             Decided { keeps, ..Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)) }
         }
     }
@@ -216,7 +211,7 @@ fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Ti
     // from here on. Either way the old confirmation must be worth nothing before the PersistentVolume is let go.
     let uid = found.metadata.uid.clone().unwrap_or_default();
     let stage = Stage::Releasing(format!("PersistentVolume {name} was deleted"));
-    Decided { keeps: keeps(world, view.claim, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
+    Decided { keeps: keeps(world, &view.claim.identity, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
 }
 
 /// The end of a volume is on record, and the next one needs a confirmation of its own.
@@ -254,16 +249,15 @@ pub fn orphan(world: &NodeWorld, found: &PersistentVolume) -> Option<(Step, Opti
     if !ours || !free {
         return None;
     }
-    let claim = Claim { identity: identity.clone(), ..Claim::default() };
-    Some((release(found), keeps(world, &claim, found)))
+    Some((release(found), keeps(world, identity, found)))
 }
 
 fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     let claim = view.claim;
-    let torn = used(claim).map(|last| &last.uid).or(claim.job.as_ref().map(|job| &job.name));
+    let torn = pv::used(claim).map(|last| &last.uid).or(claim.job.as_ref().map(|job| &job.name));
     if let Some(uid) = torn.cloned() {
         // The PersistentVolume was torn away while it was used, perhaps in mid-wipe: what is on the device is somebody's.
-        let keeps = Some(kept_data(world, claim, uid.clone()));
+        let keeps = Some(kept_data(world, &claim.identity, uid.clone()));
         return Decided { keeps, ..Decided::change(view, Stage::Claimed, |claim| over(claim, uid)) };
     }
     if claim.ending || !wanted(view) {

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use quarry_api::{
     Bytes, names,
-    node_inventory::{Claim, ClaimOwner},
+    node_inventory::{Claim, ClaimOwner, LastVolume},
     node_job::OwnerKind,
     volume::VolumeMode,
 };
@@ -43,6 +43,11 @@ pub fn round(pv: &PersistentVolume) -> Option<i64> {
 /// The claim has its end on record. Not what the object says of itself counts: anybody may write there.
 pub fn is_over(pv: &PersistentVolume, claim: &Claim) -> bool {
     claim.last_volume.as_ref().is_some_and(|last| last.over && pv.metadata.uid.as_ref() == Some(&last.uid))
+}
+
+/// The last volume of this claim, if it was bound and no end of it is on record.
+pub fn used(claim: &Claim) -> Option<&LastVolume> {
+    claim.last_volume.as_ref().filter(|last| !last.over)
 }
 
 /// A claim had it. One that is only reserved, by name, was used by nobody yet.

@@ -71,6 +71,16 @@ impl Stage {
         }
     }
 
+    /// It goes on by itself.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_))
+    }
+
+    /// Somebody has to do something, or to decide.
+    pub fn is_trouble(&self) -> bool {
+        !self.is_under_way() && !matches!(self, Stage::Available | Stage::Bound(_))
+    }
+
     /// Its PersistentVolume can be used now.
     pub fn is_provisioned(&self) -> bool {
         matches!(self, Stage::Available | Stage::Bound(_) | Stage::InDoubt(_))

@@ -139,8 +139,8 @@ pub fn accounts(seen: &Observed) -> Vec<(String, Note)> {
 }
 
 fn account_text(part: &NodePart) -> Option<String> {
-    let busy = |stage: &Stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_));
-    let moves = part.claims.iter().any(|(_, stage)| busy(stage)) || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
+    let moves =
+        part.claims.iter().any(|(_, stage)| stage.is_under_way()) || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
     let matched: Vec<&Standing> = part.rows.iter().map(|row| &row.standing).filter(|standing| !matches!(standing, Standing::Mismatch(_))).collect();
     if moves || matched.is_empty() {
         return None;
@@ -167,19 +167,7 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         let own = &seen.namespace;
         return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
     }
-    let blocked = listed(seen, |stage| {
-        matches!(
-            stage,
-            Stage::Bound(_)
-                | Stage::Retained(_)
-                | Stage::WipeFailed(_)
-                | Stage::Frozen(_)
-                | Stage::Missing(_)
-                | Stage::Held(_)
-                | Stage::Refused(_)
-                | Stage::Stuck(_)
-        )
-    });
+    let blocked = listed(seen, |stage| stage.is_trouble() || matches!(stage, Stage::Bound(_)));
     let absent = seen.parts.iter().filter(|part| !part.claims.is_empty()).filter_map(|part| part.complaint.clone()).collect();
     let blocked = blocked.or_else(|| join(absent));
     if seen.want.terminating {
@@ -195,21 +183,9 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
     if !seen.want.problems.is_empty() {
         return plain(INVALID_SPEC, seen.want.problems.join(". "));
     }
-    let trouble = listed(seen, |stage| {
-        matches!(
-            stage,
-            Stage::Missing(_)
-                | Stage::WipeFailed(_)
-                | Stage::Frozen(_)
-                | Stage::Retained(_)
-                | Stage::Refused(_)
-                | Stage::Held(_)
-                | Stage::Stuck(_)
-                | Stage::InDoubt(_)
-        )
-    });
+    let trouble = listed(seen, Stage::is_trouble);
     let trouble = trouble.map(|text| (DEGRADED, text)).or_else(|| no_path(seen).map(|text| (DEGRADED, text)));
-    let waiting = listed(seen, |stage| matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
+    let waiting = listed(seen, Stage::is_under_way);
     let waiting = join(waiting.into_iter().chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets))).collect());
     let text = summary(seen, provisioned);
     if seen.want.paused {

@@ -4,7 +4,7 @@ use super::model::{Content, Mistake, Model, Objects, identity, new_local_volume,
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    claim::{Step, View, check, decide, plan, views},
+    claim::{Step, View, check, decide, plan, pv, views},
     live::{LiveWipe, check_wipe},
     node_inventory,
 };
@@ -289,8 +289,8 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
     // "There is none" is asked of the API itself where something is given up because of it.
-    let used = |view: &View<'_>| view.claim.last_volume.as_ref().is_some_and(|last| !last.over);
-    let ends = |view: &View<'_>| view.claim.job.is_some() || used(view) || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
+    let ends =
+        |view: &View<'_>| view.claim.job.is_some() || pv::used(view.claim).is_some() || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
     let given_up: Vec<String> = views(&seen).iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim.identity.clone()).collect();
     for identity in given_up {
         seen.pvs.extend(next.api.pvs.get(&names::local_pv(super::model::NODE, &identity)).cloned().map(Arc::new));

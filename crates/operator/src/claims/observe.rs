@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim, node_job::OwnerKind};
 use quarry_core::{
     claim::{
-        NodeWorld, View, Want, decide, orphaned, views,
+        NodeWorld, View, Want, decide, orphaned, pv, views,
         want::{of_local_volume, of_set},
     },
     presence::{Presence, presence},
@@ -91,8 +91,7 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
 
 /// Claims without a PersistentVolume, as far as the caches know, that have ended or would end because of that.
 fn given_up(world: &NodeWorld, now: Timestamp) -> Vec<&Claim> {
-    let used = |claim: &Claim| claim.last_volume.as_ref().is_some_and(|last| !last.over);
-    let ends = |view: &View<'_>| view.claim.job.is_some() || used(view.claim) || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
+    let ends = |view: &View<'_>| view.claim.job.is_some() || pv::used(view.claim).is_some() || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
     views(world).into_iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim).collect()
 }
 

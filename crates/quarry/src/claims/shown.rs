@@ -212,17 +212,10 @@ impl Device {
 }
 
 pub fn stage_tone(stage: &Stage) -> Tone {
-    match stage {
-        Stage::Available | Stage::Bound(_) => Tone::Good,
-        Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_) => Tone::Waiting,
-        Stage::Frozen(_)
-        | Stage::Refused(_)
-        | Stage::Held(_)
-        | Stage::Retained(_)
-        | Stage::WipeFailed(_)
-        | Stage::Missing(_)
-        | Stage::Stuck(_)
-        | Stage::InDoubt(_) => Tone::Bad,
+    match () {
+        () if stage.is_under_way() => Tone::Waiting,
+        () if stage.is_trouble() => Tone::Bad,
+        () => Tone::Good,
     }
 }
 
