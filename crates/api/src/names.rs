@@ -29,6 +29,8 @@ pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
 pub const RELEASE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-claims";
 /// On a NodeInventory: the UIDs of PersistentVolumes whose data, kept on a device, is not needed any more.
 pub const FORGET_KEPT_ANNOTATION: &str = "quarry.dev/forget-kept-data";
+/// On a LocalVolume: the UIDs of PersistentVolumes (separated by commas) whose kept data it takes over as it is.
+pub const ADOPT_KEPT_ANNOTATION: &str = "quarry.dev/adopt-kept-data";
 /// On a LocalVolumeSet: kinds of devices that are not local and may be taken all the same, separated by commas.
 pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
 /// On a StorageClass: how a released device is erased.
@@ -54,6 +56,15 @@ pub const CLASS_OWNER_LABELS: [&str; 3] =
     ["local.storage.openshift.io/owner-name", "local.storage.openshift.io/owner-namespace", "local.storage.openshift.io/owner-kind"];
 /// Where links to claimed devices are made, on each node.
 pub const LINK_FOLDER: &str = "/mnt/local-storage";
+
+/// Kubernetes' rule for the names of most objects (DNS-1123 subdomain).
+pub fn is_subdomain(name: &str) -> bool {
+    let part_ok = |part: &str| {
+        let inner = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        inner && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(part_ok)
+}
 
 /// The PersistentVolume of a device: 160 bits of node and identity, whatever class it is in.
 pub fn local_pv(node: &str, identity: &str) -> String {

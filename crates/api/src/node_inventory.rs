@@ -60,6 +60,10 @@ pub struct NodeInventorySpec {
     /// administrator says that the data is not needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptData>,
+    /// Devices of which only the signatures were removed when their last PersistentVolume was released (Quick): good for
+    /// a new file system, and not to be read as a Block device by anybody else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub residue: Vec<KeptData>,
 }
 
 /// What a PersistentVolume that is gone left on a device.

@@ -12,7 +12,7 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
-    NodeInventory, Volume,
+    NodeInventory, Volume, names,
     node_inventory::Claim,
     node_job::{Action, NodeJobSpec},
 };
@@ -108,7 +108,10 @@ pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Resu
     }
     let pv = live.pv.as_ref().filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str())).ok_or_else(|| Void::PvGone(device.pv_name.clone()))?;
     let in_use = |why: String| Err(Void::PvInUse(why));
-    if !pv::is_of(pv, claim) || !pv::deletes(pv) {
+    // Its name is a hash of node and device: as good as the annotation, which may have been lost.
+    let named = pv.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(names::IDENTITY_ANNOTATION))
+        || device.pv_name == names::local_pv(&job.node_name, &device.identity);
+    if !named || !pv::is_of(pv, claim) || !pv::deletes(pv) {
         return in_use(format!("PersistentVolume {} keeps its data", device.pv_name));
     }
     if pv.metadata.deletion_timestamp.is_none() {

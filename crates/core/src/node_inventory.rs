@@ -1,7 +1,7 @@
 //! The operator's half of a NodeInventory: which nodes have one, and what the cluster knows about their devices.
 //!
-//! It follows its Node, except while it has claims: those say whose data is on a machine that may come back, so the
-//! inventory stays, held by a finalizer, until the last claim is gone. Next to read: `quarantine.rs`, `foreign_pv.rs`.
+//! It follows its Node, except while it has claims or knows of data on its disks: those say whose data is on a machine
+//! that may come back, so the inventory stays, held by a finalizer. Next to read: `quarantine.rs`, `foreign_pv.rs`.
 
 use crate::{
     claim,
@@ -47,24 +47,33 @@ pub struct Update {
 pub fn plan(seen: &Observed) -> Option<Step> {
     let Some(found) = &seen.inventory else { return seen.node_exists.then(|| create(seen)) };
     let going = found.metadata.deletion_timestamp.is_some();
-    let (claims, paths, machine_id, kept) = match &seen.claims {
-        Some(planned) => (planned.claims.clone(), planned.paths.clone(), planned.machine_id.clone(), planned.kept.clone()),
-        None => (found.spec.claims.clone(), found.spec.paths.clone(), found.spec.machine_id.clone(), found.spec.kept.clone()),
-    };
-    if !seen.node_exists && claims.is_empty() && found.spec.claims.is_empty() && !going {
+    let mut spec = found.spec.clone();
+    if let Some(planned) = seen.claims.clone() {
+        let claim::Plan { claims, paths, machine_id, kept, residue, steps: _, requeue: _ } = planned;
+        (spec.claims, spec.paths, spec.machine_id, spec.kept, spec.residue) = (claims, paths, machine_id, kept, residue);
+    }
+    if !seen.node_exists && !remembers(&spec) && !remembers(&found.spec) && !going {
         return Some(Step::Delete { uid: found.metadata.uid.clone()?, resource_version: found.metadata.resource_version.clone()? });
     }
     // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
-    let (foreign_pvs, foreign_pvs_left_out) =
-        if seen.node_exists { fitting(&seen.foreign_pvs) } else { (found.spec.foreign_pvs.clone(), found.spec.foreign_pvs_left_out) };
-    let quarantine = quarantine::plan(found, &seen.elsewhere);
-    let finalizers = finalizers(found, claims.is_empty());
-    let spec = NodeInventorySpec { claims, quarantine, foreign_pvs, foreign_pvs_left_out, paths, machine_id, kept };
+    if seen.node_exists {
+        (spec.foreign_pvs, spec.foreign_pvs_left_out) = fitting(&seen.foreign_pvs);
+    }
+    spec.quarantine = quarantine::plan(found, &seen.elsewhere);
+    // Whoever deletes the inventory of a node that is gone says that what its disks hold is not needed; not its claims,
+    // which are somebody's volumes.
+    let given_up = going && !seen.node_exists && spec.claims.is_empty();
+    let finalizers = finalizers(found, given_up || !remembers(&spec));
     let answered = is_answered(seen, found);
     if spec == found.spec && finalizers.is_none() && !answered {
         return None;
     }
     Some(Step::Update(Box::new(Update { resource_version: found.metadata.resource_version.clone()?, spec, finalizers, answered })))
+}
+
+/// Something that must outlive the Node: who has which disk, and whose data is on it.
+fn remembers(spec: &NodeInventorySpec) -> bool {
+    !spec.claims.is_empty() || !spec.kept.is_empty() || !spec.residue.is_empty()
 }
 
 /// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
@@ -96,11 +105,12 @@ fn create(seen: &Observed) -> Step {
     Step::Create(Box::new(made))
 }
 
-/// The finalizer is there exactly while claims are. An object that is going takes no new one: the API refuses it.
-fn finalizers(found: &NodeInventory, unclaimed: bool) -> Option<Vec<String>> {
+/// The finalizer is there exactly while something is to be remembered. An object that is going takes no new one: the API
+/// refuses it.
+fn finalizers(found: &NodeInventory, free: bool) -> Option<Vec<String>> {
     let present = found.metadata.finalizers.clone().unwrap_or_default();
     let held = present.iter().any(|finalizer| finalizer == names::CLAIMS_FINALIZER);
-    match (held, unclaimed) {
+    match (held, free) {
         (true, true) => Some(present.into_iter().filter(|finalizer| finalizer != names::CLAIMS_FINALIZER).collect()),
         (false, false) if found.metadata.deletion_timestamp.is_none() => Some(present.into_iter().chain([names::CLAIMS_FINALIZER.to_owned()]).collect()),
         (true | false, _) => None,
@@ -169,6 +179,31 @@ mod tests {
             plan(&seen(true, json!({"spec.claims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]}))),
             None
         );
+    }
+
+    /// Whose data is on its disks is known for as long as the node may come back.
+    #[test]
+    fn an_inventory_that_knows_of_data_outlives_its_node_until_somebody_deletes_it() {
+        let entry = json!([{"identity": "wwn:1", "pvName": "p", "pvUID": "u"}]);
+        let finalizers = json!([names::CLAIMS_FINALIZER]);
+        for list in ["spec.kept", "spec.residue"] {
+            let held = update(plan(&seen(true, json!({list: entry}))));
+            assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]), "{list}");
+            assert_eq!(plan(&seen(false, json!({list: entry, "metadata.finalizers": finalizers}))), None, "{list}: not deleted with its node");
+            let going = |node: bool| plan(&seen(node, json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})));
+            assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
+            assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
+            // What a plan has just learned counts as well.
+            let mut learned = seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}));
+            let mut planned = claim::Plan::default();
+            let known = serde_json::from_value(entry.clone()).unwrap();
+            if list == "spec.kept" { planned.kept = known } else { planned.residue = known }
+            learned.claims = Some(planned);
+            let step = update(plan(&learned));
+            assert_eq!((step.finalizers, step.spec.kept.len() + step.spec.residue.len()), (None, 1));
+        }
+        let both = json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(plan(&seen(false, both)), None, "its claims are somebody's volumes");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::{
     device::{accepts, group::published_candidates, identity, reason::Reason},
 };
 use quarry_api::{
-    NodeInventory, names,
-    node_inventory::{Claim, Device, Quarantine},
+    NodeInventory, NodeInventorySpec, names,
+    node_inventory::{Device, Quarantine},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -65,7 +65,7 @@ fn is_cluster_wide(identity: &str) -> bool {
 
 /// By everything that would identify a device: another node may not see its strongest. Of a claim only its own identity
 /// is known, which is one of its device's when that is there.
-fn identities(devices: &[Device], claims: &[Claim]) -> List {
+fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
     let mut found: BTreeMap<String, Arc<Shown>> = BTreeMap::new();
     for device in devices {
         let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) else { continue };
@@ -74,9 +74,10 @@ fn identities(devices: &[Device], claims: &[Claim]) -> List {
             found.entry(identity).or_insert_with(|| Arc::clone(&shown));
         }
     }
-    for claim in claims.iter().filter(|claim| is_cluster_wide(&claim.identity)) {
-        let device = || format!("the claim of {} on a missing device", owner_text(&claim.owner));
-        found.entry(claim.identity.clone()).or_insert_with(|| Arc::new(Shown { device: device(), primary: claim.identity.clone() }));
+    let claims = spec.iter().flat_map(|spec| &spec.claims).map(|claim| (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner))));
+    let kept = spec.iter().flat_map(|spec| &spec.kept).map(|kept| (&kept.identity, format!("the data that PersistentVolume {} left on a device", kept.pv_name)));
+    for (identity, device) in claims.chain(kept).filter(|(identity, _)| is_cluster_wide(identity)) {
+        found.entry(identity.clone()).or_insert_with(|| Arc::new(Shown { device, primary: identity.clone() }));
     }
     found.into_iter().map(|(identity, shown)| (identity.into(), shown)).collect()
 }
@@ -86,9 +87,9 @@ fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<Shown>> {
 }
 
 impl Identities {
-    /// The node shows these devices and has these claims from now on. Returns the other nodes that this concerns.
-    pub fn follow(&mut self, node: &str, devices: &[Device], claims: &[Claim]) -> BTreeSet<String> {
-        let mut after = identities(devices, claims);
+    /// The node shows these devices from now on, and has what its spec says. Returns the other nodes that this concerns.
+    pub fn follow(&mut self, node: &str, devices: &[Device], spec: Option<&NodeInventorySpec>) -> BTreeSet<String> {
+        let mut after = identities(devices, spec);
         let (node, before) = self.of_node.remove_entry(node).unwrap_or_else(|| (node.into(), List::new()));
         let mut concerned = BTreeSet::new();
         for (identity, _) in before.iter().filter(|(identity, device)| find(&after, identity) != Some(device)) {
@@ -191,8 +192,8 @@ fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
 mod tests {
     use super::*;
     use quarry_api::{
-        NodeInventorySpec, NodeInventoryStatus,
-        node_inventory::{ClaimOwner, DeviceReason, Evidence},
+        NodeInventoryStatus,
+        node_inventory::{Claim, ClaimOwner, DeviceReason, Evidence, KeptData},
     };
 
     fn device(name: &str, identity: &str) -> Device {
@@ -205,6 +206,10 @@ mod tests {
         made
     }
 
+    fn having(claims: Vec<Claim>) -> NodeInventorySpec {
+        NodeInventorySpec { claims, ..NodeInventorySpec::default() }
+    }
+
     fn accepting(text: &str) -> Option<BTreeMap<String, String>> {
         Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), text.to_owned())].into())
     }
@@ -213,19 +218,19 @@ mod tests {
     fn an_identity_on_two_nodes_concerns_both_and_is_cleared_with_the_second() {
         let mut known = Identities::default();
         let shared = vec![device("sda", "wwn:1"), device("sdb", "wwn:2")];
-        assert!(known.follow("n1", &shared, &[]).is_empty());
-        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], &[]), ["n1".to_owned()].into());
+        assert!(known.follow("n1", &shared, None).is_empty());
+        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], None), ["n1".to_owned()].into());
         let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
         let told = plan_of(&known);
         assert_eq!(told, [Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() }]);
         assert_eq!(known.elsewhere("n2")[0].node, "n1");
         // Nothing new: nobody is woken.
-        assert!(known.follow("n2", &[device("sdx", "wwn:2")], &[]).is_empty());
+        assert!(known.follow("n2", &[device("sdx", "wwn:2")], None).is_empty());
         // It has another name there now: the words change.
-        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")], &[]), ["n1".to_owned()].into());
-        assert_eq!(known.follow("n2", &[], &[]), ["n1".to_owned()].into());
+        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")], None), ["n1".to_owned()].into());
+        assert_eq!(known.follow("n2", &[], None), ["n1".to_owned()].into());
         assert_eq!(plan_of(&known), []);
-        known.follow("n1", &[], &[]);
+        known.follow("n1", &[], None);
         assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
     }
 
@@ -236,29 +241,44 @@ mod tests {
             owner: ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("s".into()), name: "fast".into(), uid: "u".into() },
             ..Claim::default()
         };
-        let (disk, claims) = ([device("sda", "wwn:1")], [claim("wwn:1")]);
+        let (disk, claims) = ([device("sda", "wwn:1")], having(vec![claim("wwn:1")]));
         let mut known = Identities::default();
-        known.follow("n1", &disk, &[]);
-        assert!(known.follow("n1", &disk, &claims).is_empty());
+        known.follow("n1", &disk, None);
+        assert!(known.follow("n1", &disk, Some(&claims)).is_empty());
         assert_eq!(known.elsewhere("n1"), [], "its own claim is no other node's");
         // Pulled, and plugged in elsewhere.
-        known.follow("n1", &[], &claims);
-        assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], &[]), ["n1".to_owned()].into());
+        known.follow("n1", &[], Some(&claims));
+        assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], None), ["n1".to_owned()].into());
         let told = |node: &str, shown: Vec<Device>| plan(&inventory(shown), &known.elsewhere(node)).into_iter().map(|entry| entry.detail).collect::<Vec<_>>();
         assert_eq!(told("n2", vec![device("sdb", "wwn:1")]), ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]);
         assert_eq!(told("n1", vec![]), ["sdb of node n2"], "where it is claimed it is told where it is");
         // Nothing new: nobody is woken. Given up: the other one is.
-        assert!(known.follow("n1", &[], &claims).is_empty());
-        assert_eq!(known.follow("n1", &[], &[]), ["n2".to_owned()].into());
+        assert!(known.follow("n1", &[], Some(&claims)).is_empty());
+        assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into());
         assert_eq!((known.elsewhere("n1"), known.elsewhere("n2")), (vec![], vec![]));
         // Two claims, and one disk: neither goes on.
-        known.follow("n1", &[], &claims);
-        known.follow("n2", &[device("sdb", "wwn:1")], &claims);
+        known.follow("n1", &[], Some(&claims));
+        known.follow("n2", &[device("sdb", "wwn:1")], Some(&claims));
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
         // Another disk is none of it, and neither is a file of the same path.
-        known.follow("n3", &[device("sdc", "wwn:2"), device("loop0", "file:/x:1:2")], &[]);
-        known.follow("n4", &[], &[claim("file:/x:1:2")]);
+        known.follow("n3", &[device("sdc", "wwn:2"), device("loop0", "file:/x:1:2")], None);
+        known.follow("n4", &[], Some(&having(vec![claim("file:/x:1:2")])));
         assert_eq!(known.elsewhere("n3"), []);
+    }
+
+    /// Its data is on record with the node that it was pulled out of: nobody else takes it, however blank it looks.
+    #[test]
+    fn a_disk_with_kept_data_is_known_wherever_it_is_plugged_in() {
+        let kept = NodeInventorySpec {
+            kept: vec![KeptData { identity: "wwn:1".into(), pv_name: "local-pv-1".into(), pv_uid: "p".into() }],
+            ..NodeInventorySpec::default()
+        };
+        let mut known = Identities::default();
+        known.follow("n1", &[], Some(&kept));
+        known.follow("n2", &[device("sdb", "wwn:1")], None);
+        let told = plan(&inventory(vec![device("sdb", "wwn:1")]), &known.elsewhere("n2"));
+        assert_eq!((told.len(), told[0].detail.as_str()), (1, "the data that PersistentVolume local-pv-1 left on a device of node n1"));
+        assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into(), "forgotten there, free here");
     }
 
     #[test]
@@ -267,10 +287,10 @@ mod tests {
         let evidence = evidence.map(|(source, value)| Evidence { source: source.into(), value: value.into() }).into();
         let shown = Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
         let mut known = Identities::default();
-        known.follow("n1", &[], &[Claim { identity: "serial:M:S1".into(), ..Claim::default() }]);
-        known.follow("n2", std::slice::from_ref(&shown), &[]);
+        known.follow("n1", &[], Some(&having(vec![Claim { identity: "serial:M:S1".into(), ..Claim::default() }])));
+        known.follow("n2", std::slice::from_ref(&shown), None);
         assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
-        known.follow("n1", &[], &[Claim { identity: "wwn:5000c50000000002".into(), ..Claim::default() }]);
+        known.follow("n1", &[], Some(&having(vec![Claim { identity: "wwn:5000c50000000002".into(), ..Claim::default() }])));
         assert_eq!(known.elsewhere("n2"), []);
     }
 
@@ -285,11 +305,11 @@ mod tests {
         let full = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000001")];
         let other = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000002")];
         let mut known = Identities::default();
-        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)], &[]);
-        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], &[]), ["n1".to_owned()].into());
+        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)], None);
+        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], None), ["n1".to_owned()].into());
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
         assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
-        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], &[]);
+        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], None);
         assert_eq!(known.elsewhere("n1"), [], "equal serials, and both say by their WWN that they are two");
     }
 
@@ -310,19 +330,19 @@ mod tests {
         let mut known = Identities::default();
         for number in 0..8 {
             let (identity, wwid) = (format!("wwn:5000c5000000000{number}"), format!("naa.5000c5000000000{number}"));
-            assert!(known.follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], &[]).is_empty());
+            assert!(known.follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], None).is_empty());
         }
-        assert_eq!(known.follow("n9", &[with("serial:M:S1", None)], &[]).len(), 8);
+        assert_eq!(known.follow("n9", &[with("serial:M:S1", None)], None).len(), 8);
         assert!((0..8).all(|number| known.elsewhere(&format!("n{number}")).len() == 1));
-        assert_eq!(known.follow("n9", &[], &[]).len(), 8);
+        assert_eq!(known.follow("n9", &[], None).len(), 8);
     }
 
     #[test]
     fn files_behind_loops_and_devices_without_identity_are_not_compared() {
         let mut known = Identities::default();
         let own = [device("loop0", "file:/var/x:12:3"), Device { name: "sdz".into(), ..Device::default() }];
-        known.follow("n1", &own, &[]);
-        assert!(known.follow("n2", &own, &[]).is_empty());
+        known.follow("n1", &own, None);
+        assert!(known.follow("n2", &own, None).is_empty());
         assert_eq!(known.elsewhere("n1"), []);
     }
 
@@ -331,12 +351,12 @@ mod tests {
         let mut known = Identities::default();
         let devices: Vec<Device> = (0..24).map(|number| device(&format!("sda{number}"), &format!("part:{number}"))).collect();
         for node in 0..1000 {
-            known.follow(&format!("n{node}"), &devices, &[]);
+            known.follow(&format!("n{node}"), &devices, None);
         }
         assert_eq!(known.elsewhere("n500").len(), 24 * 4);
-        assert!(known.follow("n999", &[], &[]).is_empty(), "nobody names it");
-        assert_eq!(known.follow("n1", &[], &[]).len(), 998);
-        known.follow("n1", &devices, &[]);
+        assert!(known.follow("n999", &[], None).is_empty(), "nobody names it");
+        assert_eq!(known.follow("n1", &[], None).len(), 998);
+        known.follow("n1", &devices, None);
         let told = plan(&inventory(devices), &known.elsewhere("n500"));
         assert_eq!((told.len(), told[0].detail.as_str()), (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others"));
     }

@@ -50,6 +50,7 @@ pub const ALL: &[&str] = &[
     "claim-link.made",
     "claim-link.after",
     "confirm.linked",
+    "confirm.recorded",
     "claim-unlink.before",
     "claim-unlink.after",
     // A wipe.

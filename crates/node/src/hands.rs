@@ -23,11 +23,12 @@ use crate::{
 };
 use jiff::Timestamp;
 use quarry_api::{
-    node_inventory::{ForeignPv, PathReport},
+    node_inventory::{ForeignPv, KeptData, PathReport},
     node_job::Action,
     quantity::Bytes,
 };
 use quarry_core::{
+    claim::confirm::Remembered,
     device::{BackingFile, Facts},
     sparse::{self, Link, Loop, Observed, Step, User},
 };
@@ -83,6 +84,12 @@ pub trait Hands: Send + Sync + 'static {
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
         let _ = paths;
         Err(no_devices("following paths"))
+    }
+
+    /// That this data stays is known on the node from now on, whatever an older API may ask for later.
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        let _ = kept;
+        Err(no_devices("remembering what is kept"))
     }
 
     /// Opens a device exclusively, to be erased, and verifies all that can be seen on the node while it is held.
@@ -206,9 +213,16 @@ impl RealHands {
         Ok((Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? }, silent))
     }
 
-    /// The ledger says that the data of this PersistentVolume is gone from this node.
-    pub(crate) fn has_erased(&self, pv_uid: &str) -> bool {
-        self.ledger().has_erased(pv_uid)
+    /// What the ledger says about a device and the PersistentVolume that was on it.
+    pub(crate) fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
+        self.ledger().remembered(identity, pv_uid)
+    }
+
+    /// Durable when it returns; what the ledger says already is not said again.
+    pub(crate) fn record_news(&self, records: Vec<Record>) -> Result<(), HandsError> {
+        let mut ledger = self.ledger();
+        let news = ledger.news(records);
+        ledger.append_all(&news)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -372,6 +386,10 @@ impl Hands for RealHands {
 
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
         Ok(paths.iter().map(|path| claim::resolve_path(&self.host, path)).collect())
+    }
+
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        self.record_news(kept.iter().map(|kept| Record::kept(Timestamp::now(), kept)).collect())
     }
 
     fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {

@@ -9,12 +9,16 @@ use crate::{
     hands::{Intent, Outcome, OutcomeResult, Subject},
 };
 use jiff::Timestamp;
-use quarry_api::node_job::Action;
+use quarry_api::{
+    node_inventory::{Claim, KeptData},
+    node_job::Action,
+};
+use quarry_core::claim::{confirm::Remembered, owner_text};
 use quarry_failpoint::failpoint;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
@@ -29,8 +33,10 @@ const RESERVE: u64 = 64 * 1024;
 pub struct Record {
     pub time: Timestamp,
     pub kind: Kind,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub job: String,
-    pub action: Action,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
     /// Empty for a device that is no volume's file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[serde(rename = "volumeUID")]
@@ -41,6 +47,9 @@ pub struct Record {
     /// The PersistentVolume whose data is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pv: Option<Pv>,
+    /// The claim that the device was confirmed for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimRound>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<OutcomeResult>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -53,11 +62,23 @@ pub struct Pv {
     pub uid: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRound {
+    #[serde(rename = "ownerUID")]
+    pub owner_uid: String,
+    pub round: i64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     Intent,
     Outcome,
+    /// The device was looked at and found as claimed: nothing of an earlier claim is to be done about it any more.
+    Confirmed,
+    /// The data of this PersistentVolume stays on the device.
+    Kept,
 }
 
 impl Record {
@@ -74,12 +95,34 @@ impl Record {
             Subject::Volume(_) => (None, None),
             Subject::Device { identity, pv_name, pv_uid } => (Some(identity.clone()), Some(Pv { name: pv_name.clone(), uid: pv_uid.clone() })),
         };
-        Record { time, kind, job: job.to_owned(), action, volume_uid: subject.volume_uid().to_owned(), device, pv, result: None, text: text.to_owned() }
+        Record {
+            job: job.to_owned(),
+            action: Some(action),
+            volume_uid: subject.volume_uid().to_owned(),
+            device,
+            pv,
+            text: text.to_owned(),
+            ..Record::bare(time, kind)
+        }
+    }
+
+    pub fn confirmed(time: Timestamp, claim: &Claim) -> Self {
+        let round = ClaimRound { owner_uid: claim.owner.uid.clone(), round: claim.round };
+        Record { device: Some(claim.identity.clone()), claim: Some(round), text: owner_text(&claim.owner), ..Record::bare(time, Kind::Confirmed) }
+    }
+
+    pub fn kept(time: Timestamp, kept: &KeptData) -> Self {
+        let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone() };
+        Record { device: Some(kept.identity.clone()), pv: Some(pv), ..Record::bare(time, Kind::Kept) }
+    }
+
+    fn bare(time: Timestamp, kind: Kind) -> Self {
+        Record { time, kind, job: String::new(), action: None, volume_uid: String::new(), device: None, pv: None, claim: None, result: None, text: String::new() }
     }
 
     /// The PersistentVolume whose data this record says is gone.
     fn erases(&self) -> Option<&str> {
-        let done = self.kind == Kind::Outcome && self.action == Action::Wipe && self.result == Some(OutcomeResult::Succeeded);
+        let done = self.kind == Kind::Outcome && self.action == Some(Action::Wipe) && self.result == Some(OutcomeResult::Succeeded);
         self.pv.as_ref().filter(|_| done).map(|pv| pv.uid.as_str())
     }
 
@@ -97,9 +140,30 @@ pub struct Ledger {
     end: u64,
     /// How far the file's blocks are allocated, as far as we asked for it.
     reserved: u64,
+    known: Known,
+    damaged: Vec<usize>,
+}
+
+/// What the lines say, looked up.
+#[derive(Debug, Default)]
+struct Known {
     ours: HashSet<String>,
     erased: HashSet<String>,
-    damaged: Vec<usize>,
+    kept: HashSet<String>,
+    /// By device: the claim that it was last confirmed for.
+    confirmed: HashMap<String, ClaimRound>,
+}
+
+impl Known {
+    fn learn(&mut self, record: &Record) {
+        self.ours.extend(record.makes_ours().map(str::to_owned));
+        self.erased.extend(record.erases().map(str::to_owned));
+        match (record.kind, &record.device, &record.claim, &record.pv) {
+            (Kind::Confirmed, Some(device), Some(claim), _) => drop(self.confirmed.insert(device.clone(), claim.clone())),
+            (Kind::Kept, _, _, Some(pv)) => drop(self.kept.insert(pv.uid.clone())),
+            (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => {}
+        }
+    }
 }
 
 impl Ledger {
@@ -122,21 +186,35 @@ impl Ledger {
         for line in &damaged {
             tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
         }
-        let ours = records.iter().filter_map(|record| record.makes_ours().map(str::to_owned)).collect();
-        let erased = records.iter().filter_map(|record| record.erases().map(str::to_owned)).collect();
-        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, ours, erased, damaged };
+        let mut known = Known::default();
+        records.iter().for_each(|record| known.learn(record));
+        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, known, damaged };
         ledger.reserve();
         Ok(ledger)
     }
 
     /// An intent for this volume was recorded on this node: files named after it are our work.
     pub fn knows(&self, uid: &str) -> bool {
-        self.ours.contains(uid)
+        self.known.ours.contains(uid)
     }
 
-    /// The data of this PersistentVolume was erased on this node.
-    pub fn has_erased(&self, pv_uid: &str) -> bool {
-        self.erased.contains(pv_uid)
+    /// What is known about a device and the PersistentVolume that was on it.
+    pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
+        Remembered {
+            erased: self.known.erased.contains(pv_uid),
+            kept: self.known.kept.contains(pv_uid),
+            confirmed: self.known.confirmed.get(identity).map(|claim| (claim.owner_uid.clone(), claim.round)),
+        }
+    }
+
+    /// Those of these that no line says yet.
+    pub fn news(&self, records: Vec<Record>) -> Vec<Record> {
+        let is_news = |record: &Record| match (record.kind, &record.device, &record.claim, &record.pv) {
+            (Kind::Confirmed, Some(device), Some(claim), _) => self.known.confirmed.get(device) != Some(claim),
+            (Kind::Kept, _, _, Some(pv)) => !self.known.kept.contains(&pv.uid),
+            (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => true,
+        };
+        records.into_iter().filter(is_news).collect()
     }
 
     /// Numbers of lines that could not be read.
@@ -146,22 +224,32 @@ impl Ledger {
 
     /// On disk when this returns.
     pub fn append(&mut self, record: &Record) -> Result<(), HandsError> {
+        self.append_all(std::slice::from_ref(record))
+    }
+
+    /// All of them on disk when this returns, or none counts.
+    pub fn append_all(&mut self, records: &[Record]) -> Result<(), HandsError> {
         let attempt = || format!("writing to the ledger {}", self.path.display());
-        let mut line = serde_json::to_vec(record).map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
-        line.push(b'\n');
-        if let Err(error) = self.write_line(&line) {
+        let mut lines = Vec::new();
+        for record in records {
+            serde_json::to_writer(&mut lines, record).map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
+            lines.push(b'\n');
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.write_lines(&lines) {
             // Half a line must not stay in front of the next one. What cannot be cut off now is cut off at the next start.
             let _ = self.file.set_len(self.end);
             return Err(HandsError::io(attempt())(error));
         }
-        self.end += line.len() as u64;
-        self.ours.extend(record.makes_ours().map(str::to_owned));
-        self.erased.extend(record.erases().map(str::to_owned));
+        self.end += lines.len() as u64;
+        records.iter().for_each(|record| self.known.learn(record));
         self.reserve();
         Ok(())
     }
 
-    fn write_line(&self, line: &[u8]) -> io::Result<()> {
+    fn write_lines(&self, line: &[u8]) -> io::Result<()> {
         let torn = line.len() / 2;
         self.file.write_all_at(&line[..torn], self.end)?;
         failpoint!("ledger.torn");
@@ -212,6 +300,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quarry_api::node_inventory::ClaimOwner;
     use std::fs;
 
     fn intent(uid: &str) -> Record {
@@ -256,8 +345,34 @@ mod tests {
         ledger.append(&outcome("failed", Action::Wipe, OutcomeResult::Failed)).unwrap();
         ledger.append(&outcome("other", Action::Cleanup, OutcomeResult::Succeeded)).unwrap();
         for ledger in [ledger, Ledger::open(&path).unwrap()] {
-            assert!(ledger.has_erased("done") && !ledger.has_erased("failed") && !ledger.has_erased("other") && !ledger.has_erased(""));
+            let erased = |uid: &str| ledger.remembered("wwn:5", uid).erased;
+            assert!(erased("done") && !erased("failed") && !erased("other") && !erased(""));
         }
+    }
+
+    /// What an API that was restored from a backup does not know any more.
+    #[test]
+    fn the_last_claim_of_a_device_and_what_was_kept_are_known_after_a_restart_and_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        let mut ledger = Ledger::open(&path).unwrap();
+        let claim = |owner: &str, round: i64| {
+            let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("s".into()), name: "fast".into(), uid: owner.into() };
+            Record::confirmed(Timestamp::UNIX_EPOCH, &Claim { identity: "wwn:5".into(), owner, round, ..Claim::default() })
+        };
+        let kept = Record::kept(Timestamp::UNIX_EPOCH, &KeptData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() });
+        let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
+        assert_eq!(ledger.news(all.clone()), all);
+        ledger.append_all(&all).unwrap();
+        ledger.append_all(&[]).unwrap();
+        assert_eq!(ledger.news(vec![claim("b", 1), kept, claim("a", 2)]), [claim("a", 2)], "the last one counts");
+        for ledger in [ledger, Ledger::open(&path).unwrap()] {
+            assert_eq!(ledger.remembered("wwn:5", "u"), Remembered { erased: false, kept: true, confirmed: Some(("b".into(), 1)) });
+            assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
+        }
+        let lines = fs::read_to_string(&path).unwrap();
+        let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;
+        assert_eq!((lines.lines().count(), lines.lines().next()), (4, Some(line)));
     }
 
     #[test]

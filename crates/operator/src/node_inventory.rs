@@ -49,7 +49,11 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
                 // A bug in the planner: nothing of the plan is applied, and it is said loudly.
                 tracing::error!(node = name, %breach, steps = ?plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
                 let message = format!("nothing is done about the claims of this node, because that would be wrong: {breach}. Please report this");
-                events::tell(context, inventory, &[Note { warning: true, reason: "PlanRefused", message }]).await;
+                if context.is_news(PLAN_REFUSED, name, &message) {
+                    events::tell(context, inventory, &[Note { warning: true, reason: PLAN_REFUSED, message }]).await;
+                }
+                // What the cluster knows about the devices, the agent must know all the same.
+                write(context, &seen).await?;
                 return Err(Failure { attempt: format!("claims of {name}: the plan was refused: {breach}"), source: None, at_once: false });
             }
             next = plan.requeue.map_or(Next::Rest, Next::After);
@@ -133,6 +137,7 @@ fn tell_spec(node: &str, spec: &NodeInventorySpec) {
 }
 
 const OWNERLESS: &str = "ownerless";
+const PLAN_REFUSED: &str = "PlanRefused";
 /// How many devices an Event names.
 const NAMED: usize = 8;
 

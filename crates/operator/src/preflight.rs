@@ -25,7 +25,7 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     (
         "nodeinventories.quarry.dev",
         Some(ControllerName::LocalVolumeSet),
-        &["spec.claims.round", "spec.paths", "spec.machineID", "status.claims", "status.paths"],
+        &["spec.claims.round", "spec.claims.lastVolume", "spec.paths", "spec.machineID", "spec.kept", "spec.residue", "status.claims", "status.paths"],
     ),
     ("nodejobs.quarry.dev", Some(ControllerName::LocalVolumeSet), &["spec.device.claimed.pvUID", "spec.parameters.wipe.policy", "status.progress"]),
     (

@@ -16,7 +16,7 @@ use quarry_api::{
     node_inventory::ClaimOwner, node_job::OwnerKind, volume::Phase,
 };
 use quarry_core::{
-    claim,
+    claim::{self, pv::NO_PROVISIONER},
     foreign_pv::{HOSTNAME_LABEL, Place, places},
 };
 
@@ -187,8 +187,14 @@ impl Routed for StorageClass {
         if let Some(class) = change.either() {
             let name = class.name_any();
             wake_unsettled(caches, wake, |volume| volume.spec.storage_class_name == name);
+            // Of another provisioner it is nobody's here: whoever names it takes nothing, until it goes.
+            let provisioner = |class: Option<&StorageClass>| class.map(|class| class.provisioner.clone()).filter(|other| other != NO_PROVISIONER);
+            let changes_hands = provisioner(change.before) != provisioner(change.after);
+            if changes_hands {
+                wake_owners(caches, wake);
+            }
             for inventory in caches.inventories.all() {
-                if inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name) {
+                if changes_hands || inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name) {
                     wake(to(ControllerName::NodeInventory, inventory.name_any()));
                 }
             }
@@ -244,7 +250,7 @@ impl Routed for NodeInventory {
             inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
         }
         // First the index, then the wakes: whoever looks at once must see what has changed.
-        let concerned = caches.identities().follow(&name, after, claims(change.after));
+        let concerned = caches.identities().follow(&name, after, change.after.map(|inventory| &inventory.spec));
         wake(to(ControllerName::NodeInventory, name.clone()));
         for other in concerned {
             wake(to(ControllerName::NodeInventory, other));

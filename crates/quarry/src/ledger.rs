@@ -75,6 +75,8 @@ fn render(records: &[Record]) -> String {
         let kind = match record.kind {
             Kind::Intent => "intent",
             Kind::Outcome => "outcome",
+            Kind::Confirmed => "confirmed",
+            Kind::Kept => "kept",
         };
         let result = match record.result {
             None => "",
@@ -84,7 +86,7 @@ fn render(records: &[Record]) -> String {
         let cells = [
             record.time.to_string(),
             kind.to_owned(),
-            record.action.as_str().to_owned(),
+            record.action.map_or("", |action| action.as_str()).to_owned(),
             result.to_owned(),
             about(record),
             record.job.clone(),

@@ -32,7 +32,7 @@ impl Disk {
     fn confirm_one(&mut self, claim: &Claim, known: &[Known], view: &NodeView) -> Result<(), String> {
         let device = find(&claim.identity, known)?;
         if self.sabotage != Some(Sabotage::ConfirmAnything) {
-            verify(claim, Expected::from(claim.content), known, &view.spec)?;
+            verify(claim, Expected::of_claim(claim), known, &view.spec)?;
             if self.is_held(&device.facts.name) {
                 return Err(format!("{} is opened exclusively by somebody else", device.facts.name));
             }
@@ -41,6 +41,7 @@ impl Disk {
             self.disks.values_mut().for_each(|disk| (disk.signature, disk.data) = (None, None));
         }
         self.lead(&claim.link, &LinkDevice::from(&device.facts));
+        self.confirmed.insert(claim.identity.clone(), (claim.owner.uid.clone(), claim.round));
         Ok(())
     }
 
@@ -91,7 +92,7 @@ impl Disk {
     /// Takes the claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, HandsError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(self.erased(pv_uid) && self.sabotage != Some(Sabotage::ForgetOutcomes));
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid)).map_err(HandsError::Refused)?;
         let known = view.known(&look(self));
         let name = find(&claim.identity, &known).map_err(HandsError::Refused)?.facts.name.clone();
         if self.sabotage != Some(Sabotage::HoldAnything) {

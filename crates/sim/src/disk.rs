@@ -11,6 +11,7 @@ use quarry_api::{
     quantity::Bytes,
 };
 use quarry_core::{
+    claim::confirm::Remembered,
     device::{BackingFile, Content, Facts, Held},
     sparse::{self, Format, Link, Observed, User, link_path},
 };
@@ -111,6 +112,9 @@ pub struct Disk {
     /// How many events the kernel has sent about them.
     pub uevents: u64,
     pub ledger: Vec<Record>,
+    /// Of the ledger, too: the last claim that was confirmed on each disk, and the volumes whose data stays.
+    pub confirmed: BTreeMap<String, (String, i64)>,
+    pub kept_volumes: BTreeSet<String>,
     pub udev: bool,
     /// The kernel reads partition tables by itself.
     pub parser: bool,
@@ -143,6 +147,8 @@ impl Disk {
             held: BTreeSet::new(),
             uevents: 0,
             ledger: Vec::new(),
+            confirmed: BTreeMap::new(),
+            kept_volumes: BTreeSet::new(),
             udev,
             parser,
             broken_tool: false,
@@ -161,6 +167,14 @@ impl Disk {
     pub fn erased(&self, pv_uid: &str) -> bool {
         let of = |record: &Record| record.device.as_ref().is_some_and(|(_, uid)| uid == pv_uid);
         self.ledger.iter().any(|record| of(record) && record.action == Action::Wipe && record.outcome == Some(OutcomeResult::Succeeded))
+    }
+
+    /// What the ledger says about a disk and the PersistentVolume that was on it.
+    pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
+        if self.sabotage == Some(Sabotage::ForgetOutcomes) {
+            return Remembered::default();
+        }
+        Remembered { erased: self.erased(pv_uid), kept: self.kept_volumes.contains(pv_uid), confirmed: self.confirmed.get(identity).cloned() }
     }
 
     /// The loops over a volume's file.

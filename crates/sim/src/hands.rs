@@ -10,7 +10,7 @@ use crate::{
     invariant, lock,
 };
 use quarry_api::{
-    node_inventory::PathReport,
+    node_inventory::{KeptData, PathReport},
     node_job::{Action, WipePolicy},
 };
 use quarry_core::sparse::{Observed, Step};
@@ -174,6 +174,23 @@ impl Hands for SimHands {
 
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
         self.read("resolve", |disk| disk.resolve(paths))
+    }
+
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        let known = |disk: &Disk| kept.iter().all(|kept| disk.kept_volumes.contains(&kept.pv_uid));
+        if known(&lock(&self.disk)) {
+            return Ok(());
+        }
+        let possible: Vec<(When, What)> = WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        self.operate(
+            "remember kept",
+            &possible,
+            |_, _| {},
+            |disk| {
+                disk.kept_volumes.extend(kept.iter().map(|kept| kept.pv_uid.clone()));
+                Ok(())
+            },
+        )
     }
 
     fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {

@@ -4,7 +4,7 @@ use super::{
     NodeWorld,
     filter::Mismatch,
     index::{Index, Seen},
-    is_frozen, is_released, kept_on,
+    is_frozen, is_released, kept_on, residue_on, residue_text,
     want::{Asks, Becomes, Covers, PathAsk, SetAsk, Want, owner_text},
 };
 use crate::device::{Reason, verdict::kept_detail};
@@ -12,6 +12,7 @@ use quarry_api::{
     names,
     node_inventory::{Claim, ClaimContent, ClaimOwner, Device, DeviceReason, DeviceState},
     node_job::hex_digest,
+    volume::VolumeMode,
 };
 use std::collections::HashMap;
 
@@ -41,6 +42,8 @@ pub enum Standing {
     Refused(Vec<DeviceReason>),
     /// A PersistentVolume of somebody is on it.
     Published(String),
+    /// Only the signatures of its last volume were erased, and this want would show the rest.
+    Residue(String),
     BelowMin {
         found: usize,
         min: usize,
@@ -140,9 +143,13 @@ fn usable_by_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk
     if !wrong.is_empty() {
         return Err(Standing::Mismatch(wrong));
     }
-    let named =
-        |told: &DeviceReason| told.reason == Reason::NotLocal.as_str() && set.not_local.iter().any(|kind| told.detail.to_lowercase().contains(kind.as_str()));
-    usable(world, index, seen, |told| !named(told))
+    let named = |told: &DeviceReason| told.reason == Reason::NotLocal.as_str() && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind));
+    usable(world, index, seen, set.becomes.mode, |told| !named(told))
+}
+
+/// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
+fn is_of_kind(detail: &str, kind: &str) -> bool {
+    detail.to_lowercase().split_whitespace().any(|word| word == kind || word.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-')))
 }
 
 fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[PathAsk], owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
@@ -165,17 +172,38 @@ fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[Pat
             continue;
         };
         let device = seen.device;
-        let twice = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
-        let standing = if twice { Some(Standing::NoDevice("another path of this object leads to the same device".into())) } else { owned(want, seen, owners) };
-        // Named by its path: what is on it stays, and removable is what it was meant to be.
-        let kept = [Reason::Signature, Reason::UnknownData, Reason::PartitionTable, Reason::Removable, Reason::KeptData];
-        let standing = standing.or_else(|| usable(world, index, seen, |told| !kept.iter().any(|reason| told.reason == reason.as_str())).err());
+        let taken = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
+        let standing = match owned(want, seen, owners) {
+            // Not by this path, which has no claim.
+            Some(Standing::Has) => Some(twice()),
+            _ if taken => Some(twice()),
+            other => other,
+        };
+        let mode = ask.becomes.mode;
+        let adopted = kept_on(world, device).is_some_and(|kept| want.adopts.contains(&kept.pv_uid));
+        let standing = standing.or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
         rows.push(match standing {
             Some(standing) => (Row { device: ask.path.clone(), ..row(device, standing) }, None),
             None => (row(device, Standing::Gets), make(want, device, &ask.becomes, ClaimContent::Any, Some(&ask.path))),
         });
     }
     rows
+}
+
+/// Whether a device that was named by its path is taken in spite of this: what is on it stays, and removable is what it
+/// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
+/// a volume left that is gone, unless the LocalVolume says that it means just that.
+fn stays(told: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
+    match Reason::parse(&told.reason) {
+        Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
+        Some(Reason::UnknownData) => mode == VolumeMode::Block,
+        Some(Reason::KeptData) => adopted,
+        _ => false,
+    }
+}
+
+fn twice() -> Standing {
+    Standing::NoDevice("another path of this object leads to the same device".into())
 }
 
 /// A path with a claim is not looked up again: it means the device that it meant then.
@@ -195,11 +223,11 @@ fn owned(want: &Want, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Standing> 
     if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
         return Some(if owner.uid == want.owner.uid { Standing::Has } else { Standing::Taken((*owner).clone()) });
     }
-    seen.published.map(|pv| Standing::Published(pv.to_owned()))
+    seen.published.first().map(|pv| Standing::Published((*pv).to_owned()))
 }
 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
-fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
+fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMode, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
     let device = seen.device;
     if is_frozen(world) || is_released(world) {
         return Err(Standing::Frozen);
@@ -230,6 +258,9 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, counts: impl Fn
         if counts(&told) {
             return Err(Standing::Refused(vec![told]));
         }
+    }
+    if let Some(left) = residue_on(world, device).filter(|_| mode == VolumeMode::Block) {
+        return Err(Standing::Residue(residue_text(left)));
     }
     if let Some(why) = index.doubt(seen) {
         return Err(Standing::Refused(vec![DeviceReason { reason: Reason::AmbiguousIdentity.as_str().to_owned(), detail: why }]));
@@ -285,6 +316,7 @@ impl Standing {
                 told.iter().map(sentence).collect::<Vec<_>>().join("; ")
             }
             Standing::Published(pv) => format!("PersistentVolume {pv} is on it"),
+            Standing::Residue(why) => why.clone(),
             Standing::BelowMin { found, min } => format!("the node has {found} matching devices, minDeviceCount is {min}: none is used"),
             Standing::OverMax(max) => format!("maxDeviceCount is {max}"),
             Standing::NoDevice(why) => why.clone(),
@@ -302,6 +334,7 @@ impl Standing {
             Standing::Waiting(_) => "Waiting",
             Standing::Refused(_) => "Refused",
             Standing::Published(_) => "Published",
+            Standing::Residue(_) => "Residue",
             Standing::BelowMin { .. } => "BelowMinimum",
             Standing::OverMax(_) => "OverMaximum",
             Standing::NoDevice(_) => "NoDevice",

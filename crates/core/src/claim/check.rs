@@ -9,8 +9,8 @@ use crate::volume::usage::{PvUsage, pv_usage};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     NodeJob,
-    node_inventory::{Claim, ClaimContent, ClaimState},
-    node_job::{Action, JobPhase},
+    node_inventory::{Claim, ClaimContent, ClaimState, KeptData},
+    node_job::{Action, JobPhase, WipePolicy},
 };
 use std::collections::{HashMap, HashSet};
 
@@ -65,7 +65,7 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(),
         let named = |seen: &Seen<'_>| seen.candidates.iter().filter_map(|candidate| claims.get(candidate.as_str())).sum::<usize>();
         let rivals = seen.map_or(claims[claim.identity.as_str()], named);
         match before.get(&key(claim)) {
-            Some(old) => check_kept(old, claim)?,
+            Some(old) => check_kept(index, old, claim)?,
             // Two that were there already are told, not multiplied.
             None if rivals > 1 => return Err(Breach::TwoOwners(claim.identity.clone())),
             None => check_new(world, index, claim, seen)?,
@@ -101,9 +101,16 @@ fn key(claim: &Claim) -> (&str, &str) {
     (&claim.identity, &claim.owner.uid)
 }
 
-/// A claim that goes on: only its round, its job and its end move, and only forward.
-fn check_kept(old: &Claim, new: &Claim) -> Result<(), Breach> {
-    let fixed = Claim { round: old.round, job: old.job.clone(), ending: old.ending, last_volume: old.last_volume.clone(), ..new.clone() };
+/// A claim that goes on: only its round, its job and its end move, and only forward. What was named by a path and is
+/// not published may become something else, and be of another size if it is looked at anew.
+fn check_kept(index: &Index<'_>, old: &Claim, new: &Claim) -> Result<(), Breach> {
+    let mut fixed = Claim { round: old.round, job: old.job.clone(), ending: old.ending, last_volume: old.last_volume.clone(), ..new.clone() };
+    if old.path.is_some() && index.view(old).pv.is_none() {
+        (fixed.volume_mode, fixed.fs_type) = (old.volume_mode, old.fs_type.clone());
+        if new.round > old.round {
+            fixed.size = old.size;
+        }
+    }
     if fixed != *old || new.round < old.round || (old.ending && !new.ending) {
         return Err(Breach::Changed(old.identity.clone()));
     }
@@ -123,17 +130,16 @@ fn check_new(world: &NodeWorld, index: &Index<'_>, claim: &Claim, seen: Option<&
     if index.doubt(seen).is_some() {
         return Err(Breach::Doubtful(identity));
     }
-    if claim.content == ClaimContent::Blank && (life::shows_data(device) || kept_on(world, device).is_some()) {
+    let owner = world.wants.iter().find(|want| want.owner.uid == claim.owner.uid);
+    let adopts = |kept: &KeptData| claim.content == ClaimContent::Any && owner.is_some_and(|owner| owner.adopts.contains(&kept.pv_uid));
+    let shows = claim.content == ClaimContent::Blank && life::shows_data(device);
+    if shows || kept_on(world, device).is_some_and(|kept| !adopts(kept)) || life::shown_by(world, claim, device).is_some() {
         return Err(Breach::DataPublished(identity));
     }
-    let owner = world.wants.iter().find(|want| want.owner.uid == claim.owner.uid);
     if !owner.is_some_and(|owner| owner.takes_more()) || claim.round != 1 || claim.job.is_some() || claim.ending || claim.link.is_empty() {
         return Err(Breach::NotUsable(identity));
     }
-    match seen.published {
-        Some(_) => Err(Breach::TwoOwners(identity)),
-        None => Ok(()),
-    }
+    if seen.published.is_empty() { Ok(()) } else { Err(Breach::TwoOwners(identity)) }
 }
 
 fn check_step(world: &NodeWorld, index: &Index<'_>, plan: &Plan, step: &Step) -> Result<(), Breach> {
@@ -166,7 +172,8 @@ fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Result<(), Breach
     if pv::was_bound(found) && !kept { Err(Breach::Forgotten(name.to_owned())) } else { Ok(()) }
 }
 
-fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolume) -> Result<(), Breach> {
+/// Asked once more of what is known when it is made.
+pub fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolume) -> Result<(), Breach> {
     let name = made.metadata.name.clone().unwrap_or_default();
     let Some(claim) = index.claim_of_pv(&name) else { return Err(Breach::NotOurs(name)) };
     if is_frozen(world) || world.node.is_none() {
@@ -184,10 +191,11 @@ fn check_publication(world: &NodeWorld, index: &Index<'_>, made: &PersistentVolu
     if seen.doubt.is_some() {
         return Err(Breach::Doubtful(claim.identity.clone()));
     }
-    if (claim.content == ClaimContent::Blank && life::shows_data(device)) || life::withholds(world, claim, device) || pv::used(claim).is_some() {
+    let shows = (claim.content == ClaimContent::Blank && life::shows_data(device)) || life::shown_by(world, claim, device).is_some();
+    if shows || life::withholds(world, claim, device) || pv::used(claim).is_some() {
         return Err(Breach::DataPublished(claim.identity.clone()));
     }
-    if life::user(device).is_some() {
+    if life::user(&seen).is_some() {
         return Err(Breach::Used(claim.identity.clone()));
     }
     Ok(())
@@ -199,10 +207,22 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
         let job = old.job.as_ref().and_then(|job| world.jobs.get(&job.name));
         job.and_then(|job| job.status.as_ref()?.phase) == Some(JobPhase::Succeeded)
     };
-    let claims = &world.inventory.spec.claims;
-    for kept in world.inventory.spec.kept.iter().filter(|kept| !plan.kept.contains(kept)) {
-        if !is_forgotten(world, kept) && !claims.iter().any(|claim| claim.identity == kept.identity && erased(claim)) {
-            return Err(Breach::Forgotten(kept.identity.clone()));
+    let (claims, spec) = (&world.inventory.spec.claims, &world.inventory.spec);
+    let lost = |before: &'_ [KeptData], after: &[KeptData]| {
+        let gone = |kept: &&KeptData| {
+            !after.contains(kept) && !is_forgotten(world, kept) && !claims.iter().any(|claim| claim.identity == kept.identity && erased(claim))
+        };
+        before.iter().find(gone).map(|kept| kept.identity.clone())
+    };
+    if let Some(identity) = lost(&spec.kept, &plan.kept).or_else(|| lost(&spec.residue, &plan.residue)) {
+        return Err(Breach::Forgotten(identity));
+    }
+    // What was erased by its signatures alone is on record from then on.
+    for old in claims.iter().filter(|old| erased(old)) {
+        let quick = old.job.as_ref().and_then(|job| world.jobs.get(&job.name)).is_some_and(|job| is_quick(job));
+        let ends = !plan.claims.iter().any(|new| key(new) == key(old) && new.job == old.job);
+        if quick && ends && !plan.residue.iter().any(|left| left.identity == old.identity) {
+            return Err(Breach::Forgotten(old.identity.clone()));
         }
     }
     for old in claims.iter().filter(|old| pv::used(old).is_some() && !erased(old)) {
@@ -212,6 +232,10 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Breach> {
         }
     }
     Ok(())
+}
+
+fn is_quick(job: &NodeJob) -> bool {
+    job.spec.parameters.as_ref().and_then(|parameters| parameters.wipe.as_ref()).is_none_or(|wipe| wipe.policy == WipePolicy::Quick)
 }
 
 /// The PersistentVolume, ours and in nobody's use.

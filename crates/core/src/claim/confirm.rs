@@ -6,7 +6,8 @@
 use crate::device::{Content, Known, Reason, verdict::node_reasons};
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{Claim, ClaimContent, ClaimReport, ClaimState},
+    node_inventory::{Claim, ClaimContent, ClaimReport, ClaimState, KeptData},
+    volume::VolumeMode,
 };
 
 /// What the agent does about a claim when it looks.
@@ -48,42 +49,48 @@ pub enum Expected {
     Blank,
     /// Anything, partitions excepted: an administrator has named the device.
     Any,
+    /// The same for a file system, which kubelet makes where it finds none: what nobody can name must not be there.
+    Named,
     /// Anything, partitions that nobody uses included: it is about to be erased.
     Erasable,
     /// Nothing: it was erased before, for the same reason.
     Erased,
 }
 
-impl From<ClaimContent> for Expected {
-    fn from(content: ClaimContent) -> Self {
-        match content {
-            ClaimContent::Blank => Expected::Blank,
-            ClaimContent::Any => Expected::Any,
+impl Expected {
+    pub fn of_claim(claim: &Claim) -> Self {
+        match (claim.content, claim.volume_mode) {
+            (ClaimContent::Blank, _) => Expected::Blank,
+            (ClaimContent::Any, VolumeMode::Block) => Expected::Any,
+            (ClaimContent::Any, VolumeMode::Filesystem) => Expected::Named,
         }
     }
-}
 
-impl Expected {
-    /// A wipe of a device. `erased`: the ledger says that the data of its PersistentVolume was erased on this node. What
-    /// is on it now was written later, by somebody whom an API that was restored from a backup does not know any more.
-    pub fn of_wipe(erased: bool) -> Self {
-        if erased { Expected::Erased } else { Expected::Erasable }
+    /// A wipe for the volume of this claim; `Err` says why it is none of this time. What was erased before was written
+    /// to later, if at all, by somebody whom an API that was restored from a backup does not know any more.
+    pub fn of_wipe(claim: &Claim, known: &Remembered) -> Result<Self, String> {
+        let since = known.confirmed.as_ref().filter(|(owner, round)| *owner != claim.owner.uid || *round > claim.round);
+        if known.kept {
+            return Err(outdated("it was decided on this node that its data is kept"));
+        }
+        if since.is_some() {
+            return Err(outdated("the device was given to another volume since"));
+        }
+        Ok(if known.erased { Expected::Erased } else { Expected::Erasable })
     }
 
     /// Of a refusal, for people.
     pub fn explain(self, why: String) -> String {
         match self {
-            Expected::Blank | Expected::Any | Expected::Erasable => why,
-            Expected::Erased => format!(
-                "the device was erased for this PersistentVolume before, and has been written to since ({why}): was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain"
-            ),
+            Expected::Blank | Expected::Any | Expected::Named | Expected::Erasable => why,
+            Expected::Erased => outdated(&format!("the device was erased for this PersistentVolume before, and has been written to since ({why})")),
         }
     }
 
     fn is_empty(self) -> bool {
         match self {
             Expected::Blank | Expected::Erased => true,
-            Expected::Any | Expected::Erasable => false,
+            Expected::Any | Expected::Named | Expected::Erasable => false,
         }
     }
 
@@ -94,7 +101,8 @@ impl Expected {
             Reason::HeldExclusively | Reason::Claimed | Reason::TooNew => true,
             // Decided when it was claimed, from the same facts: a set may name such devices.
             Reason::NotLocal => true,
-            Reason::Signature | Reason::PartitionTable | Reason::UnknownData => !self.is_empty(),
+            Reason::Signature | Reason::PartitionTable => !self.is_empty(),
+            Reason::UnknownData => !self.is_empty() && self != Expected::Named,
             // Told above, by the claim.
             Reason::KeptData => true,
             Reason::Removable => self != Expected::Blank,
@@ -124,6 +132,21 @@ impl Expected {
     }
 }
 
+/// What the node's own ledger knows, whatever an API says that may be older than it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// The data of this PersistentVolume was erased on this node.
+    pub erased: bool,
+    /// It was decided that the data of this PersistentVolume stays.
+    pub kept: bool,
+    /// The last claim that was confirmed on the device: its owner's UID and its round.
+    pub confirmed: Option<(String, i64)>,
+}
+
+fn outdated(why: &str) -> String {
+    format!("{why}: was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain")
+}
+
 /// The claim's device among the node's: exactly one goes by its identity.
 pub fn find<'a>(identity: &str, devices: &'a [Known]) -> Result<&'a Known, String> {
     let mut found = devices.iter().filter(|device| device.identified.candidates.iter().any(|candidate| candidate == identity));
@@ -150,10 +173,14 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     if let Some(owner) = spec.claims.iter().find(|other| **other != *claim && device.disk.contains(&other.identity)) {
         return Err(format!("{} is on a device that is claimed by {}", facts.name, super::owner_text(&owner.owner)));
     }
-    // A path that was named after the data was kept means the device as it is.
-    let kept = spec.kept.iter().find(|kept| device.identified.candidates.contains(&kept.identity));
-    if let Some(kept) = kept.filter(|_| expected == Expected::Blank || (expected == Expected::Any && claim.round > 1)) {
+    // A LocalVolume that takes the data over means the device as it is; its first confirmation is about that.
+    let on_it = |list: &'_ [KeptData]| list.iter().find(|kept| device.identified.candidates.contains(&kept.identity)).cloned();
+    let confirms = matches!(expected, Expected::Any | Expected::Named);
+    if let Some(kept) = on_it(&spec.kept).filter(|_| expected == Expected::Blank || (confirms && claim.round > 1)) {
         return Err(format!("{} {}", facts.name, Reason::KeptData.sentence(&kept.pv_name)));
+    }
+    if let Some(left) = on_it(&spec.residue).filter(|_| claim.volume_mode == VolumeMode::Block && claim.round == 1 && (confirms || expected == Expected::Blank)) {
+        return Err(format!("{} {}", facts.name, super::residue_text(&left)));
     }
     if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
         return Err(format!("{} {}", facts.name, Reason::UnlistedVolumes.sentence("")));
@@ -169,7 +196,8 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     // Unread is no answer, whatever is tolerated.
     match &facts.content {
         Content::Blank => {}
-        Content::Found(_) | Content::UnknownData if !expected.is_empty() => {}
+        Content::Found(_) if !expected.is_empty() => {}
+        Content::UnknownData if expected.tolerates(Reason::UnknownData) => {}
         _ => return Err(format!("{} could not be read", facts.name)),
     }
     // Its partitions: O_EXCL on the disk does not see a bind mount of a partition's node, nor a loop over one.

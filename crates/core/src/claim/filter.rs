@@ -70,6 +70,21 @@ pub enum Mismatch {
     Excluded(String),
 }
 
+impl Mismatch {
+    /// The field of the spec that speaks against it.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Mismatch::Type(_) => "deviceTypes",
+            Mismatch::Rotational(_) => "deviceMechanicalProperties",
+            Mismatch::TooSmall(_) => "minSize",
+            Mismatch::TooLarge(_) => "maxSize",
+            Mismatch::Model(_) => "models",
+            Mismatch::Vendor(_) => "vendors",
+            Mismatch::Excluded(_) => "deviceNameFilter",
+        }
+    }
+}
+
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |text: &Option<String>| text.as_ref().map_or_else(|| "it names none".to_owned(), |text| format!("it is {text:?}"));
@@ -118,8 +133,8 @@ impl Filter {
         };
         let min = size("spec.deviceInclusionSpec.minSize", &spec.min_size).unwrap_or(DEFAULT_MIN);
         let max = size("spec.deviceInclusionSpec.maxSize", &spec.max_size);
-        // A minimum that nobody gave is no reason to refuse a smaller maximum.
-        let min = if spec.min_size.is_none() { max.map_or(min, |max| min.min(max)) } else { min };
+        // Whoever asks for devices smaller than the minimum that he did not give means all of them.
+        let min = if spec.min_size.is_none() && max.is_some_and(|max| max < DEFAULT_MIN) { Bytes(0) } else { min };
         if let Some(max) = max.filter(|max| *max < min) {
             let allowed = "make minSize smaller or maxSize larger".to_owned();
             problems.push(Problem { field: "spec.deviceInclusionSpec.minSize", wrong: format!("{min} is greater than maxSize {max}"), allowed });

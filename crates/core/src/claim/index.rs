@@ -32,8 +32,8 @@ pub struct Index<'a> {
 pub struct Seen<'a> {
     pub device: &'a Device,
     pub candidates: BTreeSet<String>,
-    /// A PersistentVolume of anybody that is on it, as far as its names tell.
-    pub published: Option<&'a str>,
+    /// The PersistentVolumes of anybody that are on it, as far as their names tell.
+    pub published: BTreeSet<&'a str>,
 }
 
 impl<'a> Index<'a> {
@@ -94,6 +94,7 @@ impl<'a> Index<'a> {
 
     pub fn view(&self, claim: &'a Claim) -> View<'a> {
         let seen = self.device(&claim.identity);
+        let own = names::local_pv(&self.world.name, &claim.identity);
         View {
             claim,
             want: self.wants.get(claim.owner.uid.as_str()).copied(),
@@ -101,6 +102,7 @@ impl<'a> Index<'a> {
             device: seen.map(|seen| seen.device),
             pv: self.pv(claim),
             doubt: seen.and_then(|seen| self.doubt(seen)),
+            rival: seen.and_then(|seen| seen.published.iter().find(|name| **name != own).copied()),
             moved: if seen.is_some() { None } else { self.elsewhere(|identity| *identity == claim.identity) },
             ready: self.ready.get(claim.owner.uid.as_str()).copied().unwrap_or_default(),
         }
@@ -130,10 +132,11 @@ impl<'a> Index<'a> {
 }
 
 /// The PersistentVolumes of the node by everything that may name a device.
+#[derive(Default)]
 struct Named<'a> {
-    by_path: HashMap<&'a str, &'a str>,
-    by_id: HashMap<&'a str, &'a str>,
-    by_identity: HashMap<&'a str, &'a str>,
+    by_path: HashMap<&'a str, Vec<&'a str>>,
+    by_id: HashMap<&'a str, Vec<&'a str>>,
+    by_identity: HashMap<&'a str, Vec<&'a str>>,
 }
 
 fn base(path: &str) -> &str {
@@ -142,29 +145,30 @@ fn base(path: &str) -> &str {
 
 impl<'a> Named<'a> {
     fn new(world: &'a NodeWorld) -> Self {
-        let mut named = Named { by_path: HashMap::new(), by_id: HashMap::new(), by_identity: HashMap::new() };
+        let mut named = Named::default();
         for pv in &world.pvs {
             let name = pv.metadata.name.as_deref().unwrap_or_default();
             let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref().map(|local| &local.path).or(spec.host_path.as_ref().map(|host| &host.path)));
             if let Some(path) = path {
-                named.by_path.insert(path, name);
-                named.by_id.insert(base(path), name);
+                named.by_path.entry(path).or_default().push(name);
+                named.by_id.entry(base(path)).or_default().push(name);
             }
             let annotation = |key: &str| pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
             if let Some(noted) = annotation(names::LSO_DEVICE_ID_ANNOTATION) {
-                named.by_id.insert(base(noted), name);
+                named.by_id.entry(base(noted)).or_default().push(name);
             }
             if let Some(noted) = annotation(names::IDENTITY_ANNOTATION) {
-                named.by_identity.insert(noted, name);
+                named.by_identity.entry(noted).or_default().push(name);
             }
         }
         named
     }
 
-    fn on(&self, device: &Device, candidates: &BTreeSet<String>) -> Option<&'a str> {
-        let by_path = || self.by_path.get(format!("/dev/{}", device.name).as_str());
-        let by_id = || self.by_id.get(base(device.device_id.as_deref()?));
-        let by_identity = || candidates.iter().find_map(|candidate| self.by_identity.get(candidate.as_str()));
-        by_path().or_else(by_id).or_else(by_identity).copied()
+    /// Every PersistentVolume that names the device in some way.
+    fn on(&self, device: &Device, candidates: &BTreeSet<String>) -> BTreeSet<&'a str> {
+        let by_path = self.by_path.get(format!("/dev/{}", device.name).as_str());
+        let by_id = device.device_id.as_deref().and_then(|id| self.by_id.get(base(id)));
+        let by_identity = candidates.iter().filter_map(|candidate| self.by_identity.get(candidate.as_str()));
+        by_path.into_iter().chain(by_id).chain(by_identity).flatten().copied().collect()
     }
 }

@@ -4,7 +4,11 @@
 //! as it is to be from now on, and the steps that follow. Intent comes first: a round is raised and a job is on record
 //! in the claim before anything that depends on it is done by a later plan. Next to read: `stage.rs`, `wiping.rs`.
 
-use super::{NodeWorld, Stage, Step, View, is_frozen, is_released, pv, want::Want, wiping::wipe};
+use super::{
+    NodeWorld, Stage, Step, View, is_frozen, is_released, pv, residue_on, residue_text,
+    want::{Becomes, Want},
+    wiping::wipe,
+};
 use crate::{
     device::Reason,
     volume::usage::{PvUsage, pv_usage},
@@ -14,6 +18,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
     node_inventory::{Claim, ClaimContent, ClaimState, KeptData, LastVolume},
+    volume::VolumeMode,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -25,13 +30,20 @@ pub struct Decided {
     pub requeue: Option<SignedDuration>,
     /// What stays on the device, from now on on record.
     pub keeps: Option<KeptData>,
-    /// Nothing is on the device any more.
-    pub erased: bool,
+    pub erased: Option<Erased>,
+}
+
+/// How much of a device is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Erased {
+    Whole,
+    /// The rest stays, and that is on record from now on.
+    Signatures(KeptData),
 }
 
 impl Decided {
     pub fn stay(view: &View<'_>, stage: Stage) -> Self {
-        Decided { stage, claim: Some(view.claim.clone()), steps: Vec::new(), requeue: None, keeps: None, erased: false }
+        Decided { stage, claim: Some(view.claim.clone()), steps: Vec::new(), requeue: None, keeps: None, erased: None }
     }
 
     pub fn step(view: &View<'_>, stage: Stage, step: Step) -> Self {
@@ -50,16 +62,13 @@ pub fn decide(world: &NodeWorld, view: &View<'_>, now: Timestamp) -> Decided {
         return give_up(world, view);
     }
     if world.node.is_none() {
-        return Decided::stay(view, Stage::Frozen(gone_text(world)));
+        return Decided::stay(view, Stage::Frozen(gone_text(world, view)));
     }
     if is_frozen(world) {
-        return Decided::stay(view, Stage::Frozen(frozen_text(world)));
+        return Decided::stay(view, Stage::Frozen(frozen_text(world, view)));
     }
     match view.pv {
-        Some(found) if !pv::is_of(found, view.claim) => {
-            let name = found.metadata.name.as_deref().unwrap_or_default();
-            Decided::stay(view, Stage::Held(format!("a PersistentVolume named {name} exists that was not made from this claim: delete it if nobody needs it")))
-        }
+        Some(found) if !pv::is_of(found, view.claim) => Decided::stay(view, Stage::Held(stranger_text(found))),
         Some(found) => published(world, view, found, now),
         None => unpublished(world, view),
     }
@@ -69,12 +78,29 @@ fn wanted(view: &View<'_>) -> bool {
     view.want.is_some_and(|want| want.still_wants(view.claim))
 }
 
-fn gone_text(world: &NodeWorld) -> String {
-    format!("node {} is gone: its claims and PersistentVolumes are kept for when it comes back; {}", world.name, release_text(world))
+/// A PersistentVolume of our name that is not of this claim.
+fn stranger_text(found: &PersistentVolume) -> String {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    if pv::is_ours(found) && found.metadata.deletion_timestamp.is_some() {
+        let key = names::IDENTITY_ANNOTATION;
+        return format!("PersistentVolume {name} is deleted and cannot go: its annotation {key} or its path was changed since it was made; put back what it was");
+    }
+    format!("a PersistentVolume named {name} exists that was not made from this claim: delete it if nobody needs it")
 }
 
-fn frozen_text(world: &NodeWorld) -> String {
-    format!("node {} is another machine than the one that was claimed from: nothing is assumed about its disks; {}", world.name, release_text(world))
+/// "PersistentVolume local-pv-1: ", where there is one.
+fn pv_prefix(view: &View<'_>) -> String {
+    view.pv.and_then(|found| found.metadata.name.as_ref()).map_or_else(String::new, |name| format!("PersistentVolume {name}: "))
+}
+
+fn gone_text(world: &NodeWorld, view: &View<'_>) -> String {
+    let about = pv_prefix(view);
+    format!("{about}node {} is gone: its claims and PersistentVolumes are kept for when it comes back; {}", world.name, release_text(world))
+}
+
+fn frozen_text(world: &NodeWorld, view: &View<'_>) -> String {
+    let about = pv_prefix(view);
+    format!("{about}node {} is another machine than the one that was claimed from: nothing is assumed about its disks; {}", world.name, release_text(world))
 }
 
 fn release_text(world: &NodeWorld) -> String {
@@ -83,11 +109,11 @@ fn release_text(world: &NodeWorld) -> String {
 }
 
 /// What was never bound holds nothing of anybody.
-fn keeps(world: &NodeWorld, identity: &str, found: &PersistentVolume) -> Option<KeptData> {
-    pv::was_bound(found).then(|| kept_data(world, identity, found.metadata.uid.clone().unwrap_or_default()))
+fn keeps(world: &NodeWorld, claim: &Claim, found: &PersistentVolume) -> Option<KeptData> {
+    pv::was_used(found, claim).then(|| kept_data(world, &claim.identity, found.metadata.uid.clone().unwrap_or_default()))
 }
 
-fn kept_data(world: &NodeWorld, identity: &str, pv_uid: String) -> KeptData {
+pub fn kept_data(world: &NodeWorld, identity: &str, pv_uid: String) -> KeptData {
     KeptData { identity: identity.to_owned(), pv_name: names::local_pv(&world.name, identity), pv_uid }
 }
 
@@ -103,7 +129,7 @@ fn give_up(world: &NodeWorld, view: &View<'_>) -> Decided {
             Decided::step(view, Stage::Ending("its PersistentVolume is deleted".into()), delete(found))
         }
         PvUsage::Free => {
-            let keeps = keeps(world, &view.claim.identity, found).filter(|_| !pv::is_over(found, view.claim));
+            let keeps = keeps(world, view.claim, found).filter(|_| !pv::is_over(found, view.claim));
             Decided { keeps, ..Decided::step(view, Stage::Ending("its PersistentVolume is let go".into()), release(found)) }
         }
     }
@@ -155,11 +181,11 @@ fn with_volume(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now
             let why = view.doubt.clone().unwrap_or_default();
             Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is unused and is withdrawn: {why}")), delete(found))
         }
-        (false, _) if view.device.is_some_and(|device| user(device).is_some()) => {
-            let why = view.device.and_then(user).unwrap_or_default();
+        (false, _) if user(view).is_some() => {
+            let why = user(view).unwrap_or_default();
             Decided::step(view, Stage::Releasing(format!("PersistentVolume {name} is withdrawn, because somebody else uses the device: {why}")), delete(found))
         }
-        (false, true) if offers_data(view, found) => Decided::step(
+        (false, _) if offers_data(view, found) => Decided::step(
             view,
             Stage::Releasing(format!("there is data on the device although nobody has used PersistentVolume {name}: it is withdrawn, and the data stays")),
             delete(found),
@@ -175,15 +201,20 @@ fn with_volume(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now
 }
 
 /// Somebody wrote to it past its PersistentVolume, or the API was restored from a backup and has forgotten who used it.
-/// Nobody may get that data, or write over it. One that is kept (Retain) was given free by an administrator, as it is.
+/// Nobody may get that data, or write over it. One that is kept (Retain), was used and is free again was given free by
+/// an administrator, as it is.
 fn offers_data(view: &View<'_>, found: &PersistentVolume) -> bool {
     let looked = view.report.is_some_and(|report| report.state == ClaimState::Confirmed) && pv::round(found).is_none_or(|round| round == view.claim.round);
-    looked && view.claim.content == ClaimContent::Blank && view.device.is_some_and(shows_data)
+    let given_free = !pv::deletes(found) && pv::was_used(found, view.claim);
+    looked && !given_free && view.claim.content == ClaimContent::Blank && view.device.is_some_and(shows_data)
 }
 
 fn bound_stage(view: &View<'_>, why: String) -> Stage {
     if let Some(doubt) = &view.doubt {
         return Stage::InDoubt(format!("{why}, and it is not certain which device it is: {doubt}"));
+    }
+    if let Some(rival) = view.rival {
+        return Stage::InDoubt(format!("{why}, and PersistentVolume {rival} is on the same device: delete that one, and whatever made it, before somebody uses both"));
     }
     missing(view, &why).unwrap_or(Stage::Bound(why))
 }
@@ -211,7 +242,7 @@ fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Ti
     // from here on. Either way the old confirmation must be worth nothing before the PersistentVolume is let go.
     let uid = found.metadata.uid.clone().unwrap_or_default();
     let stage = Stage::Releasing(format!("PersistentVolume {name} was deleted"));
-    Decided { keeps: keeps(world, &view.claim.identity, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
+    Decided { keeps: keeps(world, view.claim, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
 }
 
 /// The end of a volume is on record, and the next one needs a confirmation of its own.
@@ -244,12 +275,13 @@ fn release(found: &PersistentVolume) -> Step {
 /// ever let it go. Nothing is wiped for it.
 pub fn orphan(world: &NodeWorld, found: &PersistentVolume) -> Option<(Step, Option<KeptData>)> {
     let identity = found.metadata.annotations.as_ref()?.get(names::IDENTITY_ANNOTATION)?;
+    let claim = Claim { identity: identity.clone(), ..Claim::default() };
     let ours = pv::is_ours(found) && found.metadata.name.as_deref() == Some(&names::local_pv(&world.name, identity));
     let free = found.metadata.deletion_timestamp.is_some() && pv_usage(found) == PvUsage::Free && world.node.is_some() && !is_frozen(world);
     if !ours || !free {
         return None;
     }
-    Some((release(found), keeps(world, identity, found)))
+    Some((release(found), keeps(world, &claim, found)))
 }
 
 fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
@@ -268,8 +300,15 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
     if view.want.zip(view.device).is_some_and(|(want, device)| !want.describes(device)) {
         return ending(view, "the set does not describe it any more");
     }
-    if view.want.is_some_and(|want| !want.makes(claim)) {
-        return ending(view, "the set makes something else of its devices by now: it is claimed anew");
+    let other = view.want.filter(|want| !want.makes(claim)).and_then(|want| want.becomes(claim));
+    // One that says nothing about its size is no other one.
+    let size = view.device.map(|device| device.size).filter(|size| *size != claim.size && *size > 0);
+    match (&claim.path, other, size) {
+        (_, None, None) => {}
+        (None, Some(_), _) => return ending(view, "the set makes something else of its devices by now: it is claimed anew"),
+        (None, None, Some(size)) => return ending(view, &format!("the device has {size} bytes now, {} were claimed: it is claimed anew", claim.size)),
+        // Its path must not be looked up again: it may lead to another disk by now.
+        (Some(_), other, size) => return refit(world, view, other, size),
     }
     // A disk that is gone for good must not hold a place for ever. So one is given up: delete its PersistentVolume. Not one
     // that somebody named by a path: the path would be looked up again, and may lead to another disk by now.
@@ -286,6 +325,24 @@ fn unpublished(world: &NodeWorld, view: &View<'_>) -> Decided {
         ClaimState::Refused => refused(world, view, report.message.clone().unwrap_or_default()),
         ClaimState::Confirmed => confirmed(world, view),
     }
+}
+
+/// A device that was named by its path stays claimed, and becomes what is asked for now. One that has another size is
+/// looked at anew.
+fn refit(world: &NodeWorld, view: &View<'_>, other: Option<&Becomes>, size: Option<i64>) -> Decided {
+    let left = view.device.and_then(|device| residue_on(world, device));
+    if let Some(left) = left.filter(|_| other.is_some_and(|other| other.mode == VolumeMode::Block) && view.claim.volume_mode != VolumeMode::Block) {
+        return Decided::stay(view, Stage::Held(format!("the device {}", residue_text(left))));
+    }
+    Decided::change(view, Stage::Claimed, |claim| {
+        if let Some(Becomes { class: _, mode, fs_type }) = other {
+            (claim.volume_mode, claim.fs_type) = (*mode, fs_type.clone());
+        }
+        if let Some(size) = size {
+            claim.size = size;
+            claim.round += 1;
+        }
+    })
 }
 
 /// By the word of an agent that is there.
@@ -338,8 +395,12 @@ pub fn shows_data(device: &quarry_api::node_inventory::Device) -> bool {
 }
 
 /// Who uses the device past any volume of ours, in words.
-pub fn user(device: &quarry_api::node_inventory::Device) -> Option<String> {
-    const USES: [Reason; 4] = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::LoopOnTop];
+pub fn user(view: &View<'_>) -> Option<String> {
+    const USES: [Reason; 6] = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::LoopOnTop, Reason::BacksPersistentVolume, Reason::BacksVolume];
+    let device = view.device?;
+    if let Some(rival) = view.rival {
+        return Some(format!("PersistentVolume {rival} is on {}", device.name));
+    }
     let used = |told: &&quarry_api::node_inventory::DeviceReason| Reason::parse(&told.reason).is_some_and(|reason| USES.contains(&reason));
     let told = device.reasons.iter().find(used)?;
     Some(format!("{} {}", device.name, Reason::parse(&told.reason)?.sentence(&told.detail)))
@@ -348,6 +409,12 @@ pub fn user(device: &quarry_api::node_inventory::Device) -> Option<String> {
 /// What was kept is nobody's to get, but for a path that was named after that.
 pub fn withholds(world: &NodeWorld, claim: &Claim, device: &quarry_api::node_inventory::Device) -> bool {
     super::kept_on(world, device).is_some() && (claim.content == ClaimContent::Blank || claim.round > FIRST_ROUND)
+}
+
+/// What a Block volume of this claim would show of a volume of another one. Its own class may ask for Quick.
+pub fn shown_by<'a>(world: &'a NodeWorld, claim: &Claim, device: &quarry_api::node_inventory::Device) -> Option<&'a KeptData> {
+    let own = |left: &&KeptData| claim.last_volume.as_ref().is_some_and(|last| last.uid == left.pv_uid);
+    residue_on(world, device).filter(|left| claim.volume_mode == VolumeMode::Block && !own(left))
 }
 
 fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
@@ -360,8 +427,11 @@ fn confirmed(world: &NodeWorld, view: &View<'_>) -> Decided {
     if claim.content == ClaimContent::Blank && shows_data(device) {
         return Decided::stay(view, Stage::Held("something was written to the device after it was confirmed".into()));
     }
-    if let Some(why) = user(device) {
+    if let Some(why) = user(view) {
         return Decided::stay(view, Stage::Held(format!("somebody uses the device: {why}")));
+    }
+    if let Some(left) = shown_by(world, claim, device) {
+        return Decided::stay(view, Stage::Held(format!("{} {}", device.name, residue_text(left))));
     }
     if claim.content == ClaimContent::Blank && withholds(world, claim, device) {
         return Decided::stay(view, Stage::Held(Reason::KeptData.sentence(&names::local_pv(&world.name, &claim.identity))));

@@ -21,10 +21,11 @@ mod wiping;
 pub use assign::{Row, Standing, account};
 pub use index::Index;
 pub use life::decide;
-pub use stage::Stage;
+pub use stage::{Outlook, Stage};
 pub use want::{Want, owner_text};
 pub use wiping::{claim_hash, wipe_policy};
 
+use self::life::Erased;
 use crate::{device::group::published_candidates, quarantine::Elsewhere};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -97,21 +98,29 @@ pub struct Plan {
     pub machine_id: Option<String>,
     /// What is on devices that nobody has erased since they were used.
     pub kept: Vec<KeptData>,
+    /// What was erased by its signatures alone.
+    pub residue: Vec<KeptData>,
     pub steps: Vec<Step>,
     pub requeue: Option<SignedDuration>,
 }
 
 /// Who gets what, and what becomes of what is claimed already.
 pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
-    let kept = world.inventory.spec.kept.iter().filter(|kept| !is_forgotten(world, kept)).cloned().collect();
-    let mut plan = Plan { machine_id: world.inventory.spec.machine_id.clone(), kept, ..Plan::default() };
+    let known = |list: &[KeptData]| list.iter().filter(|kept| !is_forgotten(world, kept)).cloned().collect();
+    let spec = &world.inventory.spec;
+    let mut plan = Plan { machine_id: spec.machine_id.clone(), kept: known(&spec.kept), residue: known(&spec.residue), ..Plan::default() };
     let index = Index::new(world);
     for claim in &world.inventory.spec.claims {
         let view = index.view(claim);
         let decided = life::decide(world, &view, now);
         plan.claims.extend(decided.claim);
-        if decided.erased {
+        if let Some(erased) = decided.erased {
             plan.kept.retain(|kept| kept.identity != claim.identity);
+            plan.residue.retain(|left| left.identity != claim.identity);
+            match erased {
+                Erased::Whole => {}
+                Erased::Signatures(left) => plan.residue.push(left),
+            }
         }
         plan.kept.extend(decided.keeps.filter(|keeps| !plan.kept.contains(keeps)));
         for step in decided.steps {
@@ -129,6 +138,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     plan.claims.extend(given.claims);
     plan.claims.sort();
     plan.kept.sort();
+    plan.residue.sort();
     plan.paths = given.paths;
     // Whose devices these are is noted with the first claim, and kept as long as there is one.
     plan.machine_id = if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
@@ -162,6 +172,8 @@ pub struct View<'a> {
     pub doubt: Option<String>,
     /// Where the device is, if another node shows it and this one does not.
     pub moved: Option<String>,
+    /// Another PersistentVolume on the same device, whoever made it.
+    pub rival: Option<&'a str>,
     /// How many of the owner's devices on this node are proven.
     pub ready: usize,
 }
@@ -194,6 +206,21 @@ pub fn is_forgotten(world: &NodeWorld, kept: &KeptData) -> bool {
 /// What a volume that is gone left on this device, if anything.
 pub fn kept_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a KeptData> {
     world.inventory.spec.kept.iter().find(|kept| is_device(device, &kept.identity))
+}
+
+/// What is left of a volume whose signatures alone were erased.
+pub fn residue_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a KeptData> {
+    world.inventory.spec.residue.iter().find(|left| is_device(device, &left.identity))
+}
+
+/// For people: continues "sdb …".
+pub fn residue_text(left: &KeptData) -> String {
+    format!(
+        "holds what PersistentVolume {} left behind its signatures, which were all that was erased (Quick), and a Block device would show it: use it as a Filesystem; or erase it by hand, then annotate the NodeInventory with {}={}",
+        left.pv_name,
+        names::FORGET_KEPT_ANNOTATION,
+        left.pv_uid
+    )
 }
 
 fn machine_id(world: &NodeWorld) -> Option<String> {

@@ -24,15 +24,15 @@ fn annotation<'a>(pv: &'a PersistentVolume, key: &str) -> Option<&'a str> {
     pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)
 }
 
-/// Made by us, from a claim.
+/// Made by us, from a claim. By the finalizer, which we alone set: an annotation is lost to any tool that prunes them.
 pub fn is_ours(pv: &PersistentVolume) -> bool {
-    annotation(pv, names::IDENTITY_ANNOTATION).is_some() && pv.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::PV_FINALIZER)
+    pv.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::PV_FINALIZER)
 }
 
 /// Made from this claim: of this device, at this link, for this owner.
 pub fn is_of(pv: &PersistentVolume, claim: &Claim) -> bool {
     let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
-    is_ours(pv) && annotation(pv, names::IDENTITY_ANNOTATION) == Some(&claim.identity) && path == Some(&claim.link)
+    is_ours(pv) && annotation(pv, names::IDENTITY_ANNOTATION).is_none_or(|identity| identity == claim.identity) && path == Some(&claim.link)
 }
 
 /// The round of the claim that it was made in, as it says itself: for people, and to compare what is about to be made.
@@ -53,6 +53,11 @@ pub fn used(claim: &Claim) -> Option<&LastVolume> {
 /// A claim had it. One that is only reserved, by name, was used by nobody yet.
 pub fn was_bound(pv: &PersistentVolume) -> bool {
     pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).is_some_and(|claim| claim.uid.is_some())
+}
+
+/// Somebody had it, whatever it says of itself: an administrator who gives a volume free again clears its claimRef.
+pub fn was_used(pv: &PersistentVolume, claim: &Claim) -> bool {
+    was_bound(pv) || used(claim).is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
 }
 
 /// Its data is erased when its claim is gone.

@@ -1,5 +1,15 @@
 //! The stages in the life of a claim, with what there is to say about each. Which one it is: `life.rs`.
 
+/// Whether anybody has to do anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    Good,
+    /// It goes on by itself.
+    UnderWay,
+    /// Somebody has to do something, or to decide.
+    Trouble,
+}
+
 /// Where a claim stands, with what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -71,14 +81,19 @@ impl Stage {
         }
     }
 
-    /// It goes on by itself.
-    pub fn is_under_way(&self) -> bool {
-        matches!(self, Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_))
-    }
-
-    /// Somebody has to do something, or to decide.
-    pub fn is_trouble(&self) -> bool {
-        !self.is_under_way() && !matches!(self, Stage::Available | Stage::Bound(_))
+    pub fn outlook(&self) -> Outlook {
+        match self {
+            Stage::Available | Stage::Bound(_) => Outlook::Good,
+            Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_) => Outlook::UnderWay,
+            Stage::Frozen(_)
+            | Stage::Refused(_)
+            | Stage::Held(_)
+            | Stage::Retained(_)
+            | Stage::WipeFailed(_)
+            | Stage::Missing(_)
+            | Stage::InDoubt(_)
+            | Stage::Stuck(_) => Outlook::Trouble,
+        }
     }
 
     /// Its PersistentVolume can be used now.

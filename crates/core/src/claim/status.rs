@@ -3,14 +3,15 @@
 //! The claims themselves are planned node by node; here they are only counted and put into words.
 
 use super::{
-    Row, Stage, Standing,
+    Outlook, Row, Stage, Standing,
+    filter::Mismatch,
     want::{Asks, Covers, Want},
 };
 use crate::{device::Reason, volume::Note};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::local_volume_discovery::OperatorCondition;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reasons of the conditions.
 pub const OUTSIDE_NAMESPACE: &str = "OutsideOperatorNamespace";
@@ -35,6 +36,8 @@ pub const EVENT_MAX_COUNT: &str = "ErrorMaxCountReached";
 
 /// How many devices a message names.
 const NAMED: usize = 4;
+/// What keeps an object from going is named one by one: somebody has to see to each.
+const BLOCKING: usize = 64;
 
 /// One node's part in a want.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +48,8 @@ pub struct NodePart {
     pub complaint: Option<String>,
     /// Each claim of this owner, by the device's name, and its stage.
     pub claims: Vec<(String, Stage)>,
+    /// Devices whose PersistentVolume is still what the spec said before.
+    pub outdated: Vec<String>,
     /// Every device or path and how it stands to this want.
     pub rows: Vec<Row>,
 }
@@ -112,7 +117,7 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
     let (was, is) = (find(&seen.conditions, "Progressing"), find(conditions, "Progressing"));
     // A path that was not looked up yet is no device.
     let new = told(seen, |row| matches!(row.standing, Standing::Waiting(_)) && row.identity.is_some());
-    if let Some(message) = join(new.into_iter().filter(|text| message(&is).contains(text) && !message(&was).contains(text)).collect()) {
+    if let Some(message) = join(new.into_iter().filter(|text| message(&is).contains(text) && !message(&was).contains(text)).collect(), NAMED) {
         notes.push(Note { warning: false, reason: EVENT_NEW_DEVICE, message });
     }
     let (was, is) = (find(&seen.conditions, "Degraded"), find(conditions, "Degraded"));
@@ -139,26 +144,45 @@ pub fn accounts(seen: &Observed) -> Vec<(String, Note)> {
 }
 
 fn account_text(part: &NodePart) -> Option<String> {
-    let moves =
-        part.claims.iter().any(|(_, stage)| stage.is_under_way()) || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
-    let matched: Vec<&Standing> = part.rows.iter().map(|row| &row.standing).filter(|standing| !matches!(standing, Standing::Mismatch(_))).collect();
-    if moves || matched.is_empty() {
+    let moves = part.claims.iter().any(|(_, stage)| stage.outlook() == Outlook::UnderWay)
+        || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
+    // What it has is told by how its claim stands: not every claim is a volume.
+    let others: Vec<&Standing> = part.rows.iter().map(|row| &row.standing).filter(|standing| counts(standing)).collect();
+    if moves || others.len() + part.claims.len() == 0 {
         return None;
     }
+    let word = |stage: &Stage| if stage.is_provisioned() { "Provisioned" } else { stage.word() };
+    let claims = part.claims.iter().map(|(_, stage)| (word(stage), None));
+    let text = counted(claims.chain(others.iter().map(|standing| (standing.word(), first_reason(standing)))));
+    Some(format!("node {}: {} match: {text}", part.node, others.len() + part.claims.len()))
+}
+
+/// A device that is asked for, and that it does not have. What was never asked for is no news: its coming and going must
+/// not change what is said.
+fn counts(standing: &Standing) -> bool {
+    !matches!(standing, Standing::Has | Standing::Mismatch(_))
+}
+
+fn first_reason(standing: &Standing) -> Option<&str> {
+    match standing {
+        Standing::Refused(told) => told.first().map(|told| told.reason.as_str()),
+        _ => None,
+    }
+}
+
+/// `Provisioned 1, Refused 2 (Mounted 1, Signature 1)`
+fn counted<'a>(words: impl Iterator<Item = (&'static str, Option<&'a str>)>) -> String {
     let mut counts: BTreeMap<&'static str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
-    for standing in &matched {
-        let entry = counts.entry(standing.word()).or_default();
+    for (word, reason) in words {
+        let entry = counts.entry(word).or_default();
         entry.0 += 1;
-        if let Standing::Refused(told) = standing {
-            told.first().into_iter().for_each(|told| *entry.1.entry(told.reason.as_str()).or_default() += 1);
-        }
+        reason.into_iter().for_each(|reason| *entry.1.entry(reason).or_default() += 1);
     }
     let part_text = |(word, (count, reasons)): (&&str, &(usize, BTreeMap<&str, usize>))| {
         let reasons: Vec<String> = reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
         if reasons.is_empty() { format!("{word} {count}") } else { format!("{word} {count} ({})", reasons.join(", ")) }
     };
-    let texts: Vec<String> = counts.iter().map(part_text).collect();
-    Some(format!("node {}: {} match: {}", part.node, matched.len(), texts.join(", ")))
+    counts.iter().map(part_text).collect::<Vec<_>>().join(", ")
 }
 
 fn words(seen: &Observed, provisioned: usize) -> Words {
@@ -167,9 +191,9 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         let own = &seen.namespace;
         return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
     }
-    let blocked = listed(seen, |stage| stage.is_trouble() || matches!(stage, Stage::Bound(_)));
+    let blocked = in_words(seen, BLOCKING, |stage| stage.outlook() == Outlook::Trouble || matches!(stage, Stage::Bound(_)));
     let absent = seen.parts.iter().filter(|part| !part.claims.is_empty()).filter_map(|part| part.complaint.clone()).collect();
-    let blocked = blocked.or_else(|| join(absent));
+    let blocked = blocked.or_else(|| join(absent, NAMED));
     if seen.want.terminating {
         let under_way = listed(seen, |stage| matches!(stage, Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
         let text = match (&blocked, under_way) {
@@ -183,11 +207,12 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
     if !seen.want.problems.is_empty() {
         return plain(INVALID_SPEC, seen.want.problems.join(". "));
     }
-    let trouble = listed(seen, Stage::is_trouble);
-    let trouble = trouble.map(|text| (DEGRADED, text)).or_else(|| no_path(seen).map(|text| (DEGRADED, text)));
-    let waiting = listed(seen, Stage::is_under_way);
-    let waiting = join(waiting.into_iter().chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets))).collect());
-    let text = summary(seen, provisioned);
+    let trouble = listed(seen, |stage| stage.outlook() == Outlook::Trouble).into_iter().chain(no_path(seen)).collect();
+    let trouble = join(trouble, NAMED).map(|text| (DEGRADED, text));
+    let waiting = listed(seen, |stage| stage.outlook() == Outlook::UnderWay);
+    let waiting = waiting.into_iter().chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets))).collect();
+    let waiting = join(waiting, NAMED);
+    let text = format!("{}{}", summary(seen, provisioned), outdated(seen));
     if seen.want.paused {
         let text = format!("managementState keeps it from taking devices; {text}");
         return Words { available: (provisioned > 0, UNMANAGED, text), progressing: None, degraded: trouble };
@@ -203,12 +228,44 @@ fn words(seen: &Observed, provisioned: usize) -> Words {
         });
         return plain(NO_NODE, kept.unwrap_or_else(|| "spec.nodeSelector selects no node: compare it with `kubectl get nodes --show-labels`".into()));
     }
-    let reason = if waiting.is_some() { WAITING } else { NO_DEVICE };
-    Words { available: (false, reason, text), progressing: waiting, degraded: trouble }
+    if waiting.is_some() {
+        return Words { available: (false, WAITING, text), progressing: waiting, degraded: trouble };
+    }
+    Words { available: (false, NO_DEVICE, format!("{text}{}", ruled_out(seen))), progressing: None, degraded: trouble }
+}
+
+/// Volumes that were made before the spec was changed.
+fn outdated(seen: &Observed) -> String {
+    let found = seen.parts.iter().flat_map(|part| part.outdated.iter().map(move |device| format!("{device} of {}", part.node))).collect();
+    let text = |found| format!("; not as the spec says by now: {found} (delete their PersistentVolumes when nobody uses them, and they are made anew)");
+    join(found, NAMED).map(text).unwrap_or_default()
+}
+
+/// Which fields leave nothing, where nothing is left. Without counts: disks that were never asked for come and go.
+fn ruled_out(seen: &Observed) -> String {
+    let rows = || seen.parts.iter().filter(|part| part.covers == Covers::Yes).flat_map(|part| &part.rows);
+    if rows().any(|row| counts(&row.standing)) {
+        return String::new();
+    }
+    let fields: BTreeSet<&str> = rows()
+        .flat_map(|row| match &row.standing {
+            Standing::Mismatch(wrong) => wrong.iter().map(Mismatch::field).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    if fields.is_empty() {
+        return "; no device is known there yet".to_owned();
+    }
+    let fields = fields.into_iter().collect::<Vec<_>>().join(", ");
+    format!("; no device matches, because of {fields} (quarry explain set/{} tells it for each)", seen.want.owner.name)
+}
+
+fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
+    in_words(seen, NAMED, which)
 }
 
 /// The claims in these stages, in words; `None` when there are none.
-fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
+fn in_words(seen: &Observed, limit: usize, which: impl Fn(&Stage) -> bool) -> Option<String> {
     let found: Vec<String> = seen
         .parts
         .iter()
@@ -219,11 +276,11 @@ fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
             detail => format!("{device} of {}: {detail}", part.node),
         })
         .collect();
-    join(found)
+    join(found, limit)
 }
 
 fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String> {
-    join(told(seen, |row| which(&row.standing)))
+    join(told(seen, |row| which(&row.standing)), NAMED)
 }
 
 fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
@@ -248,18 +305,21 @@ fn no_path(seen: &Observed) -> Option<String> {
         Asks::Set(_) => None,
         Asks::Paths(_) => {
             let which = |standing: &Standing| {
-                matches!(standing, Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Frozen)
+                matches!(
+                    standing,
+                    Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Residue(_) | Standing::Frozen
+                )
             };
             let rows = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(&row.standing));
             let told = rows.map(|(part, row)| format!("{} of {}: {}{}", row.device, part.node, row.standing.sentence(), remedy(&row.standing))).collect();
-            join(told).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
+            join(told, NAMED).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
         }
     }
 }
 
-fn join(found: Vec<String>) -> Option<String> {
-    let more = found.len().saturating_sub(NAMED);
-    let mut text = found.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+fn join(found: Vec<String>, limit: usize) -> Option<String> {
+    let more = found.len().saturating_sub(limit);
+    let mut text = found.iter().take(limit).map(String::as_str).collect::<Vec<_>>().join("; ");
     if more > 0 {
         text.push_str(&format!("; and {more} more"));
     }
@@ -269,22 +329,11 @@ fn join(found: Vec<String>) -> Option<String> {
 /// The account in one line: how many are in use, and why the others are not.
 pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let nodes = seen.parts.iter().filter(|part| part.covers == Covers::Yes).count();
-    let mut counts: Vec<(&'static str, usize)> = Vec::new();
-    for row in seen.parts.iter().flat_map(|part| &part.rows) {
-        let word = row.standing.word();
-        // What was never asked for is no news: its coming and going must not change what is said.
-        if matches!(row.standing, Standing::Has | Standing::Mismatch(_)) {
-            continue;
-        }
-        match counts.iter_mut().find(|(known, _)| *known == word) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((word, 1)),
-        }
-    }
-    counts.sort_unstable();
-    let others: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
-    let taken = standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_)));
-    let others = if others.is_empty() { String::new() } else { format!("; other devices: {}", others.join(", ")) };
+    let rows = seen.parts.iter().flat_map(|part| &part.rows).filter(|row| counts(&row.standing));
+    let others = counted(rows.map(|row| (row.standing.word(), first_reason(&row.standing))));
+    let taken =
+        standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_) | Standing::Residue(_)));
+    let others = if others.is_empty() { String::new() } else { format!("; other devices: {others}") };
     let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
     format!("{provisioned} provisioned on {nodes}{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))
 }

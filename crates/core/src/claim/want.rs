@@ -3,7 +3,7 @@
 //! Total: what cannot be understood is kept as problems, and such a want takes nothing new. Its claims stay: a mistake
 //! in a spec must not cost a volume.
 
-use super::filter::Filter;
+use super::{filter::Filter, pv::NO_PROVISIONER};
 use crate::agent_set::Asker;
 use crate::node_selector::{problems as selector_problems, selects, toleration_problems, untolerated};
 use jiff::Timestamp;
@@ -29,6 +29,8 @@ pub struct Want {
     pub protected: bool,
     pub selector: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
+    /// The UIDs of PersistentVolumes whose kept data it takes over as it is.
+    pub adopts: Vec<String>,
     /// What is wrong with it, each naming the field and the remedy.
     pub problems: Vec<String>,
     pub asks: Asks,
@@ -102,13 +104,39 @@ impl Want {
         if self.terminating {
             return false;
         }
+        // A path that was taken out of the list was taken out by somebody; what is paused gives nothing back.
         match &self.asks {
             Asks::Set(_) => true,
-            // A path that was taken out of the list was taken out by somebody.
-            Asks::Paths(asked) => {
-                !self.problems.is_empty() || asked.iter().any(|ask| Some(&ask.path) == claim.path.as_ref() && ask.becomes.class == claim.storage_class_name)
-            }
+            Asks::Paths(_) => self.paused || !self.problems.is_empty() || self.becomes(claim).is_some_and(|becomes| becomes.class == claim.storage_class_name),
         }
+    }
+
+    /// What it makes of the claim's device now, if it names it.
+    pub fn becomes(&self, claim: &Claim) -> Option<&Becomes> {
+        match &self.asks {
+            Asks::Set(set) => Some(&set.becomes),
+            Asks::Paths(asked) => asked.iter().find(|ask| Some(&ask.path) == claim.path.as_ref()).map(|ask| &ask.becomes),
+        }
+    }
+
+    /// A class of another provisioner is not for our volumes: nothing is claimed for it. `provisioner` of a class, if
+    /// there is one of that name.
+    pub fn heed_classes(mut self, provisioner: impl Fn(&str) -> Option<String>) -> Self {
+        let field = match &self.asks {
+            Asks::Set(_) => "spec.storageClassName",
+            Asks::Paths(_) => "spec.storageClassDevices.storageClassName",
+        };
+        let mut classes: Vec<&str> = self.classes().collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let taken = |class: &str| {
+            let other = provisioner(class).filter(|other| other != NO_PROVISIONER)?;
+            let wrong = format!("the StorageClass {class} belongs to the provisioner {other}");
+            Some(Problem { field, wrong, allowed: "use another name; one that does not exist yet is made".into() }.to_string())
+        };
+        let taken: Vec<String> = classes.into_iter().filter_map(taken).collect();
+        self.problems.extend(taken);
+        self
     }
 
     /// Whether the device is still what it asks for; one that it names by a path always is.
@@ -145,15 +173,10 @@ impl Want {
         })
     }
 
-    /// Whether the claim is for what it makes of its devices now. One that names them by paths keeps what it has.
+    /// Whether the claim is for what it makes of its devices now.
     pub fn makes(&self, claim: &Claim) -> bool {
-        match &self.asks {
-            Asks::Set(set) => {
-                let Becomes { class, mode, fs_type } = &set.becomes;
-                !self.problems.is_empty() || (class, *mode, fs_type) == (&claim.storage_class_name, claim.volume_mode, &claim.fs_type)
-            }
-            Asks::Paths(_) => true,
-        }
+        let same = |Becomes { class, mode, fs_type }: &Becomes| (class, *mode, fs_type) == (&claim.storage_class_name, claim.volume_mode, &claim.fs_type);
+        self.paused || !self.problems.is_empty() || self.becomes(claim).is_none_or(same)
     }
 
     pub fn max(&self) -> Option<usize> {
@@ -174,9 +197,7 @@ impl Want {
 pub fn of_set(set: &LocalVolumeSet) -> Want {
     let spec = &set.spec;
     let mut problems: Vec<Problem> = Vec::new();
-    if spec.storage_class_name.is_empty() {
-        problems.push(Problem { field: "spec.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass; it is made if it is missing".into() });
-    }
+    problems.extend(class_problem("spec.storageClassName", &spec.storage_class_name));
     let fs_type = spec.fs_type.as_deref().filter(|text| !text.is_empty()).or(spec.fstype.as_deref()).filter(|text| !text.is_empty());
     let default = if fs_type.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
     let mode = read_mode("spec.volumeMode", spec.volume_mode.as_deref(), default, &mut problems);
@@ -203,7 +224,7 @@ pub fn of_set(set: &LocalVolumeSet) -> Want {
         Filter { types: Vec::new(), rotational: None, min: quarry_api::Bytes(0), max: None, models: Vec::new(), vendors: Vec::new(), excluded: Vec::new() }
     });
     let not_local = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::INCLUDE_NOT_LOCAL_ANNOTATION));
-    let not_local = not_local.map(|text| text.split(',').map(|one| one.trim().to_lowercase()).filter(|one| !one.is_empty()).collect()).unwrap_or_default();
+    let not_local = listed(not_local).into_iter().map(|kind| kind.to_lowercase()).collect();
     let becomes = Becomes { class: spec.storage_class_name.clone(), mode, fs_type: fs_type.filter(|_| mode == VolumeMode::Filesystem).map(str::to_owned) };
     let asks = Asks::Set(Box::new(SetAsk { filter, min, max, becomes, not_local }));
     build(OwnerKind::LocalVolumeSet, set, spec.node_selector.as_ref(), spec.tolerations.as_deref(), problems, false, asks)
@@ -214,9 +235,7 @@ pub fn of_local_volume(volume: &LocalVolume) -> Want {
     let mut problems: Vec<Problem> = Vec::new();
     let mut asked: Vec<PathAsk> = Vec::new();
     for entry in &spec.storage_class_devices {
-        if entry.storage_class_name.is_empty() {
-            problems.push(Problem { field: "spec.storageClassDevices.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass".into() });
-        }
+        problems.extend(class_problem("spec.storageClassDevices.storageClassName", &entry.storage_class_name));
         let fs_type = entry.fs_type.as_deref().filter(|text| !text.is_empty());
         let mode = read_mode("spec.storageClassDevices.volumeMode", entry.volume_mode.as_deref(), VolumeMode::Filesystem, &mut problems);
         refuse_fs_type_of_block("spec.storageClassDevices.fsType", mode, fs_type, &mut problems);
@@ -274,9 +293,28 @@ fn build<K: Resource>(
         protected: meta.finalizers.iter().flatten().any(|finalizer| finalizer == names::OWNER_FINALIZER),
         selector: selector.cloned(),
         tolerations,
+        adopts: match asks {
+            Asks::Set(_) => Vec::new(),
+            Asks::Paths(_) => listed(meta.annotations.as_ref().and_then(|annotations| annotations.get(names::ADOPT_KEPT_ANNOTATION))),
+        },
         problems,
         asks,
     }
+}
+
+/// What an annotation lists, separated by commas.
+fn listed(text: Option<&String>) -> Vec<String> {
+    text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+}
+
+fn class_problem(field: &'static str, class: &str) -> Option<Problem> {
+    let wrong = match class {
+        "" => "is empty".to_owned(),
+        _ if !names::is_subdomain(class) => format!("{class:?} is no name that a StorageClass can have"),
+        _ => return None,
+    };
+    let allowed = "name a StorageClass in lower case letters, digits, '-' and '.'; it is made if it is missing".into();
+    Some(Problem { field, wrong, allowed })
 }
 
 fn read_mode(field: &'static str, given: Option<&str>, default: VolumeMode, problems: &mut Vec<Problem>) -> VolumeMode {

@@ -2,7 +2,7 @@
 
 use super::{
     NodeWorld, Stage, Step, View,
-    life::{Decided, missing, over},
+    life::{Decided, Erased, kept_data, missing, over},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
@@ -27,6 +27,15 @@ pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: T
             view,
             Stage::WipeFailed(format!(
                 "its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain"
+            )),
+        );
+    }
+    if let Some(size) = view.device.map(|device| device.size).filter(|size| *size != view.claim.size && *size > 0) {
+        return Decided::stay(
+            view,
+            Stage::WipeFailed(format!(
+                "the device has {size} bytes now, {} were claimed: nothing is erased on a disk that has changed; erase it by hand if it is the right one, and set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain to let it go",
+                view.claim.size
             )),
         );
     }
@@ -61,12 +70,17 @@ pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: T
         }
         Some(JobPhase::Succeeded) => {
             let uid = found.metadata.uid.clone().unwrap_or_default();
-            Decided { erased: true, ..Decided::change(view, Stage::Releasing("wiped".into()), |claim| over(claim, uid)) }
+            // By what was done, not by what the class says meanwhile.
+            let erased = match job.spec.parameters.as_ref().and_then(|parameters| parameters.wipe.as_ref()).map(|wipe| wipe.policy) {
+                Some(WipePolicy::Discard | WipePolicy::Zero) => Erased::Whole,
+                Some(WipePolicy::Quick) | None => Erased::Signatures(kept_data(world, &view.claim.identity, uid.clone())),
+            };
+            Decided { erased: Some(erased), ..Decided::change(view, Stage::Releasing("wiped".into()), |claim| over(claim, uid)) }
         }
         Some(JobPhase::Failed) => {
             let why = status.and_then(|status| status.message.clone()).unwrap_or_default();
             let ended = status.and_then(|status| status.completion_time.as_ref()).map_or(now, |time| time.0);
-            let pause = FIRST_RETRY.saturating_mul(1 << recorded.attempt.clamp(1, 9).saturating_sub(1)).min(LONGEST_RETRY);
+            let pause = FIRST_RETRY.saturating_mul(1 << recorded.attempt.clamp(1, 10).saturating_sub(1)).min(LONGEST_RETRY);
             let due = ended + pause;
             let stage = Stage::WipeFailed(format!("wiping failed ({} tries so far), tried again by itself: {why}", recorded.attempt));
             if due > now {

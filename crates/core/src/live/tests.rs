@@ -181,6 +181,11 @@ mod wipe {
             let void = check_wipe("wipe-1", &job(), &live(changes.clone())).unwrap_err();
             assert!(in_use(&void, said), "{changes}: {void}");
         }
+        // Its annotations were pruned: its name says which device it is.
+        let name = names::local_pv(&job().node_name, "wwn:1");
+        let mut pruned = job();
+        pruned.device.claimed.as_mut().unwrap().pv_name = name.clone();
+        assert!(check_wipe("wipe-1", &pruned, &live(json!({"/pv/metadata/name": name, "/pv/metadata/annotations": {}}))).is_ok());
         for action in ["Prepare", "Cleanup"] {
             let other = NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
             assert_eq!(check_wipe("wipe-1", &other, &live(json!({}))), Err(Void::SpecChanged));

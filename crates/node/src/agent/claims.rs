@@ -54,6 +54,10 @@ impl<H: Hands> Agent<H> {
         if !paths.is_empty() {
             attended.paths = self.with_hands("following paths", move |hands| hands.resolve(&paths)).await?;
         }
+        if !inventory.spec.kept.is_empty() {
+            let kept = inventory.spec.kept.clone();
+            self.with_hands("remembering what is kept", move |hands| hands.remember_kept(&kept)).await?;
+        }
         if claims.is_empty() {
             return Ok(attended);
         }
@@ -76,7 +80,7 @@ impl<H: Hands> Agent<H> {
     async fn confirm(&self, survey: &mut Survey, view: &NodeView, cases: &mut [Case<'_>], fresh: &mut Fresh) -> Result<(), HandsError> {
         let known = view.known(survey);
         for case in cases.iter_mut().filter(|case| case.stance == Stance::Confirm) {
-            case.refused = verify(case.claim, Expected::from(case.claim.content), &known, &view.spec).err();
+            case.refused = verify(case.claim, Expected::of_claim(case.claim), &known, &view.spec).err();
         }
         let mut asked: Vec<&mut Case<'_>> = cases.iter_mut().filter(|case| case.stance == Stance::Confirm && case.refused.is_none()).collect();
         if asked.is_empty() {
@@ -98,7 +102,7 @@ impl<H: Hands> Agent<H> {
 
 fn case<'a>(claim: &'a Claim, inventory: &NodeInventory, survey: &Survey, known: &[Known], fresh: &Fresh) -> Case<'a> {
     // The cluster may know more by now than it did when the device was held.
-    let still = || verify(claim, Expected::from(claim.content), known, &inventory.spec).is_ok();
+    let still = || verify(claim, Expected::of_claim(claim), known, &inventory.spec).is_ok();
     let before = match previous(claim, inventory.status.as_ref()) {
         _ if fresh.0.contains(claim) && still() => Some(answer(claim, ClaimState::Confirmed)),
         before => before.cloned(),

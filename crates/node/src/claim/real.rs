@@ -14,9 +14,11 @@ use crate::{
     hands::{Hands, RealHands, SurveyRequest},
     host::Host,
     inspect::loops,
+    ledger::Record,
     progress::Progress,
     sys::DevNumber,
 };
+use jiff::Timestamp;
 use quarry_api::{
     node_inventory::{Claim, PathReport},
     node_job::WipePolicy,
@@ -37,7 +39,7 @@ impl RealHands {
         let ConfirmRequest { claims, view, survey } = request;
         let before = view.known(survey);
         let opened: Vec<Result<Held<Opened>, String>> =
-            claims.iter().map(|claim| self.open_claimed(claim, Expected::from(claim.content), &before, request, For::Reading)).collect();
+            claims.iter().map(|claim| self.open_claimed(claim, Expected::of_claim(claim), &before, request, For::Reading)).collect();
         let names: BTreeSet<String> = opened.iter().flatten().map(|held| held.name().to_owned()).collect();
         if names.is_empty() {
             let answers = opened.into_iter().map(|held| held.map(drop)).collect();
@@ -52,7 +54,7 @@ impl RealHands {
         for (claim, held) in claims.iter().zip(opened) {
             let confirmed = held.and_then(|held| {
                 answered(&held, &silent)?;
-                let held = held.verify(claim, Expected::from(claim.content), &known, &view.spec)?;
+                let held = held.verify(claim, Expected::of_claim(claim), &known, &view.spec)?;
                 let facts = &find(&claim.identity, &known)?.facts;
                 claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts)).map_err(|error| error.sentence())?;
                 Ok(held)
@@ -60,6 +62,9 @@ impl RealHands {
             answers.push(confirmed.map(|held| verified.push(held)));
         }
         failpoint!("confirm.linked");
+        let confirmed = claims.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        self.record_news(confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect())?;
+        failpoint!("confirm.recorded");
         drop(verified);
         // What the last scan saw of them was us. Of their partitions, too.
         let partitions = names.iter().flat_map(|name| loops::partitions(self.host(), &name.replace('/', "!")));
@@ -78,7 +83,7 @@ impl RealHands {
 
     pub(crate) fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(self.has_erased(pv_uid));
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid)).map_err(HandsError::Refused)?;
         let refused = |why: String| HandsError::Refused(expected.explain(why));
         let around = SurveyRequest { foreign_pvs: view.spec.foreign_pvs.clone(), spare: view.spared(), ..SurveyRequest::default() };
         let (survey, _) = self.see(&around)?;
@@ -93,6 +98,10 @@ impl RealHands {
         let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), proves: true, ..around })?;
         answered(&held, &silent).map_err(HandsError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
+        if expected == Expected::Erased {
+            // Done before, and the word of it was lost: whatever lies where nobody has looked is not ours to erase.
+            return Ok(Box::new(Erased(held)));
+        }
         Ok(Box::new(ToWipe { host: self.host().clone(), held }))
     }
 
@@ -127,6 +136,19 @@ fn answered(held: &Held<Opened>, silent: &[String]) -> Result<(), String> {
         return Err(format!("{} does not answer", held.name()));
     }
     Ok(())
+}
+
+/// A device that was erased for this volume before, and is blank.
+struct Erased(Held<Verified>);
+
+impl HeldDevice for Erased {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn wipe(self: Box<Self>, _: WipePolicy, _: &Progress) -> Result<String, HandsError> {
+        Ok("erased before, and blank: nothing was written".into())
+    }
 }
 
 struct ToWipe {

@@ -7,23 +7,27 @@ use crate::{
 };
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use kube::{Api, ResourceExt};
-use quarry_api::{NodeInventory, NodeJob, names};
-use quarry_core::claim::{NodeWorld, Step, view};
+use quarry_api::{NodeInventory, NodeJob};
+use quarry_core::claim::{Index, NodeWorld, Step, check::check_publication};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 pub async fn apply(context: &Context, world: &NodeWorld, steps: &[Step]) -> Result<(), Failure> {
     let publishes = steps.iter().any(|step| matches!(step, Step::CreatePv(_)));
     // A create carries no version of the inventory. A cache that is far behind may show a confirmation that is worth
     // nothing any more: nothing is published without asking.
-    let live = if publishes { Some(live_inventory(context, world).await?) } else { None };
+    let proven = if publishes { proven(world, live_inventory(context, world).await?, steps) } else { BTreeSet::new() };
     for step in steps {
-        if let Step::CreateClass(class) = step
-            && !steps.iter().any(|other| needs(other, class) && is_proven(world, live.as_ref(), other))
-        {
+        let stands = match step {
+            Step::CreatePv(pv) => proven.contains(&pv.name_any()),
             // One that comes too late would be left behind when everybody who wanted it is gone.
+            Step::CreateClass(class) => steps.iter().any(|other| is_proven_of(other, class, &proven)),
+            Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => true,
+        };
+        if !stands {
             return Err(behind(world));
         }
-        apply_one(context, world, live.as_ref(), step).await?;
+        apply_one(context, world, step).await?;
         tracing::info!(node = world.name, step = step.name(), "applied");
         if let Step::DeletePv { name, .. } | Step::ReleasePv { name, .. } = step
             && context.caches.pvs.get(name).is_none()
@@ -40,19 +44,20 @@ async fn live_inventory(context: &Context, world: &NodeWorld) -> Result<NodeInve
     api.get(&world.name).await.map_err(|error| Failure::api(format!("reading the inventory of {}", world.name), error))
 }
 
-async fn apply_one(context: &Context, world: &NodeWorld, live: Option<&NodeInventory>, step: &Step) -> Result<(), Failure> {
+async fn apply_one(context: &Context, world: &NodeWorld, step: &Step) -> Result<(), Failure> {
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed = |error: kube::Error| Failure::api(format!("claims of {}: {}", world.name, step.name()), error);
     match step {
         Step::CreateClass(class) => {
             let classes: Api<StorageClass> = Api::all(context.client.clone());
-            // One that exists by now is somebody's: it is never changed.
-            context.writer.create(&classes, class).await.map_err(failed).map(drop)
+            match context.writer.create(&classes, class).await.map_err(failed)? {
+                Written::Changed(_) => Ok(()),
+                // One that exists by now is somebody's, and never changed. What it says (Retain, another provisioner) is not
+                // in this plan: its volumes are made by the next one.
+                Written::Unchanged => Err(Failure::behind(format!("StorageClass {} exists already", class.name_any()))),
+            }
         }
         Step::CreatePv(pv) => {
-            if !is_proven(world, live, step) {
-                return Err(behind(world));
-            }
             match context.writer.create(&pvs, pv).await.map_err(failed)? {
                 Written::Changed(_) => Ok(()),
                 // Ours from an earlier run, or somebody else's: the watch tells which.
@@ -80,27 +85,32 @@ fn behind(world: &NodeWorld) -> Failure {
     Failure::behind(format!("claims of {}: the inventory has changed since it was read", world.name))
 }
 
-/// A PersistentVolume of this class.
-fn needs(step: &Step, class: &StorageClass) -> bool {
+/// A PersistentVolume of this class that is made.
+fn is_proven_of(step: &Step, class: &StorageClass, proven: &BTreeSet<String>) -> bool {
     match step {
-        Step::CreatePv(pv) => pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == class.metadata.name.as_ref(),
+        Step::CreatePv(pv) => {
+            proven.contains(&pv.name_any()) && pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == class.metadata.name.as_ref()
+        }
         Step::CreateClass(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => false,
     }
 }
 
-/// What is to be published is still confirmed.
-fn is_proven(world: &NodeWorld, live: Option<&NodeInventory>, step: &Step) -> bool {
-    match step {
-        Step::CreatePv(pv) => live.is_some_and(|live| is_confirmed(world, live, pv)),
-        Step::CreateClass(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => false,
+/// What may be published by what the inventory says now: the claim and its confirmation are those that the plan was made
+/// from, and nothing else that has become known since speaks against it.
+fn proven(world: &NodeWorld, live: NodeInventory, steps: &[Step]) -> BTreeSet<String> {
+    if live.uid() != world.inventory.uid() {
+        return BTreeSet::new();
     }
-}
-
-/// The claim and its confirmation are now what the plan was made from.
-fn is_confirmed(world: &NodeWorld, live: &NodeInventory, pv: &PersistentVolume) -> bool {
-    let Some(claim) = world.inventory.spec.claims.iter().find(|claim| Some(names::local_pv(&world.name, &claim.identity)) == pv.metadata.name) else {
-        return false;
+    let now = NodeWorld { inventory: live, ..world.clone() };
+    let (before, after) = (Index::new(world), Index::new(&now));
+    let stands = |name: &String, pv: &PersistentVolume| {
+        let claims = before.claim_of_pv(name).zip(after.claim_of_pv(name));
+        let same = claims.is_some_and(|(old, new)| old == new && before.view(old).report == after.view(new).report);
+        same && check_publication(&now, &after, pv).is_ok()
     };
-    let now = NodeWorld { name: world.name.clone(), inventory: live.clone(), ..NodeWorld::default() };
-    live.uid() == world.inventory.uid() && live.spec.claims.contains(claim) && view(&now, claim).report == view(world, claim).report
+    let published = steps.iter().filter_map(|step| match step {
+        Step::CreatePv(pv) => Some((pv.name_any(), pv)),
+        Step::CreateClass(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => None,
+    });
+    published.filter(|(name, pv)| stands(name, pv)).map(|(name, _)| name).collect()
 }

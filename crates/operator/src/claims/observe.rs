@@ -20,7 +20,12 @@ pub fn wants(context: &Context) -> Vec<Want> {
     let here = |namespace: Option<String>| namespace.as_deref() == Some(context.namespace.as_str());
     let sets = context.caches.sets.all().into_iter().filter(|set| here(set.namespace())).map(|set| of_set(&set));
     let volumes = context.caches.local_volumes.all().into_iter().filter(|volume| here(volume.namespace())).map(|volume| of_local_volume(&volume));
-    sets.chain(volumes).collect()
+    sets.chain(volumes).map(|want| heed_classes(context, want)).collect()
+}
+
+/// With what the StorageClasses say that it names.
+pub fn heed_classes(context: &Context, want: Want) -> Want {
+    want.heed_classes(|class| context.caches.classes.get(class).map(|class| class.provisioner.clone()))
 }
 
 /// From the caches alone: for what is only said, not done.
@@ -105,7 +110,8 @@ async fn live_owner(context: &Context, kind: &str, namespace: &str, name: &str) 
             Api::<LocalVolume>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|volume| of_local_volume(&volume))
         }
         Some(OwnerKind::Volume) | None => None,
-    })
+    }
+    .map(|want| heed_classes(context, want)))
 }
 
 /// Claims are planned only where the kinds that own them are seen: else every owner would look gone.

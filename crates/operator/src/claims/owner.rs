@@ -1,7 +1,7 @@
 //! The LocalVolumeSet and LocalVolume controllers: they say how their claims stand, and let their object go when
 //! nothing of it is left. The claims themselves are planned node by node.
 
-use super::observe::{cached_world, wants};
+use super::observe::{cached_world, heed_classes, wants};
 use crate::{
     Context,
     context::{Failure, Next},
@@ -20,7 +20,7 @@ use kube::{Api, Resource, ResourceExt, api::ListParams};
 use quarry_api::{LocalVolumeSetStatus, LocalVolumeStatus, names, node_job::OwnerKind};
 use quarry_core::{
     claim::{
-        Want, account, decide, pv,
+        View, Want, account, decide, pv,
         status::{self, NodePart, Observed, Saying},
         views,
         want::{Covers, of_local_volume, of_set},
@@ -37,7 +37,7 @@ pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure
         return Ok(Next::Rest);
     };
     let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let (seen, next) = observe(context, of_set(&set), conditions);
+    let (seen, next) = observe(context, heed_classes(context, of_set(&set)), conditions);
     let said = status::decide(&seen, context.now());
     let status = LocalVolumeSetStatus {
         conditions: said.conditions.clone(),
@@ -55,7 +55,7 @@ pub async fn reconcile_local_volume(context: &Context, key: &str) -> Result<Next
         return Ok(Next::Rest);
     };
     let conditions = volume.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let (seen, next) = observe(context, of_local_volume(&volume), conditions);
+    let (seen, next) = observe(context, heed_classes(context, of_local_volume(&volume)), conditions);
     let said = status::decide(&seen, context.now());
     let status = LocalVolumeStatus {
         observed_generation: volume.metadata.generation,
@@ -89,10 +89,11 @@ fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volu
             lapse = [lapse, Some(until)].into_iter().flatten().min();
         }
         let world = cached_world(context, &name, &inventory, everybody.clone());
-        let own = views(&world).into_iter().filter(|view| view.claim.owner.uid == want.owner.uid);
-        let claims =
-            own.map(|view| (view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone()), decide(&world, &view, now).stage)).collect();
-        parts.push(NodePart { complaint: agent.complaint(&name), claims, rows: account(&world, &want.owner.uid), covers, node: name });
+        let own: Vec<View<'_>> = views(&world).into_iter().filter(|view| view.claim.owner.uid == want.owner.uid).collect();
+        let device = |view: &View<'_>| view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone());
+        let claims = own.iter().map(|view| (device(view), decide(&world, view, now).stage)).collect();
+        let outdated = own.iter().filter(|view| view.pv.is_some() && !want.terminating && !want.makes(view.claim)).map(device).collect();
+        parts.push(NodePart { complaint: agent.complaint(&name), claims, outdated, rows: account(&world, &want.owner.uid), covers, node: name });
     }
     let owner = format!("{}/{}/{}", want.owner.kind, want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
     context.metrics.set_stages(&owner, parts.iter().flat_map(|part: &NodePart| part.claims.iter().map(|(_, stage)| stage.word())));

@@ -99,8 +99,20 @@ impl Snapshot {
     /// Everybody who wants devices: those of the operator's namespace.
     pub fn wants(&self) -> Vec<Want> {
         let here = |namespace: Option<String>| namespace.as_deref() == Some(self.namespace.as_str());
-        let sets = self.sets.iter().filter(|set| here(set.namespace())).map(of_set);
-        sets.chain(self.volumes.iter().filter(|volume| here(volume.namespace())).map(of_local_volume)).collect()
+        let sets = self.sets.iter().filter(|set| here(set.namespace())).map(|set| self.want_of_set(set));
+        sets.chain(self.volumes.iter().filter(|volume| here(volume.namespace())).map(|volume| self.want_of_volume(volume))).collect()
+    }
+
+    pub fn want_of_set(&self, set: &LocalVolumeSet) -> Want {
+        of_set(set).heed_classes(|class| self.provisioner(class))
+    }
+
+    pub fn want_of_volume(&self, volume: &LocalVolume) -> Want {
+        of_local_volume(volume).heed_classes(|class| self.provisioner(class))
+    }
+
+    fn provisioner(&self, class: &str) -> Option<String> {
+        self.class(class).map(|class| class.provisioner.clone())
     }
 
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
@@ -146,7 +158,7 @@ impl Snapshot {
         let mut identities = Identities::default();
         for inventory in &self.inventories {
             let devices = inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default();
-            identities.follow(&inventory.name_any(), devices, &inventory.spec.claims);
+            identities.follow(&inventory.name_any(), devices, Some(&inventory.spec));
         }
         identities
     }

@@ -2,7 +2,7 @@
 
 use super::observe::{Account, Held, Part};
 use quarry_core::{
-    claim::{Row, Stage, Standing, want::Covers},
+    claim::{Outlook, Row, Stage, Standing, want::Covers},
     device::inventory::natural,
 };
 use serde::Serialize;
@@ -212,10 +212,10 @@ impl Device {
 }
 
 pub fn stage_tone(stage: &Stage) -> Tone {
-    match () {
-        () if stage.is_under_way() => Tone::Waiting,
-        () if stage.is_trouble() => Tone::Bad,
-        () => Tone::Good,
+    match stage.outlook() {
+        Outlook::Good => Tone::Good,
+        Outlook::UnderWay => Tone::Waiting,
+        Outlook::Trouble => Tone::Bad,
     }
 }
 
@@ -224,7 +224,9 @@ fn standing_tone(standing: &Standing) -> Tone {
         Standing::Has | Standing::Gets => Tone::Good,
         Standing::Waiting(_) => Tone::Waiting,
         Standing::Mismatch(_) => Tone::Other,
-        Standing::Taken(_) | Standing::Refused(_) | Standing::Published(_) | Standing::BelowMin { .. } | Standing::NoDevice(_) | Standing::Frozen => Tone::Bad,
+        Standing::Taken(_) | Standing::Refused(_) | Standing::Published(_) | Standing::Residue(_) | Standing::BelowMin { .. } | Standing::NoDevice(_) | Standing::Frozen => {
+            Tone::Bad
+        }
         Standing::OverMax(_) => Tone::Spare,
     }
 }

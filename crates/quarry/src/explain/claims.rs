@@ -22,7 +22,6 @@ use quarry_api::local_volume_discovery::OperatorCondition;
 use quarry_core::{
     claim::{
         Standing, owner_text,
-        want::{of_local_volume, of_set},
     },
     device::Reason,
     volume::explain::Verdict,
@@ -44,12 +43,12 @@ pub async fn run(connect: &ConnectArgs, args: &ExplainArgs, owner: &Owner) -> an
         Owner::Set(_) => {
             let set = snapshot.sets.iter().find(|set| here(&set.metadata)).ok_or_else(|| missing(&snapshot, owner))?;
             let conditions = set.status.as_ref().map(|status| status.conditions.as_slice());
-            (of_set(set), conditions, created(set), observe_events(&cluster, set).await?)
+            (snapshot.want_of_set(set), conditions, created(set), observe_events(&cluster, set).await?)
         }
         Owner::LocalVolume(_) => {
             let volume = snapshot.volumes.iter().find(|volume| here(&volume.metadata)).ok_or_else(|| missing(&snapshot, owner))?;
             let conditions = volume.status.as_ref().map(|status| status.conditions.as_slice());
-            (of_local_volume(volume), conditions, created(volume), observe_events(&cluster, volume).await?)
+            (snapshot.want_of_volume(volume), conditions, created(volume), observe_events(&cluster, volume).await?)
         }
     };
     let Some(account) = snapshot.accounts(vec![want]).pop() else { return Ok(()) };
@@ -182,6 +181,7 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
                     add(format!("{} on node {}: {why}; `quarry devices {} -o wide` lists the devices and their names", row.device, part.node, part.node))
                 }
                 Standing::BelowMin { .. } => add(format!("node {} has too few devices: add some, or lower spec.minDeviceCount", part.node)),
+                Standing::Residue(why) => add(format!("{} of node {} {why}", row.device, part.node)),
                 Standing::Frozen => add(format!("node {}: {}", part.node, row.standing.sentence())),
                 Standing::Has | Standing::Gets | Standing::Mismatch(_) | Standing::Waiting(_) | Standing::OverMax(_) => {}
             }

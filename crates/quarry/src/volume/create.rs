@@ -13,6 +13,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use quarry_api::{
+    names,
     Quantity, Volume, VolumeSpec, validate,
     volume::{PersistentVolumeTemplate, SparseLoopDevice, TemplateMetadata, VolumeMode},
 };
@@ -111,14 +112,8 @@ fn flag(field: &str) -> &str {
     }
 }
 
-/// Kubernetes' rule for names of cluster objects (DNS-1123 subdomain).
 fn name_problem(name: &str) -> Option<String> {
-    let part_ok = |part: &str| {
-        let inner = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        inner && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
-    };
-    let fine = name.len() <= 253 && name.split('.').all(part_ok);
-    (!fine).then(|| {
+    (!names::is_subdomain(name)).then(|| {
         format!("{name:?} is not a name in Kubernetes; use at most 253 lower case letters, digits, '-' and '.', beginning and ending with a letter or digit")
     })
 }

@@ -314,13 +314,13 @@ fn every_stage_has_its_word_and_its_detail() {
 }
 
 #[test]
-fn a_volume_is_ours_by_its_identity_and_its_finalizer() {
+fn a_volume_is_ours_by_its_finalizer() {
     let made = |annotated: bool, held: bool| {
         let annotations = if annotated { json!({names::IDENTITY_ANNOTATION: "wwn:1"}) } else { json!({}) };
         let finalizers = if held { json!([names::PV_FINALIZER]) } else { json!(["kubernetes.io/pv-protection"]) };
         pv::is_ours(&serde_json::from_value(json!({"metadata": {"name": "x", "annotations": annotations, "finalizers": finalizers}})).unwrap())
     };
-    assert_eq!([made(false, false), made(true, false), made(false, true), made(true, true)], [false, false, false, true]);
+    assert_eq!([made(false, false), made(true, false), made(false, true), made(true, true)], [false, false, true, true]);
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn step(world: &mut NodeWorld) -> Plan {
     world.inventory.spec.claims = plan.claims.clone();
     world.inventory.spec.paths = plan.paths.clone();
     world.inventory.spec.kept = plan.kept.clone();
+    world.inventory.spec.residue = plan.residue.clone();
     world.inventory.spec.machine_id = plan.machine_id.clone();
     plan
 }
@@ -178,6 +179,7 @@ mod checked;
 mod confirming;
 mod edges;
 mod erased;
+mod guarded;
 mod keeping;
 mod living;
 mod saying;

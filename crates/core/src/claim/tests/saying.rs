@@ -13,7 +13,9 @@ fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) ->
     let covers = world.node.as_ref().map_or(Covers::NotSelected, |node| want.covers(node));
     let own = views(world).into_iter().filter(|view| view.claim.owner.uid == uid);
     let claims = own.map(|view| (view.device.map_or("gone".into(), |device| device.name.clone()), decide(world, &view, now()).stage)).collect();
-    let part = NodePart { node: "n1".into(), covers, complaint: None, claims, rows: account(world, uid) };
+    let outdated = views(world).into_iter().filter(|view| view.pv.is_some() && view.want.is_some_and(|want| !want.makes(view.claim)));
+    let outdated = outdated.filter_map(|view| Some(view.device?.name.clone())).collect();
+    let part = NodePart { node: "n1".into(), covers, complaint: None, claims, outdated, rows: account(world, uid) };
     Observed { want, in_namespace: true, namespace: "quarry-system".into(), parts: vec![part], conditions }
 }
 
@@ -37,7 +39,20 @@ fn a_set_counts_what_it_has_and_says_it_once() {
 #[test]
 fn a_set_without_devices_says_why() {
     let none = world(vec![set("s", 1, json!({}))], vec![Device { kind: "loop".into(), ..disk("loop1", 1) }]);
-    assert_eq!(condition(&say(&observed(&none, "uid-s", vec![]), now()), "Available"), ("False", "NoMatchingDevice", "0 provisioned on 1 node"));
+    let text = "0 provisioned on 1 node; no device matches, because of deviceTypes (quarry explain set/s tells it for each)";
+    assert_eq!(condition(&say(&observed(&none, "uid-s", vec![]), now()), "Available"), ("False", "NoMatchingDevice", text));
+    let empty = world(vec![set("s", 1, json!({}))], vec![]);
+    assert!(condition(&say(&observed(&empty, "uid-s", vec![]), now()), "Available").2.ends_with("; no device is known there yet"));
+    let spec = json!({"deviceInclusionSpec": {"deviceTypes": [], "deviceMechanicalProperties": ["Rotational"], "minSize": "1Ti", "models": ["x"], "vendors": ["y"]},
+        "deviceExclusionSpec": {"deviceNameFilter": ["sd*"]}});
+    let strict = world(vec![set("s", 1, spec), set("t", 2, json!({"deviceInclusionSpec": {"maxSize": "1Gi"}}))], vec![disk("sda", 1)]);
+    let told = |uid: &str| condition(&say(&observed(&strict, uid, vec![]), now()), "Available").2.to_owned();
+    assert!(told("uid-s").contains("because of deviceMechanicalProperties, deviceNameFilter, deviceTypes, minSize, models, vendors ("), "{}", told("uid-s"));
+    assert!(told("uid-t").contains("because of maxSize ("));
+    // Of what is asked for and refused, the reasons.
+    let refused = world(vec![set("s", 1, json!({}))], vec![with_reason(disk("sda", 1), "Mounted", DeviceState::NotAvailable)]);
+    let text = "0 provisioned on 1 node; other devices: Refused 1 (Mounted 1)";
+    assert_eq!(condition(&say(&observed(&refused, "uid-s", vec![]), now()), "Available"), ("False", "NoMatchingDevice", text));
     let young = world(vec![set("s", 1, json!({}))], vec![with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown)]);
     let said = say(&observed(&young, "uid-s", vec![]), now());
     assert_eq!((condition(&said, "Available").1, condition(&said, "Progressing").0), ("Waiting", "True"));
@@ -70,6 +85,11 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
     assert_eq!(told(&world), ["node n1: 3 match: Provisioned 1, Refused 2 (Mounted 1, Signature 1)"]);
     world.inventory.status.as_mut().unwrap().devices.push(with_reason(disk("sdd", 5), "TooNew", DeviceState::Unknown));
     assert_eq!(told(&world), [""; 0], "one more is settling");
+    // A claim that is no volume is not told as one.
+    let mut held = published();
+    held.pvs.clear();
+    held.inventory.status.as_mut().unwrap().claims[0].linked = false;
+    assert_eq!(told(&held), ["node n1: 1 match: Held 1"]);
     let mut ending = published();
     ending.wants[0].terminating = true;
     assert_eq!(told(&ending), [""; 0]);
@@ -92,7 +112,8 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let mut gone = published();
     gone.node = None;
     let said = say(&observed(&gone, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Degraded").2.contains("node n1 is gone"), "{said:?}");
+    let (name, message) = (gone.pvs[0].metadata.name.clone().unwrap(), condition(&said, "Degraded").2);
+    assert!(message.contains(&format!("PersistentVolume {name}: node n1 is gone")), "{said:?}");
     let mut bound = published();
     phase(&mut bound, "Bound");
     bound.wants[0].terminating = true;
@@ -100,6 +121,12 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let (status, reason, message) = condition(&said, "Degraded");
     assert_eq!((status, reason), ("True", "DeletionBlocked"));
     assert!(message.contains("sda of n1: PersistentVolume local-pv-") && message.contains("is bound to claim d/c"), "{message}");
+    // Each that blocks is named, however many.
+    let mut many = observed(&bound, "uid-fast", vec![]);
+    let stage = many.parts[0].claims[0].1.clone();
+    many.parts[0].claims = (0..20).map(|number| (format!("sd{number}"), stage.clone())).collect();
+    let said = say(&many, now());
+    assert!((0..20).all(|number| condition(&said, "Degraded").2.contains(&format!("sd{number} of n1: "))), "{said:?}");
     // Deleted by hand while it is bound; a link that cannot be removed; an agent that does not answer.
     let name = bound.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut bound, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
@@ -137,4 +164,10 @@ fn a_path_that_cannot_be_used_is_always_told() {
     let said = say(&observed(&world, "uid-lv", vec![]), now());
     let message = condition(&said, "Degraded").2;
     assert!(message.contains("/dev/sda of n1: has partitions") && message.contains("/dev/sdb of n1: it does not exist"), "{message}");
+    // Whatever else is wrong.
+    let mut both = observed(&world, "uid-lv", vec![]);
+    both.parts[0].claims = vec![("sdc".into(), Stage::Retained("decide".into()))];
+    let said = say(&both, now());
+    let message = condition(&said, "Degraded").2;
+    assert!(message.contains("sdc of n1: decide") && message.contains("/dev/sdb of n1: it does not exist"), "{message}");
 }

@@ -1,0 +1,419 @@
+//! Ways in which a disk could be lost or shown to the wrong one, and what stands in each.
+
+use super::*;
+use crate::{
+    claim::{
+        confirm::{Expected, verify},
+        life, residue_on,
+    },
+    device::{Content, Facts, group},
+};
+use quarry_api::node_inventory::Evidence;
+
+fn uid(world: &NodeWorld) -> String {
+    world.pvs[0].metadata.uid.clone().unwrap()
+}
+
+/// A set's disk whose data was kept, and that nobody claims any more.
+fn kept() -> NodeWorld {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    phase(&mut world, "Released");
+    step(&mut world);
+    tear_down(&mut world);
+    assert_eq!(world.inventory.spec.kept.len(), 1);
+    world.inventory.spec.claims.clear();
+    world.wants.clear();
+    world
+}
+
+fn at_path(world: &mut NodeWorld, device: &str) {
+    world.inventory.status.as_mut().unwrap().paths = vec![PathReport { path: "/dev/sda".into(), device: Some(device.into()), problem: None }];
+}
+
+#[test]
+fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
+    let mut world = kept();
+    at_path(&mut world, "sda");
+    world.wants = vec![local_volume("lv", &["/dev/sda"])];
+    assert_eq!(step(&mut world).claims, []);
+    assert!(account(&world, "uid-lv")[0].standing.sentence().contains("keeps the data of a PersistentVolume"), "{:?}", account(&world, "uid-lv"));
+    // Told by the agent as well, which changes nothing.
+    world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "KeptData", DeviceState::NotAvailable)];
+    assert_eq!(step(&mut world).claims, []);
+    let adopting = |uids: &str| {
+        let object = json!({
+            "metadata": {"name": "lv", "namespace": "quarry-system", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER],
+                "annotations": {names::ADOPT_KEPT_ANNOTATION: uids}},
+            "spec": {"storageClassDevices": [{"storageClassName": "lv", "devicePaths": ["/dev/sda"]}]},
+        });
+        of_local_volume(&serde_json::from_value(object).unwrap())
+    };
+    let pv_uid = world.inventory.spec.kept[0].pv_uid.clone();
+    world.wants = vec![adopting("another")];
+    assert_eq!(step(&mut world).claims, []);
+    world.wants = vec![adopting(&format!("another, {pv_uid}"))];
+    let plan = super::plan(&world, now());
+    assert_eq!((plan.claims.len(), plan.kept.len()), (1, 1), "it is taken as it is, and what is on it stays on record");
+    assert_eq!(check(&world, &plan), Ok(()));
+    world.wants = vec![local_volume("lv", &["/dev/sda"])];
+    assert_eq!(check(&world, &plan), Err(Breach::DataPublished("wwn:5000c50000000001".into())));
+}
+
+/// The disk of a Filesystem set, released and wiped quickly.
+fn quickly_wiped() -> NodeWorld {
+    let mut world = world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    wipe(&mut world);
+    world
+}
+
+/// Uses the world's volume, releases it, and lets the wipe succeed.
+fn wipe(world: &mut NodeWorld) {
+    phase(world, "Released");
+    let plan = step(world);
+    apply(world, &plan.steps);
+    step(world);
+    let plan = step(world);
+    assert_eq!(names_of(&plan.steps), ["CreateJob"]);
+    apply(world, &plan.steps);
+    for job in world.jobs.values_mut() {
+        let mut object = serde_json::to_value(&**job).unwrap();
+        object["status"] = json!({"phase": "Succeeded"});
+        *job = Arc::new(serde_json::from_value(object).unwrap());
+    }
+    step(world);
+}
+
+#[test]
+fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
+    let mut world = quickly_wiped();
+    let left = world.inventory.spec.residue.clone();
+    assert_eq!((left.len(), left[0].pv_uid == uid(&world), world.inventory.spec.kept.len()), (1, true, 0));
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    confirm(&mut world);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"], "as a file system it is offered again");
+    // The set makes Block devices of its disks by now: the claim ends, and is not made anew.
+    world.wants = vec![set("fast", 1, json!({"volumeMode": "Block"}))];
+    assert!(step(&mut world).claims[0].ending);
+    confirm(&mut world);
+    assert_eq!(step(&mut world).claims, []);
+    assert_eq!(step(&mut world).claims, []);
+    let told = account(&world, "uid-fast")[0].standing.clone();
+    assert_eq!(told.word(), "Residue");
+    assert!(told.sentence().contains(&format!("{}={}", names::FORGET_KEPT_ANNOTATION, left[0].pv_uid)), "{}", told.sentence());
+    let mut files = world.clone();
+    files.wants = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
+    assert_eq!(step(&mut files).claims.len(), 1);
+    // The checker says so by itself, for a claim and for a volume.
+    let mut plan = super::plan(&files, now());
+    plan.claims[0].volume_mode = VolumeMode::Block;
+    files.inventory.spec.claims.clear();
+    assert_eq!(check(&files, &plan), Err(Breach::DataPublished("wwn:5000c50000000001".into())));
+    plan.claims[0].volume_mode = VolumeMode::Filesystem;
+    plan.residue.clear();
+    assert_eq!(check(&files, &plan), Err(Breach::Forgotten("wwn:5000c50000000001".into())));
+    forget(&mut world, &left[0].pv_uid);
+    assert_eq!(step(&mut world).residue, []);
+    assert_eq!(step(&mut world).claims.len(), 1);
+}
+
+#[test]
+fn a_whole_wipe_leaves_nothing_to_remember() {
+    let mut world = published();
+    world.inventory.spec.residue = vec![KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "older".into(), pv_uid: "older".into() }];
+    wipe(&mut world);
+    assert_eq!((world.inventory.spec.residue.len(), world.inventory.spec.kept.len()), (0, 0));
+    // Quick by the class's own word is the class's own decision; another claim may not see it.
+    let mut world = published();
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "Quick"}}, "provisioner": pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    wipe(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    confirm(&mut world);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"]);
+    let device = &world.inventory.status.as_ref().unwrap().devices[0];
+    assert!(residue_on(&world, device).is_some() && life::shown_by(&world, &Claim { last_volume: None, ..world.inventory.spec.claims[0].clone() }, device).is_some());
+}
+
+#[test]
+fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
+    let evidence = vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
+    let facts = |content| Facts { name: "sda".into(), kind: "disk".into(), size: 20 << 30, evidence: evidence.clone(), content, ..Facts::default() };
+    let claim = |mode: VolumeMode, content: ClaimContent, round: i64| Claim {
+        identity: "wwn:5000c50000000001".into(),
+        size: 20 << 30,
+        volume_mode: mode,
+        content,
+        round,
+        ..Claim::default()
+    };
+    let entry = KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "p".into(), pv_uid: "u".into() };
+    let asked = |claim: &Claim, expected: Expected, content, residue: bool| {
+        let spec = NodeInventorySpec { residue: residue.then(|| entry.clone()).into_iter().collect(), ..NodeInventorySpec::default() };
+        verify(claim, expected, &group(&[facts(content)], None, None, &[]), &spec)
+    };
+    for (mode, content) in [(VolumeMode::Block, ClaimContent::Blank), (VolumeMode::Block, ClaimContent::Any), (VolumeMode::Filesystem, ClaimContent::Blank)] {
+        let (first, second) = (claim(mode, content, 1), claim(mode, content, 2));
+        let refused = mode == VolumeMode::Block;
+        assert_eq!(asked(&first, Expected::of_claim(&first), Content::Blank, true).is_err(), refused, "{mode:?} {content:?}");
+        assert_eq!(asked(&second, Expected::of_claim(&second), Content::Blank, true), Ok(()), "the class's own way of wiping");
+        assert_eq!(asked(&first, Expected::Erasable, Content::Blank, true), Ok(()), "what is erased is no longer there");
+    }
+    let (block, files) = (claim(VolumeMode::Block, ClaimContent::Any, 1), claim(VolumeMode::Filesystem, ClaimContent::Any, 1));
+    assert_eq!((Expected::of_claim(&block), Expected::of_claim(&files)), (Expected::Any, Expected::Named));
+    assert_eq!(asked(&block, Expected::Any, Content::UnknownData, false), Ok(()));
+    assert!(asked(&files, Expected::Named, Content::UnknownData, false).is_err(), "kubelet would format it");
+    let found = || Content::Found(crate::device::Found { fs_type: Some("ext4".into()), ..Default::default() });
+    assert_eq!((asked(&block, Expected::Any, found(), false), asked(&files, Expected::Named, found(), false)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn a_path_to_data_that_nobody_can_name_is_no_file_system() {
+    let claims = |mode: &str| {
+        let object = json!({
+            "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+            "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": mode, "devicePaths": ["/dev/sda"]}]},
+        });
+        let unknown = with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable);
+        let mut world = world(vec![of_local_volume(&serde_json::from_value(object).unwrap())], vec![unknown]);
+        at_path(&mut world, "sda");
+        step(&mut world).claims.len()
+    };
+    assert_eq!((claims("Filesystem"), claims("Block")), (0, 1));
+}
+
+#[test]
+fn another_volume_on_the_device_is_seen_at_every_stage() {
+    let foreign = |world: &mut NodeWorld| {
+        let pv = json!({"metadata": {"name": "lso", "annotations": {names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000001"}}, "spec": {"local": {"path": "/mnt/x"}}});
+        world.pvs.push(Arc::new(serde_json::from_value(pv).unwrap()));
+    };
+    let mut confirmed = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut confirmed);
+    confirm(&mut confirmed);
+    let published_by_us = plan(&confirmed, now());
+    foreign(&mut confirmed);
+    assert!(step(&mut confirmed).steps.is_empty());
+    assert!(matches!(stage(&confirmed), Stage::Held(why) if why.contains("PersistentVolume lso is on sda")));
+    assert_eq!(check(&confirmed, &published_by_us), Err(Breach::Used("wwn:5000c50000000001".into())));
+    let mut offered = published();
+    foreign(&mut offered);
+    assert_eq!(names_of(&step(&mut offered).steps), ["DeletePv"]);
+    let mut bound = published();
+    phase(&mut bound, "Bound");
+    foreign(&mut bound);
+    assert!(step(&mut bound).steps.is_empty());
+    assert!(matches!(stage(&bound), Stage::InDoubt(why) if why.contains("PersistentVolume lso is on the same device")));
+    // By the agent's word, who follows paths that tell nobody else anything.
+    for reason in ["BacksPersistentVolume", "BacksVolume"] {
+        let mut told = published();
+        told.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
+        assert_eq!(names_of(&step(&mut told).steps), ["DeletePv"], "{reason}");
+    }
+}
+
+/// The usual way to give a retained volume free again, and then nobody wants it.
+#[test]
+fn a_volume_whose_claim_reference_was_cleared_was_used_all_the_same() {
+    for policy in ["Retain", "Delete"] {
+        let mut world = published();
+        phase(&mut world, "Bound");
+        step(&mut world);
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        change_pv(&mut world, &name, |pv| {
+            pv["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
+            pv["spec"]["claimRef"] = Value::Null;
+            pv["status"]["phase"] = json!("Available");
+        });
+        step(&mut world);
+        assert_eq!(stage(&world), Stage::Available);
+        change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+        let plan = step(&mut world);
+        assert_eq!((plan.kept.len(), plan.steps.len(), plan.claims[0].job.is_none()), (1, 0, true), "{policy}");
+    }
+}
+
+#[test]
+fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
+    let grown = |world: &mut NodeWorld| world.inventory.status.as_mut().unwrap().devices[0].size += 4096;
+    let mut claimed = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut claimed);
+    grown(&mut claimed);
+    assert!(step(&mut claimed).claims[0].ending);
+    // One that says nothing about its size for a moment is no other.
+    let mut silent = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut silent);
+    silent.inventory.status.as_mut().unwrap().devices[0].size = 0;
+    assert!(!step(&mut silent).claims[0].ending);
+    let mut named = world(vec![local_volume("lv", &["/dev/sda"])], vec![disk("sda", 1)]);
+    at_path(&mut named, "sda");
+    step(&mut named);
+    grown(&mut named);
+    let plan = step(&mut named);
+    assert_eq!((plan.claims[0].size, plan.claims[0].round, plan.claims[0].ending), ((20 << 30) + 4096, 2, false), "its path is not looked up again");
+    let mut released = published();
+    phase(&mut released, "Released");
+    let name = released.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut released, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    grown(&mut released);
+    let plan = step(&mut released);
+    assert!(plan.steps.is_empty() && plan.claims[0].job.is_none());
+    assert!(matches!(stage(&released), Stage::WipeFailed(why) if why.contains("erase it by hand") && why.contains("to Retain")));
+}
+
+#[test]
+fn a_volume_that_lost_its_annotations_goes_like_any_other() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["metadata"]["annotations"] = json!({}));
+    assert_eq!(stage(&world), Stage::Available);
+    tear_down(&mut world);
+    assert!(world.pvs.is_empty());
+    // One that says that it is another device's is nobody's to take away, and says what to do.
+    let mut other = published();
+    change_pv(&mut other, &name, |pv| {
+        pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9");
+        pv["metadata"]["deletionTimestamp"] = json!(NOW);
+    });
+    assert!(step(&mut other).steps.is_empty());
+    assert!(matches!(stage(&other), Stage::Held(why) if why.contains("put back what it was")));
+}
+
+/// What is named by a path keeps its device, and becomes what is asked for now as soon as nobody has it.
+#[test]
+fn what_a_path_becomes_changes_with_the_next_volume() {
+    let asking = |mode: &str, fs_type: Option<&str>| {
+        let object = json!({
+            "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+            "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": mode, "fsType": fs_type, "devicePaths": ["/dev/sda"]}]},
+        });
+        of_local_volume(&serde_json::from_value(object).unwrap())
+    };
+    let mut world = world(vec![asking("Filesystem", Some("ext4"))], vec![disk("sda", 1)]);
+    at_path(&mut world, "sda");
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    world.wants = vec![asking("Block", None)];
+    assert!(step(&mut world).steps.is_empty(), "a volume that exists stays as it is");
+    tear_down(&mut world);
+    let plan = step(&mut world);
+    assert_eq!((plan.claims[0].volume_mode, &plan.claims[0].fs_type, plan.steps.len()), (VolumeMode::Block, &None, 0));
+    assert_eq!(plan.claims[0].path.as_deref(), Some("/dev/sda"));
+    let made = step(&mut world).steps;
+    assert_eq!(names_of(&made), ["CreatePv"]);
+    let Step::CreatePv(pv) = &made[0] else { panic!() };
+    assert_eq!(pv.spec.as_ref().unwrap().volume_mode.as_deref(), Some("Block"));
+    // Never while it is published, and never to what would show another's data.
+    apply(&mut world, &made);
+    let mut wrong = step(&mut world);
+    wrong.claims[0].volume_mode = VolumeMode::Filesystem;
+    assert_eq!(check(&world, &wrong), Err(Breach::Changed("wwn:5000c50000000001".into())));
+    tear_down(&mut world);
+    world.wants = vec![asking("Filesystem", None)];
+    step(&mut world);
+    world.inventory.spec.residue = vec![KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    world.wants = vec![asking("Block", None)];
+    assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);
+    assert!(matches!(stage(&world), Stage::Held(why) if why.contains("use it as a Filesystem")));
+}
+
+#[test]
+fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
+    let provisioner = |class: &str| match class {
+        "fast" => Some("csi.example.com".to_owned()),
+        "ours" => Some(pv::NO_PROVISIONER.to_owned()),
+        _ => None,
+    };
+    let want = set("fast", 1, json!({})).heed_classes(provisioner);
+    assert_eq!(want.problems, ["spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"]);
+    assert_eq!(step(&mut world(vec![want], vec![disk("sda", 1)])).claims, []);
+    for fine in ["ours", "new"] {
+        assert_eq!(set(fine, 1, json!({})).heed_classes(provisioner).problems, [""; 0]);
+    }
+    let paths = local_volume("fast", &["/dev/sda", "/dev/sdb"]).heed_classes(provisioner);
+    assert!(paths.problems.len() == 1 && paths.problems[0].starts_with("spec.storageClassDevices.storageClassName: "), "{:?}", paths.problems);
+    for (class, said) in [("Fast_Disks", "is no name"), ("", "is empty"), ("a..b", "is no name")] {
+        assert!(set("s", 1, json!({"storageClassName": class})).problems[0].contains(said), "{class}");
+    }
+}
+
+#[test]
+fn what_is_paused_takes_nothing_and_gives_nothing_back() {
+    let paused = |state: &str, paths: &[&str]| {
+        let object = json!({
+            "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+            "spec": {"managementState": state, "storageClassDevices": [{"storageClassName": "lv", "devicePaths": paths}]},
+        });
+        of_local_volume(&serde_json::from_value(object).unwrap())
+    };
+    for state in ["Unmanaged", "Removed"] {
+        let mut world = world(vec![paused(state, &["/dev/sda"])], vec![disk("sda", 1)]);
+        at_path(&mut world, "sda");
+        assert_eq!(step(&mut world).claims, [], "{state}");
+        world.wants = vec![paused("Managed", &["/dev/sda"])];
+        assert_eq!(step(&mut world).claims.len(), 1);
+        world.wants = vec![paused(state, &[])];
+        assert!(!step(&mut world).claims[0].ending, "{state}");
+        world.wants = vec![paused("Force", &[])];
+        assert!(step(&mut world).claims[0].ending);
+    }
+}
+
+#[test]
+fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
+    let mut world = world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
+    let report = |path: &str| PathReport { path: path.into(), device: Some("sda".into()), problem: None };
+    world.inventory.status.as_mut().unwrap().paths = vec![report("/dev/sda"), report("/dev/again")];
+    for _ in 0..3 {
+        let told = account(&world, "uid-lv")[1].standing.clone();
+        assert_eq!(told, super::super::Standing::NoDevice("another path of this object leads to the same device".into()));
+        assert_eq!(step(&mut world).claims.len(), 1);
+    }
+}
+
+#[test]
+fn a_taint_keeps_a_set_away_unless_it_is_tolerated() {
+    let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "node-1", "labels": {"kubernetes.io/hostname": "n1"}},
+        "spec": {"taints": [{"key": "storage", "value": "only", "effect": "NoSchedule"}]}}))
+    .unwrap();
+    world.node = Some(Arc::new(node));
+    assert_eq!(step(&mut world).claims, []);
+    world.wants = vec![set("s", 1, json!({"tolerations": [{"key": "storage", "operator": "Exists"}]}))];
+    assert_eq!(step(&mut world).claims.len(), 1);
+}
+
+#[test]
+fn a_kind_that_is_not_local_is_a_whole_word() {
+    let claims = |detail: &str, kinds: &str| {
+        let mut far = with_reason(disk("sda", 1), "NotLocal", DeviceState::NotAvailable);
+        far.reasons[0].detail = detail.into();
+        let object = json!({"metadata": {"name": "s", "uid": "u", "finalizers": [names::OWNER_FINALIZER], "annotations": {names::INCLUDE_NOT_LOCAL_ANNOTATION: kinds}},
+            "spec": {"storageClassName": "s"}});
+        step(&mut world(vec![of_set(&serde_json::from_value(object).unwrap())], vec![far])).claims.len()
+    };
+    assert_eq!([claims("iscsi", "i"), claims("iscsi", "fc, iSCSI"), claims("nvme-tcp", "nvme"), claims("nvme-tcp", "nvme-tcp"), claims("nvme-tcp", "nvme-t")], [0, 1, 1, 1, 0]);
+    assert_eq!([claims("a file on nfs", "nfs"), claims("a file on nfs", "fs")], [1, 0]);
+}
+
+#[test]
+fn the_smallest_device_of_a_small_maximum_is_any() {
+    let min = |inclusion: Value| match set("s", 1, json!({"deviceInclusionSpec": inclusion})).asks {
+        Asks::Set(set) => set.filter.min,
+        Asks::Paths(_) => panic!(),
+    };
+    assert_eq!(min(json!({"maxSize": "500Mi"})), Bytes(0));
+    assert_eq!(min(json!({"maxSize": "1Gi"})), Bytes(1 << 30));
+    assert_eq!(min(json!({"maxSize": "2Gi"})), Bytes(1 << 30));
+    assert_eq!(min(json!({"maxSize": "500Mi", "minSize": "100Mi"})), Bytes(100 << 20));
+}
