@@ -19,7 +19,7 @@ use quarry_core::{
     device::{Facts, group},
 };
 use quarry_node::{
-    Agent, AgentOptions, RealHands,
+    Agent, AgentOptions, Hands,
     agent::{Occasion, Ran, Workers},
 };
 use serde_json::json;
@@ -121,22 +121,27 @@ impl World {
         self.all().create(&PostParams::default(), &NodeJob { metadata: meta(&name), spec, status: None }).await.unwrap()
     }
 
-    pub fn agent(&self, hands: &Arc<RealHands>) -> Agent<RealHands> {
+    /// All that a wipe of this claim needs, its release included.
+    pub async fn wipe_wanted(&self, claim: &Claim, policy: WipePolicy) -> NodeJob {
+        self.claim(std::slice::from_ref(claim)).await;
+        let pv = self.release(claim).await;
+        self.wipe_job(claim, &pv, policy).await
+    }
+
+    pub fn agent<H: Hands>(&self, hands: &Arc<H>) -> Agent<H> {
         let options = AgentOptions { settling_time: Duration::ZERO, ..AgentOptions::new(NODE) };
         Agent::new(self.client.clone(), hands.clone(), Workers::pool(2).unwrap(), options)
     }
 
     /// One look; the status as it is then.
-    pub async fn publish(&self, hands: &Arc<RealHands>) -> NodeInventoryStatus {
+    pub async fn publish<H: Hands>(&self, hands: &Arc<H>) -> NodeInventoryStatus {
         self.agent(hands).publish_inventory(Occasion::default()).await.unwrap();
         self.status().await
     }
 
     /// A whole wipe of a claimed device, its release included.
-    pub async fn wipe(&self, hands: &Arc<RealHands>, claim: &Claim, policy: WipePolicy) -> (Ran, NodeJob) {
-        self.claim(std::slice::from_ref(claim)).await;
-        let pv = self.release(claim).await;
-        let job = self.wipe_job(claim, &pv, policy).await;
+    pub async fn wipe<H: Hands>(&self, hands: &Arc<H>, claim: &Claim, policy: WipePolicy) -> (Ran, NodeJob) {
+        let job = self.wipe_wanted(claim, policy).await;
         let ran = self.agent(hands).run_job(&job).await.unwrap();
         (ran, self.all().get(&job.name_any()).await.unwrap())
     }

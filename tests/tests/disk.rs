@@ -24,6 +24,8 @@ mod devices_hung;
 mod devices_shared;
 #[path = "disk/devices_use.rs"]
 mod devices_use;
+#[path = "disk/foreigner.rs"]
+mod foreigner;
 #[path = "disk/hotplug.rs"]
 mod hotplug;
 #[path = "disk/life.rs"]
@@ -38,3 +40,5 @@ mod trouble;
 mod wipe;
 #[path = "disk/wipe_live.rs"]
 mod wipe_live;
+#[path = "disk/wipe_points.rs"]
+mod wipe_points;

@@ -1,13 +1,14 @@
-//! Named places where a test may kill the process, as a power cut would.
+//! Named places where a test may kill the process, as a power cut would, or stop it, so that others come in between.
 //!
 //! `failpoint!("ledger.intent.before")` does nothing, unless this is a debug build and the process was
 //! started with `QUARRY_FAILPOINT=ledger.intent.before` (or `NAME:3`: at the third hit): then it sends SIGKILL to
 //! itself there. No unwinding, no destructor, no flush: returning an error instead would prove nothing.
+//! With `NAME!stop` or `NAME:3!stop` it sends SIGSTOP instead, and goes on from there when it gets SIGCONT.
 
 /// The variable that names the point.
 pub const VARIABLE: &str = "QUARRY_FAILPOINT";
 
-/// Dies here if this point was asked for.
+/// Dies or stops here if this point was asked for.
 #[macro_export]
 macro_rules! failpoint {
     ($name:literal) => {
@@ -31,7 +32,10 @@ pub fn hit(name: &'static str) {
     static HITS: AtomicU64 = AtomicU64::new(0);
     let Some(asked) = ASKED.get_or_init(|| Asked::parse(&std::env::var(VARIABLE).ok()?)) else { return };
     if asked.name == name && HITS.fetch_add(1, Ordering::SeqCst) + 1 == asked.hit {
-        die();
+        match asked.deed {
+            Deed::Kill => die(),
+            Deed::Stop => stop(),
+        }
     }
 }
 
@@ -43,20 +47,42 @@ fn die() {
 }
 
 #[cfg(debug_assertions)]
+fn stop() {
+    // By this thread's ID, not the process's. The signal is the whole process's all the same, but the kernel lets the named
+    // thread take it, on its way out of the call. By the process's ID the main thread takes it, and this one runs on
+    // until that one has woken up: past the point, and maybe past the next.
+    let _ = rustix::process::kill_process(rustix::thread::gettid(), rustix::process::Signal::STOP);
+}
+
+#[cfg(debug_assertions)]
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     name: String,
     hit: u64,
+    deed: Deed,
+}
+
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Kill,
+    Stop,
 }
 
 #[cfg(debug_assertions)]
 impl Asked {
+    /// `NAME`, `NAME:HIT`, `NAME!stop`, `NAME:HIT!stop`.
     fn parse(text: &str) -> Option<Self> {
-        let (name, hit) = match text.rsplit_once(':') {
-            Some((name, hit)) => (name, hit.parse().ok()?),
-            None => (text, 1),
+        let (point, deed) = match text.split_once('!') {
+            Some((point, "stop")) => (point, Deed::Stop),
+            Some(_) => return None,
+            None => (text, Deed::Kill),
         };
-        (!name.is_empty() && hit > 0).then(|| Asked { name: name.to_owned(), hit })
+        let (name, hit) = match point.rsplit_once(':') {
+            Some((name, hit)) => (name, hit.parse().ok()?),
+            None => (point, 1),
+        };
+        (!name.is_empty() && hit > 0).then(|| Asked { name: name.to_owned(), hit, deed })
     }
 }
 
@@ -71,11 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_may_name_which_hit_is_meant() {
-        assert_eq!(Asked::parse("a.b"), Some(Asked { name: "a.b".into(), hit: 1 }));
-        assert_eq!(Asked::parse("a.b:3"), Some(Asked { name: "a.b".into(), hit: 3 }));
-        assert_eq!(Asked::parse("a.b:x"), None);
-        assert_eq!(Asked::parse(""), None);
+    fn a_point_may_name_which_hit_is_meant_and_that_it_stops() {
+        let asked = |hit, deed| Some(Asked { name: "a.b".into(), hit, deed });
+        for (text, wanted) in
+            [("a.b", asked(1, Deed::Kill)), ("a.b:3", asked(3, Deed::Kill)), ("a.b!stop", asked(1, Deed::Stop)), ("a.b:3!stop", asked(3, Deed::Stop))]
+        {
+            assert_eq!(Asked::parse(text), wanted, "{text}");
+        }
+        for text in ["", "a.b:x", "a.b:0", ":3", "!stop", "a.b!", "a.b!kill", "a.b!stop:3", "a.b!stop!stop"] {
+            assert_eq!(Asked::parse(text), None, "{text}");
+        }
     }
 
     #[test]
