@@ -19,12 +19,14 @@ pub struct Policy {
 
 /// Every policy that Quarry installs into the namespace's cluster.
 pub fn policies(namespace: &str) -> Vec<Policy> {
-    vec![volume_warnings(), local_volume_warnings(), one_discovery(), agent_own_node(namespace)]
+    let mut all = embedded_policies();
+    all.push(agent_own_node(namespace));
+    all
 }
 
 /// Those that the embedded API evaluates: it has no node-bound tokens.
 pub fn embedded_policies() -> Vec<Policy> {
-    vec![volume_warnings(), local_volume_warnings(), one_discovery()]
+    vec![volume_warnings(), local_volume_warnings(), one_discovery(), class_of_set(), class_of_local_volume()]
 }
 
 /// A field that is accepted for compatibility and not used says so when it is written.
@@ -75,9 +77,43 @@ fn one_discovery() -> Policy {
         "messageExpression": "'there is a LocalVolumeDiscovery in this namespace already, and one is enough: change ' + params.metadata.name + ' instead'",
         "reason": "Forbidden",
     }]);
-    let mut made = policy("quarry-one-discovery", rules, json!([]), validations, "Deny");
+    with_params(policy("quarry-one-discovery", rules, json!([]), validations, "Deny"), "local.storage.openshift.io/v1alpha1", "LocalVolumeDiscovery")
+}
+
+/// A StorageClass of another provisioner is not for volumes of ours. Asked when it is named: one that changes hands later
+/// must not keep anybody from changing, or deleting, what names it.
+fn class_of_set() -> Policy {
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumesets"]}]);
+    let named = "(object.spec.storageClassName == params.metadata.name)";
+    let before = "(oldObject != null && oldObject.spec.storageClassName == params.metadata.name)";
+    class_policy("quarry-class-of-set", rules, "spec.storageClassName", named, before)
+}
+
+fn class_of_local_volume() -> Policy {
+    let rules =
+        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
+    let names = |object: &str| {
+        format!("has({object}.spec.storageClassDevices) && {object}.spec.storageClassDevices.exists(one, one.storageClassName == params.metadata.name)")
+    };
+    let before = format!("(oldObject != null && {})", names("oldObject"));
+    class_policy("quarry-class-of-local-volume", rules, "spec.storageClassDevices.storageClassName", &format!("({})", names("object")), &before)
+}
+
+fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str) -> Policy {
+    let validations = json!([{
+        "expression": format!("params.provisioner == 'kubernetes.io/no-provisioner' || !{named} || {before}"),
+        "message": format!("{field} names a StorageClass of another provisioner: use another name; one that does not exist yet is made"),
+        "messageExpression": format!(
+            "'{field}: the StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + ': use another name; one that does not exist yet is made'"
+        ),
+    }]);
+    with_params(policy(name, rules, json!([]), validations, "Deny"), "storage.k8s.io/v1", "StorageClass")
+}
+
+/// Judged once for each object of this kind.
+fn with_params(mut made: Policy, api_version: &str, kind: &str) -> Policy {
     if let (Some(policy), Some(binding)) = (&mut made.policy.spec, &mut made.binding.spec) {
-        policy.param_kind = Some(ParamKind { api_version: Some("local.storage.openshift.io/v1alpha1".into()), kind: Some("LocalVolumeDiscovery".into()) });
+        policy.param_kind = Some(ParamKind { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) });
         binding.param_ref =
             Some(ParamRef { selector: Some(LabelSelector::default()), parameter_not_found_action: Some("Allow".into()), ..ParamRef::default() });
     }

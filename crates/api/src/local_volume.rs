@@ -32,7 +32,8 @@ pub struct LocalVolumeSpec {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['', 'Managed', 'Unmanaged', 'Force', 'Removed']").message("managementState must be Managed, Unmanaged, Force or Removed"))]
     pub management_state: Option<String>,
-    /// Accepted because the shipped kind has it. The operator's own log level is an option of its command line.
+    /// Accepted because the shipped kind has it, and not used: what the operator logs is set by its environment variable
+    /// RUST_LOG.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['', 'Normal', 'Debug', 'Trace', 'TraceAll']").message("logLevel must be Normal, Debug, Trace or TraceAll"))]
@@ -72,7 +73,7 @@ pub struct StorageClassDevice {
     /// Paths of devices on the nodes, best below /dev/disk/by-id: they are looked up once and the device is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 1024)))]
-    #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.contains('..'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
+    #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.matches('/[.][.](/|$)'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
     pub device_paths: Vec<String>,
     /// Refused: erasing a device that holds data needs a consent that names the device, which does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]

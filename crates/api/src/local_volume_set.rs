@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.minDeviceCount) || !has(self.maxDeviceCount) || self.minDeviceCount <= self.maxDeviceCount").message("minDeviceCount is greater than maxDeviceCount: no node could ever satisfy both"))]
+#[x_kube(validation = Rule::new("!has(self.minDeviceCount) || !has(self.maxDeviceCount) || self.minDeviceCount <= self.maxDeviceCount").message("minDeviceCount is greater than maxDeviceCount: no node could satisfy both; lower the one or raise the other"))]
 #[x_kube(validation = Rule::new("!(has(self.fsType) && self.fsType != '' || has(self.fstype) && self.fstype != '') || !has(self.volumeMode) || !(self.volumeMode in ['Block', 'block'])").message("fsType is for volumeMode Filesystem: leave it out for Block, or set volumeMode to Filesystem"))]
 #[x_kube(validation = Rule::new("!has(self.fsType) || !has(self.fstype) || self.fsType == self.fstype").message("fsType and fstype are the same field and differ: set one of them"))]
 pub struct LocalVolumeSetSpec {
@@ -81,7 +81,7 @@ pub struct LocalVolumeSetSpec {
 /// A device must satisfy all of it. What is absent asks for nothing, but for `deviceTypes` (disk) and `minSize` (1Gi).
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.minSize) || !has(self.maxSize) || !isQuantity(string(self.minSize)) || !isQuantity(string(self.maxSize)) || quantity(string(self.minSize)).compareTo(quantity(string(self.maxSize))) <= 0").message("minSize is greater than maxSize: no device could ever satisfy both"))]
+#[x_kube(validation = Rule::new("!has(self.minSize) || !has(self.maxSize) || !isQuantity(string(self.minSize)) || !isQuantity(string(self.maxSize)) || quantity(string(self.minSize)).compareTo(quantity(string(self.maxSize))) <= 0").message("minSize is greater than maxSize: no device could satisfy both; lower the one or raise the other"))]
 pub struct DeviceInclusionSpec {
     /// disk (or RawDisk), part (or Partition), loop, mpath, lvm. Absent: disk. An empty list: no device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,9 +124,10 @@ pub struct DeviceInclusionSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceExclusionSpec {
-    /// Patterns for kernel names that are never used, such as `rbd*` or `sd[a-c]`: `*`, `?` and `[…]`.
+    /// Patterns for kernel names that are never used, such as `rbd*` or `sd[a-c]`: `*`, `?`, `[a-c]` and `[^a]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
+    #[x_kube(validation = Rule::new(r#"self.all(one, one.matches('^([^\\[\\\\]|\\\\.|\\[(\\^([^\\]\\\\-]|\\\\.)|([^\\]\\\\!^-]|\\\\.))(-([^\\]\\\\-]|\\\\.))?(([^\\]\\\\-]|\\\\.)(-([^\\]\\\\-]|\\\\.))?)*\\])+$'))"#).message("deviceNameFilter knows *, ?, [a-c] and [^a], as in sd[a-c]*: close every [ with a ], put something into it and behind every backslash, and write [^a] where a shell has [!a]"))]
     pub device_name_filter: Option<Vec<String>>,
 }
 

@@ -190,19 +190,25 @@ mod tests {
             let held = update(plan(&seen(true, json!({list: entry}))));
             assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]), "{list}");
             assert_eq!(plan(&seen(false, json!({list: entry, "metadata.finalizers": finalizers}))), None, "{list}: not deleted with its node");
-            let going = |node: bool| plan(&seen(node, json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})));
+            let going =
+                |node: bool| plan(&seen(node, json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})));
             assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
             assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
             // What a plan has just learned counts as well.
             let mut learned = seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}));
             let mut planned = claim::Plan::default();
             let known = serde_json::from_value(entry.clone()).unwrap();
-            if list == "spec.kept" { planned.kept = known } else { planned.residue = known }
+            if list == "spec.kept" {
+                planned.kept = known
+            } else {
+                planned.residue = known
+            }
             learned.claims = Some(planned);
             let step = update(plan(&learned));
             assert_eq!((step.finalizers, step.spec.kept.len() + step.spec.residue.len()), (None, 1));
         }
-        let both = json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let both =
+            json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(plan(&seen(false, both)), None, "its claims are somebody's volumes");
     }
 

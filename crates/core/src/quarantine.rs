@@ -74,8 +74,10 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
             found.entry(identity).or_insert_with(|| Arc::clone(&shown));
         }
     }
-    let claims = spec.iter().flat_map(|spec| &spec.claims).map(|claim| (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner))));
-    let kept = spec.iter().flat_map(|spec| &spec.kept).map(|kept| (&kept.identity, format!("the data that PersistentVolume {} left on a device", kept.pv_name)));
+    let claims =
+        spec.iter().flat_map(|spec| &spec.claims).map(|claim| (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner))));
+    let kept =
+        spec.iter().flat_map(|spec| &spec.kept).map(|kept| (&kept.identity, format!("the data that PersistentVolume {} left on a device", kept.pv_name)));
     for (identity, device) in claims.chain(kept).filter(|(identity, _)| is_cluster_wide(identity)) {
         found.entry(identity.clone()).or_insert_with(|| Arc::new(Shown { device, primary: identity.clone() }));
     }

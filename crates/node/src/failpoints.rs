@@ -54,6 +54,7 @@ pub const ALL: &[&str] = &[
     "claim-unlink.before",
     "claim-unlink.after",
     // A wipe.
+    "wipe.seen",
     "wipe.opened",
     "wipe.held",
     "wipe.before",

@@ -117,7 +117,18 @@ impl Record {
     }
 
     fn bare(time: Timestamp, kind: Kind) -> Self {
-        Record { time, kind, job: String::new(), action: None, volume_uid: String::new(), device: None, pv: None, claim: None, result: None, text: String::new() }
+        Record {
+            time,
+            kind,
+            job: String::new(),
+            action: None,
+            volume_uid: String::new(),
+            device: None,
+            pv: None,
+            claim: None,
+            result: None,
+            text: String::new(),
+        }
     }
 
     /// The PersistentVolume whose data this record says is gone.

@@ -172,6 +172,37 @@ async fn a_file_is_read_from_standard_input_and_every_problem_is_told_at_once() 
     insta::assert_snapshot!(text(&output.stderr));
 }
 
+/// A name that is somebody else's is refused where it is written, and told where it was taken since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_of_another_provisioner_is_refused_and_told() {
+    let cluster = two_workers().await;
+    let early = cluster.set("early", json!({"storageClassName": "theirs"})).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs"}, "provisioner": "csi.example.com"});
+    cluster.post("/apis/storage.k8s.io/v1/storageclasses", class).await;
+    let try_send = async |method: &str, path: &str, body: Value| {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body.to_string().into_bytes()).unwrap();
+        cluster.client.request::<Value>(request).await.map_err(|error| error.to_string())
+    };
+    let set = |class: &str| json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "late"}, "spec": {"storageClassName": class}});
+    let sets = "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets";
+    let said =
+        "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
+    let refused = try_send("POST", sets, set("theirs")).await.unwrap_err();
+    assert!(refused.contains(said), "{refused}");
+    try_send("POST", sets, set("ours")).await.unwrap();
+    let refused = try_send("PATCH", &format!("{sets}/late"), json!({"spec": {"storageClassName": "theirs"}})).await.unwrap_err();
+    assert!(refused.contains(said), "{refused}");
+    // What named it before it was theirs can still be changed, and deleted.
+    try_send("PATCH", &format!("{sets}/early"), json!({"spec": {"maxDeviceCount": 1}})).await.unwrap();
+    let volume = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "v"}, "spec": {
+        "storageClassDevices": [{"storageClassName": "fine"}, {"storageClassName": "theirs", "devicePaths": ["/dev/disk/by-id/x"]}]}});
+    let refused = try_send("POST", "/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes", volume).await.unwrap_err();
+    assert!(refused.contains("spec.storageClassDevices.storageClassName: the StorageClass theirs belongs to"), "{refused}");
+    let planned = cluster.says(&["plan", "set/early"]);
+    assert!(planned.contains("spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com"), "{planned}\n{early}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sets_are_listed_with_the_account_of_each_node() {
     let cluster = two_workers().await;

@@ -7,7 +7,7 @@
 use kube::{Api, Client, api::ListParams};
 use quarry_api::{
     NodeJob,
-    node_inventory::{Claim, ClaimOwner, PathReport},
+    node_inventory::{Claim, ClaimOwner, KeptData, PathReport},
     node_job::{FsType, WipePolicy},
 };
 use quarry_core::sparse::{Format, Observed, Step};
@@ -153,6 +153,9 @@ impl Hands for Points {
     }
     fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
         self.hands.follow_links(orders)
+    }
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        self.hands.remember_kept(kept)
     }
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
         self.hands.resolve(paths)

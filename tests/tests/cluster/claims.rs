@@ -198,6 +198,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         (json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}), "fsType is for volumeMode Filesystem"),
         (json!({"storageClassName": "c", "deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}), "minSize is greater than maxSize"),
         (json!({"storageClassName": "No Such"}), "storageClassName must be a name"),
+        (json!({"storageClassName": "c", "deviceExclusionSpec": {"deviceNameFilter": ["rbd*", "sd[a"]}}), "deviceNameFilter knows *, ?, [a-c] and [^a]"),
         (json!({}), "storageClassName"),
     ] {
         let answer = refused(spec.clone());
@@ -207,4 +208,20 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         "spec": {"storageClassDevices": [{"storageClassName": "c", "devicePaths": ["/dev/sdb"], "forceWipeDevicesAndDestroyAllData": true}]}});
     let answer = kubectl_refused(&["apply", "-f", "-"], Some(&lv.to_string()));
     assert!(answer.contains("Quarry erases no device without a consent"), "{answer}");
+    // A name that is somebody else's. The server learns of a class in its own time: until then it is taken, and tried dry.
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs"}, "provisioner": "csi.example.com"});
+    apply(&class.to_string());
+    let objects = [
+        json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "bad", "namespace": NAMESPACE}, "spec": {"storageClassName": "theirs"}}),
+        json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "bad", "namespace": NAMESPACE},
+            "spec": {"storageClassDevices": [{"storageClassName": "theirs", "devicePaths": ["/dev/disk/by-id/x"]}]}}),
+    ];
+    for object in objects {
+        let said = "the StorageClass theirs belongs to the provisioner csi.example.com: use another name";
+        until("the class of another provisioner is refused", LIMIT, || {
+            let answer = text(&try_run("kubectl", &["apply", "--dry-run=server", "-f", "-"], Some(&object.to_string())).stderr);
+            if answer.contains(said) { Ok(()) } else { Err(answer) }
+        });
+    }
+    kubectl(&["delete", "storageclass", "theirs"]);
 }

@@ -14,7 +14,7 @@ use kube::{
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeJob, names,
-    node_inventory::{Claim, Quarantine},
+    node_inventory::{Claim, KeptData, Quarantine},
     node_job::{JobPhase, WipePolicy},
 };
 use quarry_core::sparse::{Observed, Step};
@@ -62,6 +62,9 @@ impl Hands for Between {
     }
     fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
         self.hands.survey(request)
+    }
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        self.hands.remember_kept(kept)
     }
     fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
         let held = self.hands.hold(request)?;

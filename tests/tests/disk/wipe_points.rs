@@ -42,7 +42,7 @@ enum Whose {
 /// From the first question to the last word. Held from the exclusive open until it is proven that the device is blank.
 /// Points named `hand.` are of disk-hand itself, right before the agent's job and before its hands reach for the device.
 const WIPE: [(Whose, &[&str]); 3] = [
-    (Whose::Free, &["hand.job", "hand.hold", "status.running.before"]),
+    (Whose::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
     (
         Whose::Held,
         &[
@@ -70,7 +70,7 @@ const FIRST_BYTE: &str = "wipe.before";
 /// The device is read while it is held, and its link is made.
 const CONFIRMATION: [(Whose, &[&str]); 3] = [
     (Whose::Free, &["hand.look", "hand.confirm"]),
-    (Whose::Held, &["confirm.held", "claim-link.before", "claim-link.made", "claim-link.after", "confirm.linked"]),
+    (Whose::Held, &["confirm.held", "claim-link.before", "claim-link.made", "claim-link.after", "confirm.linked", "ledger.torn", "confirm.recorded"]),
     (Whose::LetGo, &["inventory.before", "inventory.after"]),
 ];
 

@@ -179,7 +179,8 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     if let Some(kept) = on_it(&spec.kept).filter(|_| expected == Expected::Blank || (confirms && claim.round > 1)) {
         return Err(format!("{} {}", facts.name, Reason::KeptData.sentence(&kept.pv_name)));
     }
-    if let Some(left) = on_it(&spec.residue).filter(|_| claim.volume_mode == VolumeMode::Block && claim.round == 1 && (confirms || expected == Expected::Blank)) {
+    if let Some(left) = on_it(&spec.residue).filter(|_| claim.volume_mode == VolumeMode::Block && claim.round == 1 && (confirms || expected == Expected::Blank))
+    {
         return Err(format!("{} {}", facts.name, super::residue_text(&left)));
     }
     if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {

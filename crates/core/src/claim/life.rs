@@ -83,7 +83,9 @@ fn stranger_text(found: &PersistentVolume) -> String {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     if pv::is_ours(found) && found.metadata.deletion_timestamp.is_some() {
         let key = names::IDENTITY_ANNOTATION;
-        return format!("PersistentVolume {name} is deleted and cannot go: its annotation {key} or its path was changed since it was made; put back what it was");
+        return format!(
+            "PersistentVolume {name} is deleted and cannot go: its annotation {key} or its path was changed since it was made; put back what it was"
+        );
     }
     format!("a PersistentVolume named {name} exists that was not made from this claim: delete it if nobody needs it")
 }
@@ -214,7 +216,9 @@ fn bound_stage(view: &View<'_>, why: String) -> Stage {
         return Stage::InDoubt(format!("{why}, and it is not certain which device it is: {doubt}"));
     }
     if let Some(rival) = view.rival {
-        return Stage::InDoubt(format!("{why}, and PersistentVolume {rival} is on the same device: delete that one, and whatever made it, before somebody uses both"));
+        return Stage::InDoubt(format!(
+            "{why}, and PersistentVolume {rival} is on the same device: delete that one, and whatever made it, before somebody uses both"
+        ));
     }
     missing(view, &why).unwrap_or(Stage::Bound(why))
 }

@@ -331,8 +331,7 @@ pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let nodes = seen.parts.iter().filter(|part| part.covers == Covers::Yes).count();
     let rows = seen.parts.iter().flat_map(|part| &part.rows).filter(|row| counts(&row.standing));
     let others = counted(rows.map(|row| (row.standing.word(), first_reason(&row.standing))));
-    let taken =
-        standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_) | Standing::Residue(_)));
+    let taken = standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_) | Standing::Residue(_)));
     let others = if others.is_empty() { String::new() } else { format!("; other devices: {others}") };
     let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
     format!("{provisioned} provisioned on {nodes}{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))

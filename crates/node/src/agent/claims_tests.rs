@@ -9,7 +9,8 @@ use crate::{
 use kube::Client;
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{ClaimContent, ClaimJob, ClaimOwner, Evidence},
+    node_inventory::{ClaimContent, ClaimJob, ClaimOwner, Evidence, KeptData},
+    volume::VolumeMode,
 };
 use quarry_core::{
     device::{Content, Facts, Held},
@@ -61,6 +62,10 @@ impl Hands for Fake {
         world.diary.push(format!("confirm {}", names.join(" ")));
         let answer = || world.refuse.clone().map_or(Ok(()), Err);
         Ok(Confirmation { answers: request.claims.iter().map(|_| answer()).collect(), survey: request.survey.clone() })
+    }
+    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
+        self.world().diary.extend(kept.iter().map(|kept| format!("remember {}", kept.pv_uid)));
+        Ok(())
     }
     fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
         let mut world = self.world();
@@ -243,8 +248,18 @@ fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
 fn a_refusal_while_held_is_told_and_an_administrators_choice_keeps_its_content() {
     let (refused, _) = attend(&[disk("sda", 1)], &inventory(vec![claim(1)]), |world| world.refuse = Some("sda is busy".into()));
     assert_eq!(said(&refused.claims[0]), (ClaimState::Refused, Some("sda"), false, Some("sda is busy")));
-    let any = Claim { content: ClaimContent::Any, ..claim(1) };
+    let any = |mode: VolumeMode| Claim { content: ClaimContent::Any, volume_mode: mode, ..claim(1) };
     let data = Facts { content: Content::UnknownData, ..disk("sda", 1) };
-    let (kept, diary) = attend(&[data], &inventory(vec![any]), |_| {});
+    let (kept, diary) = attend(std::slice::from_ref(&data), &inventory(vec![any(VolumeMode::Block)]), |_| {});
     assert_eq!((kept.claims[0].state, diary[0].as_str()), (ClaimState::Confirmed, "confirm wwn:5000c50000000001"));
+    let (refused, diary) = attend(&[data], &inventory(vec![any(VolumeMode::Filesystem)]), |_| {});
+    assert_eq!((refused.claims[0].state, diary), (ClaimState::Refused, vec!["look for Some(\"sda\")".to_owned()]), "kubelet would format it");
+}
+
+#[test]
+fn what_is_kept_is_remembered_on_the_node_before_anything_else() {
+    let mut inventory = inventory(vec![]);
+    inventory.spec.kept = vec![KeptData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
+    assert_eq!(diary, ["remember u"]);
 }

@@ -93,6 +93,7 @@ impl RealHands {
         let before = view.known(&survey);
         verify(claim, expected, &before, &view.spec).map_err(refused)?;
         let name = find(&claim.identity, &before).map_err(HandsError::Refused)?.facts.name.clone();
+        failpoint!("wipe.seen");
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
         let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), proves: true, ..around })?;

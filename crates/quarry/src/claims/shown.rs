@@ -224,9 +224,13 @@ fn standing_tone(standing: &Standing) -> Tone {
         Standing::Has | Standing::Gets => Tone::Good,
         Standing::Waiting(_) => Tone::Waiting,
         Standing::Mismatch(_) => Tone::Other,
-        Standing::Taken(_) | Standing::Refused(_) | Standing::Published(_) | Standing::Residue(_) | Standing::BelowMin { .. } | Standing::NoDevice(_) | Standing::Frozen => {
-            Tone::Bad
-        }
+        Standing::Taken(_)
+        | Standing::Refused(_)
+        | Standing::Published(_)
+        | Standing::Residue(_)
+        | Standing::BelowMin { .. }
+        | Standing::NoDevice(_)
+        | Standing::Frozen => Tone::Bad,
         Standing::OverMax(_) => Tone::Spare,
     }
 }

@@ -20,9 +20,7 @@ use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Objec
 use kube::Resource;
 use quarry_api::local_volume_discovery::OperatorCondition;
 use quarry_core::{
-    claim::{
-        Standing, owner_text,
-    },
+    claim::{Standing, owner_text},
     device::Reason,
     volume::explain::Verdict,
 };

@@ -13,8 +13,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use quarry_api::{
-    names,
-    Quantity, Volume, VolumeSpec, validate,
+    Quantity, Volume, VolumeSpec, names, validate,
     volume::{PersistentVolumeTemplate, SparseLoopDevice, TemplateMetadata, VolumeMode},
 };
 use std::collections::BTreeMap;

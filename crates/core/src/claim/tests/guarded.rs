@@ -140,7 +140,10 @@ fn a_whole_wipe_leaves_nothing_to_remember() {
     confirm(&mut world);
     assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"]);
     let device = &world.inventory.status.as_ref().unwrap().devices[0];
-    assert!(residue_on(&world, device).is_some() && life::shown_by(&world, &Claim { last_volume: None, ..world.inventory.spec.claims[0].clone() }, device).is_some());
+    assert!(
+        residue_on(&world, device).is_some()
+            && life::shown_by(&world, &Claim { last_volume: None, ..world.inventory.spec.claims[0].clone() }, device).is_some()
+    );
 }
 
 #[test]
@@ -335,7 +338,10 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
         _ => None,
     };
     let want = set("fast", 1, json!({})).heed_classes(provisioner);
-    assert_eq!(want.problems, ["spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"]);
+    assert_eq!(
+        want.problems,
+        ["spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"]
+    );
     assert_eq!(step(&mut world(vec![want], vec![disk("sda", 1)])).claims, []);
     for fine in ["ours", "new"] {
         assert_eq!(set(fine, 1, json!({})).heed_classes(provisioner).problems, [""; 0]);
@@ -402,7 +408,10 @@ fn a_kind_that_is_not_local_is_a_whole_word() {
             "spec": {"storageClassName": "s"}});
         step(&mut world(vec![of_set(&serde_json::from_value(object).unwrap())], vec![far])).claims.len()
     };
-    assert_eq!([claims("iscsi", "i"), claims("iscsi", "fc, iSCSI"), claims("nvme-tcp", "nvme"), claims("nvme-tcp", "nvme-tcp"), claims("nvme-tcp", "nvme-t")], [0, 1, 1, 1, 0]);
+    assert_eq!(
+        [claims("iscsi", "i"), claims("iscsi", "fc, iSCSI"), claims("nvme-tcp", "nvme"), claims("nvme-tcp", "nvme-tcp"), claims("nvme-tcp", "nvme-t")],
+        [0, 1, 1, 1, 0]
+    );
     assert_eq!([claims("a file on nfs", "nfs"), claims("a file on nfs", "fs")], [1, 0]);
 }
 
