@@ -35,7 +35,20 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
             "spec.nodeSelector.nodeSelectorTerms",
             "spec.tolerations",
             "spec.storageClassName",
+            "spec.minDeviceCount",
+            "spec.maxDeviceCount",
+            "spec.volumeMode",
+            "spec.fsType",
+            "spec.fstype",
             "spec.deviceInclusionSpec.deviceTypes",
+            "spec.deviceInclusionSpec.devices",
+            "spec.deviceInclusionSpec.deviceMechanicalProperties",
+            "spec.deviceInclusionSpec.deviceMechanicalProperty",
+            "spec.deviceInclusionSpec.minSize",
+            "spec.deviceInclusionSpec.maxSize",
+            "spec.deviceInclusionSpec.models",
+            "spec.deviceInclusionSpec.vendors",
+            "spec.deviceExclusionSpec.deviceNameFilter",
             "status.conditions",
             "status.totalProvisionedDeviceCount",
             "status.observedGeneration",
@@ -44,7 +57,19 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
     (
         "localvolumes.local.storage.openshift.io",
         Some(ControllerName::LocalVolume),
-        &["spec.nodeSelector.nodeSelectorTerms", "spec.storageClassDevices.devicePaths", "status.conditions", "status.observedGeneration"],
+        &[
+            "spec.nodeSelector.nodeSelectorTerms",
+            "spec.tolerations",
+            "spec.managementState",
+            "spec.storageClassDevices.storageClassName",
+            "spec.storageClassDevices.volumeMode",
+            "spec.storageClassDevices.fsType",
+            "spec.storageClassDevices.devicePaths",
+            "status.conditions",
+            "status.managementState",
+            "status.readyReplicas",
+            "status.observedGeneration",
+        ],
     ),
     (
         "localvolumediscoveries.local.storage.openshift.io",
@@ -124,6 +149,26 @@ mod tests {
         assert_eq!(names(&[ControllerName::NodeInventory, ControllerName::Agent]), ["nodejobs", "nodeinventories"]);
         assert_eq!(names(&[ControllerName::Volume]), ["volumes", "nodejobs", "nodeinventories"]);
         assert_eq!(names(&ControllerName::ALL).len(), NEEDED.len());
+    }
+
+    /// A field that a CRD does not serve is dropped without a word: an exclusion that nobody sees would cost a disk.
+    #[test]
+    fn every_field_of_a_set_that_means_something_is_needed() {
+        let set = quarry_api::crds::crds().into_iter().find(|crd| crd.metadata.name.as_deref() == Some("localvolumesets.local.storage.openshift.io")).unwrap();
+        let (_, _, needed) = NEEDED.iter().find(|(name, _, _)| name.starts_with("localvolumesets.")).unwrap();
+        let schema = set.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        let mut leaves: Vec<String> = Vec::new();
+        fn walk(schema: &JSONSchemaProps, path: &str, depth: usize, leaves: &mut Vec<String>) {
+            match schema.properties.as_ref().filter(|properties| !properties.is_empty() && depth < 3) {
+                Some(properties) => properties.iter().for_each(|(name, next)| walk(next, &format!("{path}.{name}"), depth + 1, leaves)),
+                None => leaves.push(path.to_owned()),
+            }
+        }
+        walk(&schema.properties.as_ref().unwrap()["spec"], "spec", 1, &mut leaves);
+        let mut listed: Vec<String> = needed.iter().filter(|path| path.starts_with("spec.")).map(|path| (*path).to_owned()).collect();
+        leaves.sort();
+        listed.sort();
+        assert_eq!(listed, leaves);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The PersistentVolume and the StorageClass of a claim: what they look like, and whose they are.
 
-use super::{NodeWorld, View};
+use super::{NodeWorld, View, Want};
 pub use crate::foreign_pv::HOSTNAME_LABEL;
 use k8s_openapi::{
     api::{
@@ -165,12 +165,15 @@ pub fn build_class(claim: &Claim) -> StorageClass {
     }
 }
 
-/// Made by us for this owner: it goes with it, when nobody uses it.
-pub fn is_class_of(class: &StorageClass, owner: &ClaimOwner) -> bool {
+/// Made by us, for this owner or for another one whose class it uses, too: it goes with the last of them, when nobody
+/// uses it.
+pub fn is_class_of(class: &StorageClass, want: &Want) -> bool {
     let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
     let label = |key: &str| class.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
-    label(quarry_api::crds::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
-        && label(name) == Some(&names::label_value(&owner.name))
+    let owner = &want.owner;
+    let made_for_it = label(name) == Some(&names::label_value(&owner.name))
         && label(namespace) == Some(&names::label_value(owner.namespace.as_deref().unwrap_or_default()))
-        && label(kind) == Some(&owner.kind)
+        && label(kind) == Some(&owner.kind);
+    let names_it = want.classes().any(|named| class.metadata.name.as_deref() == Some(named));
+    label(quarry_api::crds::MANAGED_BY_LABEL) == Some(names::MANAGED_BY) && (made_for_it || names_it)
 }

@@ -160,7 +160,7 @@ async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failur
     let made = api.list(&made).await.map_err(|error| Failure::api("listing the StorageClasses that were made here".to_owned(), error))?;
     let known = caches.classes.all().into_iter().map(|class| (*class).clone());
     let found: BTreeMap<String, StorageClass> = known.chain(made.items).map(|class| (class.name_any(), class)).collect();
-    for (name, class) in found.into_iter().filter(|(_, class)| pv::is_class_of(class, &seen.want.owner)) {
+    for (name, class) in found.into_iter().filter(|(_, class)| pv::is_class_of(class, &seen.want)) {
         let failed = |error| Failure::api(format!("StorageClass {name}"), error);
         let claimed = caches.inventories.all().iter().any(|inventory| inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name));
         let asked = wants(context).iter().any(|want| want.owner.uid != seen.want.owner.uid && want.classes().any(|class| class == name));

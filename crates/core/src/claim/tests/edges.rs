@@ -356,11 +356,12 @@ fn mount_options_of_the_class_are_for_file_systems() {
 }
 
 #[test]
-fn a_class_goes_only_with_the_owner_that_it_was_made_for() {
+fn a_class_goes_only_with_the_owner_that_it_was_made_for_or_one_that_names_it() {
     let world = published();
     let class = serde_json::to_value(&*world.classes["fast"]).unwrap();
     let owner = &world.wants[0].owner;
-    let is_his = |class: &Value, owner: &ClaimOwner| pv::is_class_of(&serde_json::from_value(class.clone()).unwrap(), owner);
+    let naming = |owner: &ClaimOwner, class: &str| Want { owner: owner.clone(), ..set("x", 1, json!({"storageClassName": class})) };
+    let is_his = |class: &Value, owner: &ClaimOwner| pv::is_class_of(&serde_json::from_value(class.clone()).unwrap(), &naming(owner, "another"));
     assert!(is_his(&class, owner));
     let others: [Change<ClaimOwner>; 3] =
         [|owner| owner.name = "other".into(), |owner| owner.namespace = Some("other".into()), |owner| owner.kind = "LocalVolume".into()];
@@ -368,10 +369,12 @@ fn a_class_goes_only_with_the_owner_that_it_was_made_for() {
         let mut other = owner.clone();
         change(&mut other);
         assert!(!is_his(&class, &other), "{other:?}");
+        assert!(pv::is_class_of(&world.classes["fast"], &naming(&other, "fast")), "whoever is the last to use it");
     }
     let mut adopted = class.clone();
     adopted["metadata"]["labels"][quarry_api::crds::MANAGED_BY_LABEL] = json!("somebody");
     assert!(!is_his(&adopted, owner));
+    assert!(!pv::is_class_of(&serde_json::from_value(adopted).unwrap(), &naming(owner, "fast")));
 }
 
 #[test]
