@@ -410,13 +410,15 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     let bed = Bed::new(Links::Own);
     let folder = tempfile::tempdir_in(&bed.root).unwrap();
     let path = file(folder.path(), "d", 32 * MIB);
+    // Another one to wipe: the ledger knows for whom the first was confirmed, and a wipe has an owner of its own.
+    let wiped = file(folder.path(), "wiped", 32 * MIB);
     let other = file(folder.path(), "other", 8 * MIB);
     fill(&other);
-    let (device, bystander) = (Loop::new(&path), Loop::new(&other));
+    let (device, second, bystander) = (Loop::new(&path), Loop::new(&wiped), Loop::new(&other));
     let untouched = hash(&other);
     let survey = bed.hands().survey(&quarry_node::SurveyRequest::default()).unwrap();
-    let facts = survey.devices.iter().find(|facts| facts.name == device.name).unwrap();
-    let claim = quarry_tests::claim::claim_of(facts, Default::default());
+    let claim_of = |device: &Loop| quarry_tests::claim::claim_of(survey.devices.iter().find(|facts| facts.name == device.name).unwrap(), Default::default());
+    let claim = claim_of(&device);
     let text = serde_json::to_string(&claim).unwrap();
     let ending = serde_json::to_string(&Claim { ending: true, ..claim.clone() }).unwrap();
     let link = bed.at(&claim.link);
@@ -436,16 +438,16 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     }
     for point in of(&["wipe", "ledger", "status.finished"]) {
         for policy in WipePolicy::ALL {
-            fill(&path);
-            poke(&path, 0, &[0; 4096]);
-            let order = ["wipe", &text, policy.as_str()];
+            fill(&wiped);
+            poke(&wiped, 0, &[0; 4096]);
+            let order = ["wipe", &serde_json::to_string(&claim_of(&second)).unwrap(), policy.as_str()];
             if killed_at(&bed, &order, point) {
                 met.insert(point);
                 finish(&bed, &order, point);
             }
-            let left = found(&path);
+            let left = found(&wiped);
             match policy {
-                WipePolicy::Quick => assert_quick(&left, &path, point),
+                WipePolicy::Quick => assert_quick(&left, &wiped, point),
                 WipePolicy::Discard | WipePolicy::Zero => assert!(left.is_empty(), "{policy:?} after a kill at {point}: {left:?}"),
             }
         }
