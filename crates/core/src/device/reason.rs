@@ -61,7 +61,7 @@ reasons! {
     BacksPersistentVolume NotAvailable Node "is behind a PersistentVolume"
         "delete the PersistentVolume first, and whatever made it";
     KeptData NotAvailable Cluster "keeps the data of a PersistentVolume that was deleted without being erased"
-        "if nobody needs the data, annotate the NodeInventory with quarry.dev/forget-kept-data=<UID of that PersistentVolume>: the device is looked at anew, and taken if it is blank";
+        "if nobody needs the data, annotate the NodeInventory with quarry.dev/forget-kept-data=<UID of that PersistentVolume>: the device is looked at anew, and taken if it is blank; to have the data as it is, annotate the LocalVolume that names the device with quarry.dev/adopt-kept-data=<that UID>";
     UnlistedVolumes Unknown Cluster "may be behind a PersistentVolume: the node has more of them than its NodeInventory can list"
         "delete PersistentVolumes of this node that nobody needs; those without node affinity count on every node";
     Mounted NotAvailable Node "is mounted"

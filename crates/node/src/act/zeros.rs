@@ -135,14 +135,20 @@ pub fn piecewise(size: u64, pace: Pace, mut empty: impl FnMut(&Range<u64>) -> Re
         }
         at = range.end;
         done(at);
-        let took = begun.elapsed();
-        piece = match piece {
-            small if took < SOON => (small * 2).min(pace.largest),
-            large if took > LATE => (large / 2).max(SMALLEST.min(pace.first)),
-            right => right,
-        };
+        piece = pace.next(piece, begun.elapsed());
     }
     Ok(())
+}
+
+impl Pace {
+    /// The piece after one that took this long.
+    fn next(self, piece: u64, took: Duration) -> u64 {
+        match piece {
+            small if took < SOON => (small * 2).min(self.largest),
+            large if took > LATE => (large / 2).max(SMALLEST.min(self.first)),
+            right => right,
+        }
+    }
 }
 
 /// By the device's own way of writing zeros, or by writing them.
@@ -180,6 +186,55 @@ mod tests {
         // What is no block device has no such ioctl: written instead.
         zero_out(&fd, &(0..3 * MIB)).unwrap();
         assert!(Direct::new(&fd).is_zero(&(0..3 * MIB)).unwrap());
+    }
+
+    /// A file on a disk, which a direct read or write of odd bytes is refused for.
+    #[test]
+    fn what_cannot_be_done_directly_is_done_all_the_same() {
+        let file = OwnedFd::from(tempfile::tempfile_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap());
+        assert_eq!(rustix::io::pwrite(&file, &vec![1; 3 * PAGE as usize], 0).unwrap(), 3 * PAGE as usize);
+        let direct = Direct::new(&file);
+        assert_eq!(is_direct(&file), Ok(true));
+        drop(direct);
+        assert_eq!(is_direct(&file), Ok(false), "libblkid reads pieces of any size");
+        Direct::new(&file).zero(&(PAGE + 1..2 * PAGE - 1)).unwrap();
+        assert!(Direct::new(&file).is_zero(&(PAGE + 1..2 * PAGE - 1)).unwrap());
+        for seen in [PAGE..PAGE + 1, 2 * PAGE - 1..2 * PAGE] {
+            assert!(!Direct::new(&file).is_zero(&seen).unwrap(), "{seen:?}");
+        }
+        // What is refused for another reason is an error, and not tried for ever.
+        let nowhere = u64::MAX - 2 * PAGE..u64::MAX - PAGE;
+        assert_eq!((Direct::new(&file).is_zero(&nowhere), Direct::new(&file).zero(&nowhere)), (Err(Errno::INVAL), Err(Errno::INVAL)));
+    }
+
+    #[test]
+    fn the_places_that_are_looked_at_are_where_they_should_be() {
+        assert_eq!(ends(10 * MIB + 512), [0..MIB, 9 * MIB..10 * MIB + 512]);
+        assert_eq!(ends(MIB + 512), [0..MIB, MIB..MIB + 512]);
+        assert_eq!(ends(512), [0..512, 512..512]);
+        let page = |at: u64| at..at + PAGE;
+        assert_eq!(spread(64 * MIB, 4).collect::<Vec<_>>(), [page(8 * MIB), page(24 * MIB), page(40 * MIB), page(56 * MIB)]);
+        assert_eq!(spread(3 * PAGE + 512, 1).collect::<Vec<_>>(), [page(PAGE)]);
+        assert_eq!(spread(PAGE, 2).collect::<Vec<_>>(), [page(0), page(0)], "what fills the device is inside");
+        assert_eq!(spread(PAGE - 1, 2).count(), 0);
+        assert_eq!(spread(MIB, 0).count(), 0);
+    }
+
+    #[test]
+    fn pieces_grow_and_shrink_with_the_time_that_they_take() {
+        let pace = Pace { first: 64 * MIB, largest: 256 * MIB };
+        let millis = Duration::from_millis;
+        for (piece, took, next) in [
+            (64 * MIB, millis(249), 128 * MIB),
+            (64 * MIB, millis(250), 64 * MIB),
+            (64 * MIB, millis(1000), 64 * MIB),
+            (64 * MIB, millis(1001), 32 * MIB),
+            (20 * MIB, millis(1001), 16 * MIB),
+            (256 * MIB, millis(1), 256 * MIB),
+        ] {
+            assert_eq!(pace.next(piece, took), next, "{piece} {took:?}");
+        }
+        assert_eq!(Pace { first: MIB, largest: MIB }.next(MIB, millis(1001)), MIB, "no smaller than the first");
     }
 
     #[test]

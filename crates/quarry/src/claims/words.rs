@@ -34,6 +34,9 @@ pub fn asks(want: &Want) -> Vec<(&'static str, String)> {
         Asks::Paths(asked) if asked.is_empty() => lines.push(("devices", "none: spec.storageClassDevices names no path".to_owned())),
         Asks::Paths(asked) => lines.extend(asked.iter().map(|ask| ("device", format!("{}, becomes {}", ask.path, becomes(&ask.becomes))))),
     }
+    if !want.adopts.is_empty() {
+        lines.push(("adopts", format!("the data that these PersistentVolumes left, by UID: {}", want.adopts.join(", "))));
+    }
     lines.push(("nodes", want.selector.as_ref().map_or_else(|| "all".to_owned(), selector_text)));
     if !want.tolerations.is_empty() {
         lines.push(("tolerates", want.tolerations.iter().map(tolerated).collect::<Vec<_>>().join(", ")));

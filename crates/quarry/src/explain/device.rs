@@ -20,7 +20,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
 use quarry_api::NodeInventory;
-use quarry_core::{claim::is_device, device::Reason};
+use quarry_core::{
+    claim::{is_device, residue_text},
+    device::Reason,
+};
 use quarry_node::inspect::Scan;
 use std::path::Path;
 
@@ -102,15 +105,18 @@ pub async fn on_node(connect: &ConnectArgs, args: &ExplainArgs, node: &str, want
     output::print(&text::render(&seen, Timestamp::now(), output::colours()))
 }
 
-/// How far the claims of a device are, by the operator's own function. Nobody is asked where there is none.
+/// How far the claims of a device are, by the operator's own function, and what is left of its last volume. Nobody is
+/// asked where there is no claim.
 async fn claims_of(cluster: &Cluster, args: &ExplainArgs, inventory: &NodeInventory, shown: &Shown) -> anyhow::Result<Vec<String>> {
+    let left = inventory.spec.residue.iter().filter(|left| is_device(&shown.device, &left.identity));
+    let left: Vec<String> = left.map(|left| format!("{} {}", shown.device.name, residue_text(left))).collect();
     if !inventory.spec.claims.iter().any(|claim| is_device(&shown.device, &claim.identity)) {
-        return Ok(Vec::new());
+        return Ok(left);
     }
     let snapshot = Snapshot::read(cluster, &args.namespace).await?;
     let world = snapshot.worlds().into_iter().find(|world| world.name == inventory.name_any());
     let held = world.map(|world| claims::observe::held(&world, |claim| is_device(&shown.device, &claim.identity), snapshot.now));
-    Ok(super::claims::sentences(&held.unwrap_or_default()))
+    Ok(super::claims::sentences(&held.unwrap_or_default()).into_iter().chain(left).collect())
 }
 
 /// Events name the device first (`quarry_core::device::news`), or its identity.
