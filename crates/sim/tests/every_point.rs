@@ -110,6 +110,16 @@ fn what_is_retained_is_kept_until_somebody_decides() {
 }
 
 #[test]
+fn a_set_that_is_deleted_waits_for_what_is_bound_or_kept() {
+    every("set-deleted-in-use", Choice::InTurn);
+}
+
+#[test]
+fn a_local_volume_by_its_paths() {
+    every("local-volume", Choice::InTurn);
+}
+
+#[test]
 fn a_wipe_that_fails_is_tried_again() {
     every("set-wipe-fails", Choice::Every(8));
 }
