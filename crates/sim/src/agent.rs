@@ -5,6 +5,7 @@
 
 use crate::{
     clock::Clock,
+    counted::Counted,
     disk::Disk,
     door::{Door, Gate, Shared},
     fault::{Track, What, When},
@@ -23,6 +24,7 @@ use quarry_node::{
     Agent as RealAgent, AgentOptions,
     agent::{AgentError, Clock as AgentClock, Occasion, Publication, Queue, RESTORE_AGAIN, Ran, Workers, settle},
 };
+use serde::Deserialize;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, mpsc},
@@ -67,12 +69,12 @@ pub struct Agent {
     jobs_cursor: Option<u64>,
     held_until: Instant,
     inventory_cursor: u64,
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<Counted<Disk>>>,
     uevent_cursor: u64,
 }
 
 impl Agent {
-    pub fn start(service: ApiService, shared: Arc<Shared>, clock: Clock, disk: Arc<Mutex<Disk>>, number: u32, pace: Duration) -> Self {
+    pub fn start(service: ApiService, shared: Arc<Shared>, clock: Clock, disk: Arc<Mutex<Counted<Disk>>>, number: u32, pace: Duration) -> Self {
         let gate = Arc::new(Gate::default());
         let door = Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
@@ -157,7 +159,7 @@ impl Agent {
                 }
                 None => cursor = change.version,
             }
-            match change.after.clone().map(serde_json::from_value::<NodeJob>) {
+            match change.after.as_ref().map(NodeJob::deserialize) {
                 Some(Ok(job)) if job.spec.node_name == NODE => self.queue.seen(job),
                 Some(_) => {}
                 None => self.queue.deleted(&change.name),

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use std::{sync::LazyLock, time::Duration};
 
 const SET: &str = "fast";
+const BY_PATH: &str = "by-path";
+/// Of disk 1.
+const BY_ID: &str = "/dev/disk/by-id/wwn-0x5000c50000000001";
 
 /// Asked for after every action: hashed once.
 static PVS: LazyLock<[String; 2]> = LazyLock::new(|| [1, 2].map(|number| names::local_pv(NODE, &BareDisk::new(number).identity())));
@@ -32,12 +35,16 @@ fn set(name: &str, class: &str) -> Step {
     Step::Create(Kind::Set, set)
 }
 
-fn local_volume(name: &str, class: &str, path: &str) -> Step {
+fn local_volume(name: &str, class: &str, paths: &[&str]) -> Step {
     let volume = json!({
         "apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": name, "namespace": names::DEFAULT_NAMESPACE},
-        "spec": {"storageClassDevices": [{"storageClassName": class, "volumeMode": "Filesystem", "fsType": "ext4", "devicePaths": [path]}]},
+        "spec": devices_at(class, paths),
     });
     Step::Create(Kind::LocalVolume, volume)
+}
+
+fn devices_at(class: &str, paths: &[&str]) -> Value {
+    json!({"storageClassDevices": [{"storageClassName": class, "volumeMode": "Filesystem", "fsType": "ext4", "devicePaths": paths}]})
 }
 
 fn retaining_class() -> Step {
@@ -59,9 +66,9 @@ fn delete(kind: Kind, name: &str) -> Step {
     Step::Delete(kind, name.to_owned())
 }
 
-/// What a condition of the set says, if it is true.
-fn says<'a>(world: &'a World, set: &str, condition: &str) -> Option<&'a str> {
-    let found = world.get(Kind::Set, set)?["status"]["conditions"].as_array()?.iter().find(|found| found["type"] == condition)?;
+/// What a condition of the set or LocalVolume says, if it is true.
+fn says<'a>(world: &'a World, kind: Kind, name: &str, condition: &str) -> Option<&'a str> {
+    let found = world.get(kind, name)?["status"]["conditions"].as_array()?.iter().find(|found| found["type"] == condition)?;
     (found["status"] == "True").then(|| found["message"].as_str().unwrap_or_default())
 }
 
@@ -115,7 +122,7 @@ fn is_claimed(world: &World, _: &Disk) -> bool {
 }
 
 fn degraded(world: &World, word: &str) -> bool {
-    says(world, SET, "Degraded").is_some_and(|text| text.contains(word))
+    says(world, Kind::Set, SET, "Degraded").is_some_and(|text| text.contains(word))
 }
 
 fn is_missing(world: &World, _: &Disk) -> bool {
@@ -124,6 +131,11 @@ fn is_missing(world: &World, _: &Disk) -> bool {
 
 fn is_retained(world: &World, _: &Disk) -> bool {
     degraded(world, "keeps its data (Retain)")
+}
+
+/// The deletion waits for what is kept, and perhaps also for what is bound.
+fn is_blocked(world: &World, bound: bool) -> bool {
+    degraded(world, "cannot go yet") && degraded(world, "keeps its data (Retain)") && degraded(world, "is bound to claim default/c1") == bound
 }
 
 fn wipe_has_failed(world: &World, _: &Disk) -> bool {
@@ -149,16 +161,28 @@ fn has_word(world: &World, kind: Kind, name: &str) -> bool {
 
 /// A pod uses a volume, and is gone.
 fn used() -> Vec<Step> {
-    vec![claim("Filesystem"), Step::StartPod, Step::Await("mounted", mounted), Step::EndPod, Step::Await("unmounted", not_mounted)]
+    used_by(claim("Filesystem"))
+}
+
+fn used_by(claim: Step) -> Vec<Step> {
+    vec![claim, Step::StartPod, Step::Await("mounted", mounted), Step::EndPod, Step::Await("unmounted", not_mounted)]
 }
 
 /// Its claim goes, too.
+fn released() -> Vec<Step> {
+    vec![delete(Kind::Claim, CLAIM), Step::Await("the claim is gone", claim_is_gone)]
+}
+
 fn used_and_released() -> Vec<Step> {
-    [used(), vec![delete(Kind::Claim, CLAIM), Step::Await("the claim is gone", claim_is_gone)]].concat()
+    [used(), released()].concat()
 }
 
 fn one_disk() -> Vec<Step> {
     vec![node(), Step::Plug("sda", BareDisk::new(1)), set(SET, CLASS), Step::Await("a PersistentVolume", first_is_free)]
+}
+
+fn two_disks() -> Vec<Step> {
+    vec![node(), Step::Plug("sda", BareDisk::new(1)), Step::Plug("sdb", BareDisk::new(2)), set(SET, CLASS), Step::Await("two PersistentVolumes", both_are_free)]
 }
 
 fn end() -> Vec<Step> {
@@ -167,14 +191,7 @@ fn end() -> Vec<Step> {
 
 /// Two disks; one is used, released, wiped and offered again.
 fn whole_life() -> Vec<Step> {
-    [
-        vec![node(), Step::Plug("sda", BareDisk::new(1)), Step::Plug("sdb", BareDisk::new(2)), set(SET, CLASS)],
-        vec![Step::Await("two PersistentVolumes", both_are_free)],
-        used_and_released(),
-        vec![Step::Await("offered again", both_are_free)],
-        end(),
-    ]
-    .concat()
+    [two_disks(), used_and_released(), vec![Step::Await("offered again", both_are_free)], end()].concat()
 }
 
 /// Three want the same disk: the oldest has it, and each gets it when the one before is gone.
@@ -191,7 +208,7 @@ fn overlap() -> Vec<Step> {
         set("m-second", "second"),
         Step::Await("the second is heard", younger),
         Step::Pause(second),
-        local_volume("a-third", "third", "/dev/disk/by-id/wwn-0x5000c50000000001"),
+        local_volume("a-third", "third", &[BY_ID]),
         Step::Await("the third is heard", youngest),
         Step::Plug("sda", BareDisk::new(1)),
         Step::Await("the oldest has it", |world, _| owned_by(world, 1, "z-first")),
@@ -214,14 +231,14 @@ fn hotplug() -> Vec<Step> {
             Step::Plug("sda", BareDisk::new(2)),
             Step::Await("the other one is taken", second_is_free),
             Step::PlugAgain("sdb", 1, Some("ata-RENAMED_1")),
-            Step::Await("both are there", |world, disk| both_are_free(world, disk) && says(world, SET, "Degraded").is_none()),
+            Step::Await("both are there", |world, disk| both_are_free(world, disk) && says(world, Kind::Set, SET, "Degraded").is_none()),
             Step::Unplug("sda"),
             Step::Await("the other one is missing", is_missing),
             claim_on(1),
             Step::StartPod,
             Step::Await("mounted", |_, disk| disk.mounts.contains_key("sdb")),
             Step::Unplug("sdb"),
-            Step::Await("both are missing", |world, _| says(world, SET, "Degraded").is_some_and(|text| text.matches("is not there").count() == 2)),
+            Step::Await("both are missing", |world, _| says(world, Kind::Set, SET, "Degraded").is_some_and(|text| text.matches("is not there").count() == 2)),
             Step::PlugAgain("sdb", 2, None),
             Step::PlugAgain("sda", 1, None),
             Step::Await("mounted again, under its old name", |_, disk| disk.mounts.contains_key("sda")),
@@ -332,6 +349,78 @@ fn retained() -> Vec<Step> {
     .concat()
 }
 
+/// One of two sets is deleted while one of its volumes is bound and another is retained: it goes when both are settled.
+fn deleted_in_use() -> Vec<Step> {
+    let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    let by_both = |world: &World, _: &Disk| is_blocked(world, true);
+    let by_the_kept_one = |world: &World, _: &Disk| is_blocked(world, false) && owned_by(world, 2, "young");
+    [
+        two_disks(),
+        vec![
+            set("young", "young"),
+            Step::Await("the other set is heard", |world, _| has_word(world, Kind::Set, "young")),
+            Step::Patch(Kind::Pv, pv_name(1).to_owned(), keep),
+        ],
+        used_by(claim_on(1)),
+        vec![
+            // Somebody's from here on, whatever becomes of the set.
+            Step::KeepData("sda"),
+        ],
+        released(),
+        vec![
+            Step::Await("kept", is_retained),
+            claim_on(2),
+            Step::StartPod,
+            Step::Await("mounted", |_, disk| disk.mounts.contains_key("sdb")),
+            delete(Kind::Set, SET),
+            Step::Await("waits for both", by_both),
+            // Nobody may lose patience.
+            Step::Pause(Duration::from_secs(60)),
+            Step::EndPod,
+            delete(Kind::Claim, CLAIM),
+            Step::Await("waits for the kept one", by_the_kept_one),
+            delete(Kind::Pv, pv_name(1)),
+            Step::Await("gone, and the data is nobody's", |world, disk| {
+                world.get(Kind::Set, SET).is_none() && is_on_record(world) && owned_by(world, 2, "young") && !disk.disks["sda"].is_empty()
+            }),
+            delete(Kind::Set, "young"),
+            Step::Await("everything is gone", everything_is_gone),
+        ],
+    ]
+    .concat()
+}
+
+/// Two paths: one leads nowhere at first, then to a disk that is used and wiped, and is taken out of the list.
+fn by_path() -> Vec<Step> {
+    let one_leads_nowhere = |world: &World, disk: &Disk| {
+        let told = says(world, Kind::LocalVolume, BY_PATH, "Degraded");
+        told.is_some_and(|text| text.contains(BY_ID) && text.contains("does not exist")) && second_is_free(world, disk)
+    };
+    let only_second = json!({"spec": devices_at(CLASS, &["/dev/sdb"])});
+    [
+        vec![
+            node(),
+            Step::Plug("sdb", BareDisk::new(2)),
+            local_volume(BY_PATH, CLASS, &[BY_ID, "/dev/sdb"]),
+            Step::Await("one leads nowhere, the other one is taken", one_leads_nowhere),
+            Step::Plug("sda", BareDisk::new(1)),
+            Step::Await("both are taken", |world, disk| both_are_free(world, disk) && says(world, Kind::LocalVolume, BY_PATH, "Degraded").is_none()),
+        ],
+        used_by(claim_on(1)),
+        released(),
+        vec![
+            Step::Await("offered again, and empty", |world, disk| both_are_free(world, disk) && disk.disks["sda"].is_empty()),
+            Step::Patch(Kind::LocalVolume, BY_PATH.to_owned(), only_second),
+            Step::Await("given back, the other one stays", |world, disk| {
+                world.get(Kind::Pv, pv_name(1)).is_none() && claims(world).len() == 1 && second_is_free(world, disk)
+            }),
+            delete(Kind::LocalVolume, BY_PATH),
+            Step::Await("everything is gone", everything_is_gone),
+        ],
+    ]
+    .concat()
+}
+
 /// A disk that cannot be written to, then one that somebody holds.
 fn wipe_fails() -> Vec<Step> {
     [
@@ -383,7 +472,7 @@ fn written_before_confirmed() -> Vec<Step> {
 
 /// Published and in use, for an hour in which nothing may be written.
 fn awake() -> Vec<Step> {
-    [whole_life()[..5].to_vec(), used()].concat()
+    [two_disks(), used()].concat()
 }
 
 pub fn stories() -> Vec<Story> {
@@ -396,6 +485,8 @@ pub fn stories() -> Vec<Story> {
         story("set-restored-unused", restored_unused()),
         story("set-restored-in-mid-wipe", restored_in_mid_wipe()),
         story("set-retained", retained()),
+        story("set-deleted-in-use", deleted_in_use()),
+        story("local-volume", by_path()),
         story("set-wipe-fails", wipe_fails()),
         story("set-written-before-confirmed", written_before_confirmed()),
         Story { awake: true, ..story("set-awake", awake()) },

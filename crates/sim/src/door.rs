@@ -102,8 +102,7 @@ impl Service<Request<Body>> for Door {
 impl Door {
     async fn pass(&self, request: Request<Body>) -> Result<Response<Full<Bytes>>, io::Error> {
         let label = format!("{} {}", request.method(), request.uri().path());
-        let stale = self.stale_answer(&request);
-        let possible = possible(request.method(), stale.is_some());
+        let possible = possible(request.method(), self.has_stale_answer(&request));
         let fault = lock(&self.shared.injector).pass(self.track, &label, &possible);
         self.shared.note(|| match fault {
             Some((when, what)) => format!("{}: {label}  <== {what:?} {when:?}", self.track),
@@ -114,7 +113,7 @@ impl Door {
             Some((When::Before, What::Error)) => return Ok(status(500, "InternalError", "simulated failure")),
             Some((When::Before, What::Conflict)) => return Ok(status(409, "Conflict", "simulated conflict: the object has been modified")),
             Some((_, What::Stale)) => {
-                if let Some(answer) = stale {
+                if let Some(answer) = self.stale_answer(request.uri().path()) {
                     return Ok(answer);
                 }
             }
@@ -146,14 +145,16 @@ impl Door {
         std::future::pending().await
     }
 
-    fn stale_answer(&self, request: &Request<Body>) -> Option<Response<Full<Bytes>>> {
-        if request.method() != Method::GET {
-            return None;
-        }
+    fn has_stale_answer(&self, request: &Request<Body>) -> bool {
+        let asked = if request.method() == Method::GET { Kind::of_path(request.uri().path()) } else { None };
+        asked.is_some_and(|(kind, name)| lock(&self.shared.world).has_stale(kind, name))
+    }
+
+    fn stale_answer(&self, path: &str) -> Option<Response<Full<Bytes>>> {
         let world = lock(&self.shared.world);
-        match Kind::of_path(request.uri().path())? {
+        match Kind::of_path(path)? {
             (kind, Some(name)) => Some(match world.stale(kind, name)? {
-                Some(object) => answer(200, &object),
+                Some(object) => answer(200, object),
                 None => status(404, "NotFound", "simulated: not there yet"),
             }),
             (kind, None) => Some(answer(200, &world.stale_list(kind)?)),

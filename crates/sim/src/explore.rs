@@ -1,11 +1,12 @@
 //! A story once without faults, then once for every point and every fault that can strike there; and random runs.
 
 use crate::{
-    fault::{Fault, Point, Track},
+    fault::{Fault, Point, What, When},
     run::{Ended, Failed, Mode, run},
     story::Story,
 };
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Mutex,
@@ -35,31 +36,29 @@ impl fmt::Display for Summary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     All,
-    /// One a point, another kind at each.
+    /// One a point.
     InTurn,
-    /// The same for disk operations only: for stories that differ from another one only there.
-    DiskInTurn,
-    /// The same for disk operations, and for one in so many of the others.
-    Every(usize),
 }
 
 impl Choice {
     fn faults(self, points: &[Point]) -> Vec<Fault> {
-        let in_turn = |faults: &[Fault], number: usize| -> Vec<Fault> { faults.get(number % faults.len().max(1)).copied().into_iter().collect() };
-        let of = |(number, point): (usize, &Point)| -> Vec<Fault> {
-            let faults: Vec<Fault> = point.faults().collect();
-            match self {
-                Choice::All => faults,
-                Choice::DiskInTurn if point.track != Track::Disk => Vec::new(),
-                // Around a read nothing changes: every third of them will do.
-                Choice::Every(nth) if point.track != Track::Disk && !number.is_multiple_of(nth) => Vec::new(),
-                Choice::InTurn if point.is_read() && !number.is_multiple_of(3) => Vec::new(),
-                Choice::InTurn | Choice::DiskInTurn => in_turn(&faults, number),
-                Choice::Every(nth) => in_turn(&faults, number / nth),
-            }
-        };
-        points.iter().enumerate().flat_map(of).collect()
+        match self {
+            Choice::All => points.iter().flat_map(Point::faults).collect(),
+            Choice::InTurn => in_turn(points),
+        }
     }
+}
+
+/// Points at which the same can go wrong take turns: so every kind of fault strikes calls of every sort, and about as often.
+fn in_turn(points: &[Point]) -> Vec<Fault> {
+    let mut turns: BTreeMap<&[(When, What)], usize> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for point in points.iter().filter(|point| !point.possible.is_empty()) {
+        let turn = turns.entry(&point.possible).or_default();
+        faults.extend(point.faults().nth(*turn % point.possible.len()));
+        *turn += 1;
+    }
+    faults
 }
 
 pub fn every_point(story: &Story, choice: Choice) -> Summary {

@@ -70,15 +70,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Whether the call leaves everything as it is.
-    pub fn is_read(&self) -> bool {
-        match self.track {
-            Track::Operator(_) | Track::Agent => self.call.starts_with("GET "),
-            Track::Disk => !self.possible.contains(&(When::After, What::PowerCut)),
-            Track::Watch(_) | Track::Jobs | Track::Kernel => false,
-        }
-    }
-
     pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
         self.possible.iter().map(|&(when, what)| Fault { track: self.track, at: self.at, when, what })
     }

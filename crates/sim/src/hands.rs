@@ -4,6 +4,7 @@
 
 use crate::{
     claimed,
+    counted::Counted,
     disk::{Disk, Record, Sabotage},
     door::{Gate, Shared},
     fault::{Track, What, When},
@@ -25,7 +26,7 @@ pub struct Crash;
 
 #[derive(Clone)]
 pub struct SimHands {
-    pub disk: Arc<Mutex<Disk>>,
+    pub disk: Arc<Mutex<Counted<Disk>>>,
     pub gate: Arc<Gate>,
     pub shared: Arc<Shared>,
 }

@@ -1,6 +1,7 @@
 //! The kinds that the simulator follows, and where the API serves them.
 
 use quarry_api::names;
+use std::sync::LazyLock;
 
 /// Where claims of the stories live.
 pub const NAMESPACE: &str = "default";
@@ -21,7 +22,11 @@ pub enum Kind {
     LocalVolume,
 }
 
+/// Compared with every call: put together once, in the order of the kinds.
+static PATHS: LazyLock<[String; 12]> = LazyLock::new(|| Kind::ALL.map(Kind::make_path));
+
 impl Kind {
+    /// In the order in which they are declared.
     pub const ALL: [Kind; 12] = [
         Kind::Volume,
         Kind::Pv,
@@ -41,7 +46,12 @@ impl Kind {
         [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Discovery, Kind::Result, Kind::Set, Kind::LocalVolume];
 
     /// The path of the collection.
-    pub fn path(self) -> String {
+    pub fn path(self) -> &'static str {
+        &PATHS[self as usize]
+    }
+
+    fn make_path(self) -> String {
+        let local = |version: &str, plural: &str| format!("/apis/local.storage.openshift.io/{version}/namespaces/{}/{plural}", names::DEFAULT_NAMESPACE);
         match self {
             Kind::Volume => "/apis/storage.metalk8s.scality.com/v1alpha1/volumes".into(),
             Kind::Pv => "/api/v1/persistentvolumes".into(),
@@ -50,10 +60,10 @@ impl Kind {
             Kind::Job => "/apis/quarry.dev/v1alpha1/nodejobs".into(),
             Kind::Inventory => "/apis/quarry.dev/v1alpha1/nodeinventories".into(),
             Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::DEFAULT_NAMESPACE),
-            Kind::Discovery => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveries", names::DEFAULT_NAMESPACE),
-            Kind::Result => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumediscoveryresults", names::DEFAULT_NAMESPACE),
-            Kind::Set => format!("/apis/local.storage.openshift.io/v1alpha1/namespaces/{}/localvolumesets", names::DEFAULT_NAMESPACE),
-            Kind::LocalVolume => format!("/apis/local.storage.openshift.io/v1/namespaces/{}/localvolumes", names::DEFAULT_NAMESPACE),
+            Kind::Discovery => local("v1alpha1", "localvolumediscoveries"),
+            Kind::Result => local("v1alpha1", "localvolumediscoveryresults"),
+            Kind::Set => local("v1alpha1", "localvolumesets"),
+            Kind::LocalVolume => local("v1", "localvolumes"),
             Kind::Claim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
         }
     }
@@ -65,7 +75,7 @@ impl Kind {
     /// What a path names: a kind and, unless it is the collection, an object.
     pub fn of_path(path: &str) -> Option<(Kind, Option<&str>)> {
         Kind::ALL.into_iter().find_map(|kind| {
-            let rest = path.strip_prefix(&kind.path())?;
+            let rest = path.strip_prefix(kind.path())?;
             match rest.strip_prefix('/') {
                 None if rest.is_empty() => Some((kind, None)),
                 Some(name) if !name.contains('/') => Some((kind, Some(name))),

@@ -11,6 +11,7 @@ mod claimed;
 mod claims;
 mod clock;
 mod cluster;
+mod counted;
 mod disk;
 mod door;
 pub mod explore;

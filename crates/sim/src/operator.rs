@@ -223,7 +223,7 @@ impl Operator {
     fn ingest_as<K: Cached + Routed>(&self, change: &Change) {
         let wake = waker(&self.queue);
         match &change.after {
-            Some(object) => match serde_json::from_value::<K>(object.clone()) {
+            Some(object) => match K::deserialize(object) {
                 Ok(mut object) => {
                     object.trim();
                     watch::ingest(&self.context, object, &wake);

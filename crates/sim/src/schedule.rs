@@ -109,7 +109,7 @@ impl Sim {
                 self.shared.note(|| format!("cluster: {act}"));
                 let mut disk = lock(&self.disk).clone();
                 let wrong = cluster::carry_out(&act, &self.raw, &mut disk).await;
-                *lock(&self.disk) = disk;
+                **lock(&self.disk) = disk;
                 lock(&self.shared.violations).extend(wrong);
             }
             Action::AgentStart => {
@@ -251,7 +251,7 @@ impl Sim {
         self.shared.note(|| format!("user: {step:?}"));
         self.at += 1;
         let refused = match step {
-            Step::Create(kind, object) => self.raw.create(&kind.path(), &object).await.err(),
+            Step::Create(kind, object) => self.raw.create(kind.path(), &object).await.err(),
             Step::Delete(kind, name) => self.raw.delete(&kind.object_path(&name)).await.err(),
             Step::Patch(kind, name, changes) => self.raw.patch(&kind.object_path(&name), &changes).await.err(),
             Step::Await(..) => None,

@@ -27,6 +27,7 @@ pub struct Change {
 #[derive(Debug, Default)]
 struct Followed {
     objects: BTreeMap<String, Value>,
+    /// In the order of their versions.
     past: Vec<Change>,
 }
 
@@ -48,23 +49,34 @@ impl World {
 
     /// The first change of the kind after `version`.
     pub fn next_change(&self, kind: Kind, version: u64) -> Option<&Change> {
-        self.kinds.get(&kind)?.past.iter().find(|change| change.version > version)
+        let past = &self.kinds.get(&kind)?.past;
+        past.get(past.partition_point(|change| change.version <= version))
     }
 
     /// The answer of a GET as it was before the last change; `None` when there was none.
     /// Inside: `None` means that it did not exist then.
-    pub fn stale(&self, kind: Kind, name: &str) -> Option<Option<Value>> {
+    pub fn stale(&self, kind: Kind, name: &str) -> Option<Option<&Value>> {
         let past = &self.kinds.get(&kind)?.past;
-        let mut states = past.iter().rev().filter(|change| change.name == name && change.version > self.floor).map(|change| change.after.clone());
+        let mut states = past.iter().rev().filter(|change| change.name == name && change.version > self.floor).map(|change| change.after.as_ref());
         states.next()?;
         let before = states.next();
         if self.floor > 0 { before } else { Some(before.unwrap_or(None)) }
     }
 
+    /// What a list was made of before the last change of the kind.
+    fn before_last(&self, kind: Kind) -> Option<&[Change]> {
+        let (_, before) = self.kinds.get(&kind)?.past.split_last().filter(|(last, _)| last.version > self.floor && self.floor == 0)?;
+        Some(before)
+    }
+
+    /// Whether there is such an answer: asked for at every read, while hardly any of them gets it.
+    pub fn has_stale(&self, kind: Kind, name: Option<&str>) -> bool {
+        name.map_or_else(|| self.before_last(kind).is_some(), |name| self.stale(kind, name).is_some())
+    }
+
     /// The answer of a list as it was before the last change of the kind.
     pub fn stale_list(&self, kind: Kind) -> Option<Value> {
-        let past = &self.kinds.get(&kind)?.past;
-        let (_, before) = past.split_last().filter(|(last, _)| last.version > self.floor && self.floor == 0)?;
+        let before = self.before_last(kind)?;
         let mut objects: BTreeMap<&str, &Value> = BTreeMap::new();
         for change in before {
             match &change.after {
