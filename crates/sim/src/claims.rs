@@ -307,7 +307,7 @@ fn restored_in_mid_wipe() -> Vec<Step> {
         used(),
         vec![
             Step::Restore,
-            Step::Await("refused", |world, _| degraded(world, "written to since")),
+            Step::Await("refused", |world, _| degraded(world, "was the API restored from a backup")),
             Step::Patch(Kind::Pv, pv_name(1).to_owned(), keep),
             Step::Await("let go as it is", nothing_is_claimed),
             Step::Learned,

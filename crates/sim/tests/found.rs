@@ -84,3 +84,10 @@ fn a_claim_ends_although_an_answer_was_old() {
 fn a_wipe_is_not_done_before_the_ledger_says_so() {
     holds("set-restored-in-mid-wipe", |point, fault| point.track == Track::Disk && point.call == "outcome" && matches!(fault.what, What::Error | What::Busy));
 }
+
+/// An operator that saw volumes late put one on record as used that had been wiped, let go and made anew since: every later
+/// plan of the node was refused.
+#[test]
+fn a_volume_that_was_seen_late_does_not_come_back() {
+    holds("set-two-operators", |point, fault| point.track == Track::Watch(0) && point.call.starts_with("Pv") && fault.what == What::Late);
+}

@@ -244,9 +244,11 @@ fn leaving(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Ti
     }
     // Never bound: nobody wrote to it. Kept: its owner deleted the PersistentVolume and keeps the data, which is on record
     // from here on. Either way the old confirmation must be worth nothing before the PersistentVolume is let go.
+    // Of another volume that was used before, and of whose end nothing is known, the data may still be there.
+    let before = pv::used(view.claim).map(|last| kept_data(world, &view.claim.identity, last.uid.clone()));
     let uid = found.metadata.uid.clone().unwrap_or_default();
     let stage = Stage::Releasing(format!("PersistentVolume {name} was deleted"));
-    Decided { keeps: keeps(world, view.claim, found), ..Decided::change(view, stage, |claim| over(claim, uid)) }
+    Decided { keeps: keeps(world, view.claim, found).or(before), ..Decided::change(view, stage, |claim| over(claim, uid)) }
 }
 
 /// The end of a volume is on record, and the next one needs a confirmation of its own.

@@ -156,6 +156,19 @@ pub fn orphaned(world: &NodeWorld) -> Vec<String> {
     orphans(world, &Index::new(world)).filter_map(|(found, _, _)| found.metadata.name.clone()).collect()
 }
 
+/// The names of volumes that are used or going and are not those that their claims knew last. A cache that is behind may
+/// show one that is long gone, and what was on record about its successor would be lost: whoever has only seen them in a
+/// cache asks for them.
+pub fn unfamiliar(world: &NodeWorld) -> Vec<String> {
+    let is_other = |view: &View<'_>| {
+        let (found, last) = view.pv.zip(view.claim.last_volume.as_ref())?;
+        let at_stake = pv::was_bound(found) || found.metadata.deletion_timestamp.is_some();
+        let other = pv::is_of(found, view.claim) && found.metadata.uid.as_ref() != Some(&last.uid);
+        found.metadata.name.clone().filter(|_| at_stake && other)
+    };
+    views(world).iter().filter_map(is_other).collect()
+}
+
 /// A claim with everything that concerns it.
 #[derive(Clone, Debug)]
 pub struct View<'a> {

@@ -4,7 +4,7 @@ use super::model::{Content, Mistake, Model, Objects, identity, new_local_volume,
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    claim::{Step, View, check, decide, plan, pv, views},
+    claim::{Step, View, check, decide, plan, pv, unfamiliar, views},
     live::{LiveWipe, check_wipe},
     node_inventory,
 };
@@ -295,6 +295,10 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     for identity in given_up {
         seen.pvs.extend(next.api.pvs.get(&names::local_pv(super::model::NODE, &identity)).cloned().map(Arc::new));
     }
+    // What a cache shows instead of the volume that a claim knows may be gone.
+    let unfamiliar = unfamiliar(&seen);
+    seen.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !unfamiliar.contains(name)));
+    seen.pvs.extend(unfamiliar.iter().filter_map(|name| next.api.pvs.get(name).cloned()).map(Arc::new));
     for claim in &seen.inventory.spec.claims.clone() {
         if let Some(job) = &claim.job
             && !seen.jobs.contains_key(&job.name)

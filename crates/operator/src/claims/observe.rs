@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim, node_job::OwnerKind};
 use quarry_core::{
     claim::{
-        NodeWorld, View, Want, decide, orphaned, pv, views,
+        NodeWorld, View, Want, decide, orphaned, pv, unfamiliar, views,
         want::{of_local_volume, of_set},
     },
     presence::{Presence, presence},
@@ -81,10 +81,12 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
     let failed = |error| Failure::api(format!("reading what is claimed on {node}"), error);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
-    // One that a cache still shows, and that went with its claim, is nobody's left-over.
-    let orphaned = orphaned(&world);
-    let found = try_join_all(orphaned.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
-    world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !orphaned.contains(name)));
+    // One that a cache still shows, and that went with its claim, is nobody's left-over; and one that its claim does not know
+    // may be gone, and another one in its place.
+    let mut shown = orphaned(&world);
+    shown.extend(unfamiliar(&world));
+    let found = try_join_all(shown.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
+    world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !shown.contains(name)));
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let jobs: Api<NodeJob> = Api::all(context.client.clone());
     let absent: Vec<&String> =

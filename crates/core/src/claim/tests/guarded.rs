@@ -74,6 +74,11 @@ fn quickly_wiped() -> NodeWorld {
 
 /// Uses the world's volume, releases it, and lets the wipe succeed.
 fn wipe(world: &mut NodeWorld) {
+    wipe_until(world, true);
+}
+
+/// `ended`: the plan that follows the wipe is carried out, too.
+fn wipe_until(world: &mut NodeWorld, ended: bool) {
     phase(world, "Released");
     let plan = step(world);
     apply(world, &plan.steps);
@@ -86,7 +91,9 @@ fn wipe(world: &mut NodeWorld) {
         object["status"] = json!({"phase": "Succeeded"});
         *job = Arc::new(serde_json::from_value(object).unwrap());
     }
-    step(world);
+    if ended {
+        step(world);
+    }
 }
 
 #[test]
@@ -244,6 +251,29 @@ fn a_volume_whose_claim_reference_was_cleared_was_used_all_the_same() {
     }
 }
 
+/// A cache shows a volume that was wiped and let go; its successor is on record already.
+#[test]
+fn a_volume_that_its_claim_does_not_know_is_asked_for() {
+    let mut world = published();
+    phase(&mut world, "Released");
+    let mut older = world.clone();
+    assert_eq!(unfamiliar(&older), [""; 0], "of a first volume there is no other");
+    older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
+    let name = older.pvs[0].metadata.name.clone().unwrap();
+    assert_eq!(unfamiliar(&older), [name.clone()]);
+    older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: uid(&older), over: false });
+    assert_eq!(unfamiliar(&older), [""; 0]);
+    let mut fresh = published();
+    fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
+    assert_eq!(unfamiliar(&fresh), [""; 0], "nobody has used it, and it stays");
+    change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    assert_eq!(unfamiliar(&fresh), [name.clone()]);
+    // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.
+    fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: false });
+    let plan = step(&mut fresh);
+    assert_eq!((plan.kept.len(), plan.kept[0].pv_uid.as_str(), plan.claims[0].last_volume.as_ref().unwrap().over), (1, "another", true));
+}
+
 #[test]
 fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
     let grown = |world: &mut NodeWorld| world.inventory.status.as_mut().unwrap().devices[0].size += 4096;
@@ -328,6 +358,54 @@ fn what_a_path_becomes_changes_with_the_next_volume() {
     world.wants = vec![asking("Block", None)];
     assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);
     assert!(matches!(stage(&world), Stage::Held(why) if why.contains("use it as a Filesystem")));
+    // Another file system is as good as the one before.
+    world.wants = vec![asking("Filesystem", Some("xfs"))];
+    assert_eq!(step(&mut world).claims[0].fs_type.as_deref(), Some("xfs"));
+}
+
+/// By the checker alone, whatever a planner proposes.
+#[test]
+fn a_claim_by_its_path_changes_its_size_only_to_be_looked_at_anew() {
+    let mut world = world(vec![local_volume("lv", &["/dev/sda"])], vec![disk("sda", 1)]);
+    at_path(&mut world, "sda");
+    let mut plan = step(&mut world);
+    plan.claims[0].size += 4096;
+    assert_eq!(check(&world, &plan), Err(Breach::Changed("wwn:5000c50000000001".into())));
+    plan.claims[0].round += 1;
+    assert_eq!(check(&world, &plan), Ok(()));
+    plan.claims[0].path = None;
+    assert!(check(&world, &plan).is_err());
+}
+
+#[test]
+fn a_quick_wipe_is_on_record_in_the_very_plan_that_ends_it() {
+    let mut world = world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    let mut before = world.clone();
+    wipe_until(&mut before, false);
+    let lost = Err(Breach::Forgotten("wwn:5000c50000000001".into()));
+    let good = super::plan(&before, now());
+    assert_eq!((good.residue.len(), check(&before, &good)), (1, Ok(())));
+    let mut forgetful = Plan { residue: vec![], ..good.clone() };
+    assert_eq!(check(&before, &forgetful), lost);
+    // Of a claim that has not moved yet nothing is due.
+    let unmoved = Plan { claims: before.inventory.spec.claims.clone(), residue: vec![], kept: vec![], steps: vec![], ..good.clone() };
+    assert_eq!(check(&before, &unmoved), Ok(()));
+    // Another device's residue is not its own, and another claim with the same job does not stand for it.
+    forgetful.residue = vec![KeptData { identity: "wwn:9".into(), ..good.residue[0].clone() }];
+    assert_eq!(check(&before, &forgetful), lost);
+    // A whole wipe leaves nothing.
+    let mut whole = before.clone();
+    for job in whole.jobs.values_mut() {
+        let mut object = serde_json::to_value(&**job).unwrap();
+        object["spec"]["parameters"]["wipe"]["policy"] = json!("Zero");
+        *job = Arc::new(serde_json::from_value(object).unwrap());
+    }
+    let good = super::plan(&whole, now());
+    assert_eq!((good.residue.len(), check(&whole, &good)), (0, Ok(())));
 }
 
 #[test]
