@@ -260,14 +260,14 @@ fn a_volume_that_its_claim_does_not_know_is_asked_for() {
     assert_eq!(unfamiliar(&older), [""; 0], "of a first volume there is no other");
     older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
     let name = older.pvs[0].metadata.name.clone().unwrap();
-    assert_eq!(unfamiliar(&older), [name.clone()]);
+    assert_eq!(unfamiliar(&older), std::slice::from_ref(&name));
     older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: uid(&older), over: false });
     assert_eq!(unfamiliar(&older), [""; 0]);
     let mut fresh = published();
     fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
     assert_eq!(unfamiliar(&fresh), [""; 0], "nobody has used it, and it stays");
     change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
-    assert_eq!(unfamiliar(&fresh), [name.clone()]);
+    assert_eq!(unfamiliar(&fresh), std::slice::from_ref(&name));
     // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.
     fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: false });
     let plan = step(&mut fresh);
