@@ -238,9 +238,16 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMod
         ));
     }
     let told: Vec<DeviceReason> = device.reasons.iter().filter(|told| counts(told)).cloned().collect();
-    // Waiting is what passes by itself; whatever is unknown for another reason is a refusal.
-    if !told.is_empty() && told.iter().all(|told| told.reason == Reason::TooNew.as_str()) {
-        return Err(Standing::Waiting("it has not been there, unchanged, for the settling time yet".into()));
+    // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
+    // would have been told.
+    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed.as_str();
+    if !told.is_empty() && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told)) {
+        let why = if told.iter().any(claimed) {
+            "the agent has not looked at it since its last claim ended"
+        } else {
+            "it has not been there, unchanged, for the settling time yet"
+        };
+        return Err(Standing::Waiting(why.into()));
     }
     if !told.is_empty() {
         return Err(Standing::Refused(told));

@@ -144,6 +144,8 @@ fn only_a_settled_available_certain_device_is_taken() {
     let taken = |world: &mut NodeWorld| step(world).claims.len();
     for (device, word) in [
         (with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown), "Waiting"),
+        (with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable), "Waiting"),
+        (with_reason(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable), "Mounted", DeviceState::NotAvailable), "Refused"),
         (with_reason(disk("sda", 1), "Mounted", DeviceState::NotAvailable), "Refused"),
         (with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable), "Refused"),
         (with_reason(disk("sda", 1), "TimedOut", DeviceState::Unknown), "Refused"),
@@ -176,6 +178,9 @@ fn only_a_settled_available_certain_device_is_taken() {
         foreign.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
         assert_eq!((taken(&mut foreign), standings(&foreign, "uid-s")[0].1), (0, "Published"), "{annotation}");
     }
+    let said = |device: Device| account(&world(want(), vec![device]), "uid-s")[0].standing.sentence();
+    assert!(said(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable)).contains("since its last claim ended"));
+    assert!(said(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown)).contains("for the settling time"));
     let unprotected = Want { protected: false, ..set("s", 1, json!({})) };
     assert_eq!(taken(&mut world(vec![unprotected], vec![disk("sda", 1)])), 0);
 }

@@ -177,6 +177,24 @@ fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
         assert_eq!(asked(&second, Expected::of_claim(&second), Content::Blank, true), Ok(()), "the class's own way of wiping");
         assert_eq!(asked(&first, Expected::Erasable, Content::Blank, true), Ok(()), "what is erased is no longer there");
     }
+    // A signature that says nothing about itself is still one.
+    let nameless = || Content::Found(crate::device::Found::default());
+    let blank = claim(VolumeMode::Filesystem, ClaimContent::Blank, 1);
+    assert!(asked(&blank, Expected::Blank, nameless(), false).is_err());
+    assert_eq!(asked(&blank, Expected::Erasable, nameless(), false), Ok(()));
+    // What is kept is for the first round of a path that has taken it over, and for nobody else; a wipe ends it.
+    let spec = NodeInventorySpec { kept: vec![entry.clone()], ..NodeInventorySpec::default() };
+    let kept = |content: ClaimContent, round: i64, expected: Expected| {
+        verify(&claim(VolumeMode::Filesystem, content, round), expected, &group(&[facts(Content::Blank)], None, None, &[]), &spec).is_ok()
+    };
+    assert_eq!(
+        [kept(ClaimContent::Any, 1, Expected::Named), kept(ClaimContent::Any, 2, Expected::Named), kept(ClaimContent::Any, 2, Expected::Any)],
+        [true, false, false]
+    );
+    assert_eq!(
+        [kept(ClaimContent::Blank, 1, Expected::Blank), kept(ClaimContent::Blank, 1, Expected::Erasable), kept(ClaimContent::Blank, 2, Expected::Erasable)],
+        [false, true, true]
+    );
     let (block, files) = (claim(VolumeMode::Block, ClaimContent::Any, 1), claim(VolumeMode::Filesystem, ClaimContent::Any, 1));
     assert_eq!((Expected::of_claim(&block), Expected::of_claim(&files)), (Expected::Any, Expected::Named));
     assert_eq!(asked(&block, Expected::Any, Content::UnknownData, false), Ok(()));
