@@ -314,6 +314,9 @@ fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
     phase(&mut released, "Released");
     let name = released.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut released, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    let mut silent = released.clone();
+    silent.inventory.status.as_mut().unwrap().devices[0].size = 0;
+    assert!(step(&mut silent).claims[0].job.is_some(), "the agent is asked");
     grown(&mut released);
     let plan = step(&mut released);
     assert!(plan.steps.is_empty() && plan.claims[0].job.is_none());
@@ -466,6 +469,11 @@ fn what_is_paused_takes_nothing_and_gives_nothing_back() {
         assert_eq!(step(&mut world).claims.len(), 1);
         world.wants = vec![paused(state, &[])];
         assert!(!step(&mut world).claims[0].ending, "{state}");
+        let mut other = paused(state, &["/dev/sda"]);
+        let Asks::Paths(asked) = &mut other.asks else { panic!() };
+        asked[0].becomes.mode = VolumeMode::Block;
+        world.wants = vec![other];
+        assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem, "{state}");
         world.wants = vec![paused("Force", &[])];
         assert!(step(&mut world).claims[0].ending);
     }
