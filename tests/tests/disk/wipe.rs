@@ -351,6 +351,18 @@ pub fn has_begun(path: &Path) -> bool {
     fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut byte, MIB).is_ok() && byte[0] == 0)
 }
 
+/// What was verified is not what is there at the end: nobody can say what of it was erased.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_grows_in_mid_wipe_is_not_called_erased() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 16 * MIB);
+    let held = hold(&ground, &ground.claim(&device)).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(24 * MIB).unwrap();
+    run("losetup", &["-c", &device.dev()]);
+    let why = held.wipe(WipePolicy::Quick, &Progress::default()).unwrap_err().sentence();
+    assert!(why.contains("it is not the same disk any more"), "{why}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
     let ground = Ground::new().await;

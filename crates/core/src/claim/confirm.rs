@@ -194,13 +194,10 @@ pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeI
     if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason)) {
         return Err(format!("{} {}", facts.name, reason.sentence(&detail)));
     }
-    // Unread is no answer, whatever is tolerated. What nobody can name was judged above, by its reason.
+    // Unread is no answer, whatever is tolerated. Everything else was judged above, by its reason.
     match &facts.content {
-        Content::Blank | Content::UnknownData => {}
-        Content::Found(_) if !expected.is_empty() => {}
-        Content::Found(_) | Content::Unread | Content::NoMedium | Content::Unreadable(_) | Content::TimedOut | Content::NotPermitted => {
-            return Err(format!("{} could not be read", facts.name));
-        }
+        Content::Unread => return Err(format!("{} could not be read", facts.name)),
+        Content::Blank | Content::Found(_) | Content::UnknownData | Content::NoMedium | Content::Unreadable(_) | Content::TimedOut | Content::NotPermitted => {}
     }
     // Its partitions: O_EXCL on the disk does not see a bind mount of a partition's node, nor a loop over one.
     let parts = devices.iter().filter(|part| part.facts.parent.as_deref() == Some(facts.name.as_str()));

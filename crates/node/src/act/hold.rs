@@ -104,6 +104,78 @@ impl Held<Verified> {
 
     /// Whether it is still the disk that was verified.
     pub fn is_still_there(&self) -> bool {
-        sys::disk_sequence(&self.device).ok() == self.diskseq && sys::block_size(&self.device) == Ok(self.size)
+        self.is_as_it_was(sys::disk_sequence(&self.device).ok(), sys::block_size(&self.device).ok())
+    }
+
+    fn is_as_it_was(&self, diskseq: Option<u64>, size: Option<u64>) -> bool {
+        diskseq == self.diskseq && size == Some(self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quarry_api::node_inventory::Evidence;
+    use quarry_core::device::{Content, group};
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    fn held<S>(diskseq: Option<u64>) -> Held<S> {
+        let device = memfd_create("held-test", MemfdFlags::CLOEXEC).unwrap();
+        Held { device, name: "sda".into(), number: DevNumber { major: 8, minor: 0 }, diskseq, size: 4096, state: PhantomData }
+    }
+
+    fn facts() -> Facts {
+        let evidence = vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
+        Facts {
+            name: "sda".into(),
+            number: "8:0".into(),
+            kind: "disk".into(),
+            size: 4096,
+            diskseq: Some(7),
+            evidence,
+            content: Content::Blank,
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_what_was_seen_by_number_sequence_and_size() {
+        let is = |diskseq: Option<u64>, facts: &Facts| held::<Opened>(diskseq).is(facts);
+        assert!(is(Some(7), &facts()));
+        assert!(is(Some(7), &Facts { diskseq: None, ..facts() }), "an older kernel has no sequence");
+        assert!(!is(Some(8), &facts()) && !is(None, &facts()), "another disk under the same number");
+        assert!(!is(Some(7), &Facts { number: "8:16".into(), ..facts() }));
+        assert!(!is(Some(7), &Facts { size: 8192, ..facts() }));
+    }
+
+    #[test]
+    fn only_the_very_device_is_verified() {
+        let claim = Claim { identity: "wwn:5000c50000000001".into(), size: 4096, ..Claim::default() };
+        let verify =
+            |diskseq: Option<u64>| held::<Opened>(diskseq).verify(&claim, Expected::Blank, &group(&[facts()], None, None, &[]), &NodeInventorySpec::default());
+        let verified = verify(Some(7)).unwrap();
+        assert_eq!((verified.name(), verified.size()), ("sda", 4096));
+        assert_eq!(verify(Some(8)).unwrap_err(), "sda is another device now than the one that was opened");
+    }
+
+    #[test]
+    fn a_disk_of_another_sequence_or_size_is_not_as_it_was() {
+        let held = held::<Verified>(Some(7));
+        assert!(held.is_as_it_was(Some(7), Some(4096)));
+        for (diskseq, size) in [(Some(8), Some(4096)), (None, Some(4096)), (Some(7), Some(8192)), (Some(7), None), (Some(8), Some(8192))] {
+            assert!(!held.is_as_it_was(diskseq, size), "{diskseq:?} {size:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_not_held_and_no_link_is_followed() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        std::fs::write(root.path().join("dev/plain"), "").unwrap();
+        std::os::unix::fs::symlink("plain", root.path().join("dev/link")).unwrap();
+        let host = Host::view(root.path()).unwrap();
+        let open = |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().sentence();
+        assert_eq!(open("plain"), "/dev/plain is not a block device");
+        assert!(open("link").starts_with("opening "), "{}", open("link"));
     }
 }

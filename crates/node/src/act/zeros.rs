@@ -188,6 +188,15 @@ mod tests {
         assert!(Direct::new(&fd).is_zero(&(0..3 * MIB)).unwrap());
     }
 
+    #[test]
+    fn a_buffer_is_as_long_as_asked_up_to_a_mebibyte_and_on_a_page() {
+        let mut buffer = Buffer::new();
+        for (asked, length) in [(1, 1), (PAGE + 1, PAGE + 1), (MIB, MIB), (MIB + 1, MIB), (u64::MAX, MIB)] {
+            let slice = buffer.slice(asked);
+            assert_eq!((slice.len() as u64, slice.as_ptr() as u64 % PAGE), (length, 0), "{asked}");
+        }
+    }
+
     /// A file on a disk, which a direct read or write of odd bytes is refused for.
     #[test]
     fn what_cannot_be_done_directly_is_done_all_the_same() {

@@ -182,6 +182,9 @@ fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
     let blank = claim(VolumeMode::Filesystem, ClaimContent::Blank, 1);
     assert!(asked(&blank, Expected::Blank, nameless(), false).is_err());
     assert_eq!(asked(&blank, Expected::Erasable, nameless(), false), Ok(()));
+    // Other devices' claims say nothing about this one.
+    let others = NodeInventorySpec { claims: vec![blank.clone(), Claim { identity: "wwn:9".into(), ..blank.clone() }], ..NodeInventorySpec::default() };
+    assert_eq!(verify(&blank, Expected::Blank, &group(&[facts(Content::Blank)], None, None, &[]), &others), Ok(()));
     // What is kept is for the first round of a path that has taken it over, and for nobody else; a wipe ends it.
     let spec = NodeInventorySpec { kept: vec![entry.clone()], ..NodeInventorySpec::default() };
     let kept = |content: ClaimContent, round: i64, expected: Expected| {
