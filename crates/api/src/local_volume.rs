@@ -73,7 +73,7 @@ pub struct StorageClassDevice {
     /// Paths of devices on the nodes, best below /dev/disk/by-id: they are looked up once and the device is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 1024)))]
-    #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.matches('/[.][.](/|$)'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
+    #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.contains('/../') && !path.endsWith('/..'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
     pub device_paths: Vec<String>,
     /// Refused: erasing a device that holds data needs a consent that names the device, which does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
