@@ -94,7 +94,6 @@ impl<'a> Index<'a> {
 
     pub fn view(&self, claim: &'a Claim) -> View<'a> {
         let seen = self.device(&claim.identity);
-        let own = names::local_pv(&self.world.name, &claim.identity);
         View {
             claim,
             want: self.wants.get(claim.owner.uid.as_str()).copied(),
@@ -102,7 +101,11 @@ impl<'a> Index<'a> {
             device: seen.map(|seen| seen.device),
             pv: self.pv(claim),
             doubt: seen.and_then(|seen| self.doubt(seen)),
-            rival: seen.and_then(|seen| seen.published.iter().find(|name| **name != own).copied()),
+            // A name is a hash: asked for only where there is anything to compare it with.
+            rival: seen.filter(|seen| !seen.published.is_empty()).and_then(|seen| {
+                let own = names::local_pv(&self.world.name, &claim.identity);
+                seen.published.iter().find(|name| **name != own).copied()
+            }),
             moved: if seen.is_some() { None } else { self.elsewhere(|identity| *identity == claim.identity) },
             ready: self.ready.get(claim.owner.uid.as_str()).copied().unwrap_or_default(),
         }
