@@ -8,8 +8,13 @@ use std::{
 };
 
 fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 

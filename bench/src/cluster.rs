@@ -21,7 +21,10 @@ pub async fn run() -> Result<()> {
     figures::compare("volume created to Available, real cluster", ours, peer, "+400 ms");
     story::print_writes(&client, NODE, NAMESPACE).await?;
     let took = story::burst(&client, NODE, 100).await?;
-    println!("figure: 100 volumes at once, real cluster: all Available after {}", figures::milliseconds(took));
+    println!(
+        "figure: 100 volumes at once, real cluster: all Available after {}",
+        figures::milliseconds(took)
+    );
     story::print_rest(&client, NAMESPACE).await?;
     for (what, pid) in processes()? {
         if let Some(memory) = figures::resident(pid) {
@@ -36,7 +39,9 @@ fn processes() -> Result<Vec<(String, u32)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
         if words.next().is_some_and(|program| program.ends_with("/quarry"))

@@ -31,8 +31,13 @@ const SIZES: [usize; 4] = [16, 64, 256, 1024];
 const ROUNDS: usize = 7;
 
 fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -46,7 +51,9 @@ struct Shelf {
 
 fn loop_nodes() -> BTreeSet<u32> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("loop")?.parse().ok()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("loop")?.parse().ok())
+        .collect()
 }
 
 impl Shelf {
@@ -115,7 +122,16 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<Duration> {
 /// What the discovery daemon of the Local Storage Operator runs for every scan.
 fn peer() -> Result<()> {
     run("blkid", &["-s", "TYPE"])?;
-    run("lsblk", &["--pairs", "-b", "-o", "NAME,ROTA,TYPE,SIZE,MODEL,VENDOR,RO,RM,STATE,KNAME,SERIAL,PARTLABEL"]).map(drop)
+    run(
+        "lsblk",
+        &[
+            "--pairs",
+            "-b",
+            "-o",
+            "NAME,ROTA,TYPE,SIZE,MODEL,VENDOR,RO,RM,STATE,KNAME,SERIAL,PARTLABEL",
+        ],
+    )
+    .map(drop)
 }
 
 fn scan(scanner: &mut Scanner, scan: Scan<'_>) -> Result<usize> {
@@ -143,7 +159,8 @@ fn scans(count: usize) -> Result<()> {
         peer_warm.push(timed(peer)?);
         rest.push(timed(|| scan(&mut known, Scan::Changed { touched: &nothing }))?);
     }
-    let [cold, warm, rest, peer_cold, peer_warm] = [cold, warm, rest, peer_cold, peer_warm].map(|samples| figures::Samples::new(samples).percentile(50));
+    let [cold, warm, rest, peer_cold, peer_warm] = [cold, warm, rest, peer_cold, peer_warm]
+        .map(|samples| figures::Samples::new(samples).percentile(50));
     let ratio = |peer: Duration, ours: Duration| peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
     println!(
         "figure: {count} loop devices ({seen} block devices seen), medians of {ROUNDS}: first scan cold {} (peer {}, {:.1}x), warm {} (peer {}, {:.1}x; aim 10x, at least 5x), nothing changed {} ({:.0}x; aim at least 100x)",
@@ -162,7 +179,8 @@ fn scans(count: usize) -> Result<()> {
 /// User and system time of a process, in the kernel's ticks of 10 ms.
 fn ticks(pid: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
 }
 
@@ -192,7 +210,11 @@ async fn memory(folder: &Path, count: usize) -> Result<()> {
     let pid = parts.agent_pid().context("the agent runs")?;
     // Past the looks that follow udev's events.
     tokio::time::sleep(Duration::from_secs(15)).await;
-    println!("figure: agent with {count} loop devices: all shown {} after its start, {}", figures::milliseconds(shown), figures::memory(pid));
+    println!(
+        "figure: agent with {count} loop devices: all shown {} after its start, {}",
+        figures::milliseconds(shown),
+        figures::memory(pid)
+    );
     parts.stop().await;
     Ok(())
 }
@@ -203,7 +225,10 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
     parts.wait_inventory("shows all", |status| status.devices.len() >= shelf.devices.len()).await;
     let events = Uevents::open()?;
     let api: Api<NodeInventory> = Api::all(parts.client());
-    let mut watch = pin!(watcher(api, watcher::Config::default().fields(&format!("metadata.name={NODE}"))).applied_objects());
+    let mut watch = pin!(
+        watcher(api, watcher::Config::default().fields(&format!("metadata.name={NODE}")))
+            .applied_objects()
+    );
     let mut samples = Vec::new();
     for number in 0..500 {
         let name = format!("plug-{}", number % 2);
@@ -229,7 +254,11 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
             };
             while let Some(inventory) = watch.try_next().await? {
                 let devices = inventory.status.unwrap_or_default().devices;
-                if devices.iter().any(|device| device.backing_file.as_deref() == Some(file.as_str())) == there {
+                if devices
+                    .iter()
+                    .any(|device| device.backing_file.as_deref() == Some(file.as_str()))
+                    == there
+                {
                     break;
                 }
             }
@@ -248,7 +277,9 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
     );
     let pid = parts.agent_pid().context("the agent runs")?;
     // Settled: what is written then belongs to the change, not to the rest.
-    parts.wait_inventory("has settled", |status| status.devices.iter().all(|device| device.settled)).await;
+    parts
+        .wait_inventory("has settled", |status| status.devices.iter().all(|device| device.settled))
+        .await;
     tokio::time::sleep(Duration::from_secs(12)).await;
     let writes = Writes::watch(&parts.client(), names::DEFAULT_NAMESPACE).await?;
     let (before, used) = (writes.counts(), ticks(pid)?);

@@ -50,6 +50,7 @@ pub fn resident(pid: u32) -> Option<u64> {
 
 /// The same in words, with its parts and the most it ever was.
 pub fn memory(pid: u32) -> String {
-    let [now, own, file, most] = ["VmRSS", "RssAnon", "RssFile", "VmHWM"].map(|line| status(pid, line).unwrap_or_default() as f64 / 1024.0);
+    let [now, own, file, most] = ["VmRSS", "RssAnon", "RssFile", "VmHWM"]
+        .map(|line| status(pid, line).unwrap_or_default() as f64 / 1024.0);
     format!("{now:.1} MiB resident (its own {own:.1}, pages of files {file:.1}; at most {most:.1})")
 }

@@ -23,7 +23,10 @@ async fn main() -> Result<()> {
         Some("standalone") => standalone::run().await,
         Some("cluster") => cluster::run().await,
         Some("devices") => {
-            let sizes: Vec<usize> = std::env::args().skip(2).map(|size| size.parse().context("sizes are numbers of devices")).collect::<Result<_>>()?;
+            let sizes: Vec<usize> = std::env::args()
+                .skip(2)
+                .map(|size| size.parse().context("sizes are numbers of devices"))
+                .collect::<Result<_>>()?;
             devices::run_all(&sizes).await
         }
         Some("claims") => claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,

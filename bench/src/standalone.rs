@@ -20,7 +20,9 @@ struct Up {
 impl Drop for Up {
     fn drop(&mut self) {
         // Asked to stop, so that its loops and lease are handled as for anybody.
-        if let Err(error) = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status() {
+        if let Err(error) =
+            Command::new("kill").args(["-INT", &self.process.id().to_string()]).status()
+        {
             eprintln!("stopping quarry up: {error}");
         }
         if let Err(error) = self.process.wait() {
@@ -42,7 +44,10 @@ async fn start(folder: &Path) -> Result<(Up, Duration)> {
     let deadline = begun + Duration::from_secs(20);
     loop {
         if let Some(client) = connect(&kubeconfig).await
-            && client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.is_ok_and(|text| text.contains("ok"))
+            && client
+                .request_text(http::Request::get("/readyz").body(Vec::new())?)
+                .await
+                .is_ok_and(|text| text.contains("ok"))
         {
             return Ok((Up { process, client }, begun.elapsed()));
         }
@@ -55,7 +60,8 @@ async fn start(folder: &Path) -> Result<(Up, Duration)> {
 
 async fn connect(kubeconfig: &Path) -> Option<Client> {
     let config = Kubeconfig::read_from(kubeconfig).ok()?;
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.ok()?;
+    let config =
+        Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.ok()?;
     Client::try_from(config).ok()
 }
 
@@ -89,7 +95,10 @@ pub async fn run() -> Result<()> {
     figures::compare("volume created to Available, embedded API", ours, peer, "+150 ms");
     story::print_writes(&up.client, "bench", NAMESPACE).await?;
     let took = story::burst(&up.client, "bench", 100).await?;
-    println!("figure: 100 volumes at once, embedded API: all Available after {}", figures::milliseconds(took));
+    println!(
+        "figure: 100 volumes at once, embedded API: all Available after {}",
+        figures::milliseconds(took)
+    );
     story::print_rest(&up.client, NAMESPACE).await?;
     if let Some(memory) = figures::resident(up.process.id()) {
         println!("figure: quarry up resident after all that: {:.1} MiB", memory as f64 / 1024.0);

@@ -54,7 +54,9 @@ pub async fn sample(client: &Client, name: &str, node: &str) -> Result<Duration>
         if let WatchEvent::Modified(volume) = event {
             match volume.phase() {
                 Some(Phase::Available) => return Ok(begun.elapsed()),
-                Some(Phase::Failed) => bail!("{name}: {:?}", volume.ready().and_then(|ready| ready.message.clone())),
+                Some(Phase::Failed) => {
+                    bail!("{name}: {:?}", volume.ready().and_then(|ready| ready.message.clone()))
+                }
                 _ => {}
             }
         }
@@ -113,13 +115,16 @@ impl Writes {
     where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let version = api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let version =
+            api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
         let counts = self.0.clone();
         let mut events = api.watch(&WatchParams::default(), &version).await?.boxed();
         tokio::spawn(async move {
             while let Ok(Some(event)) = events.try_next().await {
-                if matches!(event, WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))
-                    && let Ok(mut counts) = counts.lock()
+                if matches!(
+                    event,
+                    WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_)
+                ) && let Ok(mut counts) = counts.lock()
                 {
                     *counts.entry(name).or_default() += 1;
                 }
@@ -133,8 +138,15 @@ impl Writes {
     }
 }
 
-pub fn difference(after: &BTreeMap<&'static str, u64>, before: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
-    after.iter().map(|(kind, count)| (*kind, count - before.get(kind).copied().unwrap_or(0))).filter(|(_, count)| *count > 0).collect()
+pub fn difference(
+    after: &BTreeMap<&'static str, u64>,
+    before: &BTreeMap<&'static str, u64>,
+) -> BTreeMap<&'static str, u64> {
+    after
+        .iter()
+        .map(|(kind, count)| (*kind, count - before.get(kind).copied().unwrap_or(0)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }
 
 /// One volume, alone: the writes until Available (the person's own create counted out) and Events apart.
@@ -157,7 +169,9 @@ pub async fn print_writes(client: &Client, node: &str, namespace: &str) -> Resul
     let events = seen.remove("events").unwrap_or(0);
     seen.remove("leases");
     let total: u64 = seen.values().sum::<u64>().saturating_sub(1);
-    println!("figure: API writes a volume: {total} and {events} Events, the create of the person not counted (aim: at most 8): {seen:?}");
+    println!(
+        "figure: API writes a volume: {total} and {events} Events, the create of the person not counted (aim: at most 8): {seen:?}"
+    );
     remove(client, "writes").await
 }
 

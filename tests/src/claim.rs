@@ -11,7 +11,10 @@ use kube::{
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeInventoryStatus, NodeJob, NodeJobSpec, crds, names,
     node_inventory::{Claim, ClaimOwner},
-    node_job::{Action, ClaimedDevice, JobDevice, JobOwner, OwnerKind, Parameters, Precondition, WipeParameters, WipePolicy},
+    node_job::{
+        Action, ClaimedDevice, JobDevice, JobOwner, OwnerKind, Parameters, Precondition,
+        WipeParameters, WipePolicy,
+    },
 };
 use quarry_apiserver::{Options, Server};
 use quarry_core::{
@@ -40,17 +43,35 @@ impl World {
         let server = Server::in_memory(Options::new(crds::crds()));
         let client = server.client("default");
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        namespaces.create(&PostParams::default(), &Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() }).await.unwrap();
+        namespaces
+            .create(
+                &PostParams::default(),
+                &Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() },
+            )
+            .await
+            .unwrap();
         let nodes: Api<Node> = Api::all(client.clone());
-        let node = nodes.create(&PostParams::default(), &Node { metadata: meta(NODE), ..Node::default() }).await.unwrap();
-        let mut world = World { server, client, node_uid: node.uid().unwrap(), set_uid: String::new() };
+        let node = nodes
+            .create(&PostParams::default(), &Node { metadata: meta(NODE), ..Node::default() })
+            .await
+            .unwrap();
+        let mut world =
+            World { server, client, node_uid: node.uid().unwrap(), set_uid: String::new() };
         world.set_uid = world.make_set().await;
-        world.all::<NodeInventory>().create(&PostParams::default(), &NodeInventory { metadata: meta(NODE), ..NodeInventory::default() }).await.unwrap();
+        world
+            .all::<NodeInventory>()
+            .create(
+                &PostParams::default(),
+                &NodeInventory { metadata: meta(NODE), ..NodeInventory::default() },
+            )
+            .await
+            .unwrap();
         world
     }
 
     pub async fn make_set(&self) -> String {
-        let sets: Api<LocalVolumeSet> = Api::namespaced(self.client.clone(), names::DEFAULT_NAMESPACE);
+        let sets: Api<LocalVolumeSet> =
+            Api::namespaced(self.client.clone(), names::DEFAULT_NAMESPACE);
         let set = serde_json::from_value(json!({
             "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": SET}, "spec": {"storageClassName": SET},
         }))
@@ -58,19 +79,27 @@ impl World {
         sets.create(&PostParams::default(), &set).await.unwrap().uid().unwrap()
     }
 
-    pub fn all<K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>>(&self) -> Api<K> {
+    pub fn all<K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>>(
+        &self,
+    ) -> Api<K> {
         Api::all(self.client.clone())
     }
 
     /// What the operator would write; the whole list.
     pub async fn claim(&self, claims: &[Claim]) {
         let patch = json!({"spec": {"claims": claims}});
-        self.all::<NodeInventory>().patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.all::<NodeInventory>()
+            .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 
     pub async fn ask_paths(&self, paths: &[&str]) {
         let patch = json!({"spec": {"paths": paths}});
-        self.all::<NodeInventory>().patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.all::<NodeInventory>()
+            .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 
     pub async fn status(&self) -> NodeInventoryStatus {
@@ -78,7 +107,12 @@ impl World {
     }
 
     pub fn owner(&self) -> ClaimOwner {
-        ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some(names::DEFAULT_NAMESPACE.into()), name: SET.into(), uid: self.set_uid.clone() }
+        ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            namespace: Some(names::DEFAULT_NAMESPACE.into()),
+            name: SET.into(),
+            uid: self.set_uid.clone(),
+        }
     }
 
     /// The PersistentVolume of a claim, deleted and still held by our finalizer: released, or never bound.
@@ -95,30 +129,65 @@ impl World {
         .unwrap();
         let pvs: Api<PersistentVolume> = self.all();
         pvs.create(&PostParams::default(), &pv).await.unwrap();
-        pvs.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({"status": {"phase": "Released"}}))).await.unwrap();
+        pvs.patch_status(
+            &name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": {"phase": "Released"}})),
+        )
+        .await
+        .unwrap();
         pvs.delete(&name, &DeleteParams::default()).await.unwrap();
         pvs.get(&name).await.unwrap()
     }
 
     /// A wipe, on record in the claim and created.
-    pub async fn wipe_job(&self, claim: &Claim, pv: &PersistentVolume, policy: WipePolicy) -> NodeJob {
+    pub async fn wipe_job(
+        &self,
+        claim: &Claim,
+        pv: &PersistentVolume,
+        policy: WipePolicy,
+    ) -> NodeJob {
         let spec = NodeJobSpec {
             action: Action::Wipe,
             node_name: NODE.into(),
-            owner: JobOwner { kind: OwnerKind::LocalVolumeSet, namespace: claim.owner.namespace.clone(), name: SET.into(), uid: claim.owner.uid.clone() },
+            owner: JobOwner {
+                kind: OwnerKind::LocalVolumeSet,
+                namespace: claim.owner.namespace.clone(),
+                name: SET.into(),
+                uid: claim.owner.uid.clone(),
+            },
             device: JobDevice {
                 sparse_file: None,
-                claimed: Some(ClaimedDevice { identity: claim.identity.clone(), size: claim.size, pv_name: pv.name_any(), pv_uid: pv.uid().unwrap() }),
+                claimed: Some(ClaimedDevice {
+                    identity: claim.identity.clone(),
+                    size: claim.size,
+                    pv_name: pv.name_any(),
+                    pv_uid: pv.uid().unwrap(),
+                }),
             },
-            precondition: Precondition { node_uid: self.node_uid.clone(), spec_hash: claim_hash(claim) },
-            parameters: Some(Parameters { size: claim.size, filesystem: None, partition: None, wipe: Some(WipeParameters { policy }) }),
+            precondition: Precondition {
+                node_uid: self.node_uid.clone(),
+                spec_hash: claim_hash(claim),
+            },
+            parameters: Some(Parameters {
+                size: claim.size,
+                filesystem: None,
+                partition: None,
+                wipe: Some(WipeParameters { policy }),
+            }),
             attempt: 1,
             retry: None,
         };
         let name = spec.job_name();
-        let recorded = Claim { job: Some(quarry_api::node_inventory::ClaimJob { name: name.clone(), attempt: 1 }), ..claim.clone() };
+        let recorded = Claim {
+            job: Some(quarry_api::node_inventory::ClaimJob { name: name.clone(), attempt: 1 }),
+            ..claim.clone()
+        };
         self.claim(&[recorded]).await;
-        self.all().create(&PostParams::default(), &NodeJob { metadata: meta(&name), spec, status: None }).await.unwrap()
+        self.all()
+            .create(&PostParams::default(), &NodeJob { metadata: meta(&name), spec, status: None })
+            .await
+            .unwrap()
     }
 
     /// All that a wipe of this claim needs, its release included.
@@ -140,7 +209,12 @@ impl World {
     }
 
     /// A whole wipe of a claimed device, its release included.
-    pub async fn wipe<H: Hands>(&self, hands: &Arc<H>, claim: &Claim, policy: WipePolicy) -> (Ran, NodeJob) {
+    pub async fn wipe<H: Hands>(
+        &self,
+        hands: &Arc<H>,
+        claim: &Claim,
+        policy: WipePolicy,
+    ) -> (Ran, NodeJob) {
         let job = self.wipe_wanted(claim, policy).await;
         let ran = self.agent(hands).run_job(&job).await.unwrap();
         (ran, self.all().get(&job.name_any()).await.unwrap())
@@ -155,7 +229,11 @@ pub fn meta(name: &str) -> ObjectMeta {
 pub fn claim_of(facts: &Facts, owner: ClaimOwner) -> Claim {
     let known = group(std::slice::from_ref(facts), None, None, &[]);
     Claim {
-        identity: known[0].identified.identity.clone().unwrap_or_else(|| panic!("{} has no identity", facts.name)),
+        identity: known[0]
+            .identified
+            .identity
+            .clone()
+            .unwrap_or_else(|| panic!("{} has no identity", facts.name)),
         owner,
         storage_class_name: SET.into(),
         size: i64::try_from(facts.size).unwrap(),

@@ -53,16 +53,31 @@ impl Bed {
         let path = fs::canonicalize(folder.path()).unwrap();
         match links {
             Links::Udev => {
-                assert!(Path::new("/run/udev/control").exists(), "no udev daemon runs: start one with scripts/udevd start NAME");
+                assert!(
+                    Path::new("/run/udev/control").exists(),
+                    "no udev daemon runs: start one with scripts/udevd start NAME"
+                );
                 // A run that was killed may have left it paused.
                 run("udevadm", &["control", "--start-exec-queue"]);
                 let data = path.join("data");
-                Bed { mounts: Vec::new(), root: "/".into(), data_on_node: data.clone(), data, _folder: folder }
+                Bed {
+                    mounts: Vec::new(),
+                    root: "/".into(),
+                    data_on_node: data.clone(),
+                    data,
+                    _folder: folder,
+                }
             }
             Links::Own => {
                 let root = path.join("root");
                 let mounts = host_root(&root);
-                Bed { mounts, data: root.join("data"), data_on_node: "/data".into(), root, _folder: folder }
+                Bed {
+                    mounts,
+                    data: root.join("data"),
+                    data_on_node: "/data".into(),
+                    root,
+                    _folder: folder,
+                }
             }
         }
     }
@@ -71,7 +86,10 @@ impl Bed {
     pub fn on(links: Links, size: &str) -> Self {
         let mut bed = Bed::new(links);
         fs::create_dir_all(&bed.data).unwrap();
-        bed.mounts.push(Mounted::new(&["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "none"], &bed.data));
+        bed.mounts.push(Mounted::new(
+            &["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "none"],
+            &bed.data,
+        ));
         bed
     }
 
@@ -98,19 +116,24 @@ impl Bed {
         let table = run("losetup", &["-l", "-n", "-O", "NAME,BACK-FILE"]);
         let mine = self.data.to_string_lossy().into_owned();
         let lines = table.lines().filter_map(|line| line.split_once(char::is_whitespace));
-        lines.filter(|(_, file)| file.trim().starts_with(&mine)).map(|(name, _)| name.trim_start_matches("/dev/").to_owned()).collect()
+        lines
+            .filter(|(_, file)| file.trim().starts_with(&mine))
+            .map(|(name, _)| name.trim_start_matches("/dev/").to_owned())
+            .collect()
     }
 
     /// Names of everything in the volume folder.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.data.join("volumes")).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
 
     pub fn links(&self, uid: &str) -> Vec<String> {
-        let candidates = ["by-uuid", "by-partlabel", "by-partuuid"].map(|kind| format!("/dev/disk/{kind}/{uid}"));
+        let candidates = ["by-uuid", "by-partlabel", "by-partuuid"]
+            .map(|kind| format!("/dev/disk/{kind}/{uid}"));
         let made = candidates.iter().flat_map(|link| [link.clone(), format!("{link}.quarry")]);
         made.filter(|link| fs::symlink_metadata(self.at(link)).is_ok()).collect()
     }
@@ -125,7 +148,8 @@ impl Bed {
         while !self.links(uid).is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let left: Vec<_> = self.links(uid).into_iter().map(|link| (fs::read_link(self.at(&link)), link)).collect();
+        let left: Vec<_> =
+            self.links(uid).into_iter().map(|link| (fs::read_link(self.at(&link)), link)).collect();
         assert!(left.is_empty(), "links are left: {left:?}");
     }
 }
@@ -187,7 +211,10 @@ fn host_root(root: &Path) -> Vec<Mounted> {
 }
 
 fn scratch() -> TempDir {
-    assert!(rustix::process::geteuid().is_root(), "the disk tier needs root: run it by scripts/test-tiers");
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "the disk tier needs root: run it by scripts/test-tiers"
+    );
     tempfile::Builder::new().prefix("quarry-disk-").tempdir().unwrap()
 }
 
@@ -240,7 +267,10 @@ pub fn fail(hands: &Arc<RealHands>, order: &Order) -> String {
 /// Runs a tool that must succeed; its output.
 #[track_caller]
 pub fn run(tool: &str, arguments: &[&str]) -> String {
-    let output = Command::new(tool).args(arguments).output().unwrap_or_else(|error| panic!("{tool}: {error}"));
+    let output = Command::new(tool)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{tool}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{tool} {arguments:?}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -22,7 +22,12 @@ pub fn repository() -> PathBuf {
 /// Standard output of a command that must succeed.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = try_run(program, arguments, None);
-    assert!(output.status.success(), "{program} {arguments:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}\n{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -52,7 +57,11 @@ pub fn kubectl(arguments: &[&str]) -> String {
 /// What the API server says when it refuses; panics when it does not.
 pub fn kubectl_refused(arguments: &[&str], input: Option<&str>) -> String {
     let output = try_run("kubectl", arguments, input);
-    assert!(!output.status.success(), "kubectl {arguments:?} was accepted: {}", text(&output.stdout));
+    assert!(
+        !output.status.success(),
+        "kubectl {arguments:?} was accepted: {}",
+        text(&output.stdout)
+    );
     text(&output.stderr)
 }
 
@@ -64,7 +73,11 @@ pub fn apply(yaml: &str) -> String {
 }
 
 pub fn get(arguments: &[&str]) -> Option<Value> {
-    let output = try_run("kubectl", &[&["get", "-o", "json", "--ignore-not-found"], arguments].concat(), None);
+    let output = try_run(
+        "kubectl",
+        &[&["get", "-o", "json", "--ignore-not-found"], arguments].concat(),
+        None,
+    );
     serde_json::from_slice(&output.stdout).ok()
 }
 
@@ -80,7 +93,9 @@ pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T
     loop {
         match probe() {
             Ok(value) => return value,
-            Err(seen) if Instant::now() > deadline => panic!("gave up after {limit:?} on: {what}\nlast seen: {seen}\n{}", diagnosis()),
+            Err(seen) if Instant::now() > deadline => {
+                panic!("gave up after {limit:?} on: {what}\nlast seen: {seen}\n{}", diagnosis())
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
@@ -90,7 +105,12 @@ pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T
 fn diagnosis() -> String {
     let show = |arguments: &[&str]| {
         let output = try_run("kubectl", arguments, None);
-        format!("--- kubectl {}\n{}{}", arguments.join(" "), text(&output.stdout), text(&output.stderr))
+        format!(
+            "--- kubectl {}\n{}{}",
+            arguments.join(" "),
+            text(&output.stdout),
+            text(&output.stderr)
+        )
     };
     [
         show(&[
@@ -118,12 +138,24 @@ pub fn installed() {
             if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
         });
         until("the operator is ready", Duration::from_secs(60), || {
-            let ready = kubectl(&["-n", NAMESPACE, "get", "deploy", "quarry-operator", "-o", "jsonpath={.status.readyReplicas}"]);
+            let ready = kubectl(&[
+                "-n",
+                NAMESPACE,
+                "get",
+                "deploy",
+                "quarry-operator",
+                "-o",
+                "jsonpath={.status.readyReplicas}",
+            ]);
             if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
         });
         until("the agent has published the inventory", Duration::from_secs(60), || {
             let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
-            if inventory["status"]["nodeUID"].is_string() { Ok(()) } else { Err(inventory.to_string()) }
+            if inventory["status"]["nodeUID"].is_string() {
+                Ok(())
+            } else {
+                Err(inventory.to_string())
+            }
         });
     });
 }
@@ -131,14 +163,20 @@ pub fn installed() {
 pub fn phase_is(volume: &str, wanted: &str) -> Value {
     until(&format!("volume {volume} is {wanted}"), Duration::from_secs(60), || {
         let object = get(&["volume", volume]).unwrap_or_default();
-        if object["status"]["phase"] == wanted { Ok(object) } else { Err(object["status"].to_string()) }
+        if object["status"]["phase"] == wanted {
+            Ok(object)
+        } else {
+            Err(object["status"].to_string())
+        }
     })
 }
 
 pub fn gone(kind: &str, name: &str) {
-    until(&format!("{kind} {name} is gone"), Duration::from_secs(90), || match get(&[kind, name]) {
-        None => Ok(()),
-        Some(object) => Err(object["status"].to_string()),
+    until(&format!("{kind} {name} is gone"), Duration::from_secs(90), || {
+        match get(&[kind, name]) {
+            None => Ok(()),
+            Some(object) => Err(object["status"].to_string()),
+        }
     });
 }
 
@@ -151,7 +189,11 @@ pub fn claim(name: &str, class: &str, mode: &str, size: &str) {
 
 /// A pod that runs a command on the claim and ends.
 pub fn pod(name: &str, claim: &str, block: bool, script: &str) {
-    let attachment = if block { "volumeDevices: [{name: data, devicePath: /dev/data}]" } else { "volumeMounts: [{name: data, mountPath: /data}]" };
+    let attachment = if block {
+        "volumeDevices: [{name: data, devicePath: /dev/data}]"
+    } else {
+        "volumeMounts: [{name: data, mountPath: /data}]"
+    };
     apply(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  terminationGracePeriodSeconds: 0\n  containers:\n  - name: c\n    image: lab.local/shell:1\n    \
          imagePullPolicy: Never\n    command: [sh, -c, {script:?}]\n    {attachment}\n  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {claim}}}}}]\n"
@@ -176,8 +218,11 @@ pub struct LoopDisk {
 impl LoopDisk {
     pub fn attach(name: &str, bytes: u64) -> Self {
         let file = std::env::temp_dir().join(format!("quarry-lab-{name}-{}", std::process::id()));
-        std::fs::File::create(&file).and_then(|made| made.set_len(bytes)).expect("a sparse file can be made");
-        let device = run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
+        std::fs::File::create(&file)
+            .and_then(|made| made.set_len(bytes))
+            .expect("a sparse file can be made");
+        let device =
+            run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
         LoopDisk { file, device }
     }
 

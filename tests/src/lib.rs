@@ -2,8 +2,16 @@
 //!
 //! Each tier is one test target (`tests/disk.rs`, `tests/cluster.rs`), run by `scripts/test-tiers`.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot go on fails its test")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start real processes and look at real files"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a fixture that cannot go on fails its test"
+)]
 
 pub mod claim;
 pub mod disk;

@@ -9,7 +9,9 @@ mod run;
 pub use conversation::{Conversation, Known, conversations, known};
 pub use run::{Report, run_all, run_embedded};
 
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use quarry_apiserver::{Options, Server};
 use std::path::PathBuf;
@@ -20,7 +22,8 @@ fn directory() -> PathBuf {
 
 fn fixture<T: serde::de::DeserializeOwned>(name: &str) -> T {
     let path = directory().join("fixtures").join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    let text =
+        std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
     serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 

@@ -44,7 +44,10 @@ impl Default for Setup {
 impl Setup {
     /// With sets and LocalVolumes, and an agent that does not wait a minute for every disk.
     pub fn claims() -> Self {
-        Setup { controllers: "nodeinventory,nodejob,claims", agent: vec!["--settling-time=100ms".into()] }
+        Setup {
+            controllers: "nodeinventory,nodejob,claims",
+            agent: vec!["--settling-time=100ms".into()],
+        }
     }
 }
 
@@ -76,7 +79,9 @@ impl Drop for Parts {
 
 /// The binary under test, a debug build: releases have no failpoints.
 fn binary() -> PathBuf {
-    std::env::var_os("QUARRY_BIN").map(PathBuf::from).expect("QUARRY_BIN is set by the tier's runner")
+    std::env::var_os("QUARRY_BIN")
+        .map(PathBuf::from)
+        .expect("QUARRY_BIN is set by the tier's runner")
 }
 
 fn end(child: &mut Child) {
@@ -94,18 +99,29 @@ impl Parts {
 
     pub async fn start_as(folder: &Path, setup: Setup) -> Self {
         let mut options = Options::new(quarry_api::crds());
-        options.policies = quarry_api::admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        options.policies = quarry_api::admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect();
         let server = Server::in_memory(options);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("https://{address}");
         let identity = ServingIdentity::load_or_create(folder).unwrap();
         let token = load_or_create_token(folder).unwrap();
-        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&folder.join("kubeconfig")).unwrap();
+        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
+            .write(&folder.join("kubeconfig"))
+            .unwrap();
         let client = server.client("default");
-        let api = Served { server, address, stop: tokio_util::sync::CancellationToken::new(), serving: None };
+        let api = Served {
+            server,
+            address,
+            stop: tokio_util::sync::CancellationToken::new(),
+            serving: None,
+        };
         drop((listener, identity, token));
-        let mut parts = Parts { folder: folder.to_owned(), setup, client, operator: None, agent: None, api };
+        let mut parts =
+            Parts { folder: folder.to_owned(), setup, client, operator: None, agent: None, api };
         parts.api_up().await;
         parts.make_objects().await;
         parts.restart(Victim::Operator, None).await;
@@ -119,7 +135,9 @@ impl Parts {
         let listener = loop {
             match tokio::net::TcpListener::bind(self.api.address).await {
                 Ok(listener) => break listener,
-                Err(error) => assert!(Instant::now() < deadline, "binding {}: {error}", self.api.address),
+                Err(error) => {
+                    assert!(Instant::now() < deadline, "binding {}: {error}", self.api.address)
+                }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
@@ -151,7 +169,12 @@ impl Parts {
 
     /// The same by kind.
     pub fn write_counts(&self) -> BTreeMap<String, u64> {
-        self.api.server.write_counts().into_iter().filter(|(kind, _)| !kind.contains("leases")).collect()
+        self.api
+            .server
+            .write_counts()
+            .into_iter()
+            .filter(|(kind, _)| !kind.contains("leases"))
+            .collect()
     }
 
     pub fn operator_pid(&self) -> Option<u32> {
@@ -163,15 +186,29 @@ impl Parts {
     }
 
     /// Waits until the node's inventory is so.
-    pub async fn wait_inventory(&self, what: &str, wanted: impl Fn(&quarry_api::NodeInventoryStatus) -> bool) -> quarry_api::NodeInventoryStatus {
+    pub async fn wait_inventory(
+        &self,
+        what: &str,
+        wanted: impl Fn(&quarry_api::NodeInventoryStatus) -> bool,
+    ) -> quarry_api::NodeInventoryStatus {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let deadline = Instant::now() + LIMIT;
         loop {
-            let status = inventories.get_opt(NODE).await.unwrap().and_then(|inventory| inventory.status).unwrap_or_default();
+            let status = inventories
+                .get_opt(NODE)
+                .await
+                .unwrap()
+                .and_then(|inventory| inventory.status)
+                .unwrap_or_default();
             if wanted(&status) {
                 return status;
             }
-            assert!(Instant::now() < deadline, "the inventory: {what}? last seen: {:?}\n{}", status.devices, self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "the inventory: {what}? last seen: {:?}\n{}",
+                status.devices,
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -179,16 +216,28 @@ impl Parts {
     async fn make_objects(&self) {
         let client = || self.client.clone();
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client());
-        let namespace = serde_json::from_value(json!({"metadata": {"name": quarry_api::names::DEFAULT_NAMESPACE}})).unwrap();
+        let namespace = serde_json::from_value(
+            json!({"metadata": {"name": quarry_api::names::DEFAULT_NAMESPACE}}),
+        )
+        .unwrap();
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client());
         nodes
-            .create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}})).unwrap())
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(
+                    json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}),
+                )
+                .unwrap(),
+            )
             .await
             .unwrap();
         let classes: Api<StorageClass> = Api::all(client());
         let class = json!({"metadata": {"name": "story"}, "provisioner": "kubernetes.io/no-provisioner", "parameters": {"fsType": "ext4"}});
-        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+        classes
+            .create(&PostParams::default(), &serde_json::from_value(class).unwrap())
+            .await
+            .unwrap();
     }
 
     /// Ends the process and starts it again, with or without a point to die at.
@@ -203,18 +252,38 @@ impl Parts {
         let kubeconfig = self.folder.join("kubeconfig");
         let mut command = Command::new(binary());
         match victim {
-            Victim::Operator => command.args(["operator", "--no-leader-election", "--controllers", self.setup.controllers, "--metrics-listen", "127.0.0.1:0"]),
+            Victim::Operator => command.args([
+                "operator",
+                "--no-leader-election",
+                "--controllers",
+                self.setup.controllers,
+                "--metrics-listen",
+                "127.0.0.1:0",
+            ]),
             // Progress at once: otherwise no job of these tests is slow enough to report any.
             Victim::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
-                command.args(["agent", "--progress-after", "0", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data"))
+                command
+                    .args(["agent", "--progress-after", "0", "--node-name", NODE, "--data-dir"])
+                    .arg(self.folder.join("data"))
             }
-            Victim::Agent => command.args(["agent", "--node-name", NODE, "--data-dir"]).arg(self.folder.join("data")),
+            Victim::Agent => command
+                .args(["agent", "--node-name", NODE, "--data-dir"])
+                .arg(self.folder.join("data")),
         };
         if victim == Victim::Agent {
             command.args(&self.setup.agent);
         }
-        let log = File::options().create(true).append(true).open(self.folder.join(format!("{victim:?}.log"))).unwrap();
-        command.arg("--kubeconfig").arg(kubeconfig).env_remove("QUARRY_FAILPOINT").env("RUST_LOG", "info").stdin(Stdio::null());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(format!("{victim:?}.log")))
+            .unwrap();
+        command
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .env_remove("QUARRY_FAILPOINT")
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(point) = failpoint {
             command.env("QUARRY_FAILPOINT", point);
@@ -225,18 +294,35 @@ impl Parts {
     /// As somebody with `losetup -d` would, behind everybody's back.
     pub fn snatch_loop(&self, uid: &str) {
         for entry in std::fs::read_dir("/sys/block").unwrap().filter_map(Result::ok) {
-            if std::fs::read_to_string(entry.path().join("loop/backing_file")).is_ok_and(|file| file.contains(uid)) {
+            if std::fs::read_to_string(entry.path().join("loop/backing_file"))
+                .is_ok_and(|file| file.contains(uid))
+            {
                 let device = format!("/dev/{}", entry.file_name().to_string_lossy());
-                assert!(Command::new("losetup").args(["--detach", &device]).status().unwrap().success());
+                assert!(
+                    Command::new("losetup").args(["--detach", &device]).status().unwrap().success()
+                );
             }
         }
     }
 
     /// A second operator that takes part in the election, as the first one does when `elect` is set.
     pub fn spawn_operator(&self, identity: &str) -> Child {
-        let log = File::options().create(true).append(true).open(self.folder.join("Operator.log")).unwrap();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("Operator.log"))
+            .unwrap();
         Command::new(binary())
-            .args(["operator", "--identity", identity, "--controllers", "volume,nodeinventory,nodejob", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])
+            .args([
+                "operator",
+                "--identity",
+                identity,
+                "--controllers",
+                "volume,nodeinventory,nodejob",
+                "--metrics-listen",
+                "127.0.0.1:0",
+                "--kubeconfig",
+            ])
             .arg(self.folder.join("kubeconfig"))
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
@@ -248,7 +334,8 @@ impl Parts {
 
     /// Who leads, by the lease; waits until `wanted` says so.
     pub async fn leader(&self, what: &str, wanted: impl Fn(Option<&str>) -> bool) {
-        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
         let deadline = Instant::now() + LIMIT;
         loop {
             let lease = leases.get_opt(quarry_api::names::LEADER_LEASE).await.unwrap();
@@ -256,7 +343,11 @@ impl Parts {
             if wanted(holder.as_deref()) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{what}: the lease is held by {holder:?}\n{}", self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "{what}: the lease is held by {holder:?}\n{}",
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -269,9 +360,17 @@ impl Parts {
 
     /// Somebody else takes the lease, as a partitioned rival would.
     pub async fn steal_lease(&self) {
-        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
         let change = json!({"spec": {"holderIdentity": "thief"}});
-        leases.patch(quarry_api::names::LEADER_LEASE, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(change)).await.unwrap();
+        leases
+            .patch(
+                quarry_api::names::LEADER_LEASE,
+                &kube::api::PatchParams::default(),
+                &kube::api::Patch::Merge(change),
+            )
+            .await
+            .unwrap();
     }
 
     /// As at a shutdown of the node: the agent gives its lease back.
@@ -281,7 +380,11 @@ impl Parts {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let deadline = Instant::now() + LIMIT;
         while child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the agent does not end on SIGTERM\n{}", self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "the agent does not end on SIGTERM\n{}",
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -292,7 +395,10 @@ impl Parts {
             "apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "metadata": {"name": name},
             "spec": {"nodeName": NODE, "storageClassName": "story", "mode": mode, "sparseLoopDevice": {"size": "64Mi"}},
         });
-        volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap()
+        volumes
+            .create(&PostParams::default(), &serde_json::from_value(volume).unwrap())
+            .await
+            .unwrap()
     }
 
     pub async fn delete(&self, name: &str) {
@@ -307,7 +413,9 @@ impl Parts {
 
     /// Whoever has died is started again, without the point. `true` when somebody had.
     pub async fn revive(&mut self) -> bool {
-        let dead = |child: &mut Option<Child>| child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
+        let dead = |child: &mut Option<Child>| {
+            child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
+        };
         let (operator, agent) = (dead(&mut self.operator), dead(&mut self.agent));
         if operator {
             self.restart(Victim::Operator, None).await;
@@ -324,8 +432,15 @@ impl Parts {
         let made = self.create(name, mode).await;
         let uid = made.uid().unwrap();
         let mut died = false;
-        self.until(name, "is Available", &mut died, |volume| volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))).await;
-        let link = if mode == "Block" { format!("/dev/disk/by-partlabel/{uid}") } else { format!("/dev/disk/by-uuid/{uid}") };
+        self.until(name, "is Available", &mut died, |volume| {
+            volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))
+        })
+        .await;
+        let link = if mode == "Block" {
+            format!("/dev/disk/by-partlabel/{uid}")
+        } else {
+            format!("/dev/disk/by-uuid/{uid}")
+        };
         assert!(Path::new(&link).exists(), "{name}: {link} leads somewhere");
         assert_eq!(loops_over(&uid), 1, "{name}: one loop");
         let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
@@ -335,7 +450,11 @@ impl Parts {
         self.until(name, "is gone", &mut died, |volume| volume.is_none()).await;
         assert!(pvs.get_opt(name).await.unwrap().is_none(), "{name}: no PersistentVolume is left");
         assert_eq!(loops_over(&uid), 0, "{name}: no loop is left");
-        for path in [self.folder.join("data/volumes").join(&uid), self.folder.join(format!("data/volumes/{uid}.draft")), PathBuf::from(&link)] {
+        for path in [
+            self.folder.join("data/volumes").join(&uid),
+            self.folder.join(format!("data/volumes/{uid}.draft")),
+            PathBuf::from(&link),
+        ] {
             assert!(path.symlink_metadata().is_err(), "{name}: {} is left", path.display());
         }
         // The inventory tells the truth in the end; a point after the last write is reached only now.
@@ -353,12 +472,22 @@ impl Parts {
             if devices.iter().any(|device| device.volume_uid.as_deref() == Some(uid)) == shown {
                 return;
             }
-            assert!(Instant::now() < deadline, "the inventory shows {uid}: not {shown}: {devices:?}\n{}", self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "the inventory shows {uid}: not {shown}: {devices:?}\n{}",
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    async fn until(&mut self, name: &str, what: &str, died: &mut bool, wanted: impl Fn(Option<&Volume>) -> bool) {
+    async fn until(
+        &mut self,
+        name: &str,
+        what: &str,
+        died: &mut bool,
+        wanted: impl Fn(Option<&Volume>) -> bool,
+    ) {
         let volumes: Api<Volume> = Api::all(self.client.clone());
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -367,14 +496,23 @@ impl Parts {
             if wanted(seen.as_ref()) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{name} {what}? last seen: {:?}\n{}", seen.and_then(|volume| volume.status), self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "{name} {what}? last seen: {:?}\n{}",
+                seen.and_then(|volume| volume.status),
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// What operator and agent have said.
     pub fn logs(&self) -> String {
-        ["Operator", "Agent"].map(|part| std::fs::read_to_string(self.folder.join(format!("{part}.log"))).unwrap_or_default()).join("\n---\n")
+        ["Operator", "Agent"]
+            .map(|part| {
+                std::fs::read_to_string(self.folder.join(format!("{part}.log"))).unwrap_or_default()
+            })
+            .join("\n---\n")
     }
 
     pub async fn stop(mut self) {
@@ -389,5 +527,11 @@ impl Parts {
 /// Loop devices over a file that is named after the volume.
 fn loops_over(uid: &str) -> usize {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return 0 };
-    entries.filter_map(Result::ok).filter(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).is_ok_and(|file| file.contains(uid))).count()
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            std::fs::read_to_string(entry.path().join("loop/backing_file"))
+                .is_ok_and(|file| file.contains(uid))
+        })
+        .count()
 }

@@ -2,7 +2,11 @@
 //!
 //! Run by `scripts/test-tiers` inside the cluster's namespaces, one test at a time.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start real processes and look at real files"
+)]
 
 #[path = "cluster/admission.rs"]
 mod admission;

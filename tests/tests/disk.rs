@@ -3,7 +3,11 @@
 //! Run by `scripts/test-tiers`, which starts a udev daemon where the machine has none. Oracles are the system's own
 //! tools: losetup, blkid, sgdisk, mount.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start real processes and look at real files"
+)]
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 #[path = "disk/agent.rs"]

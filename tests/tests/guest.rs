@@ -2,7 +2,11 @@
 //!
 //! Run by `scripts/test-tiers`; what it boots is made by `scripts/guest`. Oracles are the tools inside the guests.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start real processes and look at real files")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start real processes and look at real files"
+)]
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 #[path = "guest/binary.rs"]
@@ -48,7 +52,9 @@ fn answering_server() -> SocketAddr {
         for mut stream in listener.incoming().flatten() {
             // A guest that was cut off in mid-request is none of this server's business.
             let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+            );
         }
     });
     address
@@ -61,13 +67,20 @@ fn get(address: &str) -> String {
 
 /// How many processes of this machine work in this folder.
 fn processes_in(folder: &Path) -> usize {
-    processes().filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == folder)).count()
+    processes()
+        .filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == folder))
+        .count()
 }
 
 /// How many processes of this machine name this file in their arguments.
 fn processes_of(file: &Path) -> usize {
     let name = file.to_string_lossy().into_owned();
-    processes().filter(|process| fs::read(process.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&name))).count()
+    processes()
+        .filter(|process| {
+            fs::read(process.join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(&name))
+        })
+        .count()
 }
 
 fn processes() -> impl Iterator<Item = std::path::PathBuf> {

@@ -9,5 +9,8 @@ async fn the_embedded_api_answers_every_conversation_as_expected() {
     println!("{report}");
     assert!(report.is_clean(), "{report}");
     assert!(report.conversations >= 40, "{report}");
-    assert!(report.rejections * 3 >= report.conversations, "at least a third are rejections: {report}");
+    assert!(
+        report.rejections * 3 >= report.conversations,
+        "at least a third are rejections: {report}"
+    );
 }

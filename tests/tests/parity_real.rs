@@ -14,5 +14,8 @@ async fn the_embedded_api_answers_as_the_real_one() {
     println!("figure: parity with the real API server: {report}");
     assert!(report.is_clean(), "{report}");
     assert!(report.conversations >= 40, "{report}");
-    assert!(report.rejections * 3 >= report.conversations, "at least a third are rejections: {report}");
+    assert!(
+        report.rejections * 3 >= report.conversations,
+        "at least a third are rejections: {report}"
+    );
 }

@@ -1,6 +1,10 @@
 //! Conventions of the tree, checked: module headers, file sizes, purity of `core`, no leftovers, complete references.
 
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads the source tree; a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "reads the source tree; a test fails by panicking"
+)]
 
 use quarry_core::device::reason::{Row, Source, TABLE};
 use serde_json::Value;
@@ -42,7 +46,10 @@ fn every_module_says_what_it_is() {
         let is_test_body = name.ends_with("/tests.rs") || name.contains("/tests/");
         let header = text.lines().take_while(|line| line.starts_with("//!")).count();
         assert!(header > 0 || is_test_body, "{name} has no module header (//! …)");
-        assert!(header <= 14, "{name}: a module header orients, in about ten lines; this one has {header}");
+        assert!(
+            header <= 14,
+            "{name}: a module header orients, in about ten lines; this one has {header}"
+        );
     }
 }
 
@@ -73,9 +80,15 @@ fn core_is_pure() {
         "thread::",
     ];
     for (name, text) in sources("crates/core/src") {
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        for (number, line) in
+            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+        {
             for word in BANNED {
-                assert!(!line.contains(word), "{name}:{}: {word} does not belong into core: decisions are pure", number + 1);
+                assert!(
+                    !line.contains(word),
+                    "{name}:{}: {word} does not belong into core: decisions are pure",
+                    number + 1
+                );
             }
         }
     }
@@ -109,7 +122,9 @@ fn nothing_is_left_half_done() {
 fn unsafe_code_lives_in_one_module() {
     for (name, text) in sources("crates") {
         let allowed = name == "crates/node/src/sys.rs" || name.starts_with("crates/node/src/sys/");
-        let found = text.lines().any(|line| line.contains("unsafe {") || line.contains("unsafe fn") || line.contains("unsafe impl"));
+        let found = text.lines().any(|line| {
+            line.contains("unsafe {") || line.contains("unsafe fn") || line.contains("unsafe impl")
+        });
         assert!(!found || allowed, "{name}: unsafe code belongs into crates/node/src/sys.rs");
     }
 }
@@ -118,15 +133,20 @@ fn unsafe_code_lives_in_one_module() {
 fn dependencies_point_downward() {
     // api ← core ← {node, operator, apiserver} ← {sim, quarry}
     let layers: &[(&str, &[&str])] = &[
-        ("api", &["quarry-core", "quarry-node", "quarry-operator", "quarry-apiserver", "quarry-sim"]),
+        (
+            "api",
+            &["quarry-core", "quarry-node", "quarry-operator", "quarry-apiserver", "quarry-sim"],
+        ),
         ("core", &["quarry-node", "quarry-operator", "quarry-apiserver", "quarry-sim"]),
         ("node", &["quarry-operator", "quarry-apiserver", "quarry-sim"]),
         ("operator", &["quarry-node", "quarry-apiserver", "quarry-sim"]),
         ("apiserver", &["quarry-node", "quarry-operator", "quarry-core", "quarry-sim"]),
     ];
     for (name, above) in layers {
-        let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
-        let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let manifest =
+            fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+        let dependencies =
+            manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
         for crate_above in *above {
             assert!(!dependencies.contains(crate_above), "crates/{name} depends on {crate_above}");
         }
@@ -158,7 +178,14 @@ fn page_of_reasons() -> String {
             (false, false) => "",
         };
         let plain = |text: &str| text.replace('|', "\\|").replace('<', "\\<");
-        writeln!(page, "| `{reason}` | {}{more} | {by} | {} | {} |", state.as_str(), plain(sentence), plain(remedy)).unwrap();
+        writeln!(
+            page,
+            "| `{reason}` | {}{more} | {by} | {} | {} |",
+            state.as_str(),
+            plain(sentence),
+            plain(remedy)
+        )
+        .unwrap();
     }
     page
 }
@@ -171,14 +198,21 @@ fn the_page_of_reasons_is_what_the_table_says() {
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
     let command = "QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons";
-    assert!(found == page_of_reasons(), "docs/reference/reasons.md is not what the table of reasons gives: write it anew with `{command}`");
+    assert!(
+        found == page_of_reasons(),
+        "docs/reference/reasons.md is not what the table of reasons gives: write it anew with `{command}`"
+    );
 }
 
 /// Every field below a schema that has no fields of its own, as `devices[].name`.
 fn fields(schema: &Value, path: &str, found: &mut Vec<String>) {
     if let Some(properties) = schema["properties"].as_object() {
         for (name, field) in properties {
-            fields(field, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, found);
+            fields(
+                field,
+                &if path.is_empty() { name.clone() } else { format!("{path}.{name}") },
+                found,
+            );
         }
     } else if schema["items"]["properties"].is_object() {
         fields(&schema["items"], &format!("{path}[]"), found);
@@ -190,8 +224,18 @@ fn fields(schema: &Value, path: &str, found: &mut Vec<String>) {
 #[test]
 fn every_field_of_the_kinds_of_devices_is_documented() {
     let page = fs::read_to_string(root().join("docs/reference/fields.md")).unwrap();
-    for kind in ["NodeInventory", "LocalVolumeDiscovery", "LocalVolumeDiscoveryResult", "LocalVolumeSet", "LocalVolume", "NodeJob"] {
-        let section = page.split("\n## ").find(|section| section.lines().next() == Some(kind)).unwrap_or_else(|| panic!("fields.md has no section {kind}"));
+    for kind in [
+        "NodeInventory",
+        "LocalVolumeDiscovery",
+        "LocalVolumeDiscoveryResult",
+        "LocalVolumeSet",
+        "LocalVolume",
+        "NodeJob",
+    ] {
+        let section = page
+            .split("\n## ")
+            .find(|section| section.lines().next() == Some(kind))
+            .unwrap_or_else(|| panic!("fields.md has no section {kind}"));
         let crd = quarry_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
         let schema = serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
         for part in ["spec", "status"] {
@@ -199,7 +243,10 @@ fn every_field_of_the_kinds_of_devices_is_documented() {
             fields(&schema["openAPIV3Schema"]["properties"][part], "", &mut all);
             assert!(!all.is_empty(), "{kind}.{part}");
             for field in all {
-                assert!(section.contains(&format!("`{field}`")), "docs/reference/fields.md does not name {kind}.{part}.{field}");
+                assert!(
+                    section.contains(&format!("`{field}`")),
+                    "docs/reference/fields.md does not name {kind}.{part}.{field}"
+                );
             }
         }
     }

@@ -26,31 +26,42 @@ const DEVICES: usize = 24;
 
 fn ticks(pid: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
 }
 
 async fn make_node(client: &Client, number: usize) -> Result<()> {
     let name = format!("node-{number:04}");
     let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "bench": "yes"}}});
-    Api::<Node>::all(client.clone()).create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    Api::<Node>::all(client.clone())
+        .create(&PostParams::default(), &serde_json::from_value(node)?)
+        .await?;
     let lease = json!({"metadata": {"name": names::agent_lease(&name)}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 36000, "renewTime": format!("{:.6}", jiff::Timestamp::now())}});
-    Api::<Lease>::namespaced(client.clone(), names::DEFAULT_NAMESPACE).create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    Api::<Lease>::namespaced(client.clone(), names::DEFAULT_NAMESPACE)
+        .create(&PostParams::default(), &serde_json::from_value(lease)?)
+        .await?;
     Ok(())
 }
 
 async fn report(client: &Client, number: usize) -> Result<()> {
     let name = format!("node-{number:04}");
-    let devices: Vec<Device> = (0..DEVICES).map(|index| Device { name: format!("sd{index}"), ..device(number * DEVICES + index) }).collect();
+    let devices: Vec<Device> = (0..DEVICES)
+        .map(|index| Device { name: format!("sd{index}"), ..device(number * DEVICES + index) })
+        .collect();
     let status = json!({"status": {"machineID": name, "nodeUID": "u", "devices": devices}});
-    Api::<NodeInventory>::all(client.clone()).patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Api::<NodeInventory>::all(client.clone())
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
     Ok(())
 }
 
 /// Says yes to every claim, as soon as it sees one.
 async fn answer(client: Client) -> Result<()> {
     let api: Api<NodeInventory> = Api::all(client);
-    let mut watch = Box::pin(watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects());
+    let mut watch = Box::pin(
+        watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects(),
+    );
     while let Some(inventory) = watch.try_next().await? {
         let reports: Vec<ClaimReport> = inventory
             .spec
@@ -65,8 +76,15 @@ async fn answer(client: Client) -> Result<()> {
                 ..ClaimReport::default()
             })
             .collect();
-        if inventory.status.as_ref().is_some_and(|status| status.claims != reports) && inventory.name_any().starts_with("node-") {
-            api.patch_status(&inventory.name_any(), &PatchParams::default(), &Patch::Merge(json!({"status": {"claims": reports}}))).await?;
+        if inventory.status.as_ref().is_some_and(|status| status.claims != reports)
+            && inventory.name_any().starts_with("node-")
+        {
+            api.patch_status(
+                &inventory.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": {"claims": reports}})),
+            )
+            .await?;
         }
     }
     Ok(())
@@ -82,25 +100,44 @@ pub async fn run() -> Result<()> {
     let parts = Parts::start_as(folder.path(), Setup::claims()).await;
     let client = parts.client();
     let pid = parts.operator_pid().context("the operator runs")?;
-    stream::iter(0..NODES).map(|number| make_node(&client, number)).buffer_unordered(16).try_collect::<Vec<()>>().await?;
+    stream::iter(0..NODES)
+        .map(|number| make_node(&client, number))
+        .buffer_unordered(16)
+        .try_collect::<Vec<()>>()
+        .await?;
     wait("every node has its inventory", async || {
-        Ok(Api::<NodeInventory>::all(client.clone()).list_metadata(&ListParams::default()).await?.items.len() > NODES)
+        Ok(Api::<NodeInventory>::all(client.clone())
+            .list_metadata(&ListParams::default())
+            .await?
+            .items
+            .len()
+            > NODES)
     })
     .await?;
-    stream::iter(0..NODES).map(|number| report(&client, number)).buffer_unordered(16).try_collect::<Vec<()>>().await?;
+    stream::iter(0..NODES)
+        .map(|number| report(&client, number))
+        .buffer_unordered(16)
+        .try_collect::<Vec<()>>()
+        .await?;
     let answering = tokio::spawn(answer(client.clone()));
     let (before, used, begun) = (parts.writes(), ticks(pid)?, Instant::now());
     let set = json!({
         "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "all"},
         "spec": {"storageClassName": "all", "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "bench", "operator": "In", "values": ["yes"]}]}]}},
     });
-    Api::<LocalVolumeSet>::namespaced(client.clone(), names::DEFAULT_NAMESPACE).create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+    Api::<LocalVolumeSet>::namespaced(client.clone(), names::DEFAULT_NAMESPACE)
+        .create(&PostParams::default(), &serde_json::from_value(set)?)
+        .await?;
     let all = NODES * DEVICES;
-    wait("every device is a PersistentVolume", async || Ok(count_pvs(&client).await? == all)).await?;
+    wait("every device is a PersistentVolume", async || Ok(count_pvs(&client).await? == all))
+        .await?;
     let took = begun.elapsed();
     let sets: Api<LocalVolumeSet> = Api::namespaced(client.clone(), names::DEFAULT_NAMESPACE);
-    wait("the set says so", async || Ok(sets.get("all").await?.status.and_then(|status| status.total_provisioned_device_count) == i32::try_from(all).ok()))
-        .await?;
+    wait("the set says so", async || {
+        Ok(sets.get("all").await?.status.and_then(|status| status.total_provisioned_device_count)
+            == i32::try_from(all).ok())
+    })
+    .await?;
     let (written, cpu) = (parts.writes() - before, (ticks(pid)? - used) as f64 / 100.0);
     println!(
         "figure: {NODES} nodes with {DEVICES} devices each: {all} PersistentVolumes after {:.1} s; {:.2} writes a PersistentVolume, agents' included (aim: at most 4); operator {cpu:.1} s of CPU, {:.1} ms a node; {:.0} MiB resident (aim: < 150)",

@@ -39,10 +39,23 @@ fn set(number: usize) -> Result<Want> {
 
 pub fn run() -> Result<()> {
     let mut inventory = NodeInventory::new("n1", NodeInventorySpec::default());
-    inventory.status = Some(NodeInventoryStatus { machine_id: Some("m".into()), devices: (0..256).map(device).collect(), ..NodeInventoryStatus::default() });
-    let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "n", "labels": {"kubernetes.io/hostname": "n1"}}}))?;
+    inventory.status = Some(NodeInventoryStatus {
+        machine_id: Some("m".into()),
+        devices: (0..256).map(device).collect(),
+        ..NodeInventoryStatus::default()
+    });
+    let node = serde_json::from_value(
+        json!({"metadata": {"name": "n1", "uid": "n", "labels": {"kubernetes.io/hostname": "n1"}}}),
+    )?;
     let wants = (0..50).map(set).collect::<Result<Vec<_>>>()?;
-    let world = NodeWorld { name: "n1".into(), node: Some(Arc::new(node)), inventory, wants, agent_present: true, ..NodeWorld::default() };
+    let world = NodeWorld {
+        name: "n1".into(),
+        node: Some(Arc::new(node)),
+        inventory,
+        wants,
+        agent_present: true,
+        ..NodeWorld::default()
+    };
     let now = Timestamp::from_second(1_800_000_000)?;
     let mut samples = Vec::new();
     let mut given = 0;

@@ -31,7 +31,11 @@ struct Loops(Vec<String>);
 impl Drop for Loops {
     fn drop(&mut self) {
         for device in &self.0 {
-            if !Command::new("losetup").args(["--detach", device]).status().is_ok_and(|status| status.success()) {
+            if !Command::new("losetup")
+                .args(["--detach", device])
+                .status()
+                .is_ok_and(|status| status.success())
+            {
                 eprintln!("{device} could not be detached");
             }
         }
@@ -62,13 +66,20 @@ pub async fn run() -> Result<()> {
         let before = parts.write_counts();
         samples.extend(one_round(&parts, folder.path(), round).await?);
         for (kind, count) in parts.write_counts() {
-            *writes.entry(kind.clone()).or_default() += count - before.get(&kind).copied().unwrap_or_default();
+            *writes.entry(kind.clone()).or_default() +=
+                count - before.get(&kind).copied().unwrap_or_default();
         }
         end_round(&parts).await?;
     }
     let count = samples.len();
-    let each = |is: &dyn Fn(&str) -> bool| writes.iter().filter(|(kind, _)| is(kind)).map(|(_, count)| *count as f64).sum::<f64>() / count as f64;
-    let by_kind: Vec<String> = writes.iter().map(|(kind, written)| format!("{kind} {:.2}", *written as f64 / count as f64)).collect();
+    let each = |is: &dyn Fn(&str) -> bool| {
+        writes.iter().filter(|(kind, _)| is(kind)).map(|(_, count)| *count as f64).sum::<f64>()
+            / count as f64
+    };
+    let by_kind: Vec<String> = writes
+        .iter()
+        .map(|(kind, written)| format!("{kind} {:.2}", *written as f64 / count as f64))
+        .collect();
     let samples = figures::Samples::new(samples);
     println!(
         "figure: disk settled to PersistentVolume Available, one disk at a time ({count} samples): p50 {} p99 {} (aim: p99 < 1 s); {:.2} API writes a disk from plug to Available, Events apart (aim: at most 4): {}",
@@ -85,8 +96,14 @@ pub async fn run() -> Result<()> {
 async fn one_round(parts: &Parts, folder: &Path, round: usize) -> Result<Vec<Duration>> {
     let sets: Api<LocalVolumeSet> = Api::namespaced(parts.client(), names::DEFAULT_NAMESPACE);
     sets.create(&PostParams::default(), &set()?).await?;
-    let mut inventories = pin!(watcher(Api::<NodeInventory>::all(parts.client()), watcher::Config::default()).applied_objects());
-    let mut pvs = pin!(watcher(Api::<PersistentVolume>::all(parts.client()), watcher::Config::default()).applied_objects());
+    let mut inventories = pin!(
+        watcher(Api::<NodeInventory>::all(parts.client()), watcher::Config::default())
+            .applied_objects()
+    );
+    let mut pvs = pin!(
+        watcher(Api::<PersistentVolume>::all(parts.client()), watcher::Config::default())
+            .applied_objects()
+    );
     let mut loops = Loops(Vec::new());
     let mut samples = Vec::new();
     for number in 0..DISKS {

@@ -35,7 +35,10 @@ impl Loop {
     fn attach(folder: &Path, name: &str, size: u64) -> Result<Self> {
         let file = folder.join(name);
         fs::File::create(&file)?.set_len(size)?;
-        let output = Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&file).output()?;
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(&file)
+            .output()?;
         ensure!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
         Ok(Loop { file, device: String::from_utf8(output.stdout)?.trim().to_owned() })
     }
@@ -43,7 +46,17 @@ impl Loop {
     /// Every block written: what a wipe has to deal with.
     fn fill(&self, size: u64) -> Result<()> {
         let count = format!("count={}", size >> 22);
-        command("dd", &["if=/dev/urandom", &format!("of={}", self.device), "bs=4M", &count, "oflag=direct", "status=none"])
+        command(
+            "dd",
+            &[
+                "if=/dev/urandom",
+                &format!("of={}", self.device),
+                "bs=4M",
+                &count,
+                "oflag=direct",
+                "status=none",
+            ],
+        )
     }
 }
 
@@ -59,8 +72,13 @@ impl Drop for Loop {
 }
 
 fn command(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -73,14 +91,17 @@ fn ours(host: &Host, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
     let touched: BTreeSet<String> = [name.to_owned()].into();
     let seen = scanner.scan(Scan::Changed { touched: &touched }).map_err(said)?;
     let known = group(&seen.devices, None, None, &[]);
-    let device = known.iter().find(|device| device.facts.name == name).context("the loop is seen")?;
+    let device =
+        known.iter().find(|device| device.facts.name == name).context("the loop is seen")?;
     let claim = Claim {
         identity: device.identified.identity.clone().context("the loop has an identity")?,
         size: i64::try_from(device.facts.size)?,
         content: ClaimContent::Any,
         ..Claim::default()
     };
-    let verified = held.verify(&claim, Expected::Erasable, &known, &NodeInventorySpec::default()).map_err(|why| anyhow!(why))?;
+    let verified = held
+        .verify(&claim, Expected::Erasable, &known, &NodeInventorySpec::default())
+        .map_err(|why| anyhow!(why))?;
     let begun = Instant::now();
     wipe(host, &verified, policy, &Progress::default()).map_err(said)?;
     Ok(begun.elapsed())
@@ -93,7 +114,8 @@ fn timed(peer: impl FnOnce() -> Result<()>) -> Result<Duration> {
 }
 
 fn compare(what: &str, ours: Vec<Duration>, peer: Vec<Duration>) {
-    let (ours, peer) = (figures::Samples::new(ours).percentile(50), figures::Samples::new(peer).percentile(50));
+    let (ours, peer) =
+        (figures::Samples::new(ours).percentile(50), figures::Samples::new(peer).percentile(50));
     let ratio = peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
     println!(
         "figure: {what}, medians of {ROUNDS}: quarry {}, peer {}, {ratio:.2} of its speed (aim: at least 0.95)",
@@ -117,7 +139,8 @@ pub fn run_all(size: u64) -> Result<()> {
     );
     drop(large);
     let disk = Loop::attach(folder.path(), "disk", size)?;
-    let (mut discard, mut blkdiscard, mut zero, mut dd) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut discard, mut blkdiscard, mut zero, mut dd) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         disk.fill(size)?;
         discard.push(ours(&host, &disk, WipePolicy::Discard)?);
@@ -127,7 +150,20 @@ pub fn run_all(size: u64) -> Result<()> {
         zero.push(ours(&host, &disk, WipePolicy::Zero)?);
         disk.fill(size)?;
         let count = format!("count={}", size >> 22);
-        dd.push(timed(|| command("dd", &["if=/dev/zero", &format!("of={}", disk.device), "bs=4M", &count, "oflag=direct", "conv=fsync", "status=none"]))?);
+        dd.push(timed(|| {
+            command(
+                "dd",
+                &[
+                    "if=/dev/zero",
+                    &format!("of={}", disk.device),
+                    "bs=4M",
+                    &count,
+                    "oflag=direct",
+                    "conv=fsync",
+                    "status=none",
+                ],
+            )
+        })?);
     }
     let gib = size as f64 / f64::from(1 << 30);
     compare(&format!("Discard of {gib} GiB beside blkdiscard"), discard, blkdiscard);

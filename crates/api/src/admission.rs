@@ -5,7 +5,9 @@
 
 use crate::names;
 use k8s_openapi::{
-    api::admissionregistration::v1::{ParamKind, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    api::admissionregistration::v1::{
+        ParamKind, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use serde_json::{Value, json};
@@ -26,13 +28,18 @@ pub fn policies(namespace: &str) -> Vec<Policy> {
 
 /// Those that the embedded API evaluates: it has no node-bound tokens.
 pub fn embedded_policies() -> Vec<Policy> {
-    vec![volume_warnings(), local_volume_warnings(), one_discovery(), class_of_set(), class_of_local_volume()]
+    vec![
+        volume_warnings(),
+        local_volume_warnings(),
+        one_discovery(),
+        class_of_set(),
+        class_of_local_volume(),
+    ]
 }
 
 /// A field that is accepted for compatibility and not used says so when it is written.
 fn volume_warnings() -> Policy {
-    let rules =
-        json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
+    let rules = json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
     let validations = json!([
         {
             "expression": "!has(object.spec.template) || !has(object.spec.template.spec) || object.spec.template.spec.all(field, field == 'claimRef')",
@@ -51,8 +58,7 @@ fn volume_warnings() -> Policy {
 }
 
 fn local_volume_warnings() -> Policy {
-    let rules =
-        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
     let validations = json!([
         {
             "expression": "!has(object.spec.logLevel) || object.spec.logLevel in ['', 'Normal']",
@@ -69,15 +75,18 @@ fn local_volume_warnings() -> Policy {
 /// One LocalVolumeDiscovery a namespace, whatever its name: a second one is told the first one's. One that is being
 /// deleted does not count. What races past this is settled by the planner.
 fn one_discovery() -> Policy {
-    let rules =
-        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["localvolumediscoveries"]}]);
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["localvolumediscoveries"]}]);
     let validations = json!([{
         "expression": "has(params.metadata.deletionTimestamp) || params.metadata.name == object.metadata.name",
         "message": "there is a LocalVolumeDiscovery in this namespace already, and one is enough: change that one instead",
         "messageExpression": "'there is a LocalVolumeDiscovery in this namespace already, and one is enough: change ' + params.metadata.name + ' instead'",
         "reason": "Forbidden",
     }]);
-    with_params(policy("quarry-one-discovery", rules, json!([]), validations, "Deny"), "local.storage.openshift.io/v1alpha1", "LocalVolumeDiscovery")
+    with_params(
+        policy("quarry-one-discovery", rules, json!([]), validations, "Deny"),
+        "local.storage.openshift.io/v1alpha1",
+        "LocalVolumeDiscovery",
+    )
 }
 
 /// A StorageClass of another provisioner is not for volumes of ours. Asked when it is named: one that changes hands later
@@ -90,13 +99,20 @@ fn class_of_set() -> Policy {
 }
 
 fn class_of_local_volume() -> Policy {
-    let rules =
-        json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumes"]}]);
     let names = |object: &str| {
-        format!("has({object}.spec.storageClassDevices) && {object}.spec.storageClassDevices.exists(one, one.storageClassName == params.metadata.name)")
+        format!(
+            "has({object}.spec.storageClassDevices) && {object}.spec.storageClassDevices.exists(one, one.storageClassName == params.metadata.name)"
+        )
     };
     let before = format!("(oldObject != null && {})", names("oldObject"));
-    class_policy("quarry-class-of-local-volume", rules, "spec.storageClassDevices.storageClassName", &format!("({})", names("object")), &before)
+    class_policy(
+        "quarry-class-of-local-volume",
+        rules,
+        "spec.storageClassDevices.storageClassName",
+        &format!("({})", names("object")),
+        &before,
+    )
 }
 
 fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str) -> Policy {
@@ -107,15 +123,25 @@ fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str
             "'{field}: the StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + ': use another name; one that does not exist yet is made'"
         ),
     }]);
-    with_params(policy(name, rules, json!([]), validations, "Deny"), "storage.k8s.io/v1", "StorageClass")
+    with_params(
+        policy(name, rules, json!([]), validations, "Deny"),
+        "storage.k8s.io/v1",
+        "StorageClass",
+    )
 }
 
 /// Judged once for each object of this kind.
 fn with_params(mut made: Policy, api_version: &str, kind: &str) -> Policy {
     if let (Some(policy), Some(binding)) = (&mut made.policy.spec, &mut made.binding.spec) {
-        policy.param_kind = Some(ParamKind { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) });
-        binding.param_ref =
-            Some(ParamRef { selector: Some(LabelSelector::default()), parameter_not_found_action: Some("Allow".into()), ..ParamRef::default() });
+        policy.param_kind = Some(ParamKind {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+        });
+        binding.param_ref = Some(ParamRef {
+            selector: Some(LabelSelector::default()),
+            parameter_not_found_action: Some("Allow".into()),
+            ..ParamRef::default()
+        });
     }
     made
 }
@@ -159,7 +185,10 @@ fn policy(name: &str, rules: Value, conditions: Value, validations: Value, actio
         "spec": {"policyName": name, "validationActions": [action]},
     });
     const STATIC: &str = "the policies are constants of this file, built and parsed by its tests";
-    Policy { policy: serde_json::from_value(policy).expect(STATIC), binding: serde_json::from_value(binding).expect(STATIC) }
+    Policy {
+        policy: serde_json::from_value(policy).expect(STATIC),
+        binding: serde_json::from_value(binding).expect(STATIC),
+    }
 }
 
 #[cfg(test)]

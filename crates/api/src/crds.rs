@@ -1,7 +1,12 @@
 //! The CustomResourceDefinitions, in the order in which they are installed.
 
-use crate::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSON};
+use crate::{
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
+    NodeJob, Volume,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON,
+};
 use kube::CustomResourceExt;
 
 /// Marks a CRD as ours: `quarry crds apply` overwrites only those that carry it.
@@ -28,9 +33,17 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 /// As shipped: an object without a spec asks for the defaults.
 fn optional_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    for schema in crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
-        schema.required =
-            schema.required.take().map(|fields| fields.into_iter().filter(|field| field != "spec").collect()).filter(|fields: &Vec<_>| !fields.is_empty());
+    for schema in crd
+        .spec
+        .versions
+        .iter_mut()
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+    {
+        schema.required = schema
+            .required
+            .take()
+            .map(|fields| fields.into_iter().filter(|field| field != "spec").collect())
+            .filter(|fields: &Vec<_>| !fields.is_empty());
         if let Some(spec) = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
             spec.default = Some(JSON(serde_json::json!({})));
         }

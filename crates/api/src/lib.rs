@@ -3,7 +3,10 @@
 //! Owns: types, CRDs, CEL rules, admission policies, quantities. Never does I/O, never decides.
 //! Next to read: `volume.rs` (the kind of the first story), `node_job.rs` (the only way to write to a disk).
 
-#![allow(clippy::duplicated_attributes, reason = "each printer column of a kind has a type and a path of its own")]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column of a kind has a type and a path of its own"
+)]
 
 pub mod admission;
 pub mod crds;

@@ -21,8 +21,17 @@ use serde::{Deserialize, Serialize};
     derive = "Default",
     category = "quarry",
     doc = "Turns the devices at the given paths into PersistentVolumes.",
-    printcolumn(name = "Available", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].status"#),
-    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].message"#, priority = 1),
+    printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].status"#
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].message"#,
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

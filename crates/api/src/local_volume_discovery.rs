@@ -28,8 +28,17 @@ use std::borrow::Cow;
     category = "quarry",
     doc = "Asks for the devices of nodes to be listed, in one LocalVolumeDiscoveryResult a node.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Available", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].status"#),
-    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].message"#, priority = 1),
+    printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].status"#
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].message"#,
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +100,9 @@ pub struct OperatorCondition {
     pub last_transition_time: Option<Time>,
 }
 
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize,
+)]
 #[kube(
     group = "local.storage.openshift.io",
     version = "v1alpha1",
@@ -105,7 +116,12 @@ pub struct OperatorCondition {
     doc = "The devices of one node. It stays when discovery ends, without updates; delete it when it is not wanted any more.",
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
     printcolumn(name = "Discovered", type_ = "date", json_path = ".status.discoveredTimeStamp"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1)
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LocalVolumeDiscoveryResultSpec {
@@ -276,7 +292,11 @@ mod tests {
 
     #[test]
     fn a_consumer_of_the_shipped_kind_reads_a_device_without_any_finding() {
-        let written = serde_json::to_value(DiscoveredDevice { size: DeviceSize(1 << 40), ..DiscoveredDevice::default() }).unwrap();
+        let written = serde_json::to_value(DiscoveredDevice {
+            size: DeviceSize(1 << 40),
+            ..DiscoveredDevice::default()
+        })
+        .unwrap();
         let read: Shipped = serde_json::from_value(written).unwrap();
         assert_eq!((read.size, read.status.state.as_str()), (1 << 40, "Unknown"));
         let status = serde_json::to_value(LocalVolumeDiscoveryResultStatus::default()).unwrap();
@@ -285,7 +305,9 @@ mod tests {
 
     #[test]
     fn a_size_is_a_number_or_a_quantity() {
-        for (written, bytes) in [(json!(512), 512), (json!("477G"), 477_000_000_000), (json!("1024"), 1024)] {
+        for (written, bytes) in
+            [(json!(512), 512), (json!("477G"), 477_000_000_000), (json!("1024"), 1024)]
+        {
             assert_eq!(serde_json::from_value::<DeviceSize>(written).unwrap(), DeviceSize(bytes));
         }
         assert!(serde_json::from_value::<DeviceSize>(json!("much")).is_err());
@@ -296,9 +318,15 @@ mod tests {
     fn every_field_of_a_device_is_required_by_the_schema() {
         use kube::CustomResourceExt;
         let crd = serde_json::to_value(LocalVolumeDiscoveryResult::crd()).unwrap();
-        let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"];
+        let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+            ["properties"];
         let device = &status["discoveredDevices"]["items"];
-        let required: Vec<&str> = device["required"].as_array().unwrap().iter().map(|field| field.as_str().unwrap()).collect();
+        let required: Vec<&str> = device["required"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|field| field.as_str().unwrap())
+            .collect();
         let fields: Vec<&String> = device["properties"].as_object().unwrap().keys().collect();
         assert_eq!(required.len(), 10);
         assert!(fields.iter().all(|field| required.contains(&field.as_str())), "{fields:?}");

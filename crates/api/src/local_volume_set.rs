@@ -25,9 +25,22 @@ use serde::{Deserialize, Serialize};
     category = "quarry",
     doc = "Turns devices that fit its description into PersistentVolumes of a StorageClass.",
     printcolumn(name = "Class", type_ = "string", json_path = ".spec.storageClassName"),
-    printcolumn(name = "Provisioned", type_ = "integer", json_path = ".status.totalProvisionedDeviceCount"),
-    printcolumn(name = "Available", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].status"#),
-    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.type=="Available")].message"#, priority = 1),
+    printcolumn(
+        name = "Provisioned",
+        type_ = "integer",
+        json_path = ".status.totalProvisionedDeviceCount"
+    ),
+    printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].status"#
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].message"#,
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

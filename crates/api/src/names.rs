@@ -48,12 +48,22 @@ pub const LSO_DEVICE_NAME_ANNOTATION: &str = "storage.openshift.com/device-name"
 /// Who made a PersistentVolume. kube-controller-manager leaves the deletion of such a volume to its maker.
 pub const PROVISIONED_BY_ANNOTATION: &str = "pv.kubernetes.io/provisioned-by";
 /// The owner of a PersistentVolume: kind, namespace and name.
-pub const PV_OWNER_LABELS: [&str; 3] = ["storage.openshift.com/owner-kind", "storage.openshift.com/owner-namespace", "storage.openshift.com/owner-name"];
+pub const PV_OWNER_LABELS: [&str; 3] = [
+    "storage.openshift.com/owner-kind",
+    "storage.openshift.com/owner-namespace",
+    "storage.openshift.com/owner-name",
+];
 /// The same once more, on the PersistentVolumes of a LocalVolume.
-pub const LV_OWNER_LABELS: [&str; 2] = ["storage.openshift.com/local-volume-owner-name", "storage.openshift.com/local-volume-owner-namespace"];
+pub const LV_OWNER_LABELS: [&str; 2] = [
+    "storage.openshift.com/local-volume-owner-name",
+    "storage.openshift.com/local-volume-owner-namespace",
+];
 /// The owner of a StorageClass: name, namespace and kind.
-pub const CLASS_OWNER_LABELS: [&str; 3] =
-    ["local.storage.openshift.io/owner-name", "local.storage.openshift.io/owner-namespace", "local.storage.openshift.io/owner-kind"];
+pub const CLASS_OWNER_LABELS: [&str; 3] = [
+    "local.storage.openshift.io/owner-name",
+    "local.storage.openshift.io/owner-namespace",
+    "local.storage.openshift.io/owner-kind",
+];
 /// Where links to claimed devices are made, on each node.
 pub const LINK_FOLDER: &str = "/mnt/local-storage";
 
@@ -72,7 +82,8 @@ pub fn local_pv(node: &str, identity: &str) -> String {
 }
 
 /// The node of a LocalVolumeDiscoveryResult: the seed's label, and the shipped one.
-pub const DISCOVERY_NODE_LABELS: [&str; 2] = ["local.storage.openshift.io/discovery-node", "discovery-result-node"];
+pub const DISCOVERY_NODE_LABELS: [&str; 2] =
+    ["local.storage.openshift.io/discovery-node", "discovery-result-node"];
 
 /// The LocalVolumeDiscoveryResult of `node`.
 pub fn discovery_result(node: &str) -> String {

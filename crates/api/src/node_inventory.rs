@@ -10,7 +10,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize,
+)]
 #[kube(
     group = "quarry.dev",
     version = "v1alpha1",
@@ -25,11 +27,25 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Disks", type_ = "integer", json_path = ".status.summary.disks"),
     printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.free"),
     printcolumn(name = "Claimed", type_ = "integer", json_path = ".status.summary.claimed"),
-    printcolumn(name = "Quarantined", type_ = "integer", json_path = ".status.summary.quarantined"),
+    printcolumn(
+        name = "Quarantined",
+        type_ = "integer",
+        json_path = ".status.summary.quarantined"
+    ),
     printcolumn(name = "Capacity", type_ = "string", json_path = ".status.summary.capacity"),
     printcolumn(name = "Changed", type_ = "date", json_path = ".status.lastChange"),
-    printcolumn(name = "Agent", type_ = "string", json_path = ".status.agentVersion", priority = 1),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1)
+    printcolumn(
+        name = "Agent",
+        type_ = "string",
+        json_path = ".status.agentVersion",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeInventorySpec {
@@ -67,7 +83,9 @@ pub struct NodeInventorySpec {
 }
 
 /// What a PersistentVolume that is gone left on a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptData {
     pub identity: String,
@@ -79,7 +97,9 @@ pub struct KeptData {
 }
 
 /// A device and its owner, and what it becomes. Written by the operator; it counts when the agent has confirmed it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
     pub identity: String,
@@ -118,7 +138,9 @@ pub struct Claim {
 }
 
 /// On record so that the end of a PersistentVolume is known by the claim itself, whatever becomes of that object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct LastVolume {
     pub uid: String,
     /// Its data was erased, or is kept on record, or there never was any: it may go.
@@ -127,14 +149,29 @@ pub struct LastVolume {
 }
 
 /// The job of a claim, and which try it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct ClaimJob {
     pub name: String,
     pub attempt: i32,
 }
 
 /// What a claimed device may hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 pub enum ClaimContent {
     /// Nothing: no signature, no partition table, first and last MiB zero.
     #[default]
@@ -143,7 +180,9 @@ pub enum ClaimContent {
     Any,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimOwner {
     pub kind: String,
@@ -213,7 +252,9 @@ pub struct NodeInventoryStatus {
 }
 
 /// The agent's answer to a claim: it has looked at the device, held exclusively, after it saw the claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimReport {
     pub identity: String,
@@ -235,7 +276,20 @@ pub struct ClaimReport {
     pub message: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 pub enum ClaimState {
     /// Identity, size and content are as claimed, and nobody uses the device.
     Confirmed,
@@ -249,7 +303,9 @@ pub enum ClaimState {
 }
 
 /// Which device a path is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct PathReport {
     pub path: String,
@@ -276,7 +332,9 @@ pub struct Summary {
 }
 
 /// One device, as the agent sees it. Whatever is false, empty or unknown is left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
     /// The kernel's name, such as `sdb`. Never an identity: it changes between boots.
@@ -352,7 +410,20 @@ pub struct Device {
 }
 
 /// The verdict on a device, in the words of LocalVolumeDiscoveryResult.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 pub enum DeviceState {
     Available,
     NotAvailable,

@@ -89,7 +89,8 @@ pub enum OwnerKind {
 }
 
 impl OwnerKind {
-    pub const ALL: [OwnerKind; 3] = [OwnerKind::Volume, OwnerKind::LocalVolumeSet, OwnerKind::LocalVolume];
+    pub const ALL: [OwnerKind; 3] =
+        [OwnerKind::Volume, OwnerKind::LocalVolumeSet, OwnerKind::LocalVolume];
 
     pub fn as_str(self) -> &'static str {
         match self {

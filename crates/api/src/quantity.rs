@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{borrow::Cow, fmt, str::FromStr};
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Bytes(pub u64);
 
 /// A quantity as written by a person, kept verbatim so that it is shown as it was written.
@@ -17,7 +19,9 @@ pub struct Quantity(pub String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    #[error("{0:?} is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9")]
+    #[error(
+        "{0:?} is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9"
+    )]
     Malformed(String),
     #[error("{0:?} is negative")]
     Negative(String),
@@ -51,7 +55,8 @@ fn suffix(text: &str) -> Option<(u128, i32)> {
                 return None;
             }
             // Beyond ±100 the value is zero or too large anyway; clamping keeps the arithmetic in range.
-            let exponent = digits.parse::<i64>().unwrap_or(if digits.starts_with('-') { -100 } else { 100 });
+            let exponent =
+                digits.parse::<i64>().unwrap_or(if digits.starts_with('-') { -100 } else { 100 });
             (1, exponent.clamp(-100, 100) as i32)
         }
     })
@@ -67,14 +72,16 @@ impl Quantity {
             Some(b'+') => (false, &text[1..]),
             _ => (false, text),
         };
-        let end = unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len());
+        let end =
+            unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len());
         let (number, tail) = unsigned.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
             return Err(malformed());
         }
         let (multiplier, exponent) = suffix(tail).ok_or_else(malformed)?;
-        let value = scale(whole, fraction, multiplier, exponent).ok_or_else(|| QuantityError::TooLarge(text.to_owned()))?;
+        let value = scale(whole, fraction, multiplier, exponent)
+            .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))?;
         match (negative, value) {
             (true, 1..) => Err(QuantityError::Negative(text.to_owned())),
             (_, value) if value > i64::MAX as u128 => Err(QuantityError::TooLarge(text.to_owned())),
@@ -138,8 +145,12 @@ fn num_from_digits(mantissa: &str, multiplier: u128) -> Option<Vec<u8>> {
 fn divide_pow10_up(digits: Vec<u8>, power: u32) -> u128 {
     let cut = (power as usize).min(digits.len());
     let (low, high) = digits.split_at(cut);
-    let round_up = low.iter().any(|d| *d != 0) || (power as usize > digits.len() && !digits.is_empty());
-    let whole = high.iter().rev().try_fold(0u128, |sum, d| sum.checked_mul(10)?.checked_add(u128::from(*d)));
+    let round_up =
+        low.iter().any(|d| *d != 0) || (power as usize > digits.len() && !digits.is_empty());
+    let whole = high
+        .iter()
+        .rev()
+        .try_fold(0u128, |sum, d| sum.checked_mul(10)?.checked_add(u128::from(*d)));
     whole.map_or(u128::MAX, |whole| whole.saturating_add(u128::from(round_up)))
 }
 
@@ -163,8 +174,10 @@ impl fmt::Display for Quantity {
 impl From<Bytes> for Quantity {
     /// The canonical form: the largest binary suffix that divides the value.
     fn from(bytes: Bytes) -> Self {
-        const UNITS: [(&str, u32); 6] = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
-        let fits = UNITS.iter().find(|(_, shift)| bytes.0 > 0 && bytes.0.is_multiple_of(1 << shift));
+        const UNITS: [(&str, u32); 6] =
+            [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+        let fits =
+            UNITS.iter().find(|(_, shift)| bytes.0 > 0 && bytes.0.is_multiple_of(1 << shift));
         Quantity(match fits {
             Some((unit, shift)) => format!("{}{unit}", bytes.0 >> shift),
             None => bytes.0.to_string(),
@@ -278,18 +291,34 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_what_to_write() {
-        for text in ["", "Gi", "1GiB", "1 Gi", "1.2.3", "--1", "1e", "e5", "0x10", "1e5Ki", "٣", "1ki", "."] {
-            assert!(matches!(bytes(text), Err(QuantityError::Malformed(_))), "{text}: {:?}", bytes(text));
+        for text in
+            ["", "Gi", "1GiB", "1 Gi", "1.2.3", "--1", "1e", "e5", "0x10", "1e5Ki", "٣", "1ki", "."]
+        {
+            assert!(
+                matches!(bytes(text), Err(QuantityError::Malformed(_))),
+                "{text}: {:?}",
+                bytes(text)
+            );
         }
         assert!(matches!(bytes("-1Gi"), Err(QuantityError::Negative(_))));
         assert!(matches!(bytes("8Ei"), Err(QuantityError::TooLarge(_))));
         assert!(matches!(bytes("1e100"), Err(QuantityError::TooLarge(_))));
-        assert!(matches!(bytes("99999999999999999999999999999999999999999"), Err(QuantityError::TooLarge(_))));
+        assert!(matches!(
+            bytes("99999999999999999999999999999999999999999"),
+            Err(QuantityError::TooLarge(_))
+        ));
     }
 
     #[test]
     fn people_read_sizes_in_the_unit_they_expect() {
-        for (value, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (1 << 30, "1 GiB"), (u64::MAX, "16 EiB")] {
+        for (value, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (1 << 30, "1 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
             assert_eq!(Bytes(value).to_string(), text);
         }
     }

@@ -29,17 +29,26 @@ pub fn sentence(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join(". ")
 }
 
-const TYPES: &str = "set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume";
+const TYPES: &str =
+    "set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume";
 
 /// Every problem of the Volume's spec; empty means valid.
 pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
     let spec = &volume.spec;
     let mut problems = Vec::new();
     if spec.node_name.is_empty() {
-        problems.push(Problem { field: "spec.nodeName", wrong: "is empty".into(), allowed: "name the node that holds the storage".into() });
+        problems.push(Problem {
+            field: "spec.nodeName",
+            wrong: "is empty".into(),
+            allowed: "name the node that holds the storage".into(),
+        });
     }
     if spec.storage_class_name.is_empty() {
-        problems.push(Problem { field: "spec.storageClassName", wrong: "is empty".into(), allowed: "name a StorageClass".into() });
+        problems.push(Problem {
+            field: "spec.storageClassName",
+            wrong: "is empty".into(),
+            allowed: "name a StorageClass".into(),
+        });
     }
     let given: Vec<&str> = [
         ("sparseLoopDevice", spec.sparse_loop_device.is_some()),
@@ -50,15 +59,29 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
     .filter_map(|(name, given)| given.then_some(name))
     .collect();
     match given.as_slice() {
-        [] => problems.push(Problem { field: "spec", wrong: "no type is set".into(), allowed: TYPES.into() }),
+        [] => problems.push(Problem {
+            field: "spec",
+            wrong: "no type is set".into(),
+            allowed: TYPES.into(),
+        }),
         [_] => {}
-        several => problems.push(Problem { field: "spec", wrong: format!("{} are set", several.join(" and ")), allowed: TYPES.into() }),
+        several => problems.push(Problem {
+            field: "spec",
+            wrong: format!("{} are set", several.join(" and ")),
+            allowed: TYPES.into(),
+        }),
     }
     if let Some(sparse) = &spec.sparse_loop_device {
-        problems.extend(size_problem("spec.sparseLoopDevice.size", sparse.size.bytes().map(|bytes| bytes.0)));
+        problems.extend(size_problem(
+            "spec.sparseLoopDevice.size",
+            sparse.size.bytes().map(|bytes| bytes.0),
+        ));
     }
     if let Some(lvm) = &spec.lvm_logical_volume {
-        problems.extend(size_problem("spec.lvmLogicalVolume.size", lvm.size.bytes().map(|bytes| bytes.0)));
+        problems.extend(size_problem(
+            "spec.lvmLogicalVolume.size",
+            lvm.size.bytes().map(|bytes| bytes.0),
+        ));
     }
     problems.extend(claim_problem(volume));
     problems.extend(template_problems(volume));
@@ -72,12 +95,16 @@ fn claim_problem(volume: &Volume) -> Option<Problem> {
         Some(Problem {
             field: "spec.template.spec.claimRef",
             wrong,
-            allowed: "give the claim's name and namespace and nothing else, or leave claimRef out".into(),
+            allowed: "give the claim's name and namespace and nothing else, or leave claimRef out"
+                .into(),
         })
     };
     match serde_json::from_value::<ObjectReference>(claim.clone()) {
         Err(error) => problem(format!("is not a reference ({error})")),
-        Ok(claim) if claim.name.as_deref().is_none_or(str::is_empty) || claim.namespace.as_deref().is_none_or(str::is_empty) => {
+        Ok(claim)
+            if claim.name.as_deref().is_none_or(str::is_empty)
+                || claim.namespace.as_deref().is_none_or(str::is_empty) =>
+        {
             problem("names no claim".into())
         }
         // The binder writes the UID of the claim that it has bound: one written beforehand would look bound.
@@ -88,7 +115,11 @@ fn claim_problem(volume: &Volume) -> Option<Problem> {
 
 /// What the PersistentVolume could not be created with, told before anything is prepared.
 fn template_problems(volume: &Volume) -> Vec<Problem> {
-    let Some(metadata) = volume.spec.template.as_ref().and_then(|template| template.metadata.as_ref()) else { return Vec::new() };
+    let Some(metadata) =
+        volume.spec.template.as_ref().and_then(|template| template.metadata.as_ref())
+    else {
+        return Vec::new();
+    };
     let mut problems = Vec::new();
     for (key, value) in &metadata.labels {
         if !is_qualified_name(key) || !is_label_value(value) {
@@ -119,7 +150,9 @@ fn is_qualified_name(key: &str) -> bool {
         Some((prefix, name)) => {
             let label = |part: &str| {
                 !part.is_empty()
-                    && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                    && part
+                        .bytes()
+                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
                     && !part.starts_with('-')
                     && !part.ends_with('-')
             };
@@ -131,7 +164,10 @@ fn is_qualified_name(key: &str) -> bool {
 fn is_plain_name(text: &str) -> bool {
     let ends = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    text.len() <= 63 && ends(text.bytes().next()) && ends(text.bytes().last()) && text.bytes().all(inner)
+    text.len() <= 63
+        && ends(text.bytes().next())
+        && ends(text.bytes().last())
+        && text.bytes().all(inner)
 }
 
 fn size_problem(field: &'static str, size: Result<u64, QuantityError>) -> Option<Problem> {
@@ -163,19 +199,25 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_at_once_with_the_remedy() {
-        let told =
-            problems(json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}));
+        let told = problems(
+            json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}),
+        );
         assert_eq!(told.len(), 5, "{told:#?}");
         assert!(told.iter().any(|t| t
             == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
-        assert!(told.iter().any(|t| t == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi"));
+        assert!(
+            told.iter().any(|t| t
+                == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi")
+        );
         assert!(told.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
     }
 
     #[test]
     fn a_claim_ref_must_name_a_claim() {
         let with = |claim: serde_json::Value| {
-            problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}))
+            problems(
+                json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}),
+            )
         };
         assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());
         for bad in [
@@ -193,7 +235,9 @@ mod tests {
     #[test]
     fn labels_that_no_persistent_volume_could_have_are_told_beforehand() {
         let with = |metadata: serde_json::Value| {
-            problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}))
+            problems(
+                json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}),
+            )
         };
         assert!(with(json!({"labels": {"tier": "gold", "example.com/a_B.c": ""}, "annotations": {"example.com/Note": "any text at all!"}})).is_empty());
         for bad in [

@@ -16,9 +16,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let token = load_or_create_token(&directory)?;
     let listener = tokio::net::TcpListener::bind(&address).await?;
     let url = format!("https://{}", listener.local_addr()?);
-    let config = Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" };
+    let config =
+        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" };
     config.write(&directory.join("kubeconfig"))?;
     println!("serving {url}; export KUBECONFIG={}", directory.join("kubeconfig").display());
-    server.serve(listener, identity, token, async { tokio::signal::ctrl_c().await.unwrap_or_default() }).await?;
+    server
+        .serve(listener, identity, token, async {
+            tokio::signal::ctrl_c().await.unwrap_or_default()
+        })
+        .await?;
     Ok(())
 }

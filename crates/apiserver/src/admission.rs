@@ -3,7 +3,9 @@
 //! Not offered: `authorizer`, and a namespaceSelector or objectSelector in the match constraints.
 
 use crate::status::{ApiError, Named, resource_details};
-use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::{
+    NamedRuleWithOperations, ParamRef, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map as CelMap};
 use kube_cel::cel::{Context, Program, Value as Cel};
@@ -74,7 +76,10 @@ struct Expression {
 
 impl Expression {
     fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), program: Program::compile(text).map_err(|why| why.to_string()) }
+        Self {
+            text: text.to_owned(),
+            program: Program::compile(text).map_err(|why| why.to_string()),
+        }
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Cel, String> {
@@ -115,7 +120,10 @@ impl Policies {
                     Verdict::Broken(why) if policy.fails_closed => (why, None),
                     Verdict::Broken(_) => continue,
                 };
-                let about = format!("ValidatingAdmissionPolicy '{}' with binding '{}'", policy.name, policy.binding);
+                let about = format!(
+                    "ValidatingAdmissionPolicy '{}' with binding '{}'",
+                    policy.name, policy.binding
+                );
                 if policy.warns {
                     warnings.push(format!("Validation failed for {about}: {message}"));
                 }
@@ -138,13 +146,20 @@ fn denial(review: &Review<'_>, message: &str, reason: Option<&str>) -> ApiError 
         Some("RequestEntityTooLarge") => (413, "RequestEntityTooLarge"),
         _ => (422, "Invalid"),
     };
-    let sentence = format!("{} \"{}\" is forbidden: {message}", review.named.qualified_resource(), review.name);
+    let sentence = format!(
+        "{} \"{}\" is forbidden: {message}",
+        review.named.qualified_resource(),
+        review.name
+    );
     let mut details = resource_details(&review.named, review.name);
     details["causes"] = json!([{"message": message}]);
     ApiError::new(code, reason, sentence).with_details(details)
 }
 
-fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPolicyBinding) -> Policy {
+fn compile(
+    policy: &ValidatingAdmissionPolicy,
+    binding: &ValidatingAdmissionPolicyBinding,
+) -> Policy {
     let spec = policy.spec.clone().unwrap_or_default();
     let bound = binding.spec.clone().unwrap_or_default();
     let actions = bound.validation_actions.unwrap_or_default();
@@ -153,8 +168,18 @@ fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPoli
         name: policy.metadata.name.clone().unwrap_or_default(),
         binding: binding.metadata.name.clone().unwrap_or_default(),
         rules: constraints.resource_rules.unwrap_or_default(),
-        conditions: spec.match_conditions.iter().flatten().map(|c| Expression::new(&c.expression)).collect(),
-        variables: spec.variables.iter().flatten().map(|variable| (variable.name.clone(), Expression::new(&variable.expression))).collect(),
+        conditions: spec
+            .match_conditions
+            .iter()
+            .flatten()
+            .map(|c| Expression::new(&c.expression))
+            .collect(),
+        variables: spec
+            .variables
+            .iter()
+            .flatten()
+            .map(|variable| (variable.name.clone(), Expression::new(&variable.expression)))
+            .collect(),
         validations: spec
             .validations
             .iter()
@@ -166,7 +191,9 @@ fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPoli
                 reason: validation.reason.clone(),
             })
             .collect(),
-        param_kind: spec.param_kind.map(|kind| (kind.api_version.unwrap_or_default(), kind.kind.unwrap_or_default())),
+        param_kind: spec
+            .param_kind
+            .map(|kind| (kind.api_version.unwrap_or_default(), kind.kind.unwrap_or_default())),
         param_ref: bound.param_ref,
         fails_closed: spec.failure_policy.as_deref() != Some("Ignore"),
         denies: actions.iter().any(|action| action == "Deny"),
@@ -176,13 +203,21 @@ fn compile(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPoli
 
 impl Policy {
     fn matches(&self, review: &Review<'_>) -> bool {
-        let any = |list: &Option<Vec<String>>, wanted: &str| list.iter().flatten().any(|known| known == "*" || known == wanted);
+        let any = |list: &Option<Vec<String>>, wanted: &str| {
+            list.iter().flatten().any(|known| known == "*" || known == wanted)
+        };
         self.rules.iter().any(|rule| {
             any(&rule.operations, review.operation.name())
                 && any(&rule.api_groups, review.named.group)
                 && any(&rule.api_versions, review.version)
-                && rule.resources.iter().flatten().any(|known| resource_matches(known, &review.resource))
-                && rule.resource_names.as_ref().is_none_or(|names| names.is_empty() || names.iter().any(|name| name == review.name))
+                && rule
+                    .resources
+                    .iter()
+                    .flatten()
+                    .any(|known| resource_matches(known, &review.resource))
+                && rule.resource_names.as_ref().is_none_or(|names| {
+                    names.is_empty() || names.iter().any(|name| name == review.name)
+                })
         })
     }
 
@@ -198,7 +233,12 @@ impl Policy {
             match condition.run(&context) {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => return Vec::new(),
-                Err(why) => return vec![Verdict::Broken(format!("match condition '{}': {why}", condition.text))],
+                Err(why) => {
+                    return vec![Verdict::Broken(format!(
+                        "match condition '{}': {why}",
+                        condition.text
+                    ))];
+                }
             }
         }
         let Some((api_version, kind)) = &self.param_kind else {
@@ -225,7 +265,10 @@ impl Policy {
         let mut known: HashMap<Key, Cel> = HashMap::new();
         for (name, expression) in &self.variables {
             let mut scope = context.new_inner_scope();
-            scope.add_variable_from_value("variables", Cel::Map(CelMap { map: Arc::new(known.clone()) }));
+            scope.add_variable_from_value(
+                "variables",
+                Cel::Map(CelMap { map: Arc::new(known.clone()) }),
+            );
             // A variable that cannot be computed is absent: only an expression that reads it fails.
             if let Ok(value) = expression.run(&scope) {
                 known.insert(Key::String(Arc::new(name.clone())), value);
@@ -242,17 +285,27 @@ impl Validation {
         match self.expression.run(context) {
             Ok(Cel::Bool(true)) => Verdict::Holds,
             Ok(Cel::Bool(false)) => {
-                let computed = self.message_expression.as_ref().and_then(|expression| match expression.run(context) {
-                    Ok(Cel::String(text)) => Some(text.trim().to_owned()),
-                    _ => None,
+                let computed = self.message_expression.as_ref().and_then(|expression| {
+                    match expression.run(context) {
+                        Ok(Cel::String(text)) => Some(text.trim().to_owned()),
+                        _ => None,
+                    }
                 });
                 let message = computed
                     .or_else(|| self.message.as_deref().map(|message| message.trim().to_owned()))
-                    .unwrap_or_else(|| format!("failed expression: {}", self.expression.text.trim()));
+                    .unwrap_or_else(|| {
+                        format!("failed expression: {}", self.expression.text.trim())
+                    });
                 Verdict::Fails { message, reason: self.reason.clone() }
             }
-            Ok(_) => Verdict::Broken(format!("expression '{}' does not give a bool", self.expression.text)),
-            Err(why) => Verdict::Broken(format!("expression '{}' resulted in error: {why}", self.expression.text)),
+            Ok(_) => Verdict::Broken(format!(
+                "expression '{}' does not give a bool",
+                self.expression.text
+            )),
+            Err(why) => Verdict::Broken(format!(
+                "expression '{}' resulted in error: {why}",
+                self.expression.text
+            )),
         }
     }
 }
@@ -260,7 +313,9 @@ impl Validation {
 fn resource_matches(known: &str, wanted: &str) -> bool {
     match (known.split_once('/'), wanted.split_once('/')) {
         (None, None) => known == "*" || known == wanted,
-        (Some((known, known_sub)), Some((wanted, wanted_sub))) => (known == "*" || known == wanted) && (known_sub == "*" || known_sub == wanted_sub),
+        (Some((known, known_sub)), Some((wanted, wanted_sub))) => {
+            (known == "*" || known == wanted) && (known_sub == "*" || known_sub == wanted_sub)
+        }
         (Some(("*", "*")), None) => true,
         (None, Some(_)) | (Some(_), None) => false,
     }
@@ -292,7 +347,8 @@ fn to_cel(value: &Value) -> Cel {
         Value::String(text) => Cel::String(Arc::new(text.clone())),
         Value::Array(items) => Cel::List(Arc::new(items.iter().map(to_cel).collect())),
         Value::Object(map) => {
-            let map = map.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), to_cel(value)));
+            let map =
+                map.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), to_cel(value)));
             Cel::Map(CelMap { map: Arc::new(map.collect()) })
         }
     }

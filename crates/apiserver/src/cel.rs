@@ -43,7 +43,9 @@ pub fn not_checked() -> FieldError {
 
 fn holds_rules(schema: &Value) -> bool {
     match schema {
-        Value::Object(map) => map.contains_key("x-kubernetes-validations") || map.values().any(holds_rules),
+        Value::Object(map) => {
+            map.contains_key("x-kubernetes-validations") || map.values().any(holds_rules)
+        }
         Value::Array(items) => items.iter().any(holds_rules),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -55,7 +57,11 @@ fn lookup<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     for part in path.split('.').filter(|part| !part.is_empty()) {
         let (name, indexes) = part.split_once('[').unwrap_or((part, ""));
         value = value.get(name)?;
-        for index in indexes.split('[').map(|index| index.trim_end_matches(']')).filter(|index| !index.is_empty()) {
+        for index in indexes
+            .split('[')
+            .map(|index| index.trim_end_matches(']'))
+            .filter(|index| !index.is_empty())
+        {
             value = match index.parse::<usize>() {
                 Ok(index) => value.get(index)?,
                 Err(_) => value.get(index)?,

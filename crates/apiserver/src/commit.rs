@@ -65,8 +65,14 @@ impl Committer {
         let engine = Arc::new(Mutex::new(engine));
         let (sender, receiver) = channel();
         let worker = Worker { engine: engine.clone(), progress: progress.clone(), backend };
-        let thread = std::thread::Builder::new().name("api-commit".into()).spawn(move || worker.run(&receiver))?;
-        Ok(Self { engine, progress, writer: Some(Mutex::new(Writer::Open { queue: sender, thread })) })
+        let thread = std::thread::Builder::new()
+            .name("api-commit".into())
+            .spawn(move || worker.run(&receiver))?;
+        Ok(Self {
+            engine,
+            progress,
+            writer: Some(Mutex::new(Writer::Open { queue: sender, thread })),
+        })
     }
 
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
@@ -112,10 +118,14 @@ impl Committer {
                     return Ok(());
                 }
                 let mut progress = self.progress.subscribe();
-                let reached = progress.wait_for(|now| now.version >= version || now.failures != seen.failures).await;
+                let reached = progress
+                    .wait_for(|now| now.version >= version || now.failures != seen.failures)
+                    .await;
                 match reached {
                     Ok(now) if now.version >= version => Ok(()),
-                    _ => Err(ApiError::internal("the store could not be written while this was read; read again")),
+                    _ => Err(ApiError::internal(
+                        "the store could not be written while this was read; read again",
+                    )),
                 }
             }
         }
@@ -155,7 +165,8 @@ impl<B: Backend> Worker<B> {
             let mut jobs = vec![first];
             jobs.extend(queue.try_iter());
             let version = jobs.iter().map(|job| job.version).max().unwrap_or_default();
-            let changes = jobs.iter_mut().flat_map(|job| std::mem::take(&mut job.changes)).collect();
+            let changes =
+                jobs.iter_mut().flat_map(|job| std::mem::take(&mut job.changes)).collect();
             match self.backend.commit(&Batch { changes, version }) {
                 Ok(()) => {
                     self.progress.send_modify(|progress| progress.version = version);
@@ -216,7 +227,9 @@ mod tests {
     async fn a_full_disk_refuses_writes_and_loses_nothing() {
         let full = Arc::new(AtomicBool::new(false));
         let backend = Flaky(full.clone());
-        let server = Server::with_committer(Options::new(Vec::new()), |engine| Committer::durable(engine, backend).expect("a thread starts"));
+        let server = Server::with_committer(Options::new(Vec::new()), |engine| {
+            Committer::durable(engine, backend).expect("a thread starts")
+        });
         let maps: Api<ConfigMap> = Api::default_namespaced(server.client("default"));
         let map = |name: &str| {
             let mut map = ConfigMap::default();

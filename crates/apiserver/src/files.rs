@@ -1,6 +1,9 @@
 //! Owns every file operation of this crate: the data directory, private files in it, atomic replacement.
 //! Everything it makes is readable by its owner only.
-#![expect(clippy::disallowed_methods, reason = "the embedded API keeps its own data directory; no host device or host root is touched here")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the embedded API keeps its own data directory; no host device or host root is touched here"
+)]
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -30,7 +33,11 @@ pub fn exists(path: &Path) -> bool {
 }
 
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(FileError::of("creating directory", path))
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(FileError::of("creating directory", path))
 }
 
 pub fn create_private_file(path: &Path) -> Result<(), FileError> {
@@ -48,8 +55,12 @@ pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
 /// Renames so that the new name survives a power cut.
 pub fn rename_durably(from: &Path, to: &Path) -> Result<(), FileError> {
     std::fs::rename(from, to).map_err(FileError::of("renaming to", to))?;
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = std::fs::OpenOptions::new().read(true).open(parent).map_err(FileError::of("opening", parent))?;
+    let parent =
+        to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = std::fs::OpenOptions::new()
+        .read(true)
+        .open(parent)
+        .map_err(FileError::of("opening", parent))?;
     directory.sync_all().map_err(FileError::of("flushing", parent))
 }
 
@@ -60,8 +71,15 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let new = PathBuf::from(name);
     remove_if_there(&new)?;
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&new).map_err(FileError::of("creating", &new))?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(FileError::of("writing", &new))?;
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(FileError::of("creating", &new))?;
+    file.write_all(content)
+        .and_then(|()| file.sync_all())
+        .map_err(FileError::of("writing", &new))?;
     drop(file);
     rename_durably(&new, path)
 }

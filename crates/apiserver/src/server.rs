@@ -10,7 +10,9 @@ use crate::kind::{BuiltIn, Columns, Hooks, Registry, Resource, StatusMode, built
 use crate::router::ApiService;
 use crate::schema::Schema;
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,7 +37,13 @@ pub struct Options {
 impl Options {
     /// With the system's clock and random uids.
     pub fn new(crds: Vec<CustomResourceDefinition>) -> Self {
-        Self { crds, policies: Vec::new(), clock: Arc::new(Timestamp::now), uids: Arc::new(|| uuid::Uuid::new_v4().to_string()), extra_kinds: Vec::new() }
+        Self {
+            crds,
+            policies: Vec::new(),
+            clock: Arc::new(Timestamp::now),
+            uids: Arc::new(|| uuid::Uuid::new_v4().to_string()),
+            extra_kinds: Vec::new(),
+        }
     }
 }
 
@@ -69,7 +77,10 @@ impl Server {
     pub fn in_memory(options: Options) -> Self {
         match Self::try_in_memory(options) {
             Ok(server) => server,
-            Err(why) => panic!("{why}: {}", std::error::Error::source(&why).map(ToString::to_string).unwrap_or_default()),
+            Err(why) => panic!(
+                "{why}: {}",
+                std::error::Error::source(&why).map(ToString::to_string).unwrap_or_default()
+            ),
         }
     }
 
@@ -88,7 +99,11 @@ impl Server {
         for object in snapshot.objects {
             // Kinds that are no longer compiled in keep their objects on the disk, untouched.
             if !store.load(&object.bucket, &object.key, object.value) {
-                tracing::warn!(bucket = object.bucket, key = object.key, "stored object of a kind that is not served");
+                tracing::warn!(
+                    bucket = object.bucket,
+                    key = object.key,
+                    "stored object of a kind that is not served"
+                );
             }
         }
         let mut engine = prepare(&options, registry.clone(), store);
@@ -102,7 +117,10 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_committer(options: Options, committer: impl FnOnce(Engine) -> Committer) -> Self {
+    pub(crate) fn with_committer(
+        options: Options,
+        committer: impl FnOnce(Engine) -> Committer,
+    ) -> Self {
         let registry = Arc::new(registry(&options).expect("the options can be served"));
         let mut engine = prepare(&options, registry.clone(), Store::new(registry.buckets(), 0));
         engine.take_pending();
@@ -110,7 +128,8 @@ impl Server {
     }
 
     fn assemble(committer: Committer, registry: Arc<Registry>, options: &Options) -> Self {
-        let inner = Inner { committer, registry, clock: options.clock.clone(), uids: options.uids.clone() };
+        let inner =
+            Inner { committer, registry, clock: options.clock.clone(), uids: options.uids.clone() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -155,9 +174,27 @@ fn registry(options: &Options) -> Result<Registry, SetupError> {
         crd::register(&mut registry, definition)?;
     }
     for (group, version, plural, kind, short) in [
-        ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", &["crd", "crds"][..]),
-        ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", &[]),
-        ("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", &[]),
+        (
+            "apiextensions.k8s.io",
+            "v1",
+            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            &["crd", "crds"][..],
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicies",
+            "ValidatingAdmissionPolicy",
+            &[],
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicybindings",
+            "ValidatingAdmissionPolicyBinding",
+            &[],
+        ),
     ] {
         let resource = fixed(&mut registry, group, version, plural, kind, short);
         registry.add(resource);
@@ -166,7 +203,14 @@ fn registry(options: &Options) -> Result<Registry, SetupError> {
 }
 
 /// A kind that shows what is compiled in: readable, never written.
-fn fixed(registry: &mut Registry, group: &str, version: &str, plural: &str, kind: &str, short: &[&str]) -> Resource {
+fn fixed(
+    registry: &mut Registry,
+    group: &str,
+    version: &str,
+    plural: &str,
+    kind: &str,
+    short: &[&str],
+) -> Resource {
     Resource {
         group: group.into(),
         version: version.into(),
@@ -212,8 +256,14 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
     }
     for (policy, binding) in &options.policies {
         let to_value = |value: Result<Value, _>| value.unwrap_or_default();
-        definitions.push(("admissionregistration.k8s.io/validatingadmissionpolicies", to_value(serde_json::to_value(policy))));
-        definitions.push(("admissionregistration.k8s.io/validatingadmissionpolicybindings", to_value(serde_json::to_value(binding))));
+        definitions.push((
+            "admissionregistration.k8s.io/validatingadmissionpolicies",
+            to_value(serde_json::to_value(policy)),
+        ));
+        definitions.push((
+            "admissionregistration.k8s.io/validatingadmissionpolicybindings",
+            to_value(serde_json::to_value(binding)),
+        ));
     }
     for (bucket, mut value) in definitions {
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -227,7 +277,8 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
     let mut engine = Engine::new(registry.clone(), Policies::new(&options.policies), store);
     if let Some(namespaces) = registry.find("", "v1", "namespaces") {
         for name in ["default", "kube-system"] {
-            let value = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let value =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             let request = Request {
                 resource: namespaces,
                 namespace: String::new(),
@@ -245,8 +296,7 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
 
 /// The status that says a definition is served: clients wait for it after applying one.
 fn established(definition: &Value, now: &str) -> Value {
-    let condition =
-        |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
     let versions: Vec<Value> = definition["spec"]["versions"]
         .as_array()
         .map(Vec::as_slice)

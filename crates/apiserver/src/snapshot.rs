@@ -28,7 +28,14 @@ impl Server {
 impl Engine {
     fn objects(&self) -> Vec<(usize, String, Arc<Stored>)> {
         let buckets = 0..self.registry.buckets().len();
-        buckets.flat_map(|bucket| self.store().bucket(bucket).iter().map(move |(key, object)| (bucket, key.clone(), object.clone()))).collect()
+        buckets
+            .flat_map(|bucket| {
+                self.store()
+                    .bucket(bucket)
+                    .iter()
+                    .map(move |(key, object)| (bucket, key.clone(), object.clone()))
+            })
+            .collect()
     }
 
     fn put_back(&mut self, objects: &[(usize, String, Arc<Stored>)]) {
@@ -59,11 +66,24 @@ mod tests {
     async fn everything_is_as_it_was_and_watchers_hear_of_it() {
         let server = Server::in_memory(Options::new(Vec::new()));
         let api: Api<Namespace> = Api::all(server.client("default"));
-        let make = async |name: &str| api.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()).await.unwrap();
+        let make = async |name: &str| {
+            api.create(
+                &PostParams::default(),
+                &serde_json::from_value(json!({"metadata": {"name": name}})).unwrap(),
+            )
+            .await
+            .unwrap()
+        };
         let (kept, gone) = (make("kept").await, make("gone").await);
         let snapshot = server.snapshot();
         let writes = server.write_count();
-        api.patch("kept", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).await.unwrap();
+        api.patch(
+            "kept",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}})),
+        )
+        .await
+        .unwrap();
         api.delete("gone", &DeleteParams::default()).await.unwrap();
         make("new").await;
         let version = server.version();

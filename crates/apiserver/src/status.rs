@@ -79,20 +79,33 @@ impl ApiError {
     }
 
     pub fn not_found(what: &Named<'_>, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", what.qualified_resource())).with_details(resource_details(what, name))
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", what.qualified_resource()))
+            .with_details(resource_details(what, name))
     }
 
     pub fn already_exists(what: &Named<'_>, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", what.qualified_resource())).with_details(resource_details(what, name))
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", what.qualified_resource()),
+        )
+        .with_details(resource_details(what, name))
     }
 
     pub fn conflict(what: &Named<'_>, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", what.qualified_resource());
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            what.qualified_resource()
+        );
         Self::new(409, "Conflict", message).with_details(resource_details(what, name))
     }
 
     pub fn modified(what: &Named<'_>, name: &str) -> Self {
-        Self::conflict(what, name, "the object has been modified; please apply your changes to the latest version and try again")
+        Self::conflict(
+            what,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
     }
 
     pub fn forbidden(what: &Named<'_>, name: &str, why: &str) -> Self {
@@ -207,7 +220,11 @@ impl FieldError {
         Self { field: field.into(), problem }
     }
 
-    pub fn invalid(field: impl Into<String>, value: impl Into<Value>, why: impl Into<String>) -> Self {
+    pub fn invalid(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        why: impl Into<String>,
+    ) -> Self {
         Self::new(field, Problem::Invalid(Shown::Json(value.into()), why.into()))
     }
 
@@ -239,14 +256,18 @@ impl FieldError {
             Problem::Invalid(Shown::Nothing, why) | Problem::TypeInvalid(Shown::Nothing, why) => {
                 format!("Invalid value: {why}")
             }
-            Problem::Invalid(value, why) | Problem::TypeInvalid(value, why) => format!("Invalid value: {value}: {why}"),
+            Problem::Invalid(value, why) | Problem::TypeInvalid(value, why) => {
+                format!("Invalid value: {value}: {why}")
+            }
             Problem::NotSupported(value, allowed) => {
                 let allowed: Vec<String> = allowed.iter().map(|a| go_quote(a)).collect();
                 format!("Unsupported value: {value}: supported values: {}", allowed.join(", "))
             }
             Problem::Duplicate(value) => format!("Duplicate value: {value}"),
             Problem::TooLong(max) => format!("Too long: may not be more than {max} bytes"),
-            Problem::TooMany(actual, max) => format!("Too many: {actual}: must have at most {max} items"),
+            Problem::TooMany(actual, max) => {
+                format!("Too many: {actual}: must have at most {max} items")
+            }
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
         }
     }
@@ -259,7 +280,11 @@ impl FieldError {
     /// Whether CEL rules are left out while this is wrong: they could not rely on types and sizes.
     pub fn blocks_rules(&self) -> bool {
         match self.problem {
-            Problem::Required(_) | Problem::TypeInvalid(..) | Problem::NotSupported(..) | Problem::TooLong(_) | Problem::TooMany(..) => true,
+            Problem::Required(_)
+            | Problem::TypeInvalid(..)
+            | Problem::NotSupported(..)
+            | Problem::TooLong(_)
+            | Problem::TooMany(..) => true,
             Problem::Invalid(..) | Problem::Duplicate(_) | Problem::Forbidden(_) => false,
         }
     }

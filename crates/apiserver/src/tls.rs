@@ -9,7 +9,10 @@ use crate::status::ApiError;
 use http::{Request, Response, header};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,7 +33,9 @@ const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 pub enum IdentityError {
     #[error(transparent)]
     Files(#[from] FileError),
-    #[error("the certificate authority in {directory} cannot be used; move ca.key and ca.crt away to make a new one")]
+    #[error(
+        "the certificate authority in {directory} cannot be used; move ca.key and ca.crt away to make a new one"
+    )]
     Authority { directory: String, source: rcgen::Error },
     #[error("no certificate could be made")]
     Certificate(#[source] rcgen::Error),
@@ -49,7 +54,8 @@ impl ServingIdentity {
     pub fn load_or_create(data_dir: &Path) -> Result<Self, IdentityError> {
         files::create_private_dir(data_dir)?;
         let (key_path, cert_path) = (data_dir.join("ca.key"), data_dir.join("ca.crt"));
-        let unusable = |source| IdentityError::Authority { directory: data_dir.display().to_string(), source };
+        let unusable =
+            |source| IdentityError::Authority { directory: data_dir.display().to_string(), source };
         let (ca_key, ca_pem) = match (files::read_text(&key_path)?, files::read_text(&cert_path)?) {
             (Some(key), Some(cert)) => (KeyPair::from_pem(&key).map_err(unusable)?, cert),
             // Without its key a certificate is of no use, and the other way round: a new pair.
@@ -83,7 +89,9 @@ impl ServingIdentity {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(self.chain, self.key))
+            .and_then(|builder| {
+                builder.with_no_client_auth().with_single_cert(self.chain, self.key)
+            })
             .map_err(io::Error::other)?;
         Ok(config)
     }
@@ -108,7 +116,10 @@ fn named(name: &str) -> DistinguishedName {
 pub fn load_or_create_token(data_dir: &Path) -> Result<String, FileError> {
     files::create_private_dir(data_dir)?;
     let path = data_dir.join("token");
-    if let Some(token) = files::read_text(&path)?.map(|text| text.trim().to_owned()).filter(|token| !token.is_empty()) {
+    if let Some(token) = files::read_text(&path)?
+        .map(|text| text.trim().to_owned())
+        .filter(|token| !token.is_empty())
+    {
         return Ok(token);
     }
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
@@ -143,7 +154,13 @@ impl Kubeconfig<'_> {
 
 impl Server {
     /// Serves over TLS to bearers of the token, until `shutdown` is ready; open connections end then, too.
-    pub async fn serve(&self, listener: TcpListener, tls: ServingIdentity, token: String, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        tls: ServingIdentity,
+        token: String,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         let acceptor = TlsAcceptor::from(Arc::new(tls.config()?));
         let token: Arc<str> = token.into();
         let mut connections = JoinSet::new();
@@ -204,5 +221,6 @@ async fn guarded(server: Server, token: &str, request: Request<Incoming>) -> Res
 
 /// Compares in the same time wherever they differ.
 fn same(given: &[u8], wanted: &[u8]) -> bool {
-    given.len() == wanted.len() && given.iter().zip(wanted).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    given.len() == wanted.len()
+        && given.iter().zip(wanted).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }

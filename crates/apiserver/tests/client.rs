@@ -5,7 +5,9 @@ mod common;
 use common::{Widget, WidgetSpec, server, widget};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::runtime::events::{Event as NewEvent, EventType, Recorder, Reporter};
 use kube::runtime::finalizer::{Event as Finalizing, finalizer};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -49,13 +51,24 @@ async fn status_and_spec_are_written_apart() {
     widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let merge = |value| Patch::Merge(value);
     let params = PatchParams::default();
-    let main = widgets.patch("a", &params, &merge(json!({"spec": {"size": "14"}, "status": {"x": 1}}))).await.unwrap();
+    let main = widgets
+        .patch("a", &params, &merge(json!({"spec": {"size": "14"}, "status": {"x": 1}})))
+        .await
+        .unwrap();
     assert_eq!((main.metadata.generation, main.status), (Some(2), None));
-    let status = widgets.patch_status("a", &params, &merge(json!({"spec": {"size": "15"}, "status": {"x": 1}}))).await.unwrap();
+    let status = widgets
+        .patch_status("a", &params, &merge(json!({"spec": {"size": "15"}, "status": {"x": 1}})))
+        .await
+        .unwrap();
     assert_eq!((status.metadata.generation, status.spec.size.as_str()), (Some(2), "14"));
     assert_eq!(status.status, Some(json!({"x": 1})));
-    let again = widgets.patch_status("a", &params, &merge(json!({"status": {"x": 1}}))).await.unwrap();
-    assert_eq!(again.resource_version(), status.resource_version(), "nothing changed, nothing is written");
+    let again =
+        widgets.patch_status("a", &params, &merge(json!({"status": {"x": 1}}))).await.unwrap();
+    assert_eq!(
+        again.resource_version(),
+        status.resource_version(),
+        "nothing changed, nothing is written"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +77,11 @@ async fn a_watcher_sees_everything_in_order() {
     let widgets: Api<Widget> = Api::default_namespaced(server.client("default"));
     widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     for streaming in [false, true] {
-        let config = if streaming { watcher::Config::default().streaming_lists() } else { watcher::Config::default() };
+        let config = if streaming {
+            watcher::Config::default().streaming_lists()
+        } else {
+            watcher::Config::default()
+        };
         let mut events = watcher(widgets.clone(), config).applied_objects().boxed();
         assert_eq!(events.try_next().await.unwrap().unwrap().name_any(), "a");
         let name = if streaming { "c" } else { "b" };
@@ -81,14 +98,18 @@ async fn a_selector_turns_changes_into_added_and_deleted() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
     let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let params = WatchParams::default().labels("on=yes").timeout(10);
-    let mut events = widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
+    let mut events =
+        widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
     for on in [json!("yes"), json!("no")] {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"on": on}}}));
         widgets.patch("a", &PatchParams::default(), &patch).await.unwrap();
     }
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))));
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Deleted(_))));
-    assert!(matches!(events.try_next().await.unwrap(), None | Some(WatchEvent::Bookmark(_))), "it times out");
+    assert!(
+        matches!(events.try_next().await.unwrap(), None | Some(WatchEvent::Bookmark(_))),
+        "it times out"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +120,9 @@ async fn kubes_finalizer_helper_works() {
         async move {
             finalizer(&widgets, "example.com/f", Arc::new(widget), |event| async move {
                 match event {
-                    Finalizing::Apply(_) | Finalizing::Cleanup(_) => Ok::<_, std::io::Error>(kube::runtime::controller::Action::await_change()),
+                    Finalizing::Apply(_) | Finalizing::Cleanup(_) => {
+                        Ok::<_, std::io::Error>(kube::runtime::controller::Action::await_change())
+                    }
                 }
             })
             .await
@@ -123,12 +146,21 @@ async fn kubes_recorder_writes_events_that_the_core_group_shows() {
     let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let reporter = Reporter { controller: "tests".into(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let event = NewEvent { type_: EventType::Warning, reason: "Broken".into(), note: Some("it broke".into()), action: "Testing".into(), secondary: None };
+    let event = NewEvent {
+        type_: EventType::Warning,
+        reason: "Broken".into(),
+        note: Some("it broke".into()),
+        action: "Testing".into(),
+        secondary: None,
+    };
     for _ in 0..2 {
         recorder.publish(&event, &made.object_ref(&())).await.unwrap();
     }
     let events: Api<Event> = Api::default_namespaced(client);
-    let list = events.list(&ListParams::default().fields("involvedObject.name=a,type=Warning")).await.unwrap();
+    let list = events
+        .list(&ListParams::default().fields("involvedObject.name=a,type=Warning"))
+        .await
+        .unwrap();
     let [only] = list.items.as_slice() else { panic!("{list:?}") };
     assert_eq!(only.message.as_deref(), Some("it broke"));
     assert_eq!(only.involved_object.kind.as_deref(), Some("Widget"));
@@ -153,7 +185,11 @@ async fn dependents_follow_their_owner_across_scopes() {
     owned.metadata.owner_references = Some(vec![pv.owner_ref(&()).unwrap()]);
     let owned = widgets.create(&PostParams::default(), &owned).await.unwrap();
     let map = ConfigMap {
-        metadata: kube::api::ObjectMeta { name: Some("m".into()), owner_references: Some(vec![owned.owner_ref(&()).unwrap()]), ..Default::default() },
+        metadata: kube::api::ObjectMeta {
+            name: Some("m".into()),
+            owner_references: Some(vec![owned.owner_ref(&()).unwrap()]),
+            ..Default::default()
+        },
         ..Default::default()
     };
     maps.create(&PostParams::default(), &map).await.unwrap();
@@ -199,7 +235,10 @@ async fn writes_are_counted_and_dry_runs_are_not() {
     let server = server();
     let widgets: Api<Widget> = Api::default_namespaced(server.client("default"));
     assert_eq!(server.write_count(), 0);
-    widgets.create(&PostParams { dry_run: true, ..Default::default() }, &widget("a", "12")).await.unwrap();
+    widgets
+        .create(&PostParams { dry_run: true, ..Default::default() }, &widget("a", "12"))
+        .await
+        .unwrap();
     assert_eq!(server.write_count(), 0);
     widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     assert_eq!(server.write_count(), 1);

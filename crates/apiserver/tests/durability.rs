@@ -104,7 +104,9 @@ async fn every_acknowledged_write_survives_a_kill() {
             let found = api.get_opt(&name).await.unwrap();
             match found {
                 // The write after the last acknowledged one may be there, too.
-                Some(found) => assert!(found.spec.size == size || found.spec.size.parse::<u64>().unwrap() >= 100),
+                Some(found) => assert!(
+                    found.spec.size == size || found.spec.size.parse::<u64>().unwrap() >= 100
+                ),
                 None => assert!(gone.contains(&name) || may_be_deleted(&name), "{name} is lost"),
             }
             if gone.contains(&name) {
@@ -118,7 +120,10 @@ async fn every_acknowledged_write_survives_a_kill() {
 
 /// Names of every third round may be deleted without an acknowledgement.
 fn may_be_deleted(name: &str) -> bool {
-    name.rsplit('-').next().and_then(|round| round.parse::<u64>().ok()).is_some_and(|round| round.is_multiple_of(3))
+    name.rsplit('-')
+        .next()
+        .and_then(|round| round.parse::<u64>().ok())
+        .is_some_and(|round| round.is_multiple_of(3))
 }
 
 /// Writes large objects until the store is full, then checks that what was there still is.
@@ -150,12 +155,17 @@ async fn a_full_disk_is_told_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).close();
     // A limit on the size of files stands in for a full disk; it works without root.
-    let script = format!("trap '' XFSZ; ulimit -f 5000; exec {} child_fills_the_disk --nocapture", std::env::current_exe().unwrap().display());
-    let output = Command::new("sh").args(["-c", &script]).env(FULL_DIR, directory.path()).output().unwrap();
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 5000; exec {} child_fills_the_disk --nocapture",
+        std::env::current_exe().unwrap().display()
+    );
+    let output =
+        Command::new("sh").args(["-c", &script]).env(FULL_DIR, directory.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("done"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("is full; free space there"), "{text}");
-    let made = text.lines().find_map(|line| line.strip_prefix("made ")).unwrap().parse::<usize>().unwrap();
+    let made =
+        text.lines().find_map(|line| line.strip_prefix("made ")).unwrap().parse::<usize>().unwrap();
     assert!(made > 3, "{text}");
     let api = widgets(open(directory.path()).client("default"));
     let small = usize::from(text.contains("small true"));
@@ -229,7 +239,12 @@ async fn private_files_are_private() {
     assert_eq!(token, quarry_apiserver::load_or_create_token(&data).unwrap(), "the token stays");
     let again = quarry_apiserver::ServingIdentity::load_or_create(&data).unwrap();
     assert_eq!(identity.ca_pem(), again.ca_pem(), "the authority stays");
-    let config = quarry_apiserver::Kubeconfig { server: "https://127.0.0.1:1", ca_pem: identity.ca_pem(), token: &token, namespace: "default" };
+    let config = quarry_apiserver::Kubeconfig {
+        server: "https://127.0.0.1:1",
+        ca_pem: identity.ca_pem(),
+        token: &token,
+        namespace: "default",
+    };
     config.write(&data.join("kubeconfig")).unwrap();
     for name in ["api.redb", "ca.key", "token", "kubeconfig"] {
         let mode = std::fs::metadata(data.join(name)).unwrap().permissions().mode();
@@ -253,10 +268,16 @@ async fn many_writers_share_their_flushes() {
     let start = Instant::now();
     let writers = (0..100).map(|index| {
         let api = api.clone();
-        async move { api.create(&PostParams::default(), &widget(&format!("b{index}"), "12")).await.unwrap() }
+        async move {
+            api.create(&PostParams::default(), &widget(&format!("b{index}"), "12")).await.unwrap()
+        }
     });
     futures::future::join_all(writers).await;
     let together = start.elapsed();
     println!("one write: p50 {:?}, p95 {:?}; 100 at once: {together:?}", single[25], single[47]);
-    assert!(together < single[25] * 50 + Duration::from_millis(200), "{together:?} for 100, {:?} for one", single[25]);
+    assert!(
+        together < single[25] * 50 + Duration::from_millis(200),
+        "{together:?} for 100, {:?} for one",
+        single[25]
+    );
 }

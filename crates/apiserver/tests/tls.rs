@@ -23,7 +23,10 @@ async fn clients_with_the_token_are_served_and_others_are_not() {
     let identity = ServingIdentity::load_or_create(directory.path()).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let config = |token| Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token, namespace: "default" }.to_yaml();
+    let config = |token| {
+        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token, namespace: "default" }
+            .to_yaml()
+    };
     let (good, bad) = (config("secret"), config("guess"));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let api = server();
@@ -35,9 +38,13 @@ async fn clients_with_the_token_are_served_and_others_are_not() {
     let widgets: Api<Widget> = Api::default_namespaced(client(&good).await);
     let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let params = WatchParams::default().timeout(20);
-    let mut events = widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
+    let mut events =
+        widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
     widgets.create(&PostParams::default(), &widget("b", "12")).await.unwrap();
-    let event = tokio::time::timeout(Duration::from_secs(2), events.try_next()).await.expect("at once").unwrap();
+    let event = tokio::time::timeout(Duration::from_secs(2), events.try_next())
+        .await
+        .expect("at once")
+        .unwrap();
     assert!(matches!(event, Some(WatchEvent::Added(added)) if added.name_any() == "b"));
 
     let others: Api<Widget> = Api::default_namespaced(client(&bad).await);
@@ -45,6 +52,8 @@ async fn clients_with_the_token_are_served_and_others_are_not() {
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 401));
 
     stop.send(()).unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(2), serving).await.expect("it stops with a watch open");
+    let ended = tokio::time::timeout(Duration::from_secs(2), serving)
+        .await
+        .expect("it stops with a watch open");
     ended.unwrap().unwrap();
 }

@@ -95,7 +95,9 @@ pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
         ],
     });
     let hash = hex_digest(&[&pod.to_string(), &labels.to_string()])[..16].to_owned();
-    let nodes = hex_digest(&[&selection.affinity.to_string(), &selection.tolerations.to_string()])[..16].to_owned();
+    let nodes = hex_digest(&[&selection.affinity.to_string(), &selection.tolerations.to_string()])
+        [..16]
+        .to_owned();
     pod["affinity"] = selection.affinity;
     pod["tolerations"] = selection.tolerations;
     let set = json!({
@@ -124,13 +126,24 @@ struct Selection {
 fn selection(asked: &Asked) -> Option<Selection> {
     if asked.everywhere {
         // Nodes that are tainted still have storage: an agent that is kept away would leave volumes behind.
-        return Some(Selection { affinity: Value::Null, tolerations: json!([{"operator": "Exists"}]) });
+        return Some(Selection {
+            affinity: Value::Null,
+            tolerations: json!([{"operator": "Exists"}]),
+        });
     }
     let all = asked.askers.iter().any(|asker| asker.selector.is_none());
     // An empty term matches nothing, and a selector of such terms alone must not end up as none at all.
-    let is_empty = |term: &NodeSelectorTerm| [&term.match_expressions, &term.match_fields].iter().all(|list| list.as_ref().is_none_or(Vec::is_empty));
+    let is_empty = |term: &NodeSelectorTerm| {
+        [&term.match_expressions, &term.match_fields]
+            .iter()
+            .all(|list| list.as_ref().is_none_or(Vec::is_empty))
+    };
     let mut terms: Vec<Value> = Vec::new();
-    let chosen = asked.askers.iter().filter_map(|asker| asker.selector.as_ref()).flat_map(|selector| &selector.node_selector_terms);
+    let chosen = asked
+        .askers
+        .iter()
+        .filter_map(|asker| asker.selector.as_ref())
+        .flat_map(|selector| &selector.node_selector_terms);
     let kept = asked.kept.iter().filter_map(|node| node.metadata.name.as_deref());
     // One term for each: a field takes one value only.
     let kept = kept.map(|name| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}));
@@ -142,25 +155,49 @@ fn selection(asked: &Asked) -> Option<Selection> {
     if !all && terms.is_empty() {
         return None;
     }
-    let affinity = if all { Value::Null } else { json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}) };
+    let affinity = if all {
+        Value::Null
+    } else {
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+    };
     let mut tolerations: Vec<Value> = Vec::new();
     let taints = asked.kept.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
-    let needed = taints.map(|taint| json!({"key": taint.key, "operator": "Exists", "effect": taint.effect}));
-    for toleration in asked.askers.iter().flat_map(|asker| &asker.tolerations).map(|toleration| json!(toleration)).chain(needed) {
+    let needed =
+        taints.map(|taint| json!({"key": taint.key, "operator": "Exists", "effect": taint.effect}));
+    for toleration in asked
+        .askers
+        .iter()
+        .flat_map(|asker| &asker.tolerations)
+        .map(|toleration| json!(toleration))
+        .chain(needed)
+    {
         if !tolerations.contains(&toleration) {
             tolerations.push(toleration);
         }
     }
-    Some(Selection { affinity, tolerations: if tolerations.is_empty() { Value::Null } else { Value::Array(tolerations) } })
+    Some(Selection {
+        affinity,
+        tolerations: if tolerations.is_empty() { Value::Null } else { Value::Array(tolerations) },
+    })
 }
 
 /// Everybody who asks; the operator's Deployment while agents are needed whoever asks, so that the deletion of the
 /// last asker does not take them away.
 fn owners(wanted: &Wanted, asked: &Asked) -> Vec<Value> {
     let owner = |version: &str, kind: &str, name: &str, uid: &str| json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": false});
-    let deployment =
-        wanted.deployment.iter().filter(|_| asked.everywhere || !asked.kept.is_empty()).map(|(name, uid)| owner("apps/v1", "Deployment", name, uid));
-    deployment.chain(asked.askers.iter().map(|asker| owner(&asker.api_version, &asker.kind, &asker.name, &asker.uid))).collect()
+    let deployment = wanted
+        .deployment
+        .iter()
+        .filter(|_| asked.everywhere || !asked.kept.is_empty())
+        .map(|(name, uid)| owner("apps/v1", "Deployment", name, uid));
+    deployment
+        .chain(
+            asked
+                .askers
+                .iter()
+                .map(|asker| owner(&asker.api_version, &asker.kind, &asker.name, &asker.uid)),
+        )
+        .collect()
 }
 
 fn crate_label() -> &'static str {
@@ -168,18 +205,26 @@ fn crate_label() -> &'static str {
 }
 
 fn annotation<'a>(set: &'a DaemonSet, key: &str) -> Option<&'a str> {
-    set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)
+    set.metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(key))
+        .map(String::as_str)
 }
 
 fn owner_uids(set: &DaemonSet) -> Vec<&str> {
-    let mut uids: Vec<&str> = set.metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
+    let mut uids: Vec<&str> =
+        set.metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
     uids.sort_unstable();
     uids
 }
 
 /// Whether the DaemonSet that is there was made from another wish.
 pub fn outdated(found: &DaemonSet, wanted: &DaemonSet) -> bool {
-    [HASH_ANNOTATION, NODES_ANNOTATION].iter().any(|key| annotation(found, key) != annotation(wanted, key)) || owner_uids(found) != owner_uids(wanted)
+    [HASH_ANNOTATION, NODES_ANNOTATION]
+        .iter()
+        .any(|key| annotation(found, key) != annotation(wanted, key))
+        || owner_uids(found) != owner_uids(wanted)
 }
 
 /// What turns the one that is there into the wanted one. Fields that may be absent are named with a null: a merge
@@ -199,7 +244,12 @@ pub fn changes(wanted: &DaemonSet) -> Value {
 
 /// Ours to change or delete: somebody else's DaemonSet of that name is left alone.
 pub fn is_ours(found: &DaemonSet) -> bool {
-    found.metadata.labels.as_ref().and_then(|labels| labels.get(crate_label())).is_some_and(|by| by == names::MANAGED_BY)
+    found
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(crate_label()))
+        .is_some_and(|by| by == names::MANAGED_BY)
 }
 
 /// What to do about a DaemonSet of that name which is not ours: one sentence for log and conditions.
@@ -213,12 +263,24 @@ pub fn name_taken(namespace: &str) -> String {
 }
 
 /// The agent pods to replace: made from another wish, and without a job under way on their node.
-pub fn replaceable<'a>(pods: &'a [Pod], wanted: &DaemonSet, busy: impl Fn(&str) -> bool) -> Vec<&'a Pod> {
-    let hash = |pod: &'a Pod| pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(HASH_ANNOTATION)).map(String::as_str);
+pub fn replaceable<'a>(
+    pods: &'a [Pod],
+    wanted: &DaemonSet,
+    busy: impl Fn(&str) -> bool,
+) -> Vec<&'a Pod> {
+    let hash = |pod: &'a Pod| {
+        pod.metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(HASH_ANNOTATION))
+            .map(String::as_str)
+    };
     pods.iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         .filter(|pod| hash(pod) != annotation(wanted, HASH_ANNOTATION))
-        .filter(|pod| !pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(&busy))
+        .filter(|pod| {
+            !pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(&busy)
+        })
         .collect()
 }
 

@@ -25,10 +25,18 @@ pub struct AboutObject {
 impl AboutObject {
     pub fn event(&self, warning: bool, reason: &str, message: &str, now: Timestamp) -> Event {
         let uid = self.reference.uid.as_deref().unwrap_or_default();
-        let name = format!("{}.{}", self.reference.name.as_deref().unwrap_or_default(), &hex_digest(&[uid, reason, message])[..16]);
+        let name = format!(
+            "{}.{}",
+            self.reference.name.as_deref().unwrap_or_default(),
+            &hex_digest(&[uid, reason, message])[..16]
+        );
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or_default());
         Event {
-            metadata: ObjectMeta { name: Some(name), namespace: Some(self.namespace.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
             involved_object: self.reference.clone(),
             type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.to_owned()),
@@ -36,7 +44,10 @@ impl AboutObject {
             count: Some(1),
             first_timestamp: Some(now.clone()),
             last_timestamp: Some(now),
-            source: Some(EventSource { component: Some(self.component.clone()), host: self.host.clone() }),
+            source: Some(EventSource {
+                component: Some(self.component.clone()),
+                host: self.host.clone(),
+            }),
             ..Event::default()
         }
     }
@@ -49,12 +60,18 @@ mod tests {
     #[test]
     fn the_same_words_are_the_same_event_and_others_are_not() {
         let about = AboutObject {
-            reference: ObjectReference { name: Some("n1".into()), uid: Some("u".into()), ..ObjectReference::default() },
+            reference: ObjectReference {
+                name: Some("n1".into()),
+                uid: Some("u".into()),
+                ..ObjectReference::default()
+            },
             namespace: "default".into(),
             component: "c".into(),
             host: None,
         };
-        let name = |message: &str, second| about.event(false, "R", message, Timestamp::from_second(second).unwrap()).metadata.name;
+        let name = |message: &str, second| {
+            about.event(false, "R", message, Timestamp::from_second(second).unwrap()).metadata.name
+        };
         assert_eq!(name("a", 1), name("a", 2));
         assert_ne!(name("a", 1), name("b", 1));
     }

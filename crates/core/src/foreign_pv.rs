@@ -27,35 +27,63 @@ pub enum Place {
 /// What the inventory says about it; `None` when it is not on a device, or ours.
 pub fn foreign_pv(pv: &PersistentVolume) -> Option<ForeignPv> {
     let owners = pv.metadata.owner_references.iter().flatten();
-    if owners.into_iter().any(|owner| owner.kind == "Volume" && owner.api_version.starts_with("storage.metalk8s.scality.com/")) {
+    if owners.into_iter().any(|owner| {
+        owner.kind == "Volume" && owner.api_version.starts_with("storage.metalk8s.scality.com/")
+    }) {
         return None;
     }
     let spec = pv.spec.as_ref()?;
     let local = spec.local.as_ref().map(|local| &local.path);
-    let host = spec.host_path.as_ref().map(|host| &host.path).filter(|path| ["/dev/", "/mnt/local-storage/"].iter().any(|folder| path.starts_with(folder)));
-    let device_id = pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::LSO_DEVICE_ID_ANNOTATION));
-    Some(ForeignPv { name: pv.metadata.name.clone()?, path: local.or(host)?.clone(), device_id: device_id.filter(|id| !id.is_empty()).cloned() })
+    let host = spec.host_path.as_ref().map(|host| &host.path).filter(|path| {
+        ["/dev/", "/mnt/local-storage/"].iter().any(|folder| path.starts_with(folder))
+    });
+    let device_id = pv
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::LSO_DEVICE_ID_ANNOTATION));
+    Some(ForeignPv {
+        name: pv.metadata.name.clone()?,
+        path: local.or(host)?.clone(),
+        device_id: device_id.filter(|id| !id.is_empty()).cloned(),
+    })
 }
 
 /// Whether it is on this node, as the scheduler would decide it.
 pub fn is_on(pv: &PersistentVolume, node: &Node) -> bool {
-    let affinity = pv.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref()).and_then(|affinity| affinity.required.as_ref());
+    let affinity = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required.as_ref());
     selects(affinity, node)
 }
 
 /// Where it may be.
 pub fn places(pv: &PersistentVolume) -> BTreeSet<Place> {
-    let affinity = pv.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref()).and_then(|affinity| affinity.required.as_ref());
+    let affinity = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required.as_ref());
     let Some(affinity) = affinity else { return [Place::Anywhere].into() };
     affinity.node_selector_terms.iter().flat_map(places_of_term).collect()
 }
 
 fn places_of_term(term: &NodeSelectorTerm) -> Vec<Place> {
-    let hosts = term.match_expressions.iter().flatten().find(|requirement| requirement.key == HOSTNAME_LABEL && requirement.operator == "In");
+    let hosts = term
+        .match_expressions
+        .iter()
+        .flatten()
+        .find(|requirement| requirement.key == HOSTNAME_LABEL && requirement.operator == "In");
     if let Some(hosts) = hosts {
         return hosts.values.iter().flatten().cloned().map(Place::Host).collect();
     }
-    let named = term.match_fields.iter().flatten().find(|requirement| requirement.key == NAME_FIELD && requirement.operator == "In");
+    let named = term
+        .match_fields
+        .iter()
+        .flatten()
+        .find(|requirement| requirement.key == NAME_FIELD && requirement.operator == "In");
     match named {
         Some(named) => named.values.iter().flatten().cloned().map(Place::NodeName).collect(),
         None => vec![Place::Anywhere],
@@ -100,7 +128,13 @@ impl ForeignPvs {
 
     /// The names of those that may be on this node.
     pub fn candidates(&self, node: &Node) -> BTreeSet<&str> {
-        let host = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME_LABEL)).cloned().map(Place::Host);
+        let host = node
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(HOSTNAME_LABEL))
+            .cloned()
+            .map(Place::Host);
         let name = node.metadata.name.clone().map(Place::NodeName);
         let places = host.into_iter().chain(name).chain([Place::Anywhere]);
         places.filter_map(|place| self.at.get(&place)).flatten().map(String::as_str).collect()
@@ -108,9 +142,16 @@ impl ForeignPvs {
 }
 
 /// Those of the node, ready for its inventory. One that was made from a claim of the node is told by the claim.
-pub fn of_node<'a>(node: &Node, claims: &[Claim], candidates: impl Iterator<Item = &'a PersistentVolume>) -> Vec<ForeignPv> {
-    let foreign = candidates.filter(|pv| is_on(pv, node) && !claims.iter().any(|claim| crate::claim::pv::is_of(pv, claim)));
-    let found: BTreeMap<String, ForeignPv> = foreign.filter_map(foreign_pv).map(|pv| (pv.name.clone(), pv)).collect();
+pub fn of_node<'a>(
+    node: &Node,
+    claims: &[Claim],
+    candidates: impl Iterator<Item = &'a PersistentVolume>,
+) -> Vec<ForeignPv> {
+    let foreign = candidates.filter(|pv| {
+        is_on(pv, node) && !claims.iter().any(|claim| crate::claim::pv::is_of(pv, claim))
+    });
+    let found: BTreeMap<String, ForeignPv> =
+        foreign.filter_map(foreign_pv).map(|pv| (pv.name.clone(), pv)).collect();
     found.into_values().collect()
 }
 
@@ -122,8 +163,7 @@ mod tests {
     fn pv(name: &str, spec: Value) -> PersistentVolume {
         let mut object = json!({"metadata": {"name": name}, "spec": spec});
         if object["spec"]["owned"] == true {
-            object["metadata"]["ownerReferences"] =
-                json!([{"apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "name": name, "uid": "u", "controller": true}]);
+            object["metadata"]["ownerReferences"] = json!([{"apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "name": name, "uid": "u", "controller": true}]);
         }
         if let Some(id) = object["spec"]["id"].as_str().map(str::to_owned) {
             object["metadata"]["annotations"] = json!({names::LSO_DEVICE_ID_ANNOTATION: id});
@@ -136,7 +176,10 @@ mod tests {
     }
 
     fn node(name: &str, host: &str) -> Node {
-        serde_json::from_value(json!({"metadata": {"name": name, "labels": {HOSTNAME_LABEL: host, "zone": "a"}}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": {HOSTNAME_LABEL: host, "zone": "a"}}}),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -144,8 +187,14 @@ mod tests {
         let by_name = json!({"required": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}});
         let by_zone = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
         let pvs = [
-            pv("lso", json!({"local": {"path": "/mnt/local-storage/fast/wwn-1"}, "nodeAffinity": on_host("h1"), "id": "wwn-1"})),
-            pv("ours", json!({"local": {"path": "/dev/disk/by-uuid/u"}, "nodeAffinity": on_host("h1"), "owned": true})),
+            pv(
+                "lso",
+                json!({"local": {"path": "/mnt/local-storage/fast/wwn-1"}, "nodeAffinity": on_host("h1"), "id": "wwn-1"}),
+            ),
+            pv(
+                "ours",
+                json!({"local": {"path": "/dev/disk/by-uuid/u"}, "nodeAffinity": on_host("h1"), "owned": true}),
+            ),
             pv("other-node", json!({"local": {"path": "/dev/sdb"}, "nodeAffinity": on_host("h2")})),
             // The node's name is not its hostname label.
             pv("by-node-name", json!({"local": {"path": "/dev/sdc"}, "nodeAffinity": by_name})),
@@ -153,24 +202,41 @@ mod tests {
             pv("host-path", json!({"hostPath": {"path": "/dev/sde"}})),
             pv("folder", json!({"hostPath": {"path": "/srv/data"}})),
             pv("named-like-dev", json!({"hostPath": {"path": "/develop"}})),
-            pv("network", json!({"nfs": {"server": "s", "path": "/dev/x"}, "nodeAffinity": on_host("h1")})),
+            pv(
+                "network",
+                json!({"nfs": {"server": "s", "path": "/dev/x"}, "nodeAffinity": on_host("h1")}),
+            ),
         ];
         let mut index = ForeignPvs::default();
         for pv in &pvs {
             index.follow(pv.metadata.name.as_deref().unwrap(), Some(pv));
         }
         let node = node("n1", "h1");
-        let candidates: Vec<&PersistentVolume> =
-            index.candidates(&node).into_iter().map(|name| pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(name)).unwrap()).collect();
+        let candidates: Vec<&PersistentVolume> = index
+            .candidates(&node)
+            .into_iter()
+            .map(|name| pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(name)).unwrap())
+            .collect();
         let listed = of_node(&node, &[], candidates.into_iter());
-        assert_eq!(listed.iter().map(|pv| pv.name.as_str()).collect::<Vec<_>>(), ["by-node-name", "by-zone", "host-path", "lso"]);
-        assert_eq!(listed[3], ForeignPv { name: "lso".into(), path: "/mnt/local-storage/fast/wwn-1".into(), device_id: Some("wwn-1".into()) });
+        assert_eq!(
+            listed.iter().map(|pv| pv.name.as_str()).collect::<Vec<_>>(),
+            ["by-node-name", "by-zone", "host-path", "lso"]
+        );
+        assert_eq!(
+            listed[3],
+            ForeignPv {
+                name: "lso".into(),
+                path: "/mnt/local-storage/fast/wwn-1".into(),
+                device_id: Some("wwn-1".into())
+            }
+        );
     }
 
     #[test]
     fn only_a_change_that_matters_concerns_a_node() {
         let mut index = ForeignPvs::default();
-        let mut one = pv("a", json!({"local": {"path": "/dev/sdb"}, "nodeAffinity": on_host("h1")}));
+        let mut one =
+            pv("a", json!({"local": {"path": "/dev/sdb"}, "nodeAffinity": on_host("h1")}));
         let (h1, h2) = (Place::Host("h1".into()), Place::Host("h2".into()));
         assert_eq!(index.follow("a", Some(&one)), [h1.clone()].into());
         one.metadata.resource_version = Some("2".into());

@@ -91,7 +91,11 @@ pub struct LiveWipe {
 }
 
 /// Whether a wipe may act, given what the API says now; the claim that it is for.
-pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Result<&'a Claim, Void> {
+pub fn check_wipe<'a>(
+    name: &str,
+    job: &NodeJobSpec,
+    live: &'a LiveWipe,
+) -> Result<&'a Claim, Void> {
     if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
         return Err(Void::OtherNode);
     }
@@ -100,16 +104,35 @@ pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Resu
         Some(uid) if uid != job.owner.uid => return Err(Void::OtherOwner),
         Some(_) => {}
     }
-    let device = job.device.claimed.as_ref().filter(|_| job.action == Action::Wipe).ok_or(Void::SpecChanged)?;
+    let device = job
+        .device
+        .claimed
+        .as_ref()
+        .filter(|_| job.action == Action::Wipe)
+        .ok_or(Void::SpecChanged)?;
     let claims = live.inventory.iter().flat_map(|inventory| &inventory.spec.claims);
-    let claim = claims.into_iter().find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid).ok_or(Void::ClaimGone)?;
-    if claim.job.as_ref().is_none_or(|recorded| recorded.name != name) || claim_hash(claim) != job.precondition.spec_hash || claim.size != device.size {
+    let claim = claims
+        .into_iter()
+        .find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid)
+        .ok_or(Void::ClaimGone)?;
+    if claim.job.as_ref().is_none_or(|recorded| recorded.name != name)
+        || claim_hash(claim) != job.precondition.spec_hash
+        || claim.size != device.size
+    {
         return Err(Void::ClaimChanged);
     }
-    let pv = live.pv.as_ref().filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str())).ok_or_else(|| Void::PvGone(device.pv_name.clone()))?;
+    let pv = live
+        .pv
+        .as_ref()
+        .filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str()))
+        .ok_or_else(|| Void::PvGone(device.pv_name.clone()))?;
     let in_use = |why: String| Err(Void::PvInUse(why));
     // Its name is a hash of node and device: as good as the annotation, which may have been lost.
-    let named = pv.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(names::IDENTITY_ANNOTATION))
+    let named = pv
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(names::IDENTITY_ANNOTATION))
         || device.pv_name == names::local_pv(&job.node_name, &device.identity);
     if !named || !pv::is_of(pv, claim) || !pv::deletes(pv) {
         return in_use(format!("PersistentVolume {} keeps its data", device.pv_name));
@@ -126,11 +149,19 @@ pub fn check_wipe<'a>(name: &str, job: &NodeJobSpec, live: &'a LiveWipe) -> Resu
 
 /// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID nobody ever used it.
 fn check_claim_gone(pv: &PersistentVolume, found: Option<&str>, name: &str) -> Result<(), Void> {
-    let claimed = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
+    let claimed = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .and_then(|claim| claim.uid.as_deref());
     match (claimed, found) {
-        (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!("the claim of PersistentVolume {name} still exists"))),
+        (Some(wanted), Some(found)) if wanted == found => {
+            Err(Void::PvInUse(format!("the claim of PersistentVolume {name} still exists")))
+        }
         (Some(_), _) => Ok(()),
-        (None, _) => Err(Void::PvInUse(format!("PersistentVolume {name} was never bound, so there is nothing to erase"))),
+        (None, _) => Err(Void::PvInUse(format!(
+            "PersistentVolume {name} was never bound, so there is nothing to erase"
+        ))),
     }
 }
 
@@ -139,24 +170,35 @@ fn check_unused(job: &NodeJobSpec, live: &Live) -> Result<(), Void> {
     let ours = crate::volume::pv::is_owned_by(pv, &job.owner.uid);
     if !ours {
         // Somebody else's PV of the same name is none of our business, unless it publishes our storage.
-        let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
+        let path =
+            pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
         return match path {
-            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => {
-                Err(Void::PvInUse(format!("PersistentVolume {} of another owner publishes {path}", job.owner.name)))
-            }
+            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => Err(Void::PvInUse(
+                format!("PersistentVolume {} of another owner publishes {path}", job.owner.name),
+            )),
             _ => Ok(()),
         };
     }
     if pv.metadata.deletion_timestamp.is_none() {
-        return Err(Void::PvInUse(format!("PersistentVolume {} is not being deleted", job.owner.name)));
+        return Err(Void::PvInUse(format!(
+            "PersistentVolume {} is not being deleted",
+            job.owner.name
+        )));
     }
     match pv_usage(pv) {
         PvUsage::Free => {}
         PvUsage::InUse(why) => return Err(Void::PvInUse(why)),
     }
-    let claimed = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
+    let claimed = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .and_then(|claim| claim.uid.as_deref());
     match (claimed, live.claim_uid.as_deref()) {
-        (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!("the claim of PersistentVolume {} still exists", job.owner.name))),
+        (Some(wanted), Some(found)) if wanted == found => Err(Void::PvInUse(format!(
+            "the claim of PersistentVolume {} still exists",
+            job.owner.name
+        ))),
         _ => Ok(()),
     }
 }

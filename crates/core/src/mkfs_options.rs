@@ -20,8 +20,16 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
     let allowed = allowed(fs);
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
-        let refuse = |why: &str| Err(format!("mkfs option {option:?} of {} is not allowed: {why}; allowed are {}", fs.as_str(), flags(allowed)));
-        let Some(flag) = option.strip_prefix('-').and_then(|text| text.chars().next()).filter(|c| c.is_ascii()) else {
+        let refuse = |why: &str| {
+            Err(format!(
+                "mkfs option {option:?} of {} is not allowed: {why}; allowed are {}",
+                fs.as_str(),
+                flags(allowed)
+            ))
+        };
+        let Some(flag) =
+            option.strip_prefix('-').and_then(|text| text.chars().next()).filter(|c| c.is_ascii())
+        else {
             return refuse("it is not an option of the form -x");
         };
         let Some((_, takes)) = allowed.iter().find(|(name, _)| *name == flag) else {
@@ -37,8 +45,15 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
                 None => return refuse("it needs a value"),
             },
         };
-        if value.is_empty() || value.contains('/') || value.starts_with('-') || value.chars().any(char::is_control) {
-            return Err(format!("mkfs option {option:?} of {}: the value {value:?} is not allowed: it must name no path and no other option", fs.as_str()));
+        if value.is_empty()
+            || value.contains('/')
+            || value.starts_with('-')
+            || value.chars().any(char::is_control)
+        {
+            return Err(format!(
+                "mkfs option {option:?} of {}: the value {value:?} is not allowed: it must name no path and no other option",
+                fs.as_str()
+            ));
         }
         let (keys, off) = match takes {
             Value::None | Value::Any => continue,
@@ -49,7 +64,11 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
             let key = part.split('=').next().unwrap_or_default();
             let key = off.and_then(|off| key.strip_prefix(off)).unwrap_or(key);
             if !keys.contains(&key) {
-                return Err(format!("mkfs option {option:?} of {}: {key:?} is not allowed; allowed are {}", fs.as_str(), keys.join(", ")));
+                return Err(format!(
+                    "mkfs option {option:?} of {}: {key:?} is not allowed; allowed are {}",
+                    fs.as_str(),
+                    keys.join(", ")
+                ));
             }
         }
     }
@@ -160,10 +179,50 @@ fn allowed(fs: FsType) -> &'static [(char, Value)] {
                     "concurrency",
                 ]),
             ),
-            ('i', Value::Keys(&["size", "log", "perblock", "maxpct", "align", "attr", "projid32bit", "sparse", "nrext64", "exchange"])),
-            ('l', Value::Keys(&["size", "version", "sunit", "su", "sectsize", "sectlog", "lazy-count", "concurrency", "agnum", "internal"])),
+            (
+                'i',
+                Value::Keys(&[
+                    "size",
+                    "log",
+                    "perblock",
+                    "maxpct",
+                    "align",
+                    "attr",
+                    "projid32bit",
+                    "sparse",
+                    "nrext64",
+                    "exchange",
+                ]),
+            ),
+            (
+                'l',
+                Value::Keys(&[
+                    "size",
+                    "version",
+                    "sunit",
+                    "su",
+                    "sectsize",
+                    "sectlog",
+                    "lazy-count",
+                    "concurrency",
+                    "agnum",
+                    "internal",
+                ]),
+            ),
             ('L', Value::Any),
-            ('m', Value::Keys(&["bigtime", "crc", "finobt", "inobtcount", "rmapbt", "reflink", "autofsck", "metadir"])),
+            (
+                'm',
+                Value::Keys(&[
+                    "bigtime",
+                    "crc",
+                    "finobt",
+                    "inobtcount",
+                    "rmapbt",
+                    "reflink",
+                    "autofsck",
+                    "metadir",
+                ]),
+            ),
             ('n', Value::Keys(&["size", "log", "version", "ftype", "parent"])),
             ('s', Value::Keys(&["size", "log"])),
             ('K', Value::None),
@@ -187,7 +246,11 @@ mod tests {
     #[test]
     fn the_shipped_class_and_common_tuning_are_allowed() {
         checked(FsType::Ext4, &["-m", "0"]).unwrap();
-        checked(FsType::Ext4, &["-m0", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-O", "^has_journal"]).unwrap();
+        checked(
+            FsType::Ext4,
+            &["-m0", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-O", "^has_journal"],
+        )
+        .unwrap();
         checked(FsType::Xfs, &["-m", "reflink=0,crc=1", "-i", "size=1024", "-K"]).unwrap();
         assert_eq!(parse(FsType::Ext4, Some("[\"-m\",\"0\"]")).unwrap(), ["-m", "0"]);
         assert_eq!(parse(FsType::Xfs, None).unwrap(), Vec::<String>::new());

@@ -49,11 +49,16 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     let going = found.metadata.deletion_timestamp.is_some();
     let mut spec = found.spec.clone();
     if let Some(planned) = seen.claims.clone() {
-        let claim::Plan { claims, paths, machine_id, kept, residue, steps: _, requeue: _ } = planned;
-        (spec.claims, spec.paths, spec.machine_id, spec.kept, spec.residue) = (claims, paths, machine_id, kept, residue);
+        let claim::Plan { claims, paths, machine_id, kept, residue, steps: _, requeue: _ } =
+            planned;
+        (spec.claims, spec.paths, spec.machine_id, spec.kept, spec.residue) =
+            (claims, paths, machine_id, kept, residue);
     }
     if !seen.node_exists && !remembers(&spec) && !remembers(&found.spec) && !going {
-        return Some(Step::Delete { uid: found.metadata.uid.clone()?, resource_version: found.metadata.resource_version.clone()? });
+        return Some(Step::Delete {
+            uid: found.metadata.uid.clone()?,
+            resource_version: found.metadata.resource_version.clone()?,
+        });
     }
     // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
     if seen.node_exists {
@@ -68,7 +73,12 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     if spec == found.spec && finalizers.is_none() && !answered {
         return None;
     }
-    Some(Step::Update(Box::new(Update { resource_version: found.metadata.resource_version.clone()?, spec, finalizers, answered })))
+    Some(Step::Update(Box::new(Update {
+        resource_version: found.metadata.resource_version.clone()?,
+        spec,
+        finalizers,
+        answered,
+    })))
 }
 
 /// Something that must outlive the Node: who has which disk, and whose data is on it.
@@ -78,7 +88,11 @@ fn remembers(spec: &NodeInventorySpec) -> bool {
 
 /// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
 fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
-    let told = found.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(names::RELEASE_CLAIMS_ANNOTATION));
+    let told = found
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(names::RELEASE_CLAIMS_ANNOTATION));
     let machine = found.status.as_ref().map(|status| status.machine_id.as_deref());
     told && seen.node_exists && !claim::is_other_machine(&found.spec, machine)
 }
@@ -88,7 +102,9 @@ const ROOM_FOR_FOREIGN_PVS: usize = 600_000;
 
 /// As many as fit, and the number of the others. An object that is too large would be refused for ever.
 fn fitting(all: &[ForeignPv]) -> (Vec<ForeignPv>, Option<i64>) {
-    let size = |pv: &ForeignPv| pv.name.len() + pv.path.len() + pv.device_id.as_ref().map_or(0, |id| id.len() + 14) + 24;
+    let size = |pv: &ForeignPv| {
+        pv.name.len() + pv.path.len() + pv.device_id.as_ref().map_or(0, |id| id.len() + 14) + 24
+    };
     let ends = all.iter().scan(0, |end, pv| {
         *end += size(pv);
         Some(*end)
@@ -100,8 +116,13 @@ fn fitting(all: &[ForeignPv]) -> (Vec<ForeignPv>, Option<i64>) {
 
 fn create(seen: &Observed) -> Step {
     let (foreign_pvs, foreign_pvs_left_out) = fitting(&seen.foreign_pvs);
-    let mut made = NodeInventory::new(&seen.name, NodeInventorySpec { foreign_pvs, foreign_pvs_left_out, ..NodeInventorySpec::default() });
-    made.metadata.labels = Some([(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into());
+    let mut made = NodeInventory::new(
+        &seen.name,
+        NodeInventorySpec { foreign_pvs, foreign_pvs_left_out, ..NodeInventorySpec::default() },
+    );
+    made.metadata.labels = Some(
+        [(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into(),
+    );
     Step::Create(Box::new(made))
 }
 
@@ -111,8 +132,12 @@ fn finalizers(found: &NodeInventory, free: bool) -> Option<Vec<String>> {
     let present = found.metadata.finalizers.clone().unwrap_or_default();
     let held = present.iter().any(|finalizer| finalizer == names::CLAIMS_FINALIZER);
     match (held, free) {
-        (true, true) => Some(present.into_iter().filter(|finalizer| finalizer != names::CLAIMS_FINALIZER).collect()),
-        (false, false) if found.metadata.deletion_timestamp.is_none() => Some(present.into_iter().chain([names::CLAIMS_FINALIZER.to_owned()]).collect()),
+        (true, true) => Some(
+            present.into_iter().filter(|finalizer| finalizer != names::CLAIMS_FINALIZER).collect(),
+        ),
+        (false, false) if found.metadata.deletion_timestamp.is_none() => {
+            Some(present.into_iter().chain([names::CLAIMS_FINALIZER.to_owned()]).collect())
+        }
         (true | false, _) => None,
     }
 }
@@ -123,13 +148,17 @@ mod tests {
     use serde_json::{Value, json};
 
     fn seen(node_exists: bool, extra: Value) -> Observed {
-        let mut object =
-            json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "spec": {}});
+        let mut object = json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "spec": {}});
         for (key, value) in extra.as_object().unwrap() {
             let (part, field) = key.split_once('.').unwrap();
             object[part][field] = value.clone();
         }
-        Observed { name: "n1".into(), node_exists, inventory: Some(serde_json::from_value(object).unwrap()), ..Observed::default() }
+        Observed {
+            name: "n1".into(),
+            node_exists,
+            inventory: Some(serde_json::from_value(object).unwrap()),
+            ..Observed::default()
+        }
     }
 
     fn claims() -> Value {
@@ -137,7 +166,11 @@ mod tests {
     }
 
     fn foreign() -> Vec<ForeignPv> {
-        vec![ForeignPv { name: "lso".into(), path: "/mnt/local-storage/fast/x".into(), device_id: None }]
+        vec![ForeignPv {
+            name: "lso".into(),
+            path: "/mnt/local-storage/fast/x".into(),
+            device_id: None,
+        }]
     }
 
     fn update(step: Option<Step>) -> Update {
@@ -151,11 +184,19 @@ mod tests {
     fn an_inventory_follows_its_node() {
         let nothing = Observed { name: "n1".into(), foreign_pvs: foreign(), ..Observed::default() };
         assert_eq!(plan(&nothing), None);
-        let Some(Step::Create(made)) = plan(&Observed { node_exists: true, ..nothing }) else { panic!() };
+        let Some(Step::Create(made)) = plan(&Observed { node_exists: true, ..nothing }) else {
+            panic!()
+        };
         assert_eq!(made.spec.foreign_pvs, foreign());
         assert_eq!(plan(&seen(true, json!({}))), None);
-        assert_eq!(plan(&seen(false, json!({}))), Some(Step::Delete { uid: "u".into(), resource_version: "7".into() }));
-        assert_eq!(plan(&seen(false, json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}))), None);
+        assert_eq!(
+            plan(&seen(false, json!({}))),
+            Some(Step::Delete { uid: "u".into(), resource_version: "7".into() })
+        );
+        assert_eq!(
+            plan(&seen(false, json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}))),
+            None
+        );
     }
 
     #[test]
@@ -163,10 +204,20 @@ mod tests {
         let held = update(plan(&seen(true, json!({"spec.claims": claims()}))));
         assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]));
         let finalizers = json!(["other/one", names::CLAIMS_FINALIZER]);
-        assert_eq!(plan(&seen(true, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))), None);
-        assert_eq!(plan(&seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))), None, "not deleted with its node");
+        assert_eq!(
+            plan(&seen(true, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))),
+            None
+        );
+        assert_eq!(
+            plan(&seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))),
+            None,
+            "not deleted with its node"
+        );
         let known = json!([{"name": "lso", "path": "/dev/x"}]);
-        let gone = seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers, "spec.foreignPVs": known}));
+        let gone = seen(
+            false,
+            json!({"spec.claims": claims(), "metadata.finalizers": finalizers, "spec.foreignPVs": known}),
+        );
         assert_eq!(plan(&gone), None, "what was known about its volumes stays");
         let released = update(plan(&seen(true, json!({"metadata.finalizers": finalizers}))));
         assert_eq!(released.finalizers, Some(vec!["other/one".to_owned()]));
@@ -176,7 +227,10 @@ mod tests {
         let free = json!({"metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(update(plan(&seen(false, free))).finalizers, Some(vec!["other/one".to_owned()]));
         assert_eq!(
-            plan(&seen(true, json!({"spec.claims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]}))),
+            plan(&seen(
+                true,
+                json!({"spec.claims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]})
+            )),
             None
         );
     }
@@ -189,13 +243,22 @@ mod tests {
         for list in ["spec.kept", "spec.residue"] {
             let held = update(plan(&seen(true, json!({list: entry}))));
             assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]), "{list}");
-            assert_eq!(plan(&seen(false, json!({list: entry, "metadata.finalizers": finalizers}))), None, "{list}: not deleted with its node");
-            let going =
-                |node: bool| plan(&seen(node, json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})));
+            assert_eq!(
+                plan(&seen(false, json!({list: entry, "metadata.finalizers": finalizers}))),
+                None,
+                "{list}: not deleted with its node"
+            );
+            let going = |node: bool| {
+                plan(&seen(
+                    node,
+                    json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                ))
+            };
             assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
             assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
             // What a plan has just learned counts as well.
-            let mut learned = seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}));
+            let mut learned =
+                seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}));
             let mut planned = claim::Plan::default();
             let known = serde_json::from_value(entry.clone()).unwrap();
             if list == "spec.kept" {
@@ -205,10 +268,12 @@ mod tests {
             }
             learned.claims = Some(planned);
             let step = update(plan(&learned));
-            assert_eq!((step.finalizers, step.spec.kept.len() + step.spec.residue.len()), (None, 1));
+            assert_eq!(
+                (step.finalizers, step.spec.kept.len() + step.spec.residue.len()),
+                (None, 1)
+            );
         }
-        let both =
-            json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let both = json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(plan(&seen(false, both)), None, "its claims are somebody's volumes");
     }
 
@@ -216,11 +281,12 @@ mod tests {
     fn the_word_that_gives_claims_up_counts_once() {
         let told = json!({names::RELEASE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
-            let extra =
-                json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
+            let extra = json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
             let mut seen = seen(node, extra);
-            seen.inventory.as_mut().unwrap().status =
-                Some(quarry_api::NodeInventoryStatus { machine_id: Some(machine.into()), ..quarry_api::NodeInventoryStatus::default() });
+            seen.inventory.as_mut().unwrap().status = Some(quarry_api::NodeInventoryStatus {
+                machine_id: Some(machine.into()),
+                ..quarry_api::NodeInventoryStatus::default()
+            });
             plan(&seen)
         };
         assert!(update(with(true, "m1")).answered, "the machine is back");
@@ -230,11 +296,20 @@ mod tests {
     #[test]
     fn more_foreign_volumes_than_fit_are_counted() {
         let mut seen = seen(true, json!({}));
-        seen.foreign_pvs = (0..9000).map(|n| ForeignPv { name: format!("local-pv-{n:08}"), path: "/x".repeat(40), device_id: Some("wwn".into()) }).collect();
+        seen.foreign_pvs = (0..9000)
+            .map(|n| ForeignPv {
+                name: format!("local-pv-{n:08}"),
+                path: "/x".repeat(40),
+                device_id: Some("wwn".into()),
+            })
+            .collect();
         let spec = update(plan(&seen)).spec;
         let bytes = serde_json::to_vec(&spec.foreign_pvs).unwrap().len();
         assert!((500_000..=ROOM_FOR_FOREIGN_PVS).contains(&bytes), "{bytes}");
-        assert_eq!(spec.foreign_pvs_left_out, Some(9000 - i64::try_from(spec.foreign_pvs.len()).unwrap()));
+        assert_eq!(
+            spec.foreign_pvs_left_out,
+            Some(9000 - i64::try_from(spec.foreign_pvs.len()).unwrap())
+        );
         seen.inventory.as_mut().unwrap().spec = spec;
         assert_eq!(plan(&seen), None, "a plan on its own result is empty");
         seen.foreign_pvs.truncate(3);
@@ -244,9 +319,13 @@ mod tests {
 
     #[test]
     fn what_the_cluster_knows_is_written_once() {
-        let mut seen = seen(true, json!({"spec.claims": claims(), "metadata.finalizers": [names::CLAIMS_FINALIZER]}));
+        let mut seen = seen(
+            true,
+            json!({"spec.claims": claims(), "metadata.finalizers": [names::CLAIMS_FINALIZER]}),
+        );
         seen.foreign_pvs = foreign();
-        seen.elsewhere = vec![Elsewhere { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
+        seen.elsewhere =
+            vec![Elsewhere { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
         let update = update(plan(&seen));
         insta::assert_yaml_snapshot!(update.spec);
         assert_eq!((update.resource_version.as_str(), update.finalizers), ("7", None));
@@ -255,6 +334,10 @@ mod tests {
         seen.elsewhere.clear();
         seen.foreign_pvs.clear();
         let cleared = super::tests::update(plan(&seen)).spec;
-        assert!(cleared.quarantine.is_empty() && cleared.foreign_pvs.is_empty() && cleared.claims.len() == 1);
+        assert!(
+            cleared.quarantine.is_empty()
+                && cleared.foreign_pvs.is_empty()
+                && cleared.claims.len() == 1
+        );
     }
 }

@@ -12,13 +12,21 @@ pub enum Retention {
 }
 
 /// By age, never while an object names it, never unfinished unless its owner is gone for good.
-pub fn decide_retention(job: &NodeJob, named: bool, retention: SignedDuration, now: Timestamp) -> Retention {
+pub fn decide_retention(
+    job: &NodeJob,
+    named: bool,
+    retention: SignedDuration,
+    now: Timestamp,
+) -> Retention {
     let status = job.status.as_ref();
     let finished = status.and_then(|status| status.phase).is_some_and(|phase| phase.finished());
     if named || !finished {
         return Retention::Keep;
     }
-    let ended = status.and_then(|status| status.completion_time.as_ref()).map(|time| time.0).or(job.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let ended = status
+        .and_then(|status| status.completion_time.as_ref())
+        .map(|time| time.0)
+        .or(job.metadata.creation_timestamp.as_ref().map(|time| time.0));
     match ended.map(|ended| ended + retention) {
         Some(due) if due > now => Retention::KeepUntil(due),
         Some(_) | None => Retention::Delete,
@@ -46,7 +54,10 @@ mod tests {
         let late = end + SignedDuration::from_hours(2);
         for phase in [Some("Succeeded"), Some("Failed")] {
             assert_eq!(decide_retention(&job(phase), true, hour, late), Retention::Keep);
-            assert_eq!(decide_retention(&job(phase), false, hour, end), Retention::KeepUntil(end + hour));
+            assert_eq!(
+                decide_retention(&job(phase), false, hour, end),
+                Retention::KeepUntil(end + hour)
+            );
             assert_eq!(decide_retention(&job(phase), false, hour, late), Retention::Delete);
         }
         for phase in [None, Some("Running")] {

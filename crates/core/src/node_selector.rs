@@ -3,7 +3,9 @@
 //! Terms are ORed, requirements inside a term ANDed; an empty term matches nothing; no selector at all means every
 //! node. A selector that the API server would refuse in a pod is told with its field before anything is made of it.
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
+};
 use std::collections::BTreeMap;
 
 /// The one field that `matchFields` knows.
@@ -15,17 +17,27 @@ pub fn problems(selector: &NodeSelector, at: &str) -> Vec<String> {
     if selector.node_selector_terms.is_empty() {
         found.push(format!("{at}.nodeSelectorTerms is empty and selects no node: add a term, or leave the selector out to select all nodes"));
     }
-    let is_empty = |term: &NodeSelectorTerm| [&term.match_expressions, &term.match_fields].iter().all(|list| list.as_ref().is_none_or(Vec::is_empty));
-    if !selector.node_selector_terms.is_empty() && selector.node_selector_terms.iter().all(is_empty) {
+    let is_empty = |term: &NodeSelectorTerm| {
+        [&term.match_expressions, &term.match_fields]
+            .iter()
+            .all(|list| list.as_ref().is_none_or(Vec::is_empty))
+    };
+    if !selector.node_selector_terms.is_empty() && selector.node_selector_terms.iter().all(is_empty)
+    {
         found.push(format!("{at}.nodeSelectorTerms[0] is empty and matches no node: add a requirement, or leave the selector out to select all nodes"));
     }
     for (index, term) in selector.node_selector_terms.iter().enumerate() {
         let at = format!("{at}.nodeSelectorTerms[{index}]");
         for (index, requirement) in term.match_expressions.iter().flatten().enumerate() {
-            found.extend(problem(requirement, false).map(|what| format!("{at}.matchExpressions[{index}].{what}")));
+            found.extend(
+                problem(requirement, false)
+                    .map(|what| format!("{at}.matchExpressions[{index}].{what}")),
+            );
         }
         for (index, requirement) in term.match_fields.iter().flatten().enumerate() {
-            found.extend(problem(requirement, true).map(|what| format!("{at}.matchFields[{index}].{what}")));
+            found.extend(
+                problem(requirement, true).map(|what| format!("{at}.matchFields[{index}].{what}")),
+            );
         }
     }
     found
@@ -40,7 +52,9 @@ fn problem(requirement: &NodeSelectorRequirement, field: bool) -> Option<String>
         }
         return match (operator.as_str(), values.len()) {
             ("In" | "NotIn", 1) => None,
-            ("In" | "NotIn", _) => Some("values must hold exactly one name: write one term for each node".to_owned()),
+            ("In" | "NotIn", _) => {
+                Some("values must hold exactly one name: write one term for each node".to_owned())
+            }
             _ => Some(format!("operator is {operator:?}: a field takes In or NotIn")),
         };
     }
@@ -48,16 +62,22 @@ fn problem(requirement: &NodeSelectorRequirement, field: bool) -> Option<String>
         return Some("key is empty: name a label".to_owned());
     }
     match operator.as_str() {
-        "In" | "NotIn" if values.is_empty() => Some(format!("values is empty: {operator} needs at least one value")),
+        "In" | "NotIn" if values.is_empty() => {
+            Some(format!("values is empty: {operator} needs at least one value"))
+        }
         "In" | "NotIn" => None,
         "Exists" | "DoesNotExist" if values.is_empty() => None,
-        "Exists" | "DoesNotExist" => Some(format!("values must be empty: {operator} looks at the key alone")),
+        "Exists" | "DoesNotExist" => {
+            Some(format!("values must be empty: {operator} looks at the key alone"))
+        }
         "Gt" | "Lt" => match values {
             [one] if one.parse::<i64>().is_ok() => None,
             [one] => Some(format!("values holds {one:?}: {operator} needs a whole number")),
             _ => Some(format!("values must hold exactly one whole number for {operator}")),
         },
-        other => Some(format!("operator is {other:?}: it must be In, NotIn, Exists, DoesNotExist, Gt or Lt")),
+        other => Some(format!(
+            "operator is {other:?}: it must be In, NotIn, Exists, DoesNotExist, Gt or Lt"
+        )),
     }
 }
 
@@ -67,37 +87,60 @@ pub fn toleration_problems(tolerations: &[Toleration], at: &str) -> Vec<String> 
         let given = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
         let effect = toleration.effect.as_deref().unwrap_or_default();
         match toleration.operator.as_deref() {
-            Some("Exists") if given(&toleration.value) => return Some("value must be empty: Exists looks at the key alone".to_owned()),
+            Some("Exists") if given(&toleration.value) => {
+                return Some("value must be empty: Exists looks at the key alone".to_owned());
+            }
             Some("Exists") => {}
             None | Some("" | "Equal") if !given(&toleration.key) => {
-                return Some("key is empty: name a taint, or use the operator Exists for all of them".to_owned());
+                return Some(
+                    "key is empty: name a taint, or use the operator Exists for all of them"
+                        .to_owned(),
+                );
             }
             None | Some("" | "Equal") => {}
-            Some(other) => return Some(format!("operator is {other:?}: it must be Exists or Equal")),
+            Some(other) => {
+                return Some(format!("operator is {other:?}: it must be Exists or Equal"));
+            }
         }
         if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-            return Some(format!("effect is {effect:?}: it must be NoSchedule, PreferNoSchedule or NoExecute, or left out for all of them"));
+            return Some(format!(
+                "effect is {effect:?}: it must be NoSchedule, PreferNoSchedule or NoExecute, or left out for all of them"
+            ));
         }
-        (toleration.toleration_seconds.is_some() && effect != "NoExecute").then(|| "tolerationSeconds needs the effect NoExecute".to_owned())
+        (toleration.toleration_seconds.is_some() && effect != "NoExecute")
+            .then(|| "tolerationSeconds needs the effect NoExecute".to_owned())
     };
-    tolerations.iter().enumerate().filter_map(|(index, toleration)| Some(format!("{at}[{index}].{}", problem(toleration)?))).collect()
+    tolerations
+        .iter()
+        .enumerate()
+        .filter_map(|(index, toleration)| Some(format!("{at}[{index}].{}", problem(toleration)?)))
+        .collect()
 }
 
 /// Whether the selector means this node. What is invalid in it matches nothing.
 pub fn selects(selector: Option<&NodeSelector>, node: &Node) -> bool {
-    selector.is_none_or(|selector| selector.node_selector_terms.iter().any(|term| term_matches(term, node)))
+    selector.is_none_or(|selector| {
+        selector.node_selector_terms.iter().any(|term| term_matches(term, node))
+    })
 }
 
 fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let (expressions, fields) = (term.match_expressions.as_deref().unwrap_or_default(), term.match_fields.as_deref().unwrap_or_default());
+    let (expressions, fields) = (
+        term.match_expressions.as_deref().unwrap_or_default(),
+        term.match_fields.as_deref().unwrap_or_default(),
+    );
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
     let none = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&none);
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    expressions.iter().all(|requirement| problem(requirement, false).is_none() && holds(requirement, labels.get(&requirement.key).map(String::as_str)))
-        && fields.iter().all(|requirement| problem(requirement, true).is_none() && holds(requirement, Some(name)))
+    expressions.iter().all(|requirement| {
+        problem(requirement, false).is_none()
+            && holds(requirement, labels.get(&requirement.key).map(String::as_str))
+    }) && fields
+        .iter()
+        .all(|requirement| problem(requirement, true).is_none() && holds(requirement, Some(name)))
 }
 
 fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
@@ -121,7 +164,15 @@ fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
 
 /// Taints that Kubernetes itself puts on a node in trouble, or that is being drained. DaemonSet pods stay there, and
 /// they say nothing about whether the node is wanted.
-const TROUBLE: &[&str] = &["not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable", "network-unavailable"];
+const TROUBLE: &[&str] = &[
+    "not-ready",
+    "unreachable",
+    "disk-pressure",
+    "memory-pressure",
+    "pid-pressure",
+    "unschedulable",
+    "network-unavailable",
+];
 
 /// The first taint that keeps a DaemonSet's pod with these tolerations away from the node.
 pub fn untolerated<'a>(node: &'a Node, tolerations: &[Toleration]) -> Option<&'a Taint> {
@@ -129,12 +180,19 @@ pub fn untolerated<'a>(node: &'a Node, tolerations: &[Toleration]) -> Option<&'a
     taints
         .iter()
         .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
-        .filter(|taint| !taint.key.strip_prefix("node.kubernetes.io/").is_some_and(|trouble| TROUBLE.contains(&trouble)))
+        .filter(|taint| {
+            !taint
+                .key
+                .strip_prefix("node.kubernetes.io/")
+                .is_some_and(|trouble| TROUBLE.contains(&trouble))
+        })
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let is = |mine: &Option<String>, theirs: &str| mine.as_deref().is_none_or(|mine| mine.is_empty() || mine == theirs);
+    let is = |mine: &Option<String>, theirs: &str| {
+        mine.as_deref().is_none_or(|mine| mine.is_empty() || mine == theirs)
+    };
     if !is(&toleration.effect, &taint.effect) || !is(&toleration.key, &taint.key) {
         return false;
     }
@@ -143,7 +201,8 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         // An empty key is for Exists alone.
         None | Some("" | "Equal") => {
             toleration.key.as_deref().is_some_and(|key| !key.is_empty())
-                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+                && toleration.value.as_deref().unwrap_or_default()
+                    == taint.value.as_deref().unwrap_or_default()
         }
         Some(_) => false,
     }
@@ -151,7 +210,12 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// A taint as people write it: `key=value:effect`.
 pub fn taint_text(taint: &Taint) -> String {
-    let value = taint.value.as_deref().filter(|value| !value.is_empty()).map(|value| format!("={value}")).unwrap_or_default();
+    let value = taint
+        .value
+        .as_deref()
+        .filter(|value| !value.is_empty())
+        .map(|value| format!("={value}"))
+        .unwrap_or_default();
     format!("{}{value}:{}", taint.key, taint.effect)
 }
 
@@ -163,26 +227,47 @@ pub fn selector_text(selector: &NodeSelector) -> String {
         format!("{} {}{values}", requirement.key, requirement.operator)
     };
     let term = |term: &NodeSelectorTerm| {
-        let all: Vec<String> = term.match_expressions.iter().flatten().chain(term.match_fields.iter().flatten()).map(requirement).collect();
+        let all: Vec<String> = term
+            .match_expressions
+            .iter()
+            .flatten()
+            .chain(term.match_fields.iter().flatten())
+            .map(requirement)
+            .collect();
         if all.is_empty() { "an empty term".to_owned() } else { all.join(" and ") }
     };
     selector.node_selector_terms.iter().map(term).collect::<Vec<_>>().join(", or ")
 }
 
 /// The labels that the selector asks for and that nodes have, with their values: what it could have said instead.
-pub fn known_values<'a>(selector: &NodeSelector, nodes: impl Iterator<Item = &'a Node> + Clone, at_most: usize) -> Vec<String> {
-    let mut keys: Vec<&str> = selector.node_selector_terms.iter().flat_map(|term| term.match_expressions.iter().flatten()).map(|r| r.key.as_str()).collect();
+pub fn known_values<'a>(
+    selector: &NodeSelector,
+    nodes: impl Iterator<Item = &'a Node> + Clone,
+    at_most: usize,
+) -> Vec<String> {
+    let mut keys: Vec<&str> = selector
+        .node_selector_terms
+        .iter()
+        .flat_map(|term| term.match_expressions.iter().flatten())
+        .map(|r| r.key.as_str())
+        .collect();
     keys.sort_unstable();
     keys.dedup();
     keys.into_iter()
         .map(|key| {
-            let mut values: Vec<&str> = nodes.clone().filter_map(|node| node.metadata.labels.as_ref()?.get(key).map(String::as_str)).collect();
+            let mut values: Vec<&str> = nodes
+                .clone()
+                .filter_map(|node| node.metadata.labels.as_ref()?.get(key).map(String::as_str))
+                .collect();
             values.sort_unstable();
             values.dedup();
             let more = if values.len() > at_most { ", …" } else { "" };
             match values.as_slice() {
                 [] => format!("no node has the label {key}"),
-                _ => format!("the label {key} exists with {}{more}", values.iter().take(at_most).copied().collect::<Vec<_>>().join(", ")),
+                _ => format!(
+                    "the label {key} exists with {}{more}",
+                    values.iter().take(at_most).copied().collect::<Vec<_>>().join(", ")
+                ),
             }
         })
         .collect()
@@ -194,7 +279,10 @@ mod tests {
     use serde_json::{Value, json};
 
     fn node(name: &str, labels: Value, taints: Value) -> Node {
-        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}),
+        )
+        .unwrap()
     }
 
     fn selector(terms: Value) -> NodeSelector {
@@ -225,9 +313,18 @@ mod tests {
             (requires("disk", "Matches", json!(["ssd"])), false),
             (json!([]), false),
             (json!([{}]), false),
-            (json!([{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]), true),
-            (json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]), false),
-            (json!([{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n1"]}]}]), false),
+            (
+                json!([{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]),
+                true,
+            ),
+            (
+                json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]),
+                false,
+            ),
+            (
+                json!([{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n1"]}]}]),
+                false,
+            ),
             (
                 json!([{
                     "matchExpressions": [{"key": "disk", "operator": "Exists"}],
@@ -235,7 +332,10 @@ mod tests {
                 }]),
                 false,
             ),
-            (json!([{"matchExpressions": [{"key": "disk", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]}]), false),
+            (
+                json!([{"matchExpressions": [{"key": "disk", "operator": "Exists"}, {"key": "none", "operator": "Exists"}]}]),
+                false,
+            ),
         ] {
             assert_eq!(selects(Some(&selector(terms.clone())), &n1), wanted, "{terms}");
         }
@@ -256,7 +356,10 @@ mod tests {
             ]
         .join("\n---\n");
         insta::assert_snapshot!(all);
-        assert_eq!(told(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}]}])), "");
+        assert_eq!(
+            told(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}]}])),
+            ""
+        );
     }
 
     #[test]
@@ -264,14 +367,27 @@ mod tests {
         for (toleration, told) in [
             (json!({"operator": "Exists"}), ""),
             (json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}), ""),
-            (json!({"key": "a", "operator": "Exists", "value": "b"}), "spec.tolerations[0].value must be empty"),
+            (
+                json!({"key": "a", "operator": "Exists", "value": "b"}),
+                "spec.tolerations[0].value must be empty",
+            ),
             (json!({"value": "b"}), "spec.tolerations[0].key is empty"),
             (json!({"key": "a", "operator": "Like"}), "spec.tolerations[0].operator is \"Like\""),
             (json!({"key": "a", "effect": "Never"}), "spec.tolerations[0].effect is \"Never\""),
-            (json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}), "spec.tolerations[0].tolerationSeconds needs"),
+            (
+                json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}),
+                "spec.tolerations[0].tolerationSeconds needs",
+            ),
         ] {
-            let found = toleration_problems(&[serde_json::from_value(toleration).unwrap()], "spec.tolerations").join("; ");
-            assert!(found.starts_with(told) && found.is_empty() == told.is_empty(), "{told}: {found}");
+            let found = toleration_problems(
+                &[serde_json::from_value(toleration).unwrap()],
+                "spec.tolerations",
+            )
+            .join("; ");
+            assert!(
+                found.starts_with(told) && found.is_empty() == told.is_empty(),
+                "{told}: {found}"
+            );
         }
     }
 
@@ -285,18 +401,38 @@ mod tests {
             (taint.clone(), json!([{"key": "role", "operator": "Exists"}]), false),
             (taint.clone(), json!([{"key": "role", "value": "cp"}]), false),
             (taint.clone(), json!([{"key": "role", "operator": "Equal", "value": "db"}]), true),
-            (taint.clone(), json!([{"key": "role", "operator": "Exists", "effect": "NoExecute"}]), true),
+            (
+                taint.clone(),
+                json!([{"key": "role", "operator": "Exists", "effect": "NoExecute"}]),
+                true,
+            ),
             (taint.clone(), json!([{"operator": "Equal", "value": "cp"}]), true),
             (taint.clone(), json!([{"key": "role", "operator": "Like"}]), true),
             (json!([{"key": "role", "effect": "PreferNoSchedule"}]), json!([]), false),
             (json!([{"key": "role", "effect": "NoExecute"}]), json!([]), true),
-            (json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]), json!([]), false),
-            (json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]), json!([]), false),
-            (json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]), json!([]), true),
+            (
+                json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+                json!([]),
+                false,
+            ),
+            (
+                json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
+                json!([]),
+                false,
+            ),
+            (
+                json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]),
+                json!([]),
+                true,
+            ),
         ] {
             let node = node("n1", json!({}), taints.clone());
             let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
-            assert_eq!(untolerated(&node, &tolerations).is_some(), kept_away, "{taints} {tolerations:?}");
+            assert_eq!(
+                untolerated(&node, &tolerations).is_some(),
+                kept_away,
+                "{taints} {tolerations:?}"
+            );
         }
     }
 
@@ -306,8 +442,17 @@ mod tests {
             {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme", "ssd"]}, {"key": "rack", "operator": "Exists"}]},
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]},
         ]));
-        assert_eq!(selector_text(&asked), "disk In (nvme, ssd) and rack Exists, or metadata.name In (n9)");
-        let nodes = [node("n1", json!({"disk": "hdd"}), json!([])), node("n2", json!({"disk": "tape"}), json!([]))];
-        assert_eq!(known_values(&asked, nodes.iter(), 1), ["the label disk exists with hdd, …", "no node has the label rack"]);
+        assert_eq!(
+            selector_text(&asked),
+            "disk In (nvme, ssd) and rack Exists, or metadata.name In (n9)"
+        );
+        let nodes = [
+            node("n1", json!({"disk": "hdd"}), json!([])),
+            node("n2", json!({"disk": "tape"}), json!([])),
+        ];
+        assert_eq!(
+            known_values(&asked, nodes.iter(), 1),
+            ["the label disk exists with hdd, …", "no node has the label rack"]
+        );
     }
 }

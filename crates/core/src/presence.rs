@@ -22,7 +22,11 @@ pub fn presence(lease: Option<&Lease>, now: Timestamp) -> Presence {
     let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
     let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(40));
     let until = renewed.checked_add(Span::new().seconds(seconds)).unwrap_or(Timestamp::MAX);
-    if held && now < until { Presence::Present { until } } else { Presence::Absent { since: renewed } }
+    if held && now < until {
+        Presence::Present { until }
+    } else {
+        Presence::Absent { since: renewed }
+    }
 }
 
 impl Presence {
@@ -30,7 +34,9 @@ impl Presence {
     pub fn complaint(&self, node: &str) -> Option<String> {
         let remedy = match self {
             Presence::Never => "check that its quarry-agent pod runs",
-            Presence::Absent { .. } | Presence::Present { .. } => "check that the node is up and its quarry-agent pod runs",
+            Presence::Absent { .. } | Presence::Present { .. } => {
+                "check that the node is up and its quarry-agent pod runs"
+            }
         };
         Some(format!("{}: {remedy}", self.finding(node)?))
     }
@@ -39,7 +45,10 @@ impl Presence {
     pub fn finding(&self, node: &str) -> Option<String> {
         match self {
             Presence::Never => Some(format!("no agent has been seen on node {node}")),
-            Presence::Absent { since } => Some(format!("the agent on node {node} is absent since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ"))),
+            Presence::Absent { since } => Some(format!(
+                "the agent on node {node} is absent since {}",
+                since.strftime("%Y-%m-%dT%H:%M:%SZ")
+            )),
             Presence::Present { .. } => None,
         }
     }
@@ -65,6 +74,11 @@ mod tests {
         assert_eq!(presence(Some(&lease("a")), at(40)), Presence::Absent { since: start });
         assert_eq!(presence(Some(&lease("")), at(1)), Presence::Absent { since: start });
         assert_eq!(presence(None, at(1)), Presence::Never);
-        assert!(presence(Some(&lease("")), at(1)).complaint("n1").unwrap().contains("absent since 2026-01-01T00:00:00Z"));
+        assert!(
+            presence(Some(&lease("")), at(1))
+                .complaint("n1")
+                .unwrap()
+                .contains("absent since 2026-01-01T00:00:00Z")
+        );
     }
 }

@@ -68,18 +68,30 @@ fn is_cluster_wide(identity: &str) -> bool {
 fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
     let mut found: BTreeMap<String, Arc<Shown>> = BTreeMap::new();
     for device in devices {
-        let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity)) else { continue };
+        let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity))
+        else {
+            continue;
+        };
         let shown = Arc::new(Shown { device: device.name.clone(), primary: primary.clone() });
-        for identity in published_candidates(device).into_iter().filter(|identity| is_cluster_wide(identity)) {
+        for identity in
+            published_candidates(device).into_iter().filter(|identity| is_cluster_wide(identity))
+        {
             found.entry(identity).or_insert_with(|| Arc::clone(&shown));
         }
     }
-    let claims =
-        spec.iter().flat_map(|spec| &spec.claims).map(|claim| (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner))));
-    let kept =
-        spec.iter().flat_map(|spec| &spec.kept).map(|kept| (&kept.identity, format!("the data that PersistentVolume {} left on a device", kept.pv_name)));
+    let claims = spec.iter().flat_map(|spec| &spec.claims).map(|claim| {
+        (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner)))
+    });
+    let kept = spec.iter().flat_map(|spec| &spec.kept).map(|kept| {
+        (
+            &kept.identity,
+            format!("the data that PersistentVolume {} left on a device", kept.pv_name),
+        )
+    });
     for (identity, device) in claims.chain(kept).filter(|(identity, _)| is_cluster_wide(identity)) {
-        found.entry(identity.clone()).or_insert_with(|| Arc::new(Shown { device, primary: identity.clone() }));
+        found
+            .entry(identity.clone())
+            .or_insert_with(|| Arc::new(Shown { device, primary: identity.clone() }));
     }
     found.into_iter().map(|(identity, shown)| (identity.into(), shown)).collect()
 }
@@ -90,11 +102,19 @@ fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<Shown>> {
 
 impl Identities {
     /// The node shows these devices from now on, and has what its spec says. Returns the other nodes that this concerns.
-    pub fn follow(&mut self, node: &str, devices: &[Device], spec: Option<&NodeInventorySpec>) -> BTreeSet<String> {
+    pub fn follow(
+        &mut self,
+        node: &str,
+        devices: &[Device],
+        spec: Option<&NodeInventorySpec>,
+    ) -> BTreeSet<String> {
         let mut after = identities(devices, spec);
-        let (node, before) = self.of_node.remove_entry(node).unwrap_or_else(|| (node.into(), List::new()));
+        let (node, before) =
+            self.of_node.remove_entry(node).unwrap_or_else(|| (node.into(), List::new()));
         let mut concerned = BTreeSet::new();
-        for (identity, _) in before.iter().filter(|(identity, device)| find(&after, identity) != Some(device)) {
+        for (identity, _) in
+            before.iter().filter(|(identity, device)| find(&after, identity) != Some(device))
+        {
             if let Some(nodes) = self.shown.get_mut(identity) {
                 concerned.extend(concerned_by(nodes, &node));
                 nodes.retain(|(other, _)| *other != node);
@@ -103,12 +123,15 @@ impl Identities {
                 }
             }
         }
-        for (identity, device) in after.iter_mut().filter(|(identity, device)| find(&before, identity) != Some(device)) {
+        for (identity, device) in
+            after.iter_mut().filter(|(identity, device)| find(&before, identity) != Some(device))
+        {
             // One text for each identity, whoever shows it.
             if let Some((known, _)) = self.shown.get_key_value(identity) {
                 *identity = Arc::clone(known);
             }
-            let nodes = self.shown.entry(Arc::clone(identity)).or_insert_with(|| List::with_capacity(1));
+            let nodes =
+                self.shown.entry(Arc::clone(identity)).or_insert_with(|| List::with_capacity(1));
             let position = nodes.partition_point(|(other, _)| *other < node);
             nodes.insert(position, (Arc::clone(&node), Arc::clone(device)));
             concerned.extend(concerned_by(nodes, &node));
@@ -145,12 +168,22 @@ const NAMED: usize = 3;
 /// Whose quarantine reads otherwise because `node` came or went: of those who name it. When many show an identity, most
 /// do not.
 fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
-    let is_named_by = |other: &str, own: &Shown| others_of(nodes, other, own).take(NAMED + 1).any(|(named, _)| **named == *node);
-    nodes.iter().filter(|(other, own)| **other != *node && is_named_by(other, own)).map(|(other, _)| other.to_string()).collect()
+    let is_named_by = |other: &str, own: &Shown| {
+        others_of(nodes, other, own).take(NAMED + 1).any(|(named, _)| **named == *node)
+    };
+    nodes
+        .iter()
+        .filter(|(other, own)| **other != *node && is_named_by(other, own))
+        .map(|(other, _)| other.to_string())
+        .collect()
 }
 
 /// Who else shows it, but for those who are surely another device.
-fn others_of<'a>(nodes: &'a List, node: &'a str, own: &'a Shown) -> impl Iterator<Item = &'a (Arc<str>, Arc<Shown>)> {
+fn others_of<'a>(
+    nodes: &'a List,
+    node: &'a str,
+    own: &'a Shown,
+) -> impl Iterator<Item = &'a (Arc<str>, Arc<Shown>)> {
     nodes.iter().filter(move |(other, shown)| **other != *node && !own.is_surely_another(shown))
 }
 
@@ -162,13 +195,25 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
         others.entry(&other.identity).or_default().push(other);
     }
     for (identity, others) in others {
-        let named: Vec<String> = others.iter().take(NAMED).map(|other| format!("{} of node {}", other.device, other.node)).collect();
+        let named: Vec<String> = others
+            .iter()
+            .take(NAMED)
+            .map(|other| format!("{} of node {}", other.device, other.node))
+            .collect();
         let more = if others.len() > NAMED { " and others" } else { "" };
-        wanted.insert((identity.to_owned(), Reason::IdentityElsewhere.as_str()), format!("{}{more}", named.join(", ")));
+        wanted.insert(
+            (identity.to_owned(), Reason::IdentityElsewhere.as_str()),
+            format!("{}{more}", named.join(", ")),
+        );
     }
     let changed = Reason::IdentityChanged.as_str();
     // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
-    let held = inventory.spec.quarantine.iter().filter(|entry| entry.reason == changed).map(|entry| (entry.identity.clone(), entry.detail.clone()));
+    let held = inventory
+        .spec
+        .quarantine
+        .iter()
+        .filter(|entry| entry.reason == changed)
+        .map(|entry| (entry.identity.clone(), entry.detail.clone()));
     let devices = inventory.status.iter().flat_map(|status| &status.devices);
     let seen = devices.filter_map(|device| {
         let reason = device.reasons.iter().find(|reason| reason.reason == changed)?;
@@ -179,15 +224,31 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
             wanted.entry((identity, changed)).or_insert(detail);
         }
     }
-    wanted.into_iter().map(|((identity, reason), detail)| Quarantine { identity, reason: reason.to_owned(), detail }).collect()
+    wanted
+        .into_iter()
+        .map(|((identity, reason), detail)| Quarantine {
+            identity,
+            reason: reason.to_owned(),
+            detail,
+        })
+        .collect()
 }
 
 /// By any name of the device that shows it: an identity that has grown since is accepted by the new one.
 fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
-    let Some(text) = inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION)) else { return false };
+    let Some(text) = inventory
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION))
+    else {
+        return false;
+    };
     let devices = inventory.status.iter().flat_map(|status| &status.devices);
-    let mut shown = devices.map(published_candidates).filter(|candidates| candidates.contains(identity));
-    accepts(text, identity) || shown.any(|candidates| candidates.iter().any(|one| accepts(text, one)))
+    let mut shown =
+        devices.map(published_candidates).filter(|candidates| candidates.contains(identity));
+    accepts(text, identity)
+        || shown.any(|candidates| candidates.iter().any(|one| accepts(text, one)))
 }
 
 #[cfg(test)]
@@ -224,7 +285,14 @@ mod tests {
         assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], None), ["n1".to_owned()].into());
         let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
         let told = plan_of(&known);
-        assert_eq!(told, [Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() }]);
+        assert_eq!(
+            told,
+            [Quarantine {
+                identity: "wwn:2".into(),
+                reason: "IdentityElsewhere".into(),
+                detail: "sdx of node n2".into()
+            }]
+        );
         assert_eq!(known.elsewhere("n2")[0].node, "n1");
         // Nothing new: nobody is woken.
         assert!(known.follow("n2", &[device("sdx", "wwn:2")], None).is_empty());
@@ -240,7 +308,12 @@ mod tests {
     fn a_disk_that_another_node_claims_is_nobodys_else_even_when_only_one_node_shows_it() {
         let claim = |identity: &str| Claim {
             identity: identity.into(),
-            owner: ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("s".into()), name: "fast".into(), uid: "u".into() },
+            owner: ClaimOwner {
+                kind: "LocalVolumeSet".into(),
+                namespace: Some("s".into()),
+                name: "fast".into(),
+                uid: "u".into(),
+            },
             ..Claim::default()
         };
         let (disk, claims) = ([device("sda", "wwn:1")], having(vec![claim("wwn:1")]));
@@ -251,9 +324,21 @@ mod tests {
         // Pulled, and plugged in elsewhere.
         known.follow("n1", &[], Some(&claims));
         assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], None), ["n1".to_owned()].into());
-        let told = |node: &str, shown: Vec<Device>| plan(&inventory(shown), &known.elsewhere(node)).into_iter().map(|entry| entry.detail).collect::<Vec<_>>();
-        assert_eq!(told("n2", vec![device("sdb", "wwn:1")]), ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]);
-        assert_eq!(told("n1", vec![]), ["sdb of node n2"], "where it is claimed it is told where it is");
+        let told = |node: &str, shown: Vec<Device>| {
+            plan(&inventory(shown), &known.elsewhere(node))
+                .into_iter()
+                .map(|entry| entry.detail)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told("n2", vec![device("sdb", "wwn:1")]),
+            ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]
+        );
+        assert_eq!(
+            told("n1", vec![]),
+            ["sdb of node n2"],
+            "where it is claimed it is told where it is"
+        );
         // Nothing new: nobody is woken. Given up: the other one is.
         assert!(known.follow("n1", &[], Some(&claims)).is_empty());
         assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into());
@@ -272,27 +357,53 @@ mod tests {
     #[test]
     fn a_disk_with_kept_data_is_known_wherever_it_is_plugged_in() {
         let kept = NodeInventorySpec {
-            kept: vec![KeptData { identity: "wwn:1".into(), pv_name: "local-pv-1".into(), pv_uid: "p".into() }],
+            kept: vec![KeptData {
+                identity: "wwn:1".into(),
+                pv_name: "local-pv-1".into(),
+                pv_uid: "p".into(),
+            }],
             ..NodeInventorySpec::default()
         };
         let mut known = Identities::default();
         known.follow("n1", &[], Some(&kept));
         known.follow("n2", &[device("sdb", "wwn:1")], None);
         let told = plan(&inventory(vec![device("sdb", "wwn:1")]), &known.elsewhere("n2"));
-        assert_eq!((told.len(), told[0].detail.as_str()), (1, "the data that PersistentVolume local-pv-1 left on a device of node n1"));
-        assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into(), "forgotten there, free here");
+        assert_eq!(
+            (told.len(), told[0].detail.as_str()),
+            (1, "the data that PersistentVolume local-pv-1 left on a device of node n1")
+        );
+        assert_eq!(
+            known.follow("n1", &[], None),
+            ["n2".to_owned()].into(),
+            "forgotten there, free here"
+        );
     }
 
     #[test]
     fn a_claim_by_a_weaker_identity_than_the_disk_shows_elsewhere_is_found() {
-        let evidence = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
-        let evidence = evidence.map(|(source, value)| Evidence { source: source.into(), value: value.into() }).into();
-        let shown = Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
+        let evidence =
+            [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
+        let evidence = evidence
+            .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
+            .into();
+        let shown =
+            Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
         let mut known = Identities::default();
-        known.follow("n1", &[], Some(&having(vec![Claim { identity: "serial:M:S1".into(), ..Claim::default() }])));
+        known.follow(
+            "n1",
+            &[],
+            Some(&having(vec![Claim { identity: "serial:M:S1".into(), ..Claim::default() }])),
+        );
         known.follow("n2", std::slice::from_ref(&shown), None);
         assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
-        known.follow("n1", &[], Some(&having(vec![Claim { identity: "wwn:5000c50000000002".into(), ..Claim::default() }])));
+        known.follow(
+            "n1",
+            &[],
+            Some(&having(vec![Claim {
+                identity: "wwn:5000c50000000002".into(),
+                ..Claim::default()
+            }])),
+        );
         assert_eq!(known.elsewhere("n2"), []);
     }
 
@@ -300,7 +411,13 @@ mod tests {
     fn a_node_that_sees_less_of_the_same_disk_is_found_and_a_weak_likeness_is_not_enough() {
         let with = |name: &str, identity: &str, evidence: &[(&str, &str)]| Device {
             kind: "disk".into(),
-            evidence: evidence.iter().map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() }).collect(),
+            evidence: evidence
+                .iter()
+                .map(|(source, value)| Evidence {
+                    source: (*source).into(),
+                    value: (*value).into(),
+                })
+                .collect(),
             ..device(name, identity)
         };
         let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
@@ -308,11 +425,18 @@ mod tests {
         let other = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000002")];
         let mut known = Identities::default();
         known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)], None);
-        assert_eq!(known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], None), ["n1".to_owned()].into());
+        assert_eq!(
+            known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], None),
+            ["n1".to_owned()].into()
+        );
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
         assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
         known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], None);
-        assert_eq!(known.elsewhere("n1"), [], "equal serials, and both say by their WWN that they are two");
+        assert_eq!(
+            known.elsewhere("n1"),
+            [],
+            "equal serials, and both say by their WWN that they are two"
+        );
     }
 
     /// Many disks with the same serial, each with a WWN of its own: whoever shows the serial alone may be any of them.
@@ -331,8 +455,13 @@ mod tests {
         };
         let mut known = Identities::default();
         for number in 0..8 {
-            let (identity, wwid) = (format!("wwn:5000c5000000000{number}"), format!("naa.5000c5000000000{number}"));
-            assert!(known.follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], None).is_empty());
+            let (identity, wwid) =
+                (format!("wwn:5000c5000000000{number}"), format!("naa.5000c5000000000{number}"));
+            assert!(
+                known
+                    .follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], None)
+                    .is_empty()
+            );
         }
         assert_eq!(known.follow("n9", &[with("serial:M:S1", None)], None).len(), 8);
         assert!((0..8).all(|number| known.elsewhere(&format!("n{number}")).len() == 1));
@@ -342,7 +471,10 @@ mod tests {
     #[test]
     fn files_behind_loops_and_devices_without_identity_are_not_compared() {
         let mut known = Identities::default();
-        let own = [device("loop0", "file:/var/x:12:3"), Device { name: "sdz".into(), ..Device::default() }];
+        let own = [
+            device("loop0", "file:/var/x:12:3"),
+            Device { name: "sdz".into(), ..Device::default() },
+        ];
         known.follow("n1", &own, None);
         assert!(known.follow("n2", &own, None).is_empty());
         assert_eq!(known.elsewhere("n1"), []);
@@ -351,7 +483,9 @@ mod tests {
     #[test]
     fn a_thousand_nodes_from_one_image_are_told_briefly() {
         let mut known = Identities::default();
-        let devices: Vec<Device> = (0..24).map(|number| device(&format!("sda{number}"), &format!("part:{number}"))).collect();
+        let devices: Vec<Device> = (0..24)
+            .map(|number| device(&format!("sda{number}"), &format!("part:{number}")))
+            .collect();
         for node in 0..1000 {
             known.follow(&format!("n{node}"), &devices, None);
         }
@@ -360,16 +494,29 @@ mod tests {
         assert_eq!(known.follow("n1", &[], None).len(), 998);
         known.follow("n1", &devices, None);
         let told = plan(&inventory(devices), &known.elsewhere("n500"));
-        assert_eq!((told.len(), told[0].detail.as_str()), (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others"));
+        assert_eq!(
+            (told.len(), told[0].detail.as_str()),
+            (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others")
+        );
     }
 
     #[test]
     fn a_changed_identity_is_held_until_it_is_accepted() {
         let mut changed = device("sda", "serial:m:2");
-        changed.reasons = vec![DeviceReason { reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }];
+        changed.reasons = vec![DeviceReason {
+            reason: "IdentityChanged".into(),
+            detail: "was serial:m:1".into(),
+        }];
         let mut seen = inventory(vec![changed]);
         let held = plan(&seen, &[]);
-        assert_eq!(held, [Quarantine { identity: "serial:m:2".into(), reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }]);
+        assert_eq!(
+            held,
+            [Quarantine {
+                identity: "serial:m:2".into(),
+                reason: "IdentityChanged".into(),
+                detail: "was serial:m:1".into()
+            }]
+        );
         seen.spec.quarantine = held.clone();
         // The agent repeats what the quarantine says, or has forgotten, or the disk is out for a moment: no change.
         seen.status.as_mut().unwrap().devices[0].reasons[0].detail = "other words".into();
@@ -382,9 +529,10 @@ mod tests {
         // The disk has told its WWN since, and people accept the identity that they are shown.
         let mut grown = device("sda", "wwn:5000c50000000002");
         grown.kind = "disk".into();
-        grown.evidence = [("sysfs:wwid", "naa.5000c50000000002"), ("sysfs:vpd80", "22"), ("sysfs:model", "m")]
-            .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
-            .into();
+        grown.evidence =
+            [("sysfs:wwid", "naa.5000c50000000002"), ("sysfs:vpd80", "22"), ("sysfs:model", "m")]
+                .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
+                .into();
         seen.spec.quarantine[0].identity = "serial:m:22".into();
         seen.status.as_mut().unwrap().devices = vec![grown];
         assert_eq!(plan(&seen, &[]).len(), 1);
@@ -395,7 +543,10 @@ mod tests {
     #[test]
     fn an_identity_with_a_comma_can_be_accepted() {
         let mut changed = device("sda", "serial:ACME, Inc. X1:S2");
-        changed.reasons = vec![DeviceReason { reason: "IdentityChanged".into(), detail: "was serial:m:1".into() }];
+        changed.reasons = vec![DeviceReason {
+            reason: "IdentityChanged".into(),
+            detail: "was serial:m:1".into(),
+        }];
         let mut seen = inventory(vec![changed]);
         assert_eq!(plan(&seen, &[]).len(), 1);
         seen.metadata.annotations = accepting("serial:ACME, Inc. X1:S2");

@@ -32,11 +32,17 @@ impl Target {
     /// `None` when the parameters name no format, which the schema refuses already.
     pub fn from_parameters(uid: &str, parameters: &Parameters) -> Option<Self> {
         let format = match (&parameters.filesystem, &parameters.partition) {
-            (Some(fs), None) => Format::Filesystem { fs: fs.kind, options: fs.mkfs_options.clone() },
+            (Some(fs), None) => {
+                Format::Filesystem { fs: fs.kind, options: fs.mkfs_options.clone() }
+            }
             (None, Some(_)) => Format::Partition,
             (Some(_), Some(_)) | (None, None) => return None,
         };
-        Some(Target { uid: uid.to_owned(), size: Bytes(u64::try_from(parameters.size).ok()?), format })
+        Some(Target {
+            uid: uid.to_owned(),
+            size: Bytes(u64::try_from(parameters.size).ok()?),
+            format,
+        })
     }
 
     /// The persistent link of this volume, on the node.
@@ -169,13 +175,17 @@ pub enum Refusal {
         "a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume folder"
     )]
     ForeignFile,
-    #[error("the file exists with {found} instead of {wanted}: it is left alone; delete the volume and create another")]
+    #[error(
+        "the file exists with {found} instead of {wanted}: it is left alone; delete the volume and create another"
+    )]
     OtherSize { found: Bytes, wanted: Bytes },
     #[error("the file exists with {0}: it is left alone; delete the volume and create another")]
     OtherContent(&'static str),
     #[error("the file is attached to {0}: detach all but one of them")]
     SeveralLoops(String),
-    #[error("{link} leads to {found}, not to {wanted}: another device carries this volume's UUID; remove it or change its UUID")]
+    #[error(
+        "{link} leads to {found}, not to {wanted}: another device carries this volume's UUID; remove it or change its UUID"
+    )]
     ForeignLink { link: String, found: String, wanted: String },
     #[error("{device} is {users}: end that use, the cleanup is tried again by itself")]
     InUse { device: String, users: String },
@@ -192,14 +202,22 @@ pub fn plan_prepare(target: &Target, seen: &Observed) -> Plan {
         if seen.draft {
             steps.push(Step::DiscardDraft);
         }
-        steps.extend([Step::MakeDraft { size: target.size }, Step::FormatDraft(target.format.clone()), Step::PublishDraft]);
+        steps.extend([
+            Step::MakeDraft { size: target.size },
+            Step::FormatDraft(target.format.clone()),
+            Step::PublishDraft,
+        ]);
         return Plan::Steps(steps);
     };
     if file.size != target.size {
         return Plan::Refused(Refusal::OtherSize { found: file.size, wanted: target.size });
     }
     if file.partitioned != partitioned {
-        let found = if file.partitioned { "a partition table instead of a file system" } else { "a file system instead of a partition table" };
+        let found = if file.partitioned {
+            "a partition table instead of a file system"
+        } else {
+            "a file system instead of a partition table"
+        };
         return Plan::Refused(Refusal::OtherContent(found));
     }
     plan_attached(&target.uid, partitioned, file, seen)
@@ -207,31 +225,47 @@ pub fn plan_prepare(target: &Target, seen: &Observed) -> Plan {
 
 /// A finished file of ours: bring it up to a device with its link. Also what the agent does at its start.
 pub fn plan_attached(uid: &str, partitioned: bool, file: &File, seen: &Observed) -> Plan {
-    let format = if partitioned { Format::Partition } else { Format::Filesystem { fs: FsType::Ext4, options: Vec::new() } };
+    let format = if partitioned {
+        Format::Partition
+    } else {
+        Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }
+    };
     let link = link_path(uid, &format);
     let attached = match seen.loops.as_slice() {
         [] => return Plan::Steps(vec![Step::Attach { partitioned }]),
         [one] => one,
-        several => return Plan::Refused(Refusal::SeveralLoops(several.iter().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", "))),
+        several => {
+            return Plan::Refused(Refusal::SeveralLoops(
+                several.iter().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", "),
+            ));
+        }
     };
     let (device, capacity) = match (partitioned, &attached.partition) {
         (false, _) => (attached.name.clone(), file.size),
         (true, Some((name, size))) => (name.clone(), *size),
-        (true, None) => return Plan::Steps(vec![Step::AddPartition { device: attached.name.clone() }]),
+        (true, None) => {
+            return Plan::Steps(vec![Step::AddPartition { device: attached.name.clone() }]);
+        }
     };
     match (&seen.link, seen.udev) {
-        (Link::To(found), _) if *found == device => {
-            Plan::Done(Some(JobResult { path: link, device_name: attached.name.clone(), capacity: i64::try_from(capacity.0).unwrap_or(i64::MAX) }))
-        }
+        (Link::To(found), _) if *found == device => Plan::Done(Some(JobResult {
+            path: link,
+            device_name: attached.name.clone(),
+            capacity: i64::try_from(capacity.0).unwrap_or(i64::MAX),
+        })),
         // A loop that was attached before under another number leaves a stale link behind only without udev: replace it.
-        (Link::To(found), false) if !is_loop(found) => Plan::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device }),
+        (Link::To(found), false) if !is_loop(found) => {
+            Plan::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device })
+        }
         (Link::To(_) | Link::Absent, false) => Plan::Steps(vec![Step::MakeLink { device }]),
         (Link::To(_) | Link::Absent, true) => Plan::Steps(vec![Step::AwaitLink { device }]),
     }
 }
 
 fn is_loop(kernel_name: &str) -> bool {
-    kernel_name.strip_prefix("loop").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    kernel_name
+        .strip_prefix("loop")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The next steps of a Cleanup job.
@@ -244,7 +278,8 @@ pub fn plan_cleanup(seen: &Observed) -> Plan {
         let users = busy.users.iter().map(User::to_string).collect::<Vec<_>>().join(", ");
         return Plan::Refused(Refusal::InUse { device: busy.name.clone(), users });
     }
-    let mut steps: Vec<Step> = seen.loops.iter().map(|l| Step::Detach { device: l.name.clone() }).collect();
+    let mut steps: Vec<Step> =
+        seen.loops.iter().map(|l| Step::Detach { device: l.name.clone() }).collect();
     if !steps.is_empty() {
         // Look again before the file goes: it must not be removed under a loop that would not detach.
         return Plan::Steps(steps);

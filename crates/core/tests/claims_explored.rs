@@ -69,7 +69,10 @@ fn explore(name: &str, start: Model, allowed: &Allowed, depth: usize) -> usize {
             }
         }
     }
-    println!("sim: claims explored, {name}: {} states, {taken} moves, depth {deepest} of {depth}, {cut} at the bound", seen.len());
+    println!(
+        "sim: claims explored, {name}: {} states, {taken} moves, depth {deepest} of {depth}, {cut} at the bound",
+        seen.len()
+    );
     seen.len()
 }
 
@@ -80,13 +83,27 @@ fn bound(usual: usize) -> usize {
 
 #[test]
 fn two_sets_and_two_operators_never_give_a_disk_away_twice() {
-    let allowed = Allowed { operators: 2, sets: vec!["old", "young"], deletions: 1, crashes: true, ..Allowed::default() };
+    let allowed = Allowed {
+        operators: 2,
+        sets: vec!["old", "young"],
+        deletions: 1,
+        crashes: true,
+        ..Allowed::default()
+    };
     assert!(explore("two sets, two operators", Model::new(), &allowed, bound(11)) > 1000);
 }
 
 #[test]
 fn a_volume_in_use_is_never_wiped_and_old_data_never_published() {
-    let allowed = Allowed { operators: 1, sets: vec!["old"], uses: 1, deletions: 1, reserve: true, crashes: true, ..Allowed::default() };
+    let allowed = Allowed {
+        operators: 1,
+        sets: vec!["old"],
+        uses: 1,
+        deletions: 1,
+        reserve: true,
+        crashes: true,
+        ..Allowed::default()
+    };
     let start = Model::new().published("old").hiding();
     assert!(explore("use, release, wipe, delete", start, &allowed, bound(24)) > 1000);
 }
@@ -100,14 +117,37 @@ fn a_second_operator_with_an_old_cache_wipes_nothing_in_use() {
 
 #[test]
 fn a_disk_swapped_under_its_name_is_another_disk() {
-    let allowed = Allowed { operators: 1, sets: vec!["old"], uses: 1, plugs: 3, foreign_data: true, crashes: true, ..Allowed::default() };
+    let allowed = Allowed {
+        operators: 1,
+        sets: vec!["old"],
+        uses: 1,
+        plugs: 3,
+        foreign_data: true,
+        crashes: true,
+        ..Allowed::default()
+    };
     assert!(explore("hotplug and swap", Model::new(), &allowed, bound(14)) > 1000);
 }
 
 #[test]
 fn a_path_and_a_set_that_mean_the_same_disk() {
-    let allowed = Allowed { operators: 2, sets: vec!["young"], local_volume: true, foreign_data: true, foreign_pv: true, deletions: 1, ..Allowed::default() };
-    assert!(explore("a LocalVolume, a set, a PersistentVolume of somebody", Model::new(), &allowed, bound(8)) > 1000);
+    let allowed = Allowed {
+        operators: 2,
+        sets: vec!["young"],
+        local_volume: true,
+        foreign_data: true,
+        foreign_pv: true,
+        deletions: 1,
+        ..Allowed::default()
+    };
+    assert!(
+        explore(
+            "a LocalVolume, a set, a PersistentVolume of somebody",
+            Model::new(),
+            &allowed,
+            bound(8)
+        ) > 1000
+    );
 }
 
 #[test]
@@ -119,20 +159,40 @@ fn a_missing_disk_is_given_up_and_comes_back_and_nobody_loses_anything() {
 
 #[test]
 fn a_disk_of_a_volume_is_nobody_elses() {
-    let allowed = Allowed { operators: 2, sets: vec!["old"], local_volume: true, volume: true, deletions: 1, crashes: true, ..Allowed::default() };
-    assert!(explore("a Volume, a set, a LocalVolume, two operators", Model::new(), &allowed, bound(9)) > 1000);
+    let allowed = Allowed {
+        operators: 2,
+        sets: vec!["old"],
+        local_volume: true,
+        volume: true,
+        deletions: 1,
+        crashes: true,
+        ..Allowed::default()
+    };
+    assert!(
+        explore("a Volume, a set, a LocalVolume, two operators", Model::new(), &allowed, bound(9))
+            > 1000
+    );
 }
 
 #[test]
 fn what_is_kept_is_never_wiped_nor_offered_again() {
-    let allowed = Allowed { operators: 2, uses: 2, deletions: 2, crashes: true, ..Allowed::default() };
+    let allowed =
+        Allowed { operators: 2, uses: 2, deletions: 2, crashes: true, ..Allowed::default() };
     let start = Model::new().retaining().published("old").hiding();
     assert!(explore("Retain, deleted by hand", start, &allowed, bound(11)) > 1000);
 }
 
 #[test]
 fn a_volume_that_is_torn_away_leaves_its_data_to_nobody() {
-    let allowed = Allowed { operators: 1, sets: vec!["old", "young"], uses: 2, deletions: 1, tears: 2, crashes: true, ..Allowed::default() };
+    let allowed = Allowed {
+        operators: 1,
+        sets: vec!["old", "young"],
+        uses: 2,
+        deletions: 1,
+        tears: 2,
+        crashes: true,
+        ..Allowed::default()
+    };
     let start = Model::new().published("old").hiding();
     assert!(explore("torn away, two sets", start, &allowed, bound(12)) > 1000);
 }
@@ -141,12 +201,22 @@ fn a_volume_that_is_torn_away_leaves_its_data_to_nobody() {
 #[test]
 fn every_mistake_is_found() {
     for mistake in [Mistake::AgentIsBlind, Mistake::NoVersions] {
-        let allowed = Allowed { operators: 2, sets: vec!["old", "young"], uses: 1, foreign_data: true, deletions: 1, ..Allowed::default() };
+        let allowed = Allowed {
+            operators: 2,
+            sets: vec!["old", "young"],
+            uses: 1,
+            foreign_data: true,
+            deletions: 1,
+            ..Allowed::default()
+        };
         let start = Model { mistake: Some(mistake), ..Model::new() };
         let found = std::panic::catch_unwind(|| explore("with a mistake", start, &allowed, 10));
         assert!(found.is_err(), "{mistake:?} was not found");
     }
     let allowed = Allowed { operators: 1, uses: 1, deletions: 1, ..Allowed::default() };
-    let start = Model { mistake: Some(Mistake::NothingIsKept), ..Model::new().retaining().published("old").hiding() };
+    let start = Model {
+        mistake: Some(Mistake::NothingIsKept),
+        ..Model::new().retaining().published("old").hiding()
+    };
     assert!(std::panic::catch_unwind(|| explore("with a mistake", start, &allowed, 14)).is_err());
 }

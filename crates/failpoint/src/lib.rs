@@ -30,7 +30,9 @@ pub fn hit(name: &'static str) {
     };
     static ASKED: OnceLock<Option<Asked>> = OnceLock::new();
     static HITS: AtomicU64 = AtomicU64::new(0);
-    let Some(asked) = ASKED.get_or_init(|| Asked::parse(&std::env::var(VARIABLE).ok()?)) else { return };
+    let Some(asked) = ASKED.get_or_init(|| Asked::parse(&std::env::var(VARIABLE).ok()?)) else {
+        return;
+    };
     if asked.name == name && HITS.fetch_add(1, Ordering::SeqCst) + 1 == asked.hit {
         match asked.deed {
             Deed::Kill => die(),
@@ -89,7 +91,11 @@ impl Asked {
 /// The names of the failpoints in a piece of source, in order: so that a crate's list is checked against its code.
 pub fn names_in(source: &str) -> Vec<&str> {
     let opening = concat!("failpoint", "!(\"");
-    source.split(opening).skip(1).filter_map(|rest| rest.split_once('"').map(|(name, _)| name)).collect()
+    source
+        .split(opening)
+        .skip(1)
+        .filter_map(|rest| rest.split_once('"').map(|(name, _)| name))
+        .collect()
 }
 
 #[cfg(test)]
@@ -99,12 +105,17 @@ mod tests {
     #[test]
     fn a_point_may_name_which_hit_is_meant_and_that_it_stops() {
         let asked = |hit, deed| Some(Asked { name: "a.b".into(), hit, deed });
-        for (text, wanted) in
-            [("a.b", asked(1, Deed::Kill)), ("a.b:3", asked(3, Deed::Kill)), ("a.b!stop", asked(1, Deed::Stop)), ("a.b:3!stop", asked(3, Deed::Stop))]
-        {
+        for (text, wanted) in [
+            ("a.b", asked(1, Deed::Kill)),
+            ("a.b:3", asked(3, Deed::Kill)),
+            ("a.b!stop", asked(1, Deed::Stop)),
+            ("a.b:3!stop", asked(3, Deed::Stop)),
+        ] {
             assert_eq!(Asked::parse(text), wanted, "{text}");
         }
-        for text in ["", "a.b:x", "a.b:0", ":3", "!stop", "a.b!", "a.b!kill", "a.b!stop:3", "a.b!stop!stop"] {
+        for text in
+            ["", "a.b:x", "a.b:0", ":3", "!stop", "a.b!", "a.b!kill", "a.b!stop:3", "a.b!stop!stop"]
+        {
             assert_eq!(Asked::parse(text), None, "{text}");
         }
     }

@@ -1,7 +1,11 @@
 //! A process that stops itself at a point: this test is started a second time, as that process.
 
 #![cfg(debug_assertions)]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test starts a process and reads what it wrote")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test starts a process and reads what it wrote"
+)]
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 use quarry_failpoint::{VARIABLE, failpoint};
@@ -29,12 +33,23 @@ fn whoever_stops_is_not_past_the_point_and_goes_on_when_continued() {
     }
     // Often: a thread that runs on for a moment does not always get far.
     for round in 0..20 {
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stop-{}-{round}", std::process::id()));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("stop-{}-{round}", std::process::id()));
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "whoever_stops_is_not_past_the_point_and_goes_on_when_continued"]);
-        let mut child = command.env(FILE, &file).env(VARIABLE, "here:2!stop").stdout(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .env(FILE, &file)
+            .env(VARIABLE, "here:2!stop")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let pid = Pid::from_child(&child);
-        let changed = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap().unwrap();
+        let changed = waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        )
+        .unwrap()
+        .unwrap();
         let before = fs::read_to_string(&file).unwrap_or_default();
         kill_process(pid, Signal::CONT).unwrap();
         let ended = child.wait().unwrap();

@@ -63,17 +63,32 @@ impl Command {
     fn mkfs_at(fs: FsType, uid: &str, options: &[String], path: &Path) -> Self {
         // Quiet, and forced: the file is new, and nobody is there to be asked. No discard: it has no blocks yet.
         let (tool, fixed) = match fs {
-            FsType::Ext4 => (Tool::MkfsExt4, vec!["-q".into(), "-F".into(), "-U".into(), uid.into(), "-E".into(), "nodiscard".into()]),
-            FsType::Xfs => (Tool::MkfsXfs, vec!["-q".into(), "-f".into(), "-K".into(), "-m".into(), format!("uuid={uid}")]),
+            FsType::Ext4 => (
+                Tool::MkfsExt4,
+                vec![
+                    "-q".into(),
+                    "-F".into(),
+                    "-U".into(),
+                    uid.into(),
+                    "-E".into(),
+                    "nodiscard".into(),
+                ],
+            ),
+            FsType::Xfs => (
+                Tool::MkfsXfs,
+                vec!["-q".into(), "-f".into(), "-K".into(), "-m".into(), format!("uuid={uid}")],
+            ),
         };
-        let mut arguments: Vec<OsString> = fixed.into_iter().map(|text: String| text.into()).collect();
+        let mut arguments: Vec<OsString> =
+            fixed.into_iter().map(|text: String| text.into()).collect();
         arguments.extend(options.iter().map(OsString::from));
         arguments.push(path.into());
         Command { tool, arguments, limit: LIMIT }
     }
 
     pub fn argv(&self) -> Vec<String> {
-        let arguments = self.arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
+        let arguments =
+            self.arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
         std::iter::once(self.tool.name().to_owned()).chain(arguments).collect()
     }
 
@@ -102,13 +117,22 @@ impl Command {
         match ended.map_err(HandsError::io(attempt()))? {
             None => Err(HandsError::ToolTimeout { tool, seconds: self.limit.as_secs() }),
             Some((status, _)) if status.success() => Ok(()),
-            Some((status, said)) => Err(HandsError::Tool { tool, how: how(status), said: useful(&said) }),
+            Some((status, said)) => {
+                Err(HandsError::Tool { tool, how: how(status), said: useful(&said) })
+            }
         }
     }
 
     fn find(&self) -> Result<PathBuf, HandsError> {
-        let found = SEARCH.iter().map(|folder| Path::new(folder).join(self.tool.name())).find(|path| path.is_file());
-        found.ok_or_else(|| HandsError::MissingTool { tool: self.tool.name(), package: self.tool.package(), looked: SEARCH.join(", ") })
+        let found = SEARCH
+            .iter()
+            .map(|folder| Path::new(folder).join(self.tool.name()))
+            .find(|path| path.is_file());
+        found.ok_or_else(|| HandsError::MissingTool {
+            tool: self.tool.name(),
+            package: self.tool.package(),
+            looked: SEARCH.join(", "),
+        })
     }
 
     /// Reads its complaints until it ends; `None` when its time is up.
@@ -116,7 +140,9 @@ impl Command {
         let end = Instant::now() + self.limit;
         let pid = Pid::from_child(child);
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
-        let Some(mut errors) = child.stderr.take() else { return Err(io::Error::other("its stderr is not a pipe")) };
+        let Some(mut errors) = child.stderr.take() else {
+            return Err(io::Error::other("its stderr is not a pipe"));
+        };
         rustix::io::ioctl_fionbio(&errors, true)?;
         let (mut said, mut open) = (Vec::new(), true);
         loop {
@@ -124,7 +150,8 @@ impl Command {
             if left.is_zero() {
                 return Ok(None);
             }
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
             let ended = {
                 let mut fds = vec![PollFd::new(&exit, PollFlags::IN)];
                 if open {
@@ -174,9 +201,17 @@ fn how(status: ExitStatus) -> String {
 /// The lines that say what is wrong: no version banner, no usage text, at most four.
 fn useful(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
-    let lines = text.lines().map(str::trim).take_while(|line| !line.to_ascii_lowercase().starts_with("usage:"));
-    let kept: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("mke2fs 1.")).take(4).collect();
-    if kept.is_empty() { "it gave no reason".to_owned() } else { kept.join("; ").chars().take(500).collect() }
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.to_ascii_lowercase().starts_with("usage:"));
+    let kept: Vec<&str> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with("mke2fs 1.")).take(4).collect();
+    if kept.is_empty() {
+        "it gave no reason".to_owned()
+    } else {
+        kept.join("; ").chars().take(500).collect()
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +233,10 @@ mod tests {
     #[test]
     fn of_what_a_tool_says_the_useful_lines_are_kept() {
         assert_eq!(useful(b"Filesystem must be larger than 300MB.\nUsage: mkfs.xfs\n/* blocksize */ [-b size=num]\n"), "Filesystem must be larger than 300MB.");
-        assert_eq!(useful(b"mke2fs 1.47.0 (5-Feb-2023)\nmkfs.ext4: Device size reported to be zero.\n\n"), "mkfs.ext4: Device size reported to be zero.");
+        assert_eq!(
+            useful(b"mke2fs 1.47.0 (5-Feb-2023)\nmkfs.ext4: Device size reported to be zero.\n\n"),
+            "mkfs.ext4: Device size reported to be zero."
+        );
         assert_eq!(useful(b""), "it gave no reason");
     }
 }

@@ -9,13 +9,19 @@ use std::{error::Error, io, path::PathBuf};
 pub enum HandsError {
     #[error("{attempt}")]
     Io { attempt: String, source: io::Error },
-    #[error("{attempt}: the file system below {folder} ran full, without this volume {free} are free; make room there, then ask for another try")]
+    #[error(
+        "{attempt}: the file system below {folder} ran full, without this volume {free} are free; make room there, then ask for another try"
+    )]
     Full { attempt: String, folder: PathBuf, free: Bytes },
-    #[error("a file of {size} is larger than the file system below {folder} ({fs}) can hold even sparsely{limit}; choose a smaller size")]
+    #[error(
+        "a file of {size} is larger than the file system below {folder} ({fs}) can hold even sparsely{limit}; choose a smaller size"
+    )]
     TooLarge { size: Bytes, folder: PathBuf, fs: String, limit: String },
     #[error("{size} is too small for a partitioned volume: at least {minimum} are needed")]
     TooSmall { size: Bytes, minimum: Bytes },
-    #[error("{tool} is not installed: install the package {package} where the agent runs (looked in {looked})")]
+    #[error(
+        "{tool} is not installed: install the package {package} where the agent runs (looked in {looked})"
+    )]
     MissingTool { tool: &'static str, package: &'static str, looked: String },
     #[error("{tool} failed ({how}): {said}")]
     Tool { tool: &'static str, how: String, said: String },
@@ -25,7 +31,9 @@ pub enum HandsError {
     InUse { device: String, users: String },
     #[error("{attempt}: nothing happened within {seconds} s; {check}")]
     Overdue { attempt: String, seconds: u64, check: String },
-    #[error("{link} {found} after {seconds} s; check that systemd-udevd runs on the node and what `udevadm info /dev/{device}` shows")]
+    #[error(
+        "{link} {found} after {seconds} s; check that systemd-udevd runs on the node and what `udevadm info /dev/{device}` shows"
+    )]
     LinkMissing { link: String, found: String, device: String, seconds: u64 },
     /// The device is not what was claimed, or not free.
     #[error("{0}")]
@@ -60,7 +68,12 @@ impl HandsError {
     pub fn retryable(&self) -> bool {
         match self {
             HandsError::Io { source, .. } => {
-                matches!(source.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+                matches!(
+                    source.kind(),
+                    io::ErrorKind::ResourceBusy
+                        | io::ErrorKind::WouldBlock
+                        | io::ErrorKind::Interrupted
+                )
             }
             HandsError::Other { retryable, .. } => *retryable,
             // A user of the device who is just looking (udev, blkid) is gone in a moment.
@@ -93,7 +106,9 @@ impl HandsError {
             HandsError::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            HandsError::Tool { said, .. } => said.contains("No space left on device") || said.contains("Disk quota exceeded"),
+            HandsError::Tool { said, .. } => {
+                said.contains("No space left on device") || said.contains("Disk quota exceeded")
+            }
             _ => false,
         }
     }

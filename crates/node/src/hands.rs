@@ -6,7 +6,9 @@
 
 use crate::{
     act::{self, attach::find_partition, links},
-    claim::{self, ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkOrder, LinkState, Spare},
+    claim::{
+        self, ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkOrder, LinkState, Spare,
+    },
     error::HandsError,
     host::{Host, is_uid},
     inspect::{
@@ -101,7 +103,11 @@ pub trait Hands: Send + Sync + 'static {
 
 /// For hands that know volumes alone.
 fn no_devices(attempt: &str) -> HandsError {
-    HandsError::Other { attempt: format!("{attempt}: not with these hands"), retryable: false, source: None }
+    HandsError::Other {
+        attempt: format!("{attempt}: not with these hands"),
+        retryable: false,
+        source: None,
+    }
 }
 
 /// What has to be looked at anew.
@@ -189,8 +195,14 @@ impl RealHands {
         let lock = Lock::take(&host.lock())?;
         let ledger = Ledger::open(&host.ledger())?;
         let reach = if observe_only { Reach::OwnLoops } else { Reach::Everything };
-        let scanner = Scanner::new(host.clone(), Limits { reach, patience: PATIENCE, ..Limits::default() });
-        Ok(RealHands { host, ledger: Mutex::new(ledger), scanner: Mutex::new(scanner), _lock: lock })
+        let scanner =
+            Scanner::new(host.clone(), Limits { reach, patience: PATIENCE, ..Limits::default() });
+        Ok(RealHands {
+            host,
+            ledger: Mutex::new(ledger),
+            scanner: Mutex::new(scanner),
+            _lock: lock,
+        })
     }
 
     pub fn host(&self) -> &Host {
@@ -199,7 +211,11 @@ impl RealHands {
 
     /// A look, and the devices that have not answered yet: what is said of those is old.
     pub(crate) fn see(&self, request: &SurveyRequest) -> Result<(Survey, Vec<String>), HandsError> {
-        let scan = if request.everything { Scan::Everything } else { Scan::Changed { touched: &request.touched } };
+        let scan = if request.everything {
+            Scan::Everything
+        } else {
+            Scan::Changed { touched: &request.touched }
+        };
         let spared = self.spared(&request.spare);
         let seen = {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +226,10 @@ impl RealHands {
         let mut devices = devices.to_vec();
         self.mark_volumes(&mut devices)?;
         owners::mark_foreign(&self.host, &mut devices, &request.foreign_pvs);
-        Ok((Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? }, silent))
+        Ok((
+            Survey { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? },
+            silent,
+        ))
     }
 
     /// What the ledger says about a device and the PersistentVolume that was on it.
@@ -252,7 +271,10 @@ impl RealHands {
         let link = self.link_of(uid, file.is_some(), partition.is_some());
         Ok(Observed {
             in_ledger,
-            file: file.map(|meta| sparse::File { size: Bytes(meta.len()), partitioned: partition.is_some() }),
+            file: file.map(|meta| sparse::File {
+                size: Bytes(meta.len()),
+                partitioned: partition.is_some(),
+            }),
             draft: fs::symlink_metadata(host.draft_file(uid)).is_ok(),
             loops: attached,
             link,
@@ -261,10 +283,20 @@ impl RealHands {
     }
 
     /// An unlinked file is known by its name alone, which counts only for a volume that we made.
-    fn is_over(&self, attached: &Attached, uid: &str, file: Option<&Metadata>, in_ledger: bool) -> bool {
+    fn is_over(
+        &self,
+        attached: &Attached,
+        uid: &str,
+        file: Option<&Metadata>,
+        in_ledger: bool,
+    ) -> bool {
         match file {
             Some(meta) => attached.is_over(meta),
-            None => in_ledger && attached.deleted && loops::names_the_same(&attached.path, &self.host.volume_on_node(uid)),
+            None => {
+                in_ledger
+                    && attached.deleted
+                    && loops::names_the_same(&attached.path, &self.host.volume_on_node(uid))
+            }
         }
     }
 
@@ -272,31 +304,44 @@ impl RealHands {
         let path = self.host.volume_file(uid);
         let attempt = || format!("reading {}", path.display());
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let opened = OpenOptions::new().read(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(attempt()))?;
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(no_follow)
+            .open(&path)
+            .map_err(HandsError::io(attempt()))?;
         find_partition(&opened, id).map_err(HandsError::io(attempt()))
     }
 
     fn link_of(&self, uid: &str, file: bool, partitioned: bool) -> Link {
         let [by_uuid, by_partlabel] = links::both(uid);
         if file {
-            return link::read(&self.host, if partitioned { &by_partlabel } else { &by_uuid }).into();
+            return link::read(&self.host, if partitioned { &by_partlabel } else { &by_uuid })
+                .into();
         }
         // Without the file, a link to a device that works is somebody else's; one that leads nowhere is our remains.
-        let remains = [by_uuid, by_partlabel].into_iter().find_map(|link| match link::read(&self.host, &link) {
-            Leads::Dangling(name) => Some(Link::To(name)),
-            Leads::Nowhere | Leads::To(_) => None,
+        let remains = [by_uuid, by_partlabel].into_iter().find_map(|link| {
+            match link::read(&self.host, &link) {
+                Leads::Dangling(name) => Some(Link::To(name)),
+                Leads::Nowhere | Leads::To(_) => None,
+            }
         });
         remains.unwrap_or_default()
     }
 
     /// The loops over a volume's file, each with the volume's link if it resolves to the published device.
-    fn storage_of(&self, uid: &str, all: &[Attached]) -> Result<Vec<(String, Option<String>)>, HandsError> {
+    fn storage_of(
+        &self,
+        uid: &str,
+        all: &[Attached],
+    ) -> Result<Vec<(String, Option<String>)>, HandsError> {
         let Some(meta) = plain_file(&self.host, uid)? else { return Ok(Vec::new()) };
         let wanted = self.partition_of(uid, volume_id(uid)?)?;
         let mut found = Vec::new();
         for over in all.iter().filter(|attached| attached.is_over(&meta)) {
             let published = match wanted {
-                Some(wanted) => kernel_partition(&self.host, &over.name, wanted).map(|(name, _)| name),
+                Some(wanted) => {
+                    kernel_partition(&self.host, &over.name, wanted).map(|(name, _)| name)
+                }
                 None => Some(over.name.clone()),
             };
             let link = published.and_then(|device| {
@@ -322,7 +367,11 @@ impl RealHands {
                     facts.volume_uid = Some(uid.clone());
                     facts.link = link;
                     let file = facts.backing.take().and_then(|backing| backing.file);
-                    facts.backing = Some(BackingFile { path: self.host.volume_on_node(&uid).display().to_string(), deleted: false, file });
+                    facts.backing = Some(BackingFile {
+                        path: self.host.volume_on_node(&uid).display().to_string(),
+                        deleted: false,
+                        file,
+                    });
                 }
             }
         }
@@ -398,7 +447,10 @@ impl Hands for RealHands {
 }
 
 fn volume_id(uid: &str) -> Result<Uuid, HandsError> {
-    Uuid::parse_str(uid).ok().filter(|_| is_uid(uid)).ok_or_else(|| HandsError::NotAUid(uid.to_owned()))
+    Uuid::parse_str(uid)
+        .ok()
+        .filter(|_| is_uid(uid))
+        .ok_or_else(|| HandsError::NotAUid(uid.to_owned()))
 }
 
 /// The finished file; anything else under its name (a link, a folder) is an error, never followed.
@@ -406,7 +458,10 @@ fn plain_file(host: &Host, uid: &str) -> Result<Option<Metadata>, HandsError> {
     let path = host.volume_file(uid);
     match fs::symlink_metadata(&path) {
         Ok(meta) if meta.is_file() => Ok(Some(meta)),
-        Ok(_) => Err(HandsError::Malformed(format!("{} is not a plain file: it is left alone; move it away", path.display()))),
+        Ok(_) => Err(HandsError::Malformed(format!(
+            "{} is not a plain file: it is left alone; move it away",
+            path.display()
+        ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(HandsError::io(format!("reading {}", path.display()))(error)),
     }
@@ -414,7 +469,10 @@ fn plain_file(host: &Host, uid: &str) -> Result<Option<Metadata>, HandsError> {
 
 /// The kernel's partition at the place that the table names.
 fn kernel_partition(host: &Host, device: &str, wanted: gpt::Partition) -> Option<(String, Bytes)> {
-    let name = loops::partitions(host, device).into_iter().find(|name| loops::partition_number(host, name) == Some(wanted.number))?;
+    let name = loops::partitions(host, device)
+        .into_iter()
+        .find(|name| loops::partition_number(host, name) == Some(wanted.number))?;
     let size = loops::size(host, &name)?;
-    (loops::start(host, &name) == Some(wanted.start) && size == wanted.length).then_some((name, Bytes(size)))
+    (loops::start(host, &name) == Some(wanted.start) && size == wanted.length)
+        .then_some((name, Bytes(size)))
 }

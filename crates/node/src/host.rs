@@ -33,12 +33,19 @@ impl Host {
     ///
     /// Symbolic links on the way are followed inside the host root: an absolute link of the node must not lead
     /// into the agent's own container.
-    pub fn open(root: impl Into<PathBuf>, data_on_node: impl Into<PathBuf>) -> Result<Self, HandsError> {
+    pub fn open(
+        root: impl Into<PathBuf>,
+        data_on_node: impl Into<PathBuf>,
+    ) -> Result<Self, HandsError> {
         let (root, data_on_node) = (root.into(), data_on_node.into());
         if !data_on_node.is_absolute() {
-            return Err(HandsError::Malformed(format!("the data folder {} is not an absolute path", data_on_node.display())));
+            return Err(HandsError::Malformed(format!(
+                "the data folder {} is not an absolute path",
+                data_on_node.display()
+            )));
         }
-        let root = fs::canonicalize(&root).map_err(HandsError::io(format!("finding the host root {}", root.display())))?;
+        let root = fs::canonicalize(&root)
+            .map_err(HandsError::io(format!("finding the host root {}", root.display())))?;
         let data = resolve(&root, &data_on_node)?;
         let host = Host { root, data_on_node, data };
         // Other people's data is in there: nobody but root reads it.
@@ -53,7 +60,8 @@ impl Host {
     /// To look only: makes no folder, and needs no rights.
     pub fn view(root: impl Into<PathBuf>) -> Result<Self, HandsError> {
         let root = root.into();
-        let root = fs::canonicalize(&root).map_err(HandsError::io(format!("finding the host root {}", root.display())))?;
+        let root = fs::canonicalize(&root)
+            .map_err(HandsError::io(format!("finding the host root {}", root.display())))?;
         let data = root.join(relative(Path::new(DEFAULT_DATA_DIR)));
         Ok(Host { root, data_on_node: DEFAULT_DATA_DIR.into(), data })
     }
@@ -166,8 +174,10 @@ impl Host {
     /// The mounts of the node's first process: those of the agent's own pod say nothing about the node.
     pub fn mountinfo(&self) -> Result<Vec<u8>, HandsError> {
         let mut bytes = Vec::new();
-        let read = self.open_mountinfo().and_then(|file| fs::File::from(file).read_to_end(&mut bytes));
-        read.map(|_| bytes).map_err(HandsError::io(format!("reading {}", self.at("proc/1/mountinfo").display())))
+        let read =
+            self.open_mountinfo().and_then(|file| fs::File::from(file).read_to_end(&mut bytes));
+        read.map(|_| bytes)
+            .map_err(HandsError::io(format!("reading {}", self.at("proc/1/mountinfo").display())))
     }
 
     pub fn open_mountinfo(&self) -> io::Result<OwnedFd> {
@@ -181,7 +191,8 @@ impl Host {
         } else {
             // The pod shares the node's processes when their first one has other mounts than we have.
             let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-            (namespace("1").is_some() && namespace("1") != namespace("self")).then_some("/proc/1/mountinfo")
+            (namespace("1").is_some() && namespace("1") != namespace("self"))
+                .then_some("/proc/1/mountinfo")
         };
         match fallback {
             Some(path) => fs::File::open(path).map(OwnedFd::from),
@@ -208,7 +219,11 @@ impl Host {
     }
 
     fn open_root(&self) -> Result<OwnedFd, Errno> {
-        rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::open(
+            &self.root,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     }
 
     /// The kernel's name of a block device.
@@ -221,9 +236,15 @@ impl Host {
     pub fn machine_id(&self) -> Result<Option<String>, HandsError> {
         let path = resolve(&self.root, Path::new("/etc/machine-id"))?;
         match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|id| !id.is_empty() && id != "uninitialized")),
+            Ok(text) => {
+                Ok(Some(text.trim().to_owned())
+                    .filter(|id| !id.is_empty() && id != "uninitialized"))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(HandsError::Io { attempt: format!("reading {}", path.display()), source: error }),
+            Err(error) => Err(HandsError::Io {
+                attempt: format!("reading {}", path.display()),
+                source: error,
+            }),
         }
     }
 }
@@ -236,21 +257,35 @@ fn relative(path: &Path) -> PathBuf {
 /// that `..` stays inside, and asks to be asked again.
 fn open_inside(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     const TRIES: usize = 1000;
-    let open = || rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT);
-    (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
+    let open = || {
+        rustix::fs::openat2(
+            root,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT,
+        )
+    };
+    (1..TRIES)
+        .map(|_| open())
+        .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
+        .unwrap_or_else(open)
 }
 
 /// Where `on_node` really is, below `root`: its longest existing part is resolved inside the root, the rest appended.
 fn resolve(root: &Path, on_node: &Path) -> Result<PathBuf, HandsError> {
     let wanted = relative(on_node);
     let attempt = || format!("finding {} below {}", on_node.display(), root.display());
-    let dir = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(HandsError::io(attempt()))?;
+    let dir =
+        rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(HandsError::io(attempt()))?;
     let mut existing = wanted.as_path();
     loop {
         let probe = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
         match open_inside(&dir, probe, OFlags::PATH) {
             Ok(found) => {
-                let real = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(HandsError::io(attempt()))?;
+                let real = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+                    .map_err(HandsError::io(attempt()))?;
                 let rest = wanted.strip_prefix(existing).unwrap_or(Path::new(""));
                 return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
             }
@@ -316,7 +351,8 @@ mod tests {
                     fs::rename(&other, &one).unwrap();
                 }
             });
-            let found: Vec<_> = (0..5000).map(|_| host.stat(Path::new("a/link"))).filter(Result::is_err).collect();
+            let found: Vec<_> =
+                (0..5000).map(|_| host.stat(Path::new("a/link"))).filter(Result::is_err).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(found.len(), 0, "{:?}", found.first());
         });

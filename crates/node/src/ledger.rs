@@ -87,13 +87,32 @@ impl Record {
     }
 
     pub fn outcome(time: Timestamp, entry: &Outcome) -> Self {
-        Record { result: Some(entry.result), ..Record::new(time, Kind::Outcome, &entry.job, entry.action, &entry.subject, &entry.text) }
+        Record {
+            result: Some(entry.result),
+            ..Record::new(
+                time,
+                Kind::Outcome,
+                &entry.job,
+                entry.action,
+                &entry.subject,
+                &entry.text,
+            )
+        }
     }
 
-    fn new(time: Timestamp, kind: Kind, job: &str, action: Action, subject: &Subject, text: &str) -> Self {
+    fn new(
+        time: Timestamp,
+        kind: Kind,
+        job: &str,
+        action: Action,
+        subject: &Subject,
+        text: &str,
+    ) -> Self {
         let (device, pv) = match subject {
             Subject::Volume(_) => (None, None),
-            Subject::Device { identity, pv_name, pv_uid } => (Some(identity.clone()), Some(Pv { name: pv_name.clone(), uid: pv_uid.clone() })),
+            Subject::Device { identity, pv_name, pv_uid } => {
+                (Some(identity.clone()), Some(Pv { name: pv_name.clone(), uid: pv_uid.clone() }))
+            }
         };
         Record {
             job: job.to_owned(),
@@ -108,12 +127,21 @@ impl Record {
 
     pub fn confirmed(time: Timestamp, claim: &Claim) -> Self {
         let round = ClaimRound { owner_uid: claim.owner.uid.clone(), round: claim.round };
-        Record { device: Some(claim.identity.clone()), claim: Some(round), text: owner_text(&claim.owner), ..Record::bare(time, Kind::Confirmed) }
+        Record {
+            device: Some(claim.identity.clone()),
+            claim: Some(round),
+            text: owner_text(&claim.owner),
+            ..Record::bare(time, Kind::Confirmed)
+        }
     }
 
     pub fn kept(time: Timestamp, kept: &KeptData) -> Self {
         let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone() };
-        Record { device: Some(kept.identity.clone()), pv: Some(pv), ..Record::bare(time, Kind::Kept) }
+        Record {
+            device: Some(kept.identity.clone()),
+            pv: Some(pv),
+            ..Record::bare(time, Kind::Kept)
+        }
     }
 
     fn bare(time: Timestamp, kind: Kind) -> Self {
@@ -133,7 +161,9 @@ impl Record {
 
     /// The PersistentVolume whose data this record says is gone.
     fn erases(&self) -> Option<&str> {
-        let done = self.kind == Kind::Outcome && self.action == Some(Action::Wipe) && self.result == Some(OutcomeResult::Succeeded);
+        let done = self.kind == Kind::Outcome
+            && self.action == Some(Action::Wipe)
+            && self.result == Some(OutcomeResult::Succeeded);
         self.pv.as_ref().filter(|_| done).map(|pv| pv.uid.as_str())
     }
 
@@ -170,7 +200,9 @@ impl Known {
         self.ours.extend(record.makes_ours().map(str::to_owned));
         self.erased.extend(record.erases().map(str::to_owned));
         match (record.kind, &record.device, &record.claim, &record.pv) {
-            (Kind::Confirmed, Some(device), Some(claim), _) => drop(self.confirmed.insert(device.clone(), claim.clone())),
+            (Kind::Confirmed, Some(device), Some(claim), _) => {
+                drop(self.confirmed.insert(device.clone(), claim.clone()))
+            }
             (Kind::Kept, _, _, Some(pv)) => drop(self.kept.insert(pv.uid.clone())),
             (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => {}
         }
@@ -192,14 +224,17 @@ impl Ledger {
         if whole < bytes.len() {
             // Its writer never learned that it was on disk, so nothing was done because of it.
             tracing::warn!(ledger = %path.display(), bytes = bytes.len() - whole, "dropped the unfinished last line");
-            file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(HandsError::io(attempt("repairing")))?;
+            file.set_len(whole as u64)
+                .and_then(|()| file.sync_all())
+                .map_err(HandsError::io(attempt("repairing")))?;
         }
         for line in &damaged {
             tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
         }
         let mut known = Known::default();
         records.iter().for_each(|record| known.learn(record));
-        let mut ledger = Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, known, damaged };
+        let mut ledger =
+            Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, known, damaged };
         ledger.reserve();
         Ok(ledger)
     }
@@ -214,17 +249,24 @@ impl Ledger {
         Remembered {
             erased: self.known.erased.contains(pv_uid),
             kept: self.known.kept.contains(pv_uid),
-            confirmed: self.known.confirmed.get(identity).map(|claim| (claim.owner_uid.clone(), claim.round)),
+            confirmed: self
+                .known
+                .confirmed
+                .get(identity)
+                .map(|claim| (claim.owner_uid.clone(), claim.round)),
         }
     }
 
     /// Those of these that no line says yet.
     pub fn news(&self, records: Vec<Record>) -> Vec<Record> {
-        let is_news = |record: &Record| match (record.kind, &record.device, &record.claim, &record.pv) {
-            (Kind::Confirmed, Some(device), Some(claim), _) => self.known.confirmed.get(device) != Some(claim),
-            (Kind::Kept, _, _, Some(pv)) => !self.known.kept.contains(&pv.uid),
-            (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => true,
-        };
+        let is_news =
+            |record: &Record| match (record.kind, &record.device, &record.claim, &record.pv) {
+                (Kind::Confirmed, Some(device), Some(claim), _) => {
+                    self.known.confirmed.get(device) != Some(claim)
+                }
+                (Kind::Kept, _, _, Some(pv)) => !self.known.kept.contains(&pv.uid),
+                (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => true,
+            };
         records.into_iter().filter(is_news).collect()
     }
 
@@ -243,7 +285,8 @@ impl Ledger {
         let attempt = || format!("writing to the ledger {}", self.path.display());
         let mut lines = Vec::new();
         for record in records {
-            serde_json::to_writer(&mut lines, record).map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
+            serde_json::to_writer(&mut lines, record)
+                .map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
             lines.push(b'\n');
         }
         if lines.is_empty() {
@@ -281,7 +324,9 @@ impl Ledger {
 
 /// Makes a name in a folder durable.
 pub fn sync_folder(folder: &Path) -> Result<(), HandsError> {
-    File::open(folder).and_then(|dir| dir.sync_all()).map_err(HandsError::io(format!("syncing the folder {}", folder.display())))
+    File::open(folder)
+        .and_then(|dir| dir.sync_all())
+        .map_err(HandsError::io(format!("syncing the folder {}", folder.display())))
 }
 
 #[derive(Debug)]
@@ -315,21 +360,38 @@ mod tests {
     use std::fs;
 
     fn intent(uid: &str) -> Record {
-        let entry = Intent { job: "prepare-1".into(), action: Action::Prepare, subject: Subject::Volume(uid.into()), text: "1 GiB xfs".into() };
+        let entry = Intent {
+            job: "prepare-1".into(),
+            action: Action::Prepare,
+            subject: Subject::Volume(uid.into()),
+            text: "1 GiB xfs".into(),
+        };
         Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry)
     }
 
     #[test]
     fn a_record_reads_as_written() {
         let text = serde_json::to_string(&intent("u")).unwrap();
-        assert_eq!(text, r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#);
+        assert_eq!(
+            text,
+            r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#
+        );
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
     }
 
     #[test]
     fn a_wipe_names_device_and_volume_and_makes_no_file_ours() {
-        let subject = Subject::Device { identity: "wwn:5".into(), pv_name: "local-pv-1".into(), pv_uid: "p".into() };
-        let entry = Intent { job: "wipe-1".into(), action: Action::Wipe, subject, text: "Discard of sdb".into() };
+        let subject = Subject::Device {
+            identity: "wwn:5".into(),
+            pv_name: "local-pv-1".into(),
+            pv_uid: "p".into(),
+        };
+        let entry = Intent {
+            job: "wipe-1".into(),
+            action: Action::Wipe,
+            subject,
+            text: "Discard of sdb".into(),
+        };
         let record = Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry);
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(
@@ -340,7 +402,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
         ledger.append(&record).unwrap();
-        assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
+        assert!(
+            !ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows("")
+        );
     }
 
     #[test]
@@ -349,8 +413,15 @@ mod tests {
         let path = folder.path().join("ledger");
         let mut ledger = Ledger::open(&path).unwrap();
         let outcome = |pv_uid: &str, action: Action, result: OutcomeResult| {
-            let subject = Subject::Device { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: pv_uid.into() };
-            Record::outcome(Timestamp::UNIX_EPOCH, &Outcome { job: "j".into(), action, subject, result, text: String::new() })
+            let subject = Subject::Device {
+                identity: "wwn:5".into(),
+                pv_name: "p".into(),
+                pv_uid: pv_uid.into(),
+            };
+            Record::outcome(
+                Timestamp::UNIX_EPOCH,
+                &Outcome { job: "j".into(), action, subject, result, text: String::new() },
+            )
         };
         ledger.append(&outcome("done", Action::Wipe, OutcomeResult::Succeeded)).unwrap();
         ledger.append(&outcome("failed", Action::Wipe, OutcomeResult::Failed)).unwrap();
@@ -368,17 +439,35 @@ mod tests {
         let path = folder.path().join("ledger");
         let mut ledger = Ledger::open(&path).unwrap();
         let claim = |owner: &str, round: i64| {
-            let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("s".into()), name: "fast".into(), uid: owner.into() };
-            Record::confirmed(Timestamp::UNIX_EPOCH, &Claim { identity: "wwn:5".into(), owner, round, ..Claim::default() })
+            let owner = ClaimOwner {
+                kind: "LocalVolumeSet".into(),
+                namespace: Some("s".into()),
+                name: "fast".into(),
+                uid: owner.into(),
+            };
+            Record::confirmed(
+                Timestamp::UNIX_EPOCH,
+                &Claim { identity: "wwn:5".into(), owner, round, ..Claim::default() },
+            )
         };
-        let kept = Record::kept(Timestamp::UNIX_EPOCH, &KeptData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() });
+        let kept = Record::kept(
+            Timestamp::UNIX_EPOCH,
+            &KeptData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
+        );
         let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
         assert_eq!(ledger.news(all.clone()), all);
         ledger.append_all(&all).unwrap();
         ledger.append_all(&[]).unwrap();
-        assert_eq!(ledger.news(vec![claim("b", 1), kept, claim("a", 2)]), [claim("a", 2)], "the last one counts");
+        assert_eq!(
+            ledger.news(vec![claim("b", 1), kept, claim("a", 2)]),
+            [claim("a", 2)],
+            "the last one counts"
+        );
         for ledger in [ledger, Ledger::open(&path).unwrap()] {
-            assert_eq!(ledger.remembered("wwn:5", "u"), Remembered { erased: false, kept: true, confirmed: Some(("b".into(), 1)) });
+            assert_eq!(
+                ledger.remembered("wwn:5", "u"),
+                Remembered { erased: false, kept: true, confirmed: Some(("b".into(), 1)) }
+            );
             assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
         }
         let lines = fs::read_to_string(&path).unwrap();
@@ -401,7 +490,10 @@ mod tests {
             assert!(ledger.knows("first") && !ledger.knows("torn"), "cut at {cut}");
             ledger.append(&intent("next")).unwrap();
             let again = Ledger::open(&path).unwrap();
-            assert!(again.knows("first") && again.knows("next") && again.damaged().is_empty(), "cut at {cut}");
+            assert!(
+                again.knows("first") && again.knows("next") && again.damaged().is_empty(),
+                "cut at {cut}"
+            );
         }
     }
 
@@ -423,8 +515,13 @@ mod tests {
     fn an_outcome_alone_does_not_make_a_file_ours() {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
-        let entry =
-            Outcome { job: "j".into(), action: Action::Prepare, subject: Subject::Volume("u".into()), result: OutcomeResult::Failed, text: "refused".into() };
+        let entry = Outcome {
+            job: "j".into(),
+            action: Action::Prepare,
+            subject: Subject::Volume("u".into()),
+            result: OutcomeResult::Failed,
+            text: "refused".into(),
+        };
         ledger.append(&Record::outcome(Timestamp::UNIX_EPOCH, &entry)).unwrap();
         assert!(!ledger.knows("u"));
     }

@@ -4,7 +4,11 @@
 //! do comes from `quarry_core::sparse`. `hands.rs` joins the two behind the trait that the simulator implements
 //! as well. `agent/` is the loop between the Kubernetes API and the hands. `unsafe` is in `sys.rs` alone.
 //! Next to read: `hands.rs`, then `agent/mod.rs`.
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is where the node's files are touched and its tools are run")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate is where the node's files are touched and its tools are run"
+)]
 
 pub mod act;
 pub mod agent;
@@ -22,7 +26,10 @@ mod sys;
 pub mod wait;
 
 pub use agent::{Agent, AgentOptions, run, uevent};
-pub use claim::{ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, Spare};
+pub use claim::{
+    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
+    LinkWish, NodeView, Spare,
+};
 pub use error::HandsError;
 pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Subject, Survey, SurveyRequest};
 pub use host::Host;

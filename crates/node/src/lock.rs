@@ -26,7 +26,9 @@ impl Lock {
                 let mut holder = String::new();
                 // Its writer may be about to write it: the lock is what counts.
                 let _ = file.read_to_string(&mut holder);
-                let holder = Some(holder.trim().to_owned()).filter(|text| !text.is_empty()).unwrap_or_else(|| "PID unknown".into());
+                let holder = Some(holder.trim().to_owned())
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or_else(|| "PID unknown".into());
                 return Err(HandsError::Locked { holder, lock: path.to_owned() });
             }
             Err(error) => return Err(HandsError::io(attempt())(error)),
@@ -48,14 +50,26 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
             let shown = folder.display();
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("the folder {shown} can be written by others than this user: chown {me} {shown} && chmod go-w {shown}, after checking what is in it"),
+                format!(
+                    "the folder {shown} can be written by others than this user: chown {me} {shown} && chmod go-w {shown}, after checking what is in it"
+                ),
             ));
         }
     }
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file: move it away"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a plain file: move it away",
+        ));
     }
     Ok(file)
 }

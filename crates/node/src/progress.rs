@@ -51,7 +51,10 @@ mod tests {
         progress.set("zeroing sdb");
         for (done, all, percent) in [(0, 0, 0), (1, 3, 33), (u64::MAX, u64::MAX, 99)] {
             progress.advance(done, all);
-            assert_eq!(progress.get(), Stand { words: "zeroing sdb".into(), percent: Some(percent) });
+            assert_eq!(
+                progress.get(),
+                Stand { words: "zeroing sdb".into(), percent: Some(percent) }
+            );
         }
         progress.set("reading it back");
         assert_eq!(progress.get().percent, None);

@@ -6,7 +6,10 @@ use std::{
 };
 
 /// Polls until `look` answers `Some`; `None` when the time is up. Looks at least once, and once more at the end.
-pub fn until<T, E>(limit: Duration, mut look: impl FnMut() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+pub fn until<T, E>(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
     let end = Instant::now() + limit;
     let mut pause = Duration::from_micros(500);
     loop {

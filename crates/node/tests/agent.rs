@@ -63,7 +63,11 @@ impl Hands for Empty {
         Ok(Vec::new())
     }
     fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
-        Ok(Survey { devices: self.devices.lock().unwrap().clone(), machine_id: Some("m".into()), ..Survey::default() })
+        Ok(Survey {
+            devices: self.devices.lock().unwrap().clone(),
+            machine_id: Some("m".into()),
+            ..Survey::default()
+        })
     }
 }
 
@@ -81,14 +85,26 @@ impl World {
     async fn with(options: Options) -> Self {
         let server = Server::in_memory(options);
         let client = server.client("default");
-        let namespace = Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() };
-        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        let node = Api::<Node>::all(client.clone()).create(&PostParams::default(), &Node { metadata: meta("n"), ..Node::default() }).await.unwrap();
+        let namespace =
+            Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() };
+        Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        let node = Api::<Node>::all(client.clone())
+            .create(&PostParams::default(), &Node { metadata: meta("n"), ..Node::default() })
+            .await
+            .unwrap();
         World { server, node_uid: node.uid().unwrap(), client }
     }
 
     fn agent(&self, hands: Empty, workers: Workers) -> Arc<Agent<Empty>> {
-        Arc::new(Agent::new(self.client.clone(), Arc::new(hands), workers, AgentOptions { identity: "me".into(), ..AgentOptions::new("n") }))
+        Arc::new(Agent::new(
+            self.client.clone(),
+            Arc::new(hands),
+            workers,
+            AgentOptions { identity: "me".into(), ..AgentOptions::new("n") },
+        ))
     }
 
     /// A volume on its way out, and the job that cleans up after it.
@@ -146,9 +162,16 @@ async fn a_quick_job_is_written_once() {
     assert_eq!(agent.run_job(&job).await.unwrap(), Ran::Succeeded(None));
     assert_eq!(world.server.write_count() - before, 1);
     let status = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
-    assert_eq!((status.phase, status.runs, status.message.as_deref()), (Some(JobPhase::Succeeded), 1, Some("removed")));
+    assert_eq!(
+        (status.phase, status.runs, status.message.as_deref()),
+        (Some(JobPhase::Succeeded), 1, Some("removed"))
+    );
     assert!(status.start_time.is_some() && status.completion_time.is_some());
-    assert_eq!(agent.run_job(&job).await.unwrap(), Ran::Skipped, "the stale object does not run it again");
+    assert_eq!(
+        agent.run_job(&job).await.unwrap(),
+        Ran::Skipped,
+        "the stale object does not run it again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,12 +179,18 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
     let world = World::new().await;
     let job = world.cleanup("v").await;
     let (open, gate) = mpsc::channel();
-    let agent = world.agent(Empty { gate: Some(Mutex::new(gate)), ..Empty::default() }, Workers::pool(1).unwrap());
+    let agent = world.agent(
+        Empty { gate: Some(Mutex::new(gate)), ..Empty::default() },
+        Workers::pool(1).unwrap(),
+    );
     let running = tokio::spawn({
         let (agent, job) = (agent.clone(), job.clone());
         async move { agent.run_job(&job).await.unwrap() }
     });
-    eventually("the job says that it runs", async || world.phase("cleanup-v").await == Some(JobPhase::Running)).await;
+    eventually("the job says that it runs", async || {
+        world.phase("cleanup-v").await == Some(JobPhase::Running)
+    })
+    .await;
     let status = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
     assert_eq!((status.runs, status.message.as_deref()), (1, Some("looking at the node")));
     let label = json!({"metadata": {"labels": {"seen": "yes"}}});
@@ -169,7 +198,10 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
     open.send(()).unwrap();
     assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
     let ended = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
-    assert_eq!((ended.runs, ended.phase, ended.start_time), (1, Some(JobPhase::Succeeded), status.start_time));
+    assert_eq!(
+        (ended.runs, ended.phase, ended.start_time),
+        (1, Some(JobPhase::Succeeded), status.start_time)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,25 +209,64 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     let world = World::new().await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
     let hands = Empty::default();
-    let device = Facts { name: "loop3".into(), kind: "loop".into(), size: 1, volume_uid: Some("u".into()), ..Facts::default() };
+    let device = Facts {
+        name: "loop3".into(),
+        kind: "loop".into(),
+        size: 1,
+        volume_uid: Some("u".into()),
+        ..Facts::default()
+    };
     hands.devices.lock().unwrap().push(device);
     let hands = Arc::new(hands);
     // Every look at the clock is a second later: the API keeps no smaller unit.
     let seconds = AtomicI64::new(0);
-    let clock = Clock::new(move || Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
-    let agent = Agent::new(world.client.clone(), hands.clone(), Workers::Inline, AgentOptions { clock, ..AgentOptions::new("n") });
-    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::NoInventory);
-    inventories.create(&PostParams::default(), &NodeInventory { metadata: meta("n"), ..NodeInventory::default() }).await.unwrap();
-    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Changed);
+    let clock = Clock::new(move || {
+        Timestamp::UNIX_EPOCH
+            + jiff::SignedDuration::from_secs(seconds.fetch_add(1, Ordering::Relaxed))
+    });
+    let agent = Agent::new(
+        world.client.clone(),
+        hands.clone(),
+        Workers::Inline,
+        AgentOptions { clock, ..AgentOptions::new("n") },
+    );
+    assert_eq!(
+        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        Published::NoInventory
+    );
+    inventories
+        .create(
+            &PostParams::default(),
+            &NodeInventory { metadata: meta("n"), ..NodeInventory::default() },
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        Published::Changed
+    );
     let before = world.server.write_count();
-    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Unchanged);
+    assert_eq!(
+        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        Published::Unchanged
+    );
     assert_eq!(world.server.write_count(), before);
     let first = inventories.get("n").await.unwrap().status.unwrap();
-    assert_eq!((first.node_uid.as_deref(), first.summary.as_ref().unwrap().disks), (Some(world.node_uid.as_str()), 1));
+    assert_eq!(
+        (first.node_uid.as_deref(), first.summary.as_ref().unwrap().disks),
+        (Some(world.node_uid.as_str()), 1)
+    );
     hands.devices.lock().unwrap().clear();
-    assert_eq!(agent.publish_inventory(Occasion::default()).await.unwrap().published, Published::Changed);
+    assert_eq!(
+        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        Published::Changed
+    );
     let second = inventories.get("n").await.unwrap().status.unwrap();
-    assert_eq!((second.devices.len(), second.summary.as_ref().unwrap().disks), (0, 0), "an empty list replaces the old one");
+    assert_eq!(
+        (second.devices.len(), second.summary.as_ref().unwrap().disks),
+        (0, 0),
+        "an empty list replaces the old one"
+    );
     assert!(second.last_change > first.last_change);
 }
 
@@ -206,10 +277,20 @@ async fn the_lease_is_taken_renewed_and_given_back() {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), names::DEFAULT_NAMESPACE);
     let taken = agent.renew_lease(None).await.unwrap();
     let renewed = agent.renew_lease(Some(taken.clone())).await.unwrap().spec.unwrap();
-    assert_eq!((renewed.holder_identity.as_deref(), renewed.lease_duration_seconds, renewed.lease_transitions), (Some("me"), Some(40), None));
+    assert_eq!(
+        (
+            renewed.holder_identity.as_deref(),
+            renewed.lease_duration_seconds,
+            renewed.lease_transitions
+        ),
+        (Some("me"), Some(40), None)
+    );
     assert!(renewed.renew_time > taken.spec.unwrap().renew_time);
     agent.release_lease().await.unwrap();
-    assert_eq!(leases.get("quarry-agent-n").await.unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
+    assert_eq!(
+        leases.get("quarry-agent-n").await.unwrap().spec.unwrap().holder_identity.as_deref(),
+        Some("")
+    );
     let again = agent.renew_lease(None).await.unwrap().spec.unwrap();
     assert_eq!((again.holder_identity.as_deref(), again.lease_transitions), (Some("me"), Some(1)));
 }
@@ -219,15 +300,21 @@ async fn the_lease_is_taken_renewed_and_given_back() {
 async fn one_unreadable_job_is_failed_and_the_others_go_on() {
     let mut definitions = crds::crds();
     for crd in definitions.iter_mut().filter(|crd| crd.name_any().starts_with("nodejobs.")) {
-        let anything = JSONSchemaProps { type_: Some("object".into()), x_kubernetes_preserve_unknown_fields: Some(true), ..JSONSchemaProps::default() };
+        let anything = JSONSchemaProps {
+            type_: Some("object".into()),
+            x_kubernetes_preserve_unknown_fields: Some(true),
+            ..JSONSchemaProps::default()
+        };
         for version in &mut crd.spec.versions {
             version.schema.as_mut().unwrap().open_api_v3_schema = Some(anything.clone());
         }
     }
     let world = World::with(Options::new(definitions)).await;
     let shutdown = CancellationToken::new();
-    let serving = tokio::spawn(world.agent(Empty::default(), Workers::Inline).serve(shutdown.clone()));
-    let any: Api<DynamicObject> = Api::all_with(world.client.clone(), &ApiResource::erase::<NodeJob>(&()));
+    let serving =
+        tokio::spawn(world.agent(Empty::default(), Workers::Inline).serve(shutdown.clone()));
+    let any: Api<DynamicObject> =
+        Api::all_with(world.client.clone(), &ApiResource::erase::<NodeJob>(&()));
     let broken: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeJob", "metadata": {"name": "broken"}, "spec": {"action": "Explode", "nodeName": "n"},
     }))
@@ -235,9 +322,14 @@ async fn one_unreadable_job_is_failed_and_the_others_go_on() {
     any.create(&PostParams::default(), &broken).await.unwrap();
     let status = async || any.get("broken").await.unwrap().data["status"].clone();
     eventually("the broken job is failed", async || status().await["phase"] == "Failed").await;
-    assert!(matches!(&status().await["message"], Value::String(text) if text.contains("cannot be read")));
+    assert!(
+        matches!(&status().await["message"], Value::String(text) if text.contains("cannot be read"))
+    );
     world.cleanup("v").await;
-    eventually("the good job ends", async || world.phase("cleanup-v").await == Some(JobPhase::Succeeded)).await;
+    eventually("the good job ends", async || {
+        world.phase("cleanup-v").await == Some(JobPhase::Succeeded)
+    })
+    .await;
     shutdown.cancel();
     serving.await.unwrap();
 }

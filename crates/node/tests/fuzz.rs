@@ -4,14 +4,20 @@
 //! default; `QUARRY_FUZZ_SECONDS=600 cargo test -p quarry-node --test fuzz` goes on with new seeds. What breaks a
 //! parser is shown in hex: put it into the corpus, where it is tried first.
 
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads its corpus; a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "reads its corpus; a test fails by panicking"
+)]
 
 use quarry_core::device::{
     Content, Found,
     text::{LONGEST, is_hostile, printable},
 };
 use quarry_node::{
-    inspect::{details::parse_scsi_address, gpt, loops, mounts, probe::parse_content, sysfs, udev, vpd},
+    inspect::{
+        details::parse_scsi_address, gpt, loops, mounts, probe::parse_content, sysfs, udev, vpd,
+    },
     uevent,
 };
 use std::{
@@ -39,7 +45,16 @@ fn uevent_file(bytes: &[u8]) {
 
 fn properties(bytes: &[u8]) {
     let found = udev::parse_udev(bytes);
-    let udev::Properties { model, serial, serial_short, serial_full, wwn, wwn_extended, md_uuid, .. } = &found;
+    let udev::Properties {
+        model,
+        serial,
+        serial_short,
+        serial_full,
+        wwn,
+        wwn_extended,
+        md_uuid,
+        ..
+    } = &found;
     for text in [model, serial, serial_short, serial_full, wwn, wwn_extended, md_uuid] {
         show(text.as_ref());
     }
@@ -62,7 +77,9 @@ fn content(offset: usize, bytes: &[u8]) {
     let mut device = vec![0; 256 << 10];
     let end = (offset + bytes.len()).min(device.len());
     device[offset..end].copy_from_slice(&bytes[..end - offset]);
-    if let Ok(Content::Found(Found { fs_type, uuid, label, table, ambivalent })) = parse_content(&device) {
+    if let Ok(Content::Found(Found { fs_type, uuid, label, table, ambivalent })) =
+        parse_content(&device)
+    {
         assert!(fs_type.is_some() || table.is_some());
         for text in [&fs_type, &uuid, &label, &table].into_iter().flatten().chain(&ambivalent) {
             show(Some(text));
@@ -75,14 +92,20 @@ type Target = (&'static str, fn(usize, &[u8]));
 
 const TARGETS: &[Target] = &[
     ("uevent", |_, bytes| uevent_file(bytes)),
-    ("netlink", |_, bytes| assert!(uevent::parse_uevent(bytes).is_none_or(|name| !name.is_empty() && !name.contains('/')))),
+    ("netlink", |_, bytes| {
+        assert!(
+            uevent::parse_uevent(bytes).is_none_or(|name| !name.is_empty() && !name.contains('/'))
+        )
+    }),
     ("udev", |_, bytes| properties(bytes)),
     ("diskstats", |_, bytes| assert!(sysfs::parse_diskstats(bytes).count() <= bytes.len())),
     ("partitions", |_, bytes| assert!(sysfs::parse_partitions(bytes).count() <= bytes.len())),
     ("stat", |_, bytes| assert!(sysfs::parse_stat(bytes).is_none() || !bytes.is_empty())),
     ("mountinfo", |_, bytes| mountinfo(bytes)),
     ("swaps", |_, bytes| assert!(mounts::parse_swaps(bytes).len() <= bytes.len())),
-    ("backing", |_, bytes| assert!(loops::parse_backing_file(bytes).0.as_os_str().len() <= bytes.len())),
+    ("backing", |_, bytes| {
+        assert!(loops::parse_backing_file(bytes).0.as_os_str().len() <= bytes.len())
+    }),
     ("vpd80", |_, bytes| show(vpd::parse_vpd80(bytes).as_ref())),
     ("vpd83", |_, bytes| vpd::parse_vpd83(bytes).iter().for_each(|name| show(Some(name)))),
     ("scsi_address", |_, bytes| address(bytes)),
@@ -107,7 +130,8 @@ impl Random {
 }
 
 fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
-    const TELLING: &[u8] = &[0, 1, 0x1b, b'\n', b' ', b'=', b':', b'\\', b'-', 0x7f, 0x80, 0xe2, 0xff];
+    const TELLING: &[u8] =
+        &[0, 1, 0x1b, b'\n', b' ', b'=', b':', b'\\', b'-', 0x7f, 0x80, 0xe2, 0xff];
     for _ in 0..=random.below(6) {
         let at = random.below(bytes.len());
         match random.below(8) {
@@ -115,7 +139,9 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
             2 if !bytes.is_empty() => bytes[at] = random.next() as u8,
             3 if !bytes.is_empty() => bytes[at] = TELLING[random.below(TELLING.len())],
             4 => bytes.insert(at, TELLING[random.below(TELLING.len())]),
-            5 if !bytes.is_empty() => drop(bytes.drain(at..(at + random.below(16)).min(bytes.len()))),
+            5 if !bytes.is_empty() => {
+                drop(bytes.drain(at..(at + random.below(16)).min(bytes.len())))
+            }
             6 if bytes.len() < 16384 => {
                 let part = bytes[at..(at + random.below(64)).min(bytes.len())].to_vec();
                 let to = random.below(bytes.len());
@@ -129,10 +155,16 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
 /// Files of a corpus in a fixed order; `name@offset` says where on the device the bytes are.
 fn corpus(target: &str) -> Vec<(usize, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target);
-    let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "{} has no corpus", folder.display());
-    let offset = |path: &Path| path.to_string_lossy().rsplit_once('@').and_then(|(_, offset)| offset.parse().ok()).unwrap_or(0);
+    let offset = |path: &Path| {
+        path.to_string_lossy()
+            .rsplit_once('@')
+            .and_then(|(_, offset)| offset.parse().ok())
+            .unwrap_or(0)
+    };
     paths.iter().map(|path| (offset(path), fs::read(path).unwrap())).collect()
 }
 
@@ -146,7 +178,8 @@ fn try_one(target: &Target, seed: u64, offset: usize, bytes: &[u8]) {
 
 #[test]
 fn no_parser_is_harmed_by_damaged_input() {
-    let seconds: u64 = std::env::var("QUARRY_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let seconds: u64 =
+        std::env::var("QUARRY_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seed: u64 = 1;
     let mut tried = 0u64;

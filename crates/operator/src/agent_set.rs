@@ -51,7 +51,9 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
     match (found, &wanted) {
         (None, None) => {}
         (None, Some(wanted)) => {
-            if let Written::Changed(_) = context.writer.create(&api, wanted).await.map_err(failed)? {
+            if let Written::Changed(_) =
+                context.writer.create(&api, wanted).await.map_err(failed)?
+            {
                 tracing::info!(image = wish.image, "agents' DaemonSet made");
             }
         }
@@ -60,9 +62,20 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
             return Ok(Ensured::NameTaken);
         }
         // Its last owner is gone, or somebody deletes it: made anew as soon as it is.
-        (Some(found), Some(_)) if found.metadata.deletion_timestamp.is_some() => return Err(Failure::behind("the agents' DaemonSet is being deleted")),
+        (Some(found), Some(_)) if found.metadata.deletion_timestamp.is_some() => {
+            return Err(Failure::behind("the agents' DaemonSet is being deleted"));
+        }
         (Some(found), Some(wanted)) if outdated(&found, wanted) => {
-            context.writer.patch(&api, names::AGENT_DAEMON_SET, &found.resource_version().unwrap_or_default(), changes(wanted)).await.map_err(failed)?;
+            context
+                .writer
+                .patch(
+                    &api,
+                    names::AGENT_DAEMON_SET,
+                    &found.resource_version().unwrap_or_default(),
+                    changes(wanted),
+                )
+                .await
+                .map_err(failed)?;
             tracing::info!(image = wish.image, "agents' DaemonSet updated");
         }
         (Some(_), Some(_)) => {}
@@ -70,7 +83,11 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
             if is_ours(&found) && found.metadata.deletion_timestamp.is_none() {
                 let version = found.resource_version();
                 let uid = found.uid().unwrap_or_default();
-                context.writer.delete(&api, names::AGENT_DAEMON_SET, &uid, version.as_deref()).await.map_err(failed)?;
+                context
+                    .writer
+                    .delete(&api, names::AGENT_DAEMON_SET, &uid, version.as_deref())
+                    .await
+                    .map_err(failed)?;
                 tracing::info!("agents' DaemonSet removed: nobody asks for agents");
             }
         }
@@ -81,18 +98,33 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
 /// Who asks for agents, and which nodes keep theirs whoever asks.
 fn asked(context: &Context) -> Asked {
     let everywhere = context.runs(ControllerName::Volume);
-    let discovery = context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
+    let discovery =
+        context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
     let owners = if claims::is_planned(context) { claims::wants(context) } else { Vec::new() };
-    let askers =
-        discovery.as_deref().and_then(quarry_core::discovery::asker).into_iter().chain(owners.iter().filter_map(quarry_core::claim::Want::asker)).collect();
+    let askers = discovery
+        .as_deref()
+        .and_then(quarry_core::discovery::asker)
+        .into_iter()
+        .chain(owners.iter().filter_map(quarry_core::claim::Want::asker))
+        .collect();
     let kept = if everywhere { Vec::new() } else { kept(context) };
     Asked { everywhere, askers, kept }
 }
 
 fn kept(context: &Context) -> Vec<Arc<Node>> {
     let caches = &context.caches;
-    let claimed = caches.inventories.all().into_iter().filter(|inventory| !inventory.spec.claims.is_empty()).map(|inventory| inventory.name_any());
-    let working = caches.jobs.all().into_iter().filter(|job| is_unfinished(job)).map(|job| job.spec.node_name.clone());
+    let claimed = caches
+        .inventories
+        .all()
+        .into_iter()
+        .filter(|inventory| !inventory.spec.claims.is_empty())
+        .map(|inventory| inventory.name_any());
+    let working = caches
+        .jobs
+        .all()
+        .into_iter()
+        .filter(|job| is_unfinished(job))
+        .map(|job| job.spec.node_name.clone());
     let names: BTreeSet<String> = claimed.chain(working).collect();
     names.iter().filter_map(|name| caches.nodes.get(name)).collect()
 }
@@ -105,22 +137,38 @@ fn is_unfinished(job: &NodeJob) -> bool {
 async fn replace_pod(context: &Context, wanted: &DaemonSet) -> Result<bool, Failure> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("app.kubernetes.io/name={}", names::AGENT_DAEMON_SET);
-    let pods = api.list(&ListParams::default().labels(&selector)).await.map_err(|error| Failure::api("listing the agents' pods", error))?.items;
-    let busy = |node: &str| context.caches.jobs.all().iter().any(|job| job.spec.node_name == node && is_unfinished(job));
+    let pods = api
+        .list(&ListParams::default().labels(&selector))
+        .await
+        .map_err(|error| Failure::api("listing the agents' pods", error))?
+        .items;
+    let busy = |node: &str| {
+        context.caches.jobs.all().iter().any(|job| job.spec.node_name == node && is_unfinished(job))
+    };
     let candidates = replaceable(&pods, wanted, busy);
     let Some(pod) = candidates.first() else { return Ok(false) };
     // A new agent that is not ready (yet, or in a crash loop) keeps the next one from being replaced.
-    let unproven = pods.iter().any(|other| !candidates.iter().any(|old| old.uid() == other.uid()) && !is_ready(other));
+    let unproven = pods
+        .iter()
+        .any(|other| !candidates.iter().any(|old| old.uid() == other.uid()) && !is_ready(other));
     if is_ready(pod) && unproven {
         return Ok(true);
     }
     let name = pod.name_any();
-    context.writer.delete(&api, &name, &pod.uid().unwrap_or_default(), None).await.map_err(|error| Failure::api(format!("replacing agent {name}"), error))?;
+    context
+        .writer
+        .delete(&api, &name, &pod.uid().unwrap_or_default(), None)
+        .await
+        .map_err(|error| Failure::api(format!("replacing agent {name}"), error))?;
     tracing::info!(pod = name, "agent replaced");
     Ok(true)
 }
 
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    pod.metadata.deletion_timestamp.is_none() && conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

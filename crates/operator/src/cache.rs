@@ -10,7 +10,10 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use quarry_api::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume};
+use quarry_api::{
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
+    NodeJob, Volume,
+};
 use quarry_core::{foreign_pv::ForeignPvs, quarantine::Identities};
 use std::{
     collections::BTreeMap,
@@ -48,7 +51,11 @@ impl<K> Clone for Entry<K> {
 impl<K: Cached> Entry<K> {
     fn new(object: Arc<K>) -> Self {
         match K::PACKED {
-            true => Entry::Packed(serde_json::to_vec(&*object).expect("an object that was read can be written").into()),
+            true => Entry::Packed(
+                serde_json::to_vec(&*object)
+                    .expect("an object that was read can be written")
+                    .into(),
+            ),
             false => Entry::Whole(object),
         }
     }
@@ -56,7 +63,9 @@ impl<K: Cached> Entry<K> {
     fn open(self) -> Arc<K> {
         match self {
             Entry::Whole(object) => object,
-            Entry::Packed(bytes) => Arc::new(serde_json::from_slice(&bytes).expect("what was packed here can be read")),
+            Entry::Packed(bytes) => {
+                Arc::new(serde_json::from_slice(&bytes).expect("what was packed here can be read"))
+            }
         }
     }
 }
@@ -73,14 +82,19 @@ impl<K: Cached> Kind<K> {
 
     /// As they are now, one after the other: all at once may be large.
     pub fn each(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
-        let now: Vec<Entry<K>> = self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let now: Vec<Entry<K>> =
+            self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         now.into_iter().map(Entry::open)
     }
 
     /// The object that it replaces.
     pub fn put(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = K::key(object.meta());
-        let before = self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, Entry::new(object));
+        let before = self
+            .objects
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, Entry::new(object));
         before.map(Entry::open)
     }
 
@@ -129,7 +143,16 @@ impl Caches {
 }
 
 /// A kind that the operator watches: where its cache is, and what of it need not be kept.
-pub trait Cached: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {
+pub trait Cached:
+    Resource<DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + serde::Serialize
+    + serde::de::DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
     /// Kept as JSON: for kinds of which there are many, each much larger than what it says.
     const PACKED: bool = false;
     fn cache(caches: &Caches) -> &Kind<Self>;

@@ -45,12 +45,16 @@ impl Context {
             accounts.remove(&(owner.to_owned(), node.to_owned()));
             return false;
         }
-        accounts.insert((owner.to_owned(), node.to_owned()), hasher.finish()) != Some(hasher.finish())
+        accounts.insert((owner.to_owned(), node.to_owned()), hasher.finish())
+            != Some(hasher.finish())
     }
 
     /// The owner is gone.
     pub fn forget_accounts(&self, owner: &str) {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != owner);
+        self.accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(of, _), _| of != owner);
     }
 
     pub fn runs(&self, controller: ControllerName) -> bool {
@@ -86,7 +90,11 @@ impl Failure {
     /// What the API server says when it refuses the thing itself: neither gone nor changed nor too much at once.
     pub fn refusal(&self) -> Option<&str> {
         match &self.source {
-            Some(kube::Error::Api(answer)) if (400..500).contains(&answer.code) && ![404, 409, 429].contains(&answer.code) => Some(&answer.message),
+            Some(kube::Error::Api(answer))
+                if (400..500).contains(&answer.code) && ![404, 409, 429].contains(&answer.code) =>
+            {
+                Some(&answer.message)
+            }
             _ => None,
         }
     }

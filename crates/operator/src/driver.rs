@@ -54,7 +54,13 @@ impl ControllerName {
     /// Whether it is off when that one is: results are discovery's second half, and sets and LocalVolumes share devices.
     pub fn belongs_to(self, other: ControllerName) -> bool {
         use ControllerName::{Discovery, DiscoveryResult, LocalVolume, LocalVolumeSet};
-        self == other || matches!((self, other), (DiscoveryResult, Discovery) | (LocalVolume, LocalVolumeSet) | (LocalVolumeSet, LocalVolume))
+        self == other
+            || matches!(
+                (self, other),
+                (DiscoveryResult, Discovery)
+                    | (LocalVolume, LocalVolumeSet)
+                    | (LocalVolumeSet, LocalVolume)
+            )
     }
 
     pub fn as_str(self) -> &'static str {
@@ -123,7 +129,9 @@ pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Fa
         ControllerName::NodeJob => node_job::reconcile_once(context, &route.key).await,
         ControllerName::Agent => agent_set::reconcile_once(context).await,
         ControllerName::Discovery => discovery::reconcile_once(context, &route.key).await,
-        ControllerName::DiscoveryResult => discovery::result::reconcile_once(context, &route.key).await,
+        ControllerName::DiscoveryResult => {
+            discovery::result::reconcile_once(context, &route.key).await
+        }
         ControllerName::LocalVolumeSet => owner::reconcile_set(context, &route.key).await,
         ControllerName::LocalVolume => owner::reconcile_local_volume(context, &route.key).await,
     }
@@ -147,14 +155,25 @@ pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Conte
 }
 
 /// Runs until told to stop (`Ok`) or until it must not act any more (`Err`).
-pub async fn run(client: Client, mut options: OperatorOptions, metrics_listener: Option<TcpListener>, stop: CancellationToken) -> Result<(), RunError> {
+pub async fn run(
+    client: Client,
+    mut options: OperatorOptions,
+    metrics_listener: Option<TcpListener>,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
     if options.check_crds {
-        let missing = preflight::missing_fields(&client, &options.controllers).await.map_err(RunError::Preflight)?;
+        let missing = preflight::missing_fields(&client, &options.controllers)
+            .await
+            .map_err(RunError::Preflight)?;
         if !missing.for_all.is_empty() {
             return Err(RunError::Unserved(missing.for_all.join("; ")));
         }
         for (controller, what) in missing.for_some {
-            tracing::error!(controller = controller.as_str(), what, "this controller stays off until the operator is started again");
+            tracing::error!(
+                controller = controller.as_str(),
+                what,
+                "this controller stays off until the operator is started again"
+            );
             options.controllers.retain(|name| !name.belongs_to(controller));
         }
     }
@@ -164,12 +183,17 @@ pub async fn run(client: Client, mut options: OperatorOptions, metrics_listener:
     if let Some(listener) = metrics_listener {
         let (context, stop) = (context.clone(), work.clone());
         tasks.spawn(async move {
-            if let Err(error) = metrics::serve(context.metrics, context.caches, listener, stop).await {
+            if let Err(error) =
+                metrics::serve(context.metrics, context.caches, listener, stop).await
+            {
                 tracing::error!(%error, "the metrics listener ended");
             }
         });
     }
-    let election = options.election_identity.as_ref().map(|me| Election::new(context.client.clone(), &options.namespace, me));
+    let election = options
+        .election_identity
+        .as_ref()
+        .map(|me| Election::new(context.client.clone(), &options.namespace, me));
     if let Some(election) = &election {
         tracing::info!("waiting to lead");
         if !election.acquire(&stop).await {
@@ -223,10 +247,16 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
     watch!(Api::<Guard<k8s_openapi::api::core::v1::Node>>::all(client.clone()));
     watch!(Api::<Guard<quarry_api::NodeJob>>::all(client.clone()));
     watch!(Api::<Guard<quarry_api::NodeInventory>>::all(client.clone()));
-    watch!(Api::<Guard<k8s_openapi::api::coordination::v1::Lease>>::namespaced(client.clone(), &context.namespace));
+    watch!(Api::<Guard<k8s_openapi::api::coordination::v1::Lease>>::namespaced(
+        client.clone(),
+        &context.namespace
+    ));
     if controllers.contains(&ControllerName::Discovery) {
         watch!(Api::<Guard<quarry_api::LocalVolumeDiscovery>>::all(client.clone()));
-        watch!(Api::<Guard<quarry_api::LocalVolumeDiscoveryResult>>::namespaced(client.clone(), &context.namespace));
+        watch!(Api::<Guard<quarry_api::LocalVolumeDiscoveryResult>>::namespaced(
+            client.clone(),
+            &context.namespace
+        ));
     }
     if controllers.contains(&ControllerName::LocalVolumeSet) {
         watch!(Api::<Guard<quarry_api::LocalVolumeSet>>::all(client.clone()));
@@ -273,7 +303,10 @@ pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
     let name = route.controller.as_str();
     let (outcome, delay) = match &result {
         Ok(Next::Rest) => ("done", None),
-        Ok(Next::After(after)) => ("waiting", Some(Duration::try_from(*after).unwrap_or_default().max(Duration::from_millis(100)))),
+        Ok(Next::After(after)) => (
+            "waiting",
+            Some(Duration::try_from(*after).unwrap_or_default().max(Duration::from_millis(100))),
+        ),
         Err(failure) if failure.at_once => ("conflict", Some(BEHIND)),
         Err(failure) => {
             tracing::warn!(controller = name, key = route.key, error = %failure, cause = failure.source.as_ref().map(tracing::field::display), "reconcile failed, trying again");
@@ -283,7 +316,13 @@ pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
     context.metrics.count_reconcile(name, outcome, begun.elapsed());
     for phase in [Phase::Available, Phase::Pending, Phase::Failed, Phase::Terminating] {
         if route.controller == ControllerName::Volume {
-            let count = context.caches.volumes.all().iter().filter(|volume| volume.phase() == Some(phase)).count();
+            let count = context
+                .caches
+                .volumes
+                .all()
+                .iter()
+                .filter(|volume| volume.phase() == Some(phase))
+                .count();
             context.metrics.set_volumes(phase.as_str(), count);
         }
     }
@@ -295,13 +334,22 @@ fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
     match route.controller {
         ControllerName::Volume => {
             let volume = context.caches.volumes.get(&route.key)?;
-            let updated = volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
+            let updated =
+                volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
             updated.or(volume.creation_timestamp().map(|time| time.0))
         }
-        ControllerName::Discovery => context.caches.discoveries.get(&route.key)?.creation_timestamp().map(|time| time.0),
-        ControllerName::LocalVolumeSet => context.caches.sets.get(&route.key)?.creation_timestamp().map(|time| time.0),
-        ControllerName::LocalVolume => context.caches.local_volumes.get(&route.key)?.creation_timestamp().map(|time| time.0),
-        ControllerName::NodeInventory | ControllerName::DiscoveryResult => context.caches.nodes.get(&route.key)?.creation_timestamp().map(|time| time.0),
+        ControllerName::Discovery => {
+            context.caches.discoveries.get(&route.key)?.creation_timestamp().map(|time| time.0)
+        }
+        ControllerName::LocalVolumeSet => {
+            context.caches.sets.get(&route.key)?.creation_timestamp().map(|time| time.0)
+        }
+        ControllerName::LocalVolume => {
+            context.caches.local_volumes.get(&route.key)?.creation_timestamp().map(|time| time.0)
+        }
+        ControllerName::NodeInventory | ControllerName::DiscoveryResult => {
+            context.caches.nodes.get(&route.key)?.creation_timestamp().map(|time| time.0)
+        }
         ControllerName::NodeJob | ControllerName::Agent => None,
     }
 }
@@ -309,7 +357,9 @@ fn waiting_since(context: &Context, route: &Route) -> Option<Timestamp> {
 /// Half as long as it has been waiting, from a quarter of a second to a minute: a young object is tried
 /// often, an old one seldom, and no counter needs to survive a restart.
 fn backoff(since: Option<Timestamp>, now: Timestamp) -> Duration {
-    let waited = since.map_or(Duration::from_secs(2), |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+    let waited = since.map_or(Duration::from_secs(2), |since| {
+        Duration::try_from(now.duration_since(since)).unwrap_or_default()
+    });
     (waited / 2).clamp(Duration::from_millis(250), Duration::from_secs(60))
 }
 
@@ -320,7 +370,18 @@ mod tests {
     #[test]
     fn a_controller_without_its_kinds_takes_its_other_half_with_it_and_nobody_else() {
         let mut all = ControllerName::ALL.to_vec();
-        all.retain(|name| !name.belongs_to(ControllerName::Discovery) && !name.belongs_to(ControllerName::LocalVolume));
-        assert_eq!(all, [ControllerName::Volume, ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::Agent]);
+        all.retain(|name| {
+            !name.belongs_to(ControllerName::Discovery)
+                && !name.belongs_to(ControllerName::LocalVolume)
+        });
+        assert_eq!(
+            all,
+            [
+                ControllerName::Volume,
+                ControllerName::NodeInventory,
+                ControllerName::NodeJob,
+                ControllerName::Agent
+            ]
+        );
     }
 }

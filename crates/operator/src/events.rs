@@ -20,7 +20,11 @@ pub async fn tell<K: Resource<DynamicType = ()>>(context: &Context, object: &K, 
     }
 }
 
-async fn tell_one<K: Resource<DynamicType = ()>>(context: &Context, object: &K, note: &Note) -> Result<(), kube::Error> {
+async fn tell_one<K: Resource<DynamicType = ()>>(
+    context: &Context,
+    object: &K,
+    note: &Note,
+) -> Result<(), kube::Error> {
     let about = AboutObject {
         reference: object.object_ref(&()),
         namespace: object.namespace().unwrap_or_else(|| EVENTS_OF_CLUSTER_OBJECTS.to_owned()),

@@ -29,22 +29,37 @@ pub enum Decision {
 
 /// `seen_since`: since when, by our own clock, the lease has looked the way it does. Clocks of different
 /// machines differ, so a lease is only taken when it has not changed for its whole duration *here*.
-pub fn decide(lease: Option<&LeaseSpec>, me: &str, seen_since: Timestamp, now: Timestamp) -> Decision {
-    let holder = lease.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
-    let lasts = lease.and_then(|spec| spec.lease_duration_seconds).map_or(DURATION, |seconds| SignedDuration::from_secs(i64::from(seconds)));
+pub fn decide(
+    lease: Option<&LeaseSpec>,
+    me: &str,
+    seen_since: Timestamp,
+    now: Timestamp,
+) -> Decision {
+    let holder =
+        lease.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
+    let lasts = lease
+        .and_then(|spec| spec.lease_duration_seconds)
+        .map_or(DURATION, |seconds| SignedDuration::from_secs(i64::from(seconds)));
     let runs_out = seen_since + lasts;
     match holder {
-        Some(holder) if holder != me && runs_out > now => Decision::Wait(runs_out.duration_since(now)),
+        Some(holder) if holder != me && runs_out > now => {
+            Decision::Wait(runs_out.duration_since(now))
+        }
         _ => {
             let ours = holder == Some(me);
-            let acquired = if ours { lease.and_then(|spec| spec.acquire_time.clone()) } else { None };
+            let acquired =
+                if ours { lease.and_then(|spec| spec.acquire_time.clone()) } else { None };
             let transitions = lease.and_then(|spec| spec.lease_transitions).unwrap_or(0);
             Decision::Take(Box::new(LeaseSpec {
                 holder_identity: Some(me.to_owned()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
                 acquire_time: acquired.or(Some(MicroTime(now))),
                 renew_time: Some(MicroTime(now)),
-                lease_transitions: Some(if ours || lease.is_none() { transitions } else { transitions + 1 }),
+                lease_transitions: Some(if ours || lease.is_none() {
+                    transitions
+                } else {
+                    transitions + 1
+                }),
                 ..LeaseSpec::default()
             }))
         }
@@ -94,7 +109,8 @@ impl Election {
                 }
             }
             // Never past the point at which we must have stopped.
-            let attempt = tokio::time::timeout_at(renewed + GIVE_UP_AFTER, self.try_once(&mut last)).await;
+            let attempt =
+                tokio::time::timeout_at(renewed + GIVE_UP_AFTER, self.try_once(&mut last)).await;
             match attempt {
                 Ok(Ok(None)) => renewed = tokio::time::Instant::now(),
                 Ok(Ok(Some(_))) => {
@@ -112,7 +128,10 @@ impl Election {
     }
 
     /// `None`: we lead. `Some(wait)`: somebody else does.
-    async fn try_once(&self, last: &mut Option<(Option<String>, Timestamp)>) -> Result<Option<SignedDuration>, kube::Error> {
+    async fn try_once(
+        &self,
+        last: &mut Option<(Option<String>, Timestamp)>,
+    ) -> Result<Option<SignedDuration>, kube::Error> {
         let found = self.api.get_opt(names::LEADER_LEASE).await?;
         let now = Timestamp::now();
         let version = found.as_ref().and_then(ResourceExt::resource_version);
@@ -121,12 +140,23 @@ impl Election {
             _ => now,
         };
         *last = Some((version, seen_since));
-        match decide(found.as_ref().and_then(|lease| lease.spec.as_ref()), &self.me, seen_since, now) {
+        match decide(
+            found.as_ref().and_then(|lease| lease.spec.as_ref()),
+            &self.me,
+            seen_since,
+            now,
+        ) {
             Decision::Wait(wait) => Ok(Some(wait)),
             Decision::Take(spec) => {
                 let answer = match found {
                     None => {
-                        let lease = Lease { metadata: ObjectMeta { name: Some(names::LEADER_LEASE.to_owned()), ..ObjectMeta::default() }, spec: Some(*spec) };
+                        let lease = Lease {
+                            metadata: ObjectMeta {
+                                name: Some(names::LEADER_LEASE.to_owned()),
+                                ..ObjectMeta::default()
+                            },
+                            spec: Some(*spec),
+                        };
                         self.api.create(&PostParams::default(), &lease).await
                     }
                     // A replace carries the resourceVersion: of two takers one meets a conflict.
@@ -147,8 +177,16 @@ impl Election {
 
     async fn release(&self) {
         let released = async {
-            let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else { return Ok(()) };
-            let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_deref() == Some(&self.me)) else { return Ok(()) };
+            let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else {
+                return Ok(());
+            };
+            let Some(spec) = lease
+                .spec
+                .as_mut()
+                .filter(|spec| spec.holder_identity.as_deref() == Some(&self.me))
+            else {
+                return Ok(());
+            };
             spec.holder_identity = None;
             self.api.replace(names::LEADER_LEASE, &PostParams::default(), &lease).await.map(|_| ())
         };
@@ -164,16 +202,31 @@ mod tests {
     use super::*;
 
     fn held_by(holder: &str) -> LeaseSpec {
-        LeaseSpec { holder_identity: Some(holder.into()), lease_duration_seconds: Some(15), lease_transitions: Some(3), ..LeaseSpec::default() }
+        LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(15),
+            lease_transitions: Some(3),
+            ..LeaseSpec::default()
+        }
     }
 
     #[test]
     fn a_lease_of_another_is_waited_for_then_taken() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let other = held_by("other");
-        assert_eq!(decide(Some(&other), "me", now, now), Decision::Wait(SignedDuration::from_secs(15)));
-        let Decision::Take(spec) = decide(Some(&other), "me", now, now + SignedDuration::from_secs(15)) else { panic!() };
-        assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(4)));
+        assert_eq!(
+            decide(Some(&other), "me", now, now),
+            Decision::Wait(SignedDuration::from_secs(15))
+        );
+        let Decision::Take(spec) =
+            decide(Some(&other), "me", now, now + SignedDuration::from_secs(15))
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (spec.holder_identity.as_deref(), spec.lease_transitions),
+            (Some("me"), Some(4))
+        );
     }
 
     #[test]

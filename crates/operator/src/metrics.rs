@@ -89,7 +89,9 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("quarry");
         let reconciles = Family::default();
-        let seconds = Family::<Of, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14)));
+        let seconds = Family::<Of, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.001, 2.0, 14))
+        });
         let (writes, volumes, leading) = (Family::default(), Family::default(), Gauge::default());
         registry.register("reconciles", "Reconciles by controller and outcome", reconciles.clone());
         registry.register("reconcile_seconds", "How long a reconcile took", seconds.clone());
@@ -97,12 +99,28 @@ impl Default for Metrics {
         registry.register("volumes", "Volumes by phase", volumes.clone());
         let (devices, device_reasons) = (Family::default(), Family::default());
         registry.register("devices", "Devices of all nodes by verdict", devices.clone());
-        registry.register("device_reasons", "Devices of all nodes by reason why they are not available", device_reasons.clone());
+        registry.register(
+            "device_reasons",
+            "Devices of all nodes by reason why they are not available",
+            device_reasons.clone(),
+        );
         let (claims, provisioned) = (Family::default(), Family::default());
-        registry.register("claims", "Claims of all nodes by what the agent says to them", claims.clone());
-        registry.register("provisioned_devices", "Devices that are PersistentVolumes, by the object that asked for them", provisioned.clone());
+        registry.register(
+            "claims",
+            "Claims of all nodes by what the agent says to them",
+            claims.clone(),
+        );
+        registry.register(
+            "provisioned_devices",
+            "Devices that are PersistentVolumes, by the object that asked for them",
+            provisioned.clone(),
+        );
         let stages = Family::default();
-        registry.register("claim_stages", "Claims of all nodes by stage, as the leading operator sees them", stages.clone());
+        registry.register(
+            "claim_stages",
+            "Claims of all nodes by stage, as the leading operator sees them",
+            stages.clone(),
+        );
         registry.register("leader", "1 while this operator leads", leading.clone());
         Metrics {
             registry,
@@ -133,7 +151,9 @@ impl Metrics {
     }
 
     pub fn set_volumes(&self, phase: &'static str, count: usize) {
-        self.volumes.get_or_create(&InPhase { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.volumes
+            .get_or_create(&InPhase { phase })
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// How the claims of one object stand; none when it is gone.
@@ -164,12 +184,22 @@ impl Metrics {
     }
 
     fn count_claims(&self, caches: &Caches) {
-        let mut states: BTreeMap<&'static str, i64> = ["Claimed", "Confirmed", "Refused", "Ending"].into_iter().map(|state| (state, 0)).collect();
+        let mut states: BTreeMap<&'static str, i64> = ["Claimed", "Confirmed", "Refused", "Ending"]
+            .into_iter()
+            .map(|state| (state, 0))
+            .collect();
         for inventory in caches.inventories.all() {
-            let reports = inventory.status.as_ref().map(|status| status.claims.as_slice()).unwrap_or_default();
+            let reports = inventory
+                .status
+                .as_ref()
+                .map(|status| status.claims.as_slice())
+                .unwrap_or_default();
             for claim in &inventory.spec.claims {
-                let report =
-                    reports.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
+                let report = reports.iter().find(|report| {
+                    report.identity == claim.identity
+                        && report.owner_uid == claim.owner.uid
+                        && report.round == claim.round
+                });
                 let state = match report.map(|report| report.state) {
                     _ if claim.ending => "Ending",
                     Some(ClaimState::Confirmed) => "Confirmed",
@@ -183,16 +213,27 @@ impl Metrics {
             self.claims.get_or_create(&InState { state }).set(count);
         }
         self.provisioned.clear();
-        let name = |object: &ObjectMeta| (object.namespace.clone().unwrap_or_default(), object.name.clone().unwrap_or_default());
+        let name = |object: &ObjectMeta| {
+            (object.namespace.clone().unwrap_or_default(), object.name.clone().unwrap_or_default())
+        };
         for set in caches.sets.all() {
             let (namespace, name) = name(&set.metadata);
-            let count = set.status.as_ref().and_then(|status| status.total_provisioned_device_count).unwrap_or_default();
-            self.provisioned.get_or_create(&Owner { kind: OwnerKind::LocalVolumeSet.as_str(), namespace, name }).set(count.into());
+            let count = set
+                .status
+                .as_ref()
+                .and_then(|status| status.total_provisioned_device_count)
+                .unwrap_or_default();
+            self.provisioned
+                .get_or_create(&Owner { kind: OwnerKind::LocalVolumeSet.as_str(), namespace, name })
+                .set(count.into());
         }
         for volume in caches.local_volumes.all() {
             let (namespace, name) = name(&volume.metadata);
-            let count = volume.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
-            self.provisioned.get_or_create(&Owner { kind: OwnerKind::LocalVolume.as_str(), namespace, name }).set(count.into());
+            let count =
+                volume.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
+            self.provisioned
+                .get_or_create(&Owner { kind: OwnerKind::LocalVolume.as_str(), namespace, name })
+                .set(count.into());
         }
     }
 
@@ -205,7 +246,9 @@ impl Metrics {
         for inventory in caches.inventories.all() {
             for device in inventory.status.iter().flat_map(|status| &status.devices) {
                 *states.entry(device.state).or_default() += 1;
-                for reason in device.reasons.iter().filter_map(|reason| Reason::parse(&reason.reason)) {
+                for reason in
+                    device.reasons.iter().filter_map(|reason| Reason::parse(&reason.reason))
+                {
                     *reasons.entry(reason).or_insert(0_i64) += 1;
                 }
             }
@@ -228,7 +271,12 @@ impl Metrics {
 }
 
 /// Serves /metrics, /healthz and /readyz until told to stop.
-pub async fn serve(metrics: Arc<Metrics>, caches: Arc<Caches>, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(
+    metrics: Arc<Metrics>,
+    caches: Arc<Caches>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let for_ready = metrics.clone();
     let router = Router::new()
         .route(
@@ -245,7 +293,16 @@ pub async fn serve(metrics: Arc<Metrics>, caches: Arc<Caches>, listener: TcpList
             "/readyz",
             get(move || {
                 let ready = for_ready.ready.load(Ordering::Acquire);
-                async move { if ready { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "waiting for the lease or the first lists") } }
+                async move {
+                    if ready {
+                        (StatusCode::OK, "ok")
+                    } else {
+                        (
+                            StatusCode::SERVICE_UNAVAILABLE,
+                            "waiting for the lease or the first lists",
+                        )
+                    }
+                }
             }),
         );
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
@@ -276,7 +333,10 @@ mod tests {
             caches.inventories.put(std::sync::Arc::new(serde_json::from_value(inventory).unwrap()));
         };
         let mounted = serde_json::json!({"name": "sda", "type": "disk", "size": 1, "state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}, {"reason": "made up"}]});
-        put("n1", serde_json::json!([mounted, {"name": "sdb", "type": "disk", "size": 1, "state": "Available"}]));
+        put(
+            "n1",
+            serde_json::json!([mounted, {"name": "sdb", "type": "disk", "size": 1, "state": "Available"}]),
+        );
         put("n2", serde_json::json!([mounted]));
         metrics.count_devices(&caches);
         let text = metrics.text().unwrap();

@@ -23,9 +23,15 @@ fn observe(context: &Context, name: &str) -> Observed {
     let caches = &context.caches;
     let node = caches.nodes.get(name);
     let inventory = caches.inventories.get(name).map(|inventory| (*inventory).clone());
-    let claims = inventory.as_ref().map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default();
+    let claims =
+        inventory.as_ref().map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default();
     let foreign_pvs = node.as_deref().map(|node| {
-        let candidates: Vec<_> = caches.foreign_pvs().candidates(node).into_iter().filter_map(|pv| caches.pvs.get(pv)).collect();
+        let candidates: Vec<_> = caches
+            .foreign_pvs()
+            .candidates(node)
+            .into_iter()
+            .filter_map(|pv| caches.pvs.get(pv))
+            .collect();
         foreign_pv::of_node(node, claims, candidates.iter().map(AsRef::as_ref))
     });
     Observed {
@@ -48,13 +54,24 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
             if let Err(breach) = claim::check::check(&world, &plan) {
                 // A bug in the planner: nothing of the plan is applied, and it is said loudly.
                 tracing::error!(node = name, %breach, steps = ?plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
-                let message = format!("nothing is done about the claims of this node, because that would be wrong: {breach}. Please report this");
+                let message = format!(
+                    "nothing is done about the claims of this node, because that would be wrong: {breach}. Please report this"
+                );
                 if context.is_news(PLAN_REFUSED, name, &message) {
-                    events::tell(context, inventory, &[Note { warning: true, reason: PLAN_REFUSED, message }]).await;
+                    events::tell(
+                        context,
+                        inventory,
+                        &[Note { warning: true, reason: PLAN_REFUSED, message }],
+                    )
+                    .await;
                 }
                 // What the cluster knows about the devices, the agent must know all the same.
                 write(context, &seen).await?;
-                return Err(Failure { attempt: format!("claims of {name}: the plan was refused: {breach}"), source: None, at_once: false });
+                return Err(Failure {
+                    attempt: format!("claims of {name}: the plan was refused: {breach}"),
+                    source: None,
+                    at_once: false,
+                });
             }
             next = plan.requeue.map_or(Next::Rest, Next::After);
             seen.claims = Some(plan.clone());
@@ -80,14 +97,34 @@ async fn tell_ownerless(context: &Context, world: &NodeWorld) {
         Vec::new()
     } else {
         let left = claim::views(world).into_iter().filter(|view| view.want.is_none());
-        left.map(|view| (view.device.map_or(&view.claim.identity, |device| &device.name).clone(), claim::decide(world, &view, context.now()).stage)).collect()
+        left.map(|view| {
+            (
+                view.device.map_or(&view.claim.identity, |device| &device.name).clone(),
+                claim::decide(world, &view, context.now()).stage,
+            )
+        })
+        .collect()
     };
-    context.metrics.set_stages(&format!("{OWNERLESS}/{}", world.name), stages.iter().map(|(_, stage)| stage.word()));
-    let waiting = stages.iter().filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Ending(_)));
-    let message = waiting.take(NAMED).map(|(device, stage)| format!("{device}: {}", stage.detail())).collect::<Vec<_>>().join("; ");
+    context.metrics.set_stages(
+        &format!("{OWNERLESS}/{}", world.name),
+        stages.iter().map(|(_, stage)| stage.word()),
+    );
+    let waiting = stages
+        .iter()
+        .filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Ending(_)));
+    let message = waiting
+        .take(NAMED)
+        .map(|(device, stage)| format!("{device}: {}", stage.detail()))
+        .collect::<Vec<_>>()
+        .join("; ");
     if context.is_news(OWNERLESS, &world.name, &message) {
         let message = format!("the owner of these devices is gone: {message}");
-        events::tell(context, &world.inventory, &[Note { warning: true, reason: "OwnerGone", message }]).await;
+        events::tell(
+            context,
+            &world.inventory,
+            &[Note { warning: true, reason: "OwnerGone", message }],
+        )
+        .await;
     }
 }
 
@@ -103,7 +140,8 @@ async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
             tracing::info!(node = name, "inventory made");
         }
         Some(Step::Update(update)) => {
-            let old = seen.inventory.as_ref().map(|inventory| json!(inventory.spec)).unwrap_or_default();
+            let old =
+                seen.inventory.as_ref().map(|inventory| json!(inventory.spec)).unwrap_or_default();
             let mut changes = json!({});
             if let Some(difference) = merge_difference(&old, &json!(update.spec)) {
                 changes["spec"] = difference;
@@ -112,13 +150,22 @@ async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
                 changes["metadata"]["finalizers"] = json!(finalizers);
             }
             if update.answered {
-                changes["metadata"]["annotations"] = json!({names::RELEASE_CLAIMS_ANNOTATION: null});
+                changes["metadata"]["annotations"] =
+                    json!({names::RELEASE_CLAIMS_ANNOTATION: null});
             }
-            context.writer.patch(&api, name, &update.resource_version, changes).await.map_err(failed)?;
+            context
+                .writer
+                .patch(&api, name, &update.resource_version, changes)
+                .await
+                .map_err(failed)?;
             tell_spec(name, &update.spec);
         }
         Some(Step::Delete { uid, resource_version }) => {
-            context.writer.delete(&api, name, &uid, Some(&resource_version)).await.map_err(failed)?;
+            context
+                .writer
+                .delete(&api, name, &uid, Some(&resource_version))
+                .await
+                .map_err(failed)?;
             tracing::info!(node = name, "inventory removed with its node");
         }
     }
@@ -133,7 +180,13 @@ fn tell_spec(node: &str, spec: &NodeInventorySpec) {
             "more PersistentVolumes of others than an inventory holds: none of the node's devices is available until some are deleted"
         );
     }
-    tracing::info!(node, claims = spec.claims.len(), quarantine = spec.quarantine.len(), foreign_pvs = spec.foreign_pvs.len(), "inventory's spec");
+    tracing::info!(
+        node,
+        claims = spec.claims.len(),
+        quarantine = spec.quarantine.len(),
+        foreign_pvs = spec.foreign_pvs.len(),
+        "inventory's spec"
+    );
 }
 
 const OWNERLESS: &str = "ownerless";
@@ -143,24 +196,53 @@ const NAMED: usize = 8;
 
 /// New claims, on the objects that got them: one Event a node, however many devices.
 async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
-    let new = |claim: &&Claim| !world.inventory.spec.claims.iter().any(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid);
+    let new = |claim: &&Claim| {
+        !world
+            .inventory
+            .spec
+            .claims
+            .iter()
+            .any(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid)
+    };
     for want in &world.wants {
-        let taken: Vec<&Claim> = claims.iter().filter(new).filter(|claim| claim.owner.uid == want.owner.uid).collect();
+        let taken: Vec<&Claim> =
+            claims.iter().filter(new).filter(|claim| claim.owner.uid == want.owner.uid).collect();
         if taken.is_empty() {
             continue;
         }
         let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
-        let names: Vec<&str> =
-            devices.filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity))).map(|device| device.name.as_str()).collect();
-        let more = if names.len() > NAMED { format!(" and {} more", names.len() - NAMED) } else { String::new() };
-        let message =
-            format!("{} claims {}{more} of node {}", owner_text(&want.owner), names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "), world.name);
+        let names: Vec<&str> = devices
+            .filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity)))
+            .map(|device| device.name.as_str())
+            .collect();
+        let more = if names.len() > NAMED {
+            format!(" and {} more", names.len() - NAMED)
+        } else {
+            String::new()
+        };
+        let message = format!(
+            "{} claims {}{more} of node {}",
+            owner_text(&want.owner),
+            names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "),
+            world.name
+        );
         let note = Note { warning: false, reason: "FoundMatchingDisk", message };
-        let key = format!("{}/{}", want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
-        if let Some(set) = context.caches.sets.get(&key).filter(|set| set.uid().as_deref() == Some(&want.owner.uid)) {
+        let key =
+            format!("{}/{}", want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
+        if let Some(set) = context
+            .caches
+            .sets
+            .get(&key)
+            .filter(|set| set.uid().as_deref() == Some(&want.owner.uid))
+        {
             events::tell(context, set.as_ref(), std::slice::from_ref(&note)).await;
         }
-        if let Some(volume) = context.caches.local_volumes.get(&key).filter(|volume| volume.uid().as_deref() == Some(&want.owner.uid)) {
+        if let Some(volume) = context
+            .caches
+            .local_volumes
+            .get(&key)
+            .filter(|volume| volume.uid().as_deref() == Some(&want.owner.uid))
+        {
             events::tell(context, volume.as_ref(), std::slice::from_ref(&note)).await;
         }
     }

@@ -19,12 +19,22 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         // Nobody sees Volumes here: one may name this job.
         OwnerKind::Volume if !context.runs(ControllerName::Volume) => return Ok(Next::Rest),
         OwnerKind::Volume => caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
-            volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).is_some_and(|(_, named)| named == name)
+            volume
+                .status
+                .as_ref()
+                .and_then(|status| status.job.as_deref())
+                .and_then(parse_handle)
+                .is_some_and(|(_, named)| named == name)
         }),
-        OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => caches
-            .inventories
-            .get(&job.spec.node_name)
-            .is_some_and(|inventory| inventory.spec.claims.iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))),
+        OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => {
+            caches.inventories.get(&job.spec.node_name).is_some_and(|inventory| {
+                inventory
+                    .spec
+                    .claims
+                    .iter()
+                    .any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))
+            })
+        }
     };
     let now = context.now();
     match decide_retention(&job, named, context.job_retention, now) {
@@ -33,7 +43,11 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         Retention::Delete => {
             let api: Api<NodeJob> = Api::all(context.client.clone());
             let (uid, version) = (job.uid().unwrap_or_default(), job.resource_version());
-            context.writer.delete(&api, name, &uid, version.as_deref()).await.map_err(|error| Failure::api(format!("forgetting job {name}"), error))?;
+            context
+                .writer
+                .delete(&api, name, &uid, version.as_deref())
+                .await
+                .map_err(|error| Failure::api(format!("forgetting job {name}"), error))?;
             Ok(Next::Rest)
         }
     }

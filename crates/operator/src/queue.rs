@@ -22,7 +22,12 @@ struct State<T> {
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        let state = State { due: BTreeMap::new(), waiting: HashMap::new(), working: BTreeSet::new(), arrivals: 0 };
+        let state = State {
+            due: BTreeMap::new(),
+            waiting: HashMap::new(),
+            working: BTreeSet::new(),
+            arrivals: 0,
+        };
         Queue { state: Mutex::new(state), changed: Notify::new() }
     }
 }
@@ -55,7 +60,11 @@ impl<T: Clone + Eq + Hash + Ord> Queue<T> {
             let wake = {
                 let mut state = self.state();
                 let now = Instant::now();
-                let slot = state.due.iter().find(|((at, _), key)| *at <= now && !state.working.contains(*key)).map(|(slot, _)| *slot);
+                let slot = state
+                    .due
+                    .iter()
+                    .find(|((at, _), key)| *at <= now && !state.working.contains(*key))
+                    .map(|(slot, _)| *slot);
                 if let Some(key) = slot.and_then(|slot| state.due.remove(&slot)) {
                     state.waiting.remove(&key);
                     state.working.insert(key.clone());
@@ -92,11 +101,17 @@ mod tests {
         queue.push("a", now + Duration::from_secs(5));
         assert_eq!(queue.next().await, "a");
         queue.push("a", now);
-        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "it is being worked on");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(),
+            "it is being worked on"
+        );
         queue.done(&"a");
         assert_eq!(queue.next().await, "a");
         queue.done(&"a");
-        assert!(tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err(), "the later time was dropped");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err(),
+            "the later time was dropped"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,8 +12,9 @@ use k8s_openapi::api::{
 };
 use kube::ResourceExt;
 use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeInventoryStatus, NodeJob, Volume, names,
-    node_inventory::ClaimOwner, node_job::OwnerKind, volume::Phase,
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
+    NodeInventoryStatus, NodeJob, Volume, names, node_inventory::ClaimOwner, node_job::OwnerKind,
+    volume::Phase,
 };
 use quarry_core::{
     claim::{self, pv::NO_PROVISIONER},
@@ -50,7 +51,8 @@ fn to(controller: ControllerName, key: impl Into<String>) -> Route {
 /// Volumes that are not at rest and match.
 fn wake_unsettled(caches: &Caches, wake: &impl Fn(Route), concerns: impl Fn(&Volume) -> bool) {
     for volume in caches.volumes.all() {
-        let settled = volume.phase() == Some(Phase::Available) && volume.metadata.deletion_timestamp.is_none();
+        let settled = volume.phase() == Some(Phase::Available)
+            && volume.metadata.deletion_timestamp.is_none();
         if !settled && concerns(&volume) {
             wake(to(ControllerName::Volume, volume.name_any()));
         }
@@ -63,7 +65,12 @@ impl Routed for Volume {
         wake(to(ControllerName::Volume, volume.name_any()));
         // A job that a Volume no longer names may be forgotten in time.
         let job = |volume: &Volume| {
-            volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(|handle| handle.split_once('/')).map(|(_, name)| name.to_owned())
+            volume
+                .status
+                .as_ref()
+                .and_then(|status| status.job.as_deref())
+                .and_then(|handle| handle.split_once('/'))
+                .map(|(_, name)| name.to_owned())
         };
         if let Some(old) = change.before.and_then(job)
             && change.after.and_then(job).as_ref() != Some(&old)
@@ -85,8 +92,15 @@ impl Routed for PersistentVolume {
         // One of a claim: also that it was bound or released counts.
         if claim::pv::is_ours(pv) {
             for node in places(pv).iter().flat_map(|place| nodes_at(caches, place)) {
-                let claims = caches.inventories.get(&node).map(|inventory| inventory.spec.claims.clone()).unwrap_or_default();
-                claims.iter().filter(|claim| claim::pv::is_of(pv, claim)).for_each(|claim| wake_owner(wake, &claim.owner));
+                let claims = caches
+                    .inventories
+                    .get(&node)
+                    .map(|inventory| inventory.spec.claims.clone())
+                    .unwrap_or_default();
+                claims
+                    .iter()
+                    .filter(|claim| claim::pv::is_of(pv, claim))
+                    .for_each(|claim| wake_owner(wake, &claim.owner));
                 wake(to(ControllerName::NodeInventory, node));
             }
         }
@@ -137,12 +151,22 @@ macro_rules! routed_owner {
 routed_owner!(LocalVolumeSet => LocalVolumeSet, LocalVolume => LocalVolume);
 
 fn nodes_at(caches: &Caches, place: &Place) -> Vec<String> {
-    let is_host = |node: &Node, host: &str| node.labels().get(HOSTNAME_LABEL).is_some_and(|label| label == host);
+    let is_host = |node: &Node, host: &str| {
+        node.labels().get(HOSTNAME_LABEL).is_some_and(|label| label == host)
+    };
     match place {
         Place::NodeName(name) => vec![name.clone()],
         // Nearly every node is named as its host: only the others are searched for.
-        Place::Host(host) if caches.nodes.get(host).is_some_and(|node| is_host(&node, host)) => vec![host.clone()],
-        Place::Host(host) => caches.nodes.all().iter().filter(|node| is_host(node, host)).map(|node| node.name_any()).collect(),
+        Place::Host(host) if caches.nodes.get(host).is_some_and(|node| is_host(&node, host)) => {
+            vec![host.clone()]
+        }
+        Place::Host(host) => caches
+            .nodes
+            .all()
+            .iter()
+            .filter(|node| is_host(node, host))
+            .map(|node| node.name_any())
+            .collect(),
         Place::Anywhere => caches.nodes.all().iter().map(|node| node.name_any()).collect(),
     }
 }
@@ -155,7 +179,9 @@ fn wake_discoveries(caches: &Caches, wake: &impl Fn(Route)) {
 
 impl Routed for LocalVolumeDiscovery {
     fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
-        let asks = |one: &LocalVolumeDiscovery| (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some());
+        let asks = |one: &LocalVolumeDiscovery| {
+            (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some())
+        };
         if let (Some(before), Some(after)) = (change.before, change.after)
             && asks(before) == asks(after)
         {
@@ -188,13 +214,17 @@ impl Routed for StorageClass {
             let name = class.name_any();
             wake_unsettled(caches, wake, |volume| volume.spec.storage_class_name == name);
             // Of another provisioner it is nobody's here: whoever names it takes nothing, until it goes.
-            let provisioner = |class: Option<&StorageClass>| class.map(|class| class.provisioner.clone()).filter(|other| other != NO_PROVISIONER);
+            let provisioner = |class: Option<&StorageClass>| {
+                class.map(|class| class.provisioner.clone()).filter(|other| other != NO_PROVISIONER)
+            };
             let changes_hands = provisioner(change.before) != provisioner(change.after);
             if changes_hands {
                 wake_owners(caches, wake);
             }
             for inventory in caches.inventories.all() {
-                if changes_hands || inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name) {
+                if changes_hands
+                    || inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name)
+                {
                     wake(to(ControllerName::NodeInventory, inventory.name_any()));
                 }
             }
@@ -207,7 +237,11 @@ impl Routed for Node {
         let Some(node) = change.either() else { return };
         // Heartbeats change a Node every few seconds; only its coming, going, labels and taints matter here.
         let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
-        let same = |a: &Node, b: &Node| a.metadata.uid == b.metadata.uid && a.metadata.labels == b.metadata.labels && taints(a) == taints(b);
+        let same = |a: &Node, b: &Node| {
+            a.metadata.uid == b.metadata.uid
+                && a.metadata.labels == b.metadata.labels
+                && taints(a) == taints(b)
+        };
         let same = matches!((change.before, change.after), (Some(a), Some(b)) if same(a, b));
         if same {
             return;
@@ -229,8 +263,13 @@ impl Routed for NodeJob {
             OwnerKind::Volume => wake(to(ControllerName::Volume, owner.name.clone())),
             OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => {
                 wake(to(ControllerName::NodeInventory, job.spec.node_name.clone()));
-                let key = format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
-                let controller = if owner.kind == OwnerKind::LocalVolumeSet { ControllerName::LocalVolumeSet } else { ControllerName::LocalVolume };
+                let key =
+                    format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
+                let controller = if owner.kind == OwnerKind::LocalVolumeSet {
+                    ControllerName::LocalVolumeSet
+                } else {
+                    ControllerName::LocalVolume
+                };
                 wake(to(controller, key));
             }
         }
@@ -242,15 +281,22 @@ impl Routed for NodeInventory {
     fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
         let Some(inventory) = change.either() else { return };
         let name = inventory.name_any();
-        fn status<T>(inventory: Option<&NodeInventory>, part: impl Fn(&NodeInventoryStatus) -> &[T]) -> &[T] {
+        fn status<T>(
+            inventory: Option<&NodeInventory>,
+            part: impl Fn(&NodeInventoryStatus) -> &[T],
+        ) -> &[T] {
             inventory.and_then(|inventory| inventory.status.as_ref()).map(part).unwrap_or_default()
         }
-        let (before, after) = (status(change.before, |status| &status.devices), status(change.after, |status| &status.devices));
+        let (before, after) = (
+            status(change.before, |status| &status.devices),
+            status(change.after, |status| &status.devices),
+        );
         fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
             inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
         }
         // First the index, then the wakes: whoever looks at once must see what has changed.
-        let concerned = caches.identities().follow(&name, after, change.after.map(|inventory| &inventory.spec));
+        let concerned =
+            caches.identities().follow(&name, after, change.after.map(|inventory| &inventory.spec));
         wake(to(ControllerName::NodeInventory, name.clone()));
         for other in concerned {
             wake(to(ControllerName::NodeInventory, other));
@@ -259,22 +305,37 @@ impl Routed for NodeInventory {
         if before != after || change.before.is_none_or(|before| before.status.is_none()) {
             wake(to(ControllerName::DiscoveryResult, name.clone()));
         }
-        let reported = |inventory: Option<&NodeInventory>| inventory.and_then(|inventory| inventory.status.as_ref()).map(|status| status.node_uid.clone());
+        let reported = |inventory: Option<&NodeInventory>| {
+            inventory
+                .and_then(|inventory| inventory.status.as_ref())
+                .map(|status| status.node_uid.clone())
+        };
         if reported(change.before) != reported(change.after)
-            || status(change.before, |status| &status.problems) != status(change.after, |status| &status.problems)
+            || status(change.before, |status| &status.problems)
+                != status(change.after, |status| &status.problems)
         {
             wake_discoveries(caches, wake);
         }
-        if before != after || status(change.before, |status| &status.paths) != status(change.after, |status| &status.paths) {
+        if before != after
+            || status(change.before, |status| &status.paths)
+                != status(change.after, |status| &status.paths)
+        {
             wake_owners(caches, wake);
         } else if claims(change.before) != claims(change.after)
-            || status(change.before, |status| &status.claims) != status(change.after, |status| &status.claims)
+            || status(change.before, |status| &status.claims)
+                != status(change.after, |status| &status.claims)
         {
-            claims(change.before).iter().chain(claims(change.after)).for_each(|claim| wake_owner(wake, &claim.owner));
+            claims(change.before)
+                .iter()
+                .chain(claims(change.after))
+                .for_each(|claim| wake_owner(wake, &claim.owner));
         }
         // A job that a claim no longer names may be forgotten in time.
         for old in claims(change.before).iter().filter_map(|claim| claim.job.as_ref()) {
-            if !claims(change.after).iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == old.name)) {
+            if !claims(change.after)
+                .iter()
+                .any(|claim| claim.job.as_ref().is_some_and(|job| job.name == old.name))
+            {
                 wake(to(ControllerName::NodeJob, old.name.clone()));
             }
         }
@@ -289,7 +350,9 @@ impl Routed for NodeInventory {
             .filter_map(|device| device.volume_uid.as_deref())
             .collect();
         for volume in caches.volumes.all() {
-            if volume.spec.node_name == name && volume.uid().is_some_and(|uid| changed.contains(&uid.as_str())) {
+            if volume.spec.node_name == name
+                && volume.uid().is_some_and(|uid| changed.contains(&uid.as_str()))
+            {
                 wake(to(ControllerName::Volume, volume.name_any()));
             }
         }
@@ -300,8 +363,11 @@ impl Routed for Lease {
     fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
         let Some(lease) = change.either() else { return };
         // A renewal by the same holder in time is the normal case and concerns nobody.
-        let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
-        let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        let holder =
+            |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+        let renewed = |lease: &Lease| {
+            lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0)
+        };
         if let (Some(before), Some(after)) = (change.before, change.after)
             && holder(before) == holder(after)
             && let (Some(old), Some(new)) = (renewed(before), renewed(after))
@@ -312,7 +378,9 @@ impl Routed for Lease {
         let name = lease.name_any();
         wake_discoveries(caches, wake);
         wake_owners(caches, wake);
-        for inventory in caches.inventories.all().iter().filter(|inventory| !inventory.spec.claims.is_empty()) {
+        for inventory in
+            caches.inventories.all().iter().filter(|inventory| !inventory.spec.claims.is_empty())
+        {
             if names::agent_lease(&inventory.name_any()) == name {
                 wake(to(ControllerName::NodeInventory, inventory.name_any()));
             }

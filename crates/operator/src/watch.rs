@@ -15,7 +15,12 @@ use std::{collections::HashSet, sync::Arc};
 use tokio::sync::watch;
 
 /// Runs for ever; `synced` turns true after the first whole list.
-pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGuard<K>>, wake: impl Fn(Route) + Send + Sync, synced: watch::Sender<bool>) {
+pub async fn follow<K: Cached + Routed>(
+    context: Context,
+    api: Api<DeserializeGuard<K>>,
+    wake: impl Fn(Route) + Send + Sync,
+    synced: watch::Sender<bool>,
+) {
     let mut listed: HashSet<String> = HashSet::new();
     let config = watcher::Config::default().any_semantic();
     let mut events = watcher(api, config).default_backoff().boxed();
@@ -48,7 +53,11 @@ pub async fn follow<K: Cached + Routed>(context: Context, api: Api<DeserializeGu
             }
             watcher::Event::Delete(object) => {
                 if let Some(gone) = K::cache(&context.caches).remove(&K::key(object.meta())) {
-                    K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, &wake);
+                    K::route(
+                        &Change { before: Some(gone.as_ref()), after: None },
+                        &context.caches,
+                        &wake,
+                    );
                 }
             }
         }
@@ -85,9 +94,15 @@ pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake:
     forget_others::<K>(context, &listed, wake);
 }
 
-fn forget_others<K: Cached + Routed>(context: &Context, listed: &HashSet<String>, wake: &impl Fn(Route)) {
+fn forget_others<K: Cached + Routed>(
+    context: &Context,
+    listed: &HashSet<String>,
+    wake: &impl Fn(Route),
+) {
     let cache = K::cache(&context.caches);
-    for gone in cache.keys().iter().filter(|key| !listed.contains(*key)).filter_map(|key| cache.remove(key)) {
+    for gone in
+        cache.keys().iter().filter(|key| !listed.contains(*key)).filter_map(|key| cache.remove(key))
+    {
         K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
     }
 }

@@ -63,7 +63,13 @@ impl Writer {
     }
 
     /// `changes` is merged into the object, if it is still at `version`.
-    pub async fn patch<K>(&self, api: &Api<K>, name: &str, version: &str, changes: Value) -> Result<K, kube::Error>
+    pub async fn patch<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        version: &str,
+        changes: Value,
+    ) -> Result<K, kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
@@ -75,7 +81,14 @@ impl Writer {
         answer
     }
 
-    pub async fn patch_status<K>(&self, api: &Api<K>, name: &str, version: &str, old: &Value, new: &Value) -> Result<Written<K>, kube::Error>
+    pub async fn patch_status<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        version: &str,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Written<K>, kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
@@ -89,13 +102,22 @@ impl Writer {
     }
 
     /// Only that very object, at that very version. Gone already is fine.
-    pub async fn delete<K>(&self, api: &Api<K>, name: &str, uid: &str, version: Option<&str>) -> Result<(), kube::Error>
+    pub async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<(), kube::Error>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         self.count::<K>("delete");
         let parameters = DeleteParams {
-            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(str::to_owned) }),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: version.map(str::to_owned),
+            }),
             ..DeleteParams::default()
         };
         quarry_failpoint::failpoint!("operator.delete.before");
@@ -157,7 +179,10 @@ mod tests {
     fn the_difference_removes_what_is_gone_and_is_none_when_equal() {
         let old = json!({"a": 1, "b": {"c": 2, "d": [1, 2]}, "gone": true});
         let new = json!({"a": 1, "b": {"c": 3, "d": [1, 2]}, "new": null});
-        assert_eq!(merge_difference(&old, &new), Some(json!({"b": {"c": 3}, "gone": null, "new": null})));
+        assert_eq!(
+            merge_difference(&old, &new),
+            Some(json!({"b": {"c": 3}, "gone": null, "new": null}))
+        );
         assert_eq!(merge_difference(&old, &old), None);
     }
 }

@@ -38,27 +38,42 @@ impl Cluster {
     /// One node with one blank disk, and its agent's lease.
     async fn new() -> Self {
         let mut options = Options::new(crds());
-        options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        options.policies = admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect();
         let server = Server::in_memory(options);
         let cluster = Cluster { client: server.client("default"), _server: server };
         cluster.create::<Namespace>(cluster.all(), json!({"metadata": {"name": NAMESPACE}})).await;
-        cluster.create::<Node>(cluster.all(), json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}})).await;
+        cluster
+            .create::<Node>(
+                cluster.all(),
+                json!({"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}}),
+            )
+            .await;
         let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
-        let lease =
-            json!({"metadata": {"name": names::agent_lease("n1")}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 3600, "renewTime": renewed}});
+        let lease = json!({"metadata": {"name": names::agent_lease("n1")}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 3600, "renewTime": renewed}});
         cluster.create::<Lease>(cluster.here(), lease).await;
         cluster
     }
 
-    fn all<K: kube::Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+    fn all<K: kube::Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>>(
+        &self,
+    ) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    fn here<K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+    fn here<K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>>(
+        &self,
+    ) -> Api<K> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    async fn create<K: Clone + Debug + DeserializeOwned + Serialize>(&self, api: Api<K>, object: Value) -> K {
+    async fn create<K: Clone + Debug + DeserializeOwned + Serialize>(
+        &self,
+        api: Api<K>,
+        object: Value,
+    ) -> K {
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
     }
 
@@ -79,7 +94,8 @@ impl Cluster {
                 json!({"identity": claim.identity, "ownerUID": claim.owner.uid, "round": claim.round, "state": state, "linked": linked, "device": "sda"})
             })
             .collect();
-        let available = if reasons.as_array().unwrap().is_empty() { "Available" } else { "NotAvailable" };
+        let available =
+            if reasons.as_array().unwrap().is_empty() { "Available" } else { "NotAvailable" };
         let disk = json!({"name": "sda", "type": "disk", "size": 20i64 << 30, "identity": IDENTITY, "deviceID": "/dev/disk/by-id/wwn-0x5000c50000000001",
             "settled": true, "state": available, "reasons": reasons});
         let status = json!({"status": {"nodeUID": "x", "machineID": "m", "devices": [disk], "claims": answers}});
@@ -94,7 +110,11 @@ impl Cluster {
 fn options() -> OperatorOptions {
     OperatorOptions {
         namespace: NAMESPACE.into(),
-        controllers: vec![ControllerName::NodeInventory, ControllerName::LocalVolumeSet, ControllerName::LocalVolume],
+        controllers: vec![
+            ControllerName::NodeInventory,
+            ControllerName::LocalVolumeSet,
+            ControllerName::LocalVolume,
+        ],
         election_identity: None,
         agent_set: None,
         job_retention: SignedDuration::from_hours(1),
@@ -119,10 +139,17 @@ async fn about_to_publish(cluster: &Cluster) -> (Context, NodeWorld, Plan) {
     };
     let claimed = claim::plan(&world(&cluster.report(json!([])).await), Timestamp::now());
     let spec = json!({"spec": {"claims": claimed.claims, "machineID": claimed.machine_id}});
-    cluster.all::<NodeInventory>().patch("n1", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    cluster
+        .all::<NodeInventory>()
+        .patch("n1", &PatchParams::default(), &Patch::Merge(spec))
+        .await
+        .unwrap();
     let world = world(&cluster.report(json!([])).await);
     let plan = claim::plan(&world, Timestamp::now());
-    assert_eq!(plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), ["CreateClass", "CreatePv"]);
+    assert_eq!(
+        plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(),
+        ["CreateClass", "CreatePv"]
+    );
     (context, world, plan)
 }
 
@@ -133,7 +160,10 @@ async fn what_is_as_it_was_planned_is_published() {
     apply::apply(&context, &world, &plan.steps).await.unwrap();
     let pvs = cluster.pvs().await;
     assert_eq!(pvs.len(), 1);
-    assert_eq!(pvs[0].spec.as_ref().unwrap().persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
+    assert_eq!(
+        pvs[0].spec.as_ref().unwrap().persistent_volume_reclaim_policy.as_deref(),
+        Some("Delete")
+    );
 }
 
 /// The cache has not seen it yet: a volume that says Delete in a class that says Retain would be wiped one day.
@@ -146,7 +176,11 @@ async fn a_class_that_somebody_made_meanwhile_is_asked_before_anything_is_publis
     assert!(apply::apply(&context, &world, &plan.steps).await.is_err());
     assert_eq!(cluster.pvs().await.len(), 0);
     let class = cluster.all::<StorageClass>().get("fast").await.unwrap();
-    assert_eq!((class.reclaim_policy.as_deref(), class.metadata.labels), (Some("Retain"), None), "and it stays as it was made");
+    assert_eq!(
+        (class.reclaim_policy.as_deref(), class.metadata.labels),
+        (Some("Retain"), None),
+        "and it stays as it was made"
+    );
 }
 
 /// The confirmation stands, and everything else that has become known since counts as well.
@@ -156,13 +190,23 @@ async fn what_the_node_has_told_meanwhile_keeps_its_disk_from_being_published() 
         (json!([{"reason": "Mounted", "detail": "/data"}]), json!({})),
         (json!([{"reason": "Signature", "detail": "ext4"}]), json!({})),
         (json!([{"reason": "BacksPersistentVolume", "detail": "lso"}]), json!({})),
-        (json!([]), json!({"spec": {"quarantine": [{"identity": IDENTITY, "reason": "IdentityElsewhere", "detail": "sdb of node n2"}]}})),
-        (json!([]), json!({"spec": {"kept": [{"identity": IDENTITY, "pvName": "p", "pvUID": "u"}]}})),
+        (
+            json!([]),
+            json!({"spec": {"quarantine": [{"identity": IDENTITY, "reason": "IdentityElsewhere", "detail": "sdb of node n2"}]}}),
+        ),
+        (
+            json!([]),
+            json!({"spec": {"kept": [{"identity": IDENTITY, "pvName": "p", "pvUID": "u"}]}}),
+        ),
         (json!([]), json!({"spec": {"claims": []}})),
     ] {
         let cluster = Cluster::new().await;
         let (context, world, plan) = about_to_publish(&cluster).await;
-        cluster.all::<NodeInventory>().patch("n1", &PatchParams::default(), &Patch::Merge(spec.clone())).await.unwrap();
+        cluster
+            .all::<NodeInventory>()
+            .patch("n1", &PatchParams::default(), &Patch::Merge(spec.clone()))
+            .await
+            .unwrap();
         cluster.report(reason.clone()).await;
         assert!(apply::apply(&context, &world, &plan.steps).await.is_err(), "{reason} {spec}");
         let classes = cluster.all::<StorageClass>().list(&ListParams::default()).await.unwrap();
@@ -202,7 +246,10 @@ async fn a_set_tells_what_it_found_and_its_class_stays_while_somebody_names_it()
     for named in [true, false] {
         cluster.report(json!([])).await;
         cluster.set("s").await;
-        until("the disk is claimed", async || inventories.get("n1").await.unwrap().spec.claims.first().cloned()).await;
+        until("the disk is claimed", async || {
+            inventories.get("n1").await.unwrap().spec.claims.first().cloned()
+        })
+        .await;
         cluster.report(json!([])).await;
         until("it is published", async || cluster.pvs().await.pop()).await;
         until("the set says so", async || {
@@ -211,10 +258,20 @@ async fn a_set_tells_what_it_found_and_its_class_stays_while_somebody_names_it()
         })
         .await;
         let events = cluster.here::<Event>().list(&ListParams::default()).await.unwrap();
-        let found = events.items.iter().find(|event| event.reason.as_deref() == Some("FoundMatchingDisk")).unwrap();
-        assert_eq!(found.message.as_deref(), Some("LocalVolumeSet quarry-system/s claims sda of node n1"));
+        let found = events
+            .items
+            .iter()
+            .find(|event| event.reason.as_deref() == Some("FoundMatchingDisk"))
+            .unwrap();
+        assert_eq!(
+            found.message.as_deref(),
+            Some("LocalVolumeSet quarry-system/s claims sda of node n1")
+        );
         let text = metrics(address).await;
-        for line in ["quarry_claims{state=\"Confirmed\"} 1", "quarry_provisioned_devices{kind=\"LocalVolumeSet\",namespace=\"quarry-system\",name=\"s\"} 1"] {
+        for line in [
+            "quarry_claims{state=\"Confirmed\"} 1",
+            "quarry_provisioned_devices{kind=\"LocalVolumeSet\",namespace=\"quarry-system\",name=\"s\"} 1",
+        ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), NAMESPACE);

@@ -12,7 +12,9 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, admission, crds, names};
+use quarry_api::{
+    LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, admission, crds, names,
+};
 use quarry_apiserver::{BuiltIn, Options, Server};
 use quarry_core::agent_set::Wanted;
 use quarry_operator::{ControllerName, OperatorOptions};
@@ -38,23 +40,39 @@ impl World {
         let served = crds().into_iter().filter(|crd| crd.spec.names.kind != "Volume").collect();
         let mut options = Options::new(served);
         options.extra_kinds = vec![BuiltIn::of::<DaemonSet>(), BuiltIn::of::<Pod>()];
-        options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        options.policies = admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect();
         if refuses_daemon_sets {
             let policy = json!({"metadata": {"name": "none"}, "spec": {
                 "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}]},
                 "validations": [{"expression": "false", "message": "no privileged pods here"}],
             }});
             let binding = json!({"metadata": {"name": "none"}, "spec": {"policyName": "none", "validationActions": ["Deny"]}});
-            options.policies.push((serde_json::from_value(policy).unwrap(), serde_json::from_value(binding).unwrap()));
+            options.policies.push((
+                serde_json::from_value(policy).unwrap(),
+                serde_json::from_value(binding).unwrap(),
+            ));
         }
         let server = Server::in_memory(options);
         let client = server.client("default");
         let stop = CancellationToken::new();
         let world = World { server, client, _stop: stop.clone().drop_guard() };
-        world.create::<Namespace>(Api::all(world.client.clone()), json!({"metadata": {"name": NAMESPACE}})).await;
+        world
+            .create::<Namespace>(
+                Api::all(world.client.clone()),
+                json!({"metadata": {"name": NAMESPACE}}),
+            )
+            .await;
         let options = OperatorOptions {
             namespace: NAMESPACE.into(),
-            controllers: vec![ControllerName::NodeInventory, ControllerName::Agent, ControllerName::Discovery, ControllerName::DiscoveryResult],
+            controllers: vec![
+                ControllerName::NodeInventory,
+                ControllerName::Agent,
+                ControllerName::Discovery,
+                ControllerName::DiscoveryResult,
+            ],
             election_identity: None,
             agent_set: Some(Wanted {
                 namespace: NAMESPACE.into(),
@@ -82,7 +100,11 @@ impl World {
     async fn node(&self, name: &str, labels: Value) {
         let mut labels = labels;
         labels["kubernetes.io/hostname"] = json!(name);
-        self.create::<Node>(Api::all(self.client.clone()), json!({"metadata": {"name": name, "labels": labels}})).await;
+        self.create::<Node>(
+            Api::all(self.client.clone()),
+            json!({"metadata": {"name": name, "labels": labels}}),
+        )
+        .await;
     }
 
     /// As the node's agent does it: a lease, and the inventory's status.
@@ -105,9 +127,15 @@ impl World {
 
     async fn report(&self, node: &str, uid: &str, devices: Value) {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        self.until("the inventory is made", async || inventories.get_opt(node).await.unwrap().ok_or_else(String::new)).await;
+        self.until("the inventory is made", async || {
+            inventories.get_opt(node).await.unwrap().ok_or_else(String::new)
+        })
+        .await;
         let change = json!({"status": {"nodeUID": uid, "devices": devices}});
-        inventories.patch_status(node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        inventories
+            .patch_status(node, &PatchParams::default(), &Patch::Merge(change))
+            .await
+            .unwrap();
     }
 
     fn discoveries(&self) -> Api<LocalVolumeDiscovery> {
@@ -121,14 +149,22 @@ impl World {
 
     /// The paths in the result of the node, if there is one with a time.
     async fn rows(&self, node: &str) -> Option<Vec<String>> {
-        let status = self.result(node).await?.status.filter(|status| !status.discovered_time_stamp.is_empty())?;
+        let status = self
+            .result(node)
+            .await?
+            .status
+            .filter(|status| !status.discovered_time_stamp.is_empty())?;
         Some(status.discovered_devices.into_iter().map(|device| device.path).collect())
     }
 
     async fn rows_are(&self, node: &str, wanted: &[&str]) {
         self.until(&format!("{node} lists {wanted:?}"), async || {
             let rows = self.rows(node).await;
-            if rows.as_ref().is_some_and(|rows| rows == wanted) { Ok(()) } else { Err(format!("{rows:?}")) }
+            if rows.as_ref().is_some_and(|rows| rows == wanted) {
+                Ok(())
+            } else {
+                Err(format!("{rows:?}"))
+            }
         })
         .await;
     }
@@ -143,21 +179,39 @@ impl World {
         loop {
             match probe().await {
                 Ok(value) => return value,
-                Err(seen) => assert!(Instant::now() < deadline, "gave up on: {what}; last seen: {seen}"),
+                Err(seen) => {
+                    assert!(Instant::now() < deadline, "gave up on: {what}; last seen: {seen}")
+                }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Waits until the conditions say so: `Type=Status Reason` for each, and the words in any message.
-    async fn says(&self, api: &Api<LocalVolumeDiscovery>, name: &str, conditions: &[&str], words: &str) -> LocalVolumeDiscovery {
+    async fn says(
+        &self,
+        api: &Api<LocalVolumeDiscovery>,
+        name: &str,
+        conditions: &[&str],
+        words: &str,
+    ) -> LocalVolumeDiscovery {
         self.until(&format!("{name} says {conditions:?} {words:?}"), async || {
             let found = api.get(name).await.unwrap();
             let status = found.status.clone().unwrap_or_default();
             let said = |wanted: &&str| {
-                status.conditions.iter().any(|one| format!("{}={} {}", one.kind, one.status, one.reason.as_deref().unwrap_or_default()) == **wanted)
+                status.conditions.iter().any(|one| {
+                    format!(
+                        "{}={} {}",
+                        one.kind,
+                        one.status,
+                        one.reason.as_deref().unwrap_or_default()
+                    ) == **wanted
+                })
             };
-            let told = status.conditions.iter().any(|one| one.message.as_deref().unwrap_or_default().contains(words));
+            let told = status
+                .conditions
+                .iter()
+                .any(|one| one.message.as_deref().unwrap_or_default().contains(words));
             if told && conditions.iter().all(said) { Ok(found) } else { Err(format!("{status:?}")) }
         })
         .await
@@ -191,15 +245,27 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
 
     let api = world.discoveries();
     let made = world.create(api.clone(), discovery("disks", &in_rack("a"))).await;
-    let waiting = ["Available=False AgentsMissing", "Progressing=True AgentsMissing", "Degraded=False AsExpected"];
+    let waiting = [
+        "Available=False AgentsMissing",
+        "Progressing=True AgentsMissing",
+        "Degraded=False AsExpected",
+    ];
     world.says(&api, "disks", &waiting, "no agent has been seen on node n1").await;
     let set = world.set().await.unwrap();
-    let owners: Vec<String> = set.metadata.owner_references.unwrap().into_iter().map(|owner| owner.uid).collect();
+    let owners: Vec<String> =
+        set.metadata.owner_references.unwrap().into_iter().map(|owner| owner.uid).collect();
     assert_eq!(owners, [made.metadata.uid.unwrap()]);
     assert!(json!(set.spec)["template"]["spec"]["affinity"].to_string().contains("\"rack\""));
 
     world.agent("n1", json!([disk("sda", "wwn:1")])).await;
-    let found = world.says(&api, "disks", &["Available=True Discovering", "Progressing=False AsExpected"], "the devices of 1 node are listed").await;
+    let found = world
+        .says(
+            &api,
+            "disks",
+            &["Available=True Discovering", "Progressing=False AsExpected"],
+            "the devices of 1 node are listed",
+        )
+        .await;
     assert_eq!(json!(found.status)["phase"], "Discovering");
     assert_eq!(found.status.unwrap().observed_generation, found.metadata.generation);
     world.rows_are("n1", &["/dev/sda"]).await;
@@ -210,8 +276,19 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
     let wanted = ["CreatedDiscoveryResultObject", "UpdatedDiscoveredDeviceList", "Discovering"];
     world
         .until("all events are told", async || {
-            let told: Vec<String> = events.list(&ListParams::default()).await.unwrap().items.into_iter().filter_map(|event| event.reason).collect();
-            if wanted.iter().all(|wanted| told.iter().any(|reason| reason == wanted)) { Ok(()) } else { Err(format!("{told:?}")) }
+            let told: Vec<String> = events
+                .list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .into_iter()
+                .filter_map(|event| event.reason)
+                .collect();
+            if wanted.iter().all(|wanted| told.iter().any(|reason| reason == wanted)) {
+                Ok(())
+            } else {
+                Err(format!("{told:?}"))
+            }
         })
         .await;
 
@@ -237,7 +314,11 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
     assert!(world.result("n1").await.is_none());
 
     api.delete("disks", &DeleteParams::default()).await.unwrap();
-    world.until("the agents go with the last asker", async || if world.set().await.is_none() { Ok(()) } else { Err(String::new()) }).await;
+    world
+        .until("the agents go with the last asker", async || {
+            if world.set().await.is_none() { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
     assert!(world.result("n2").await.is_some(), "results stay");
 }
 
@@ -258,11 +339,13 @@ async fn one_is_enough_and_it_is_in_the_operators_namespace() {
     world.node("n1", json!({})).await;
     let api = world.discoveries();
     world.create(api.clone(), discovery("first", &in_rack("nowhere"))).await;
-    let second: LocalVolumeDiscovery = serde_json::from_value(discovery("second", &json!({"spec": {}}))).unwrap();
+    let second: LocalVolumeDiscovery =
+        serde_json::from_value(discovery("second", &json!({"spec": {}}))).unwrap();
     let refused = api.create(&PostParams::default(), &second).await.unwrap_err().to_string();
     assert!(refused.contains("change first instead"), "{refused}");
     let failed = ["Degraded=True NoNodeSelected", "Available=False NoNodeSelected"];
-    let found = world.says(&api, "first", &failed, "rack In (nowhere) (no node has the label rack)").await;
+    let found =
+        world.says(&api, "first", &failed, "rack In (nowhere) (no node has the label rack)").await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
     // The first one itself may be changed.
     api.patch("first", &PatchParams::default(), &Patch::Merge(in_rack("a"))).await.unwrap();
@@ -274,7 +357,14 @@ async fn one_is_enough_and_it_is_in_the_operators_namespace() {
 
     let elsewhere: Api<LocalVolumeDiscovery> = Api::namespaced(world.client.clone(), "default");
     world.create(elsewhere.clone(), discovery("stray", &json!({"spec": {}}))).await;
-    world.says(&elsewhere, "stray", &["Degraded=True OutsideOperatorNamespace"], "create it in quarry-system").await;
+    world
+        .says(
+            &elsewhere,
+            "stray",
+            &["Degraded=True OutsideOperatorNamespace"],
+            "create it in quarry-system",
+        )
+        .await;
 
     // One that is going does not count.
     let held = json!({"metadata": {"finalizers": ["test/held"]}});
@@ -290,7 +380,14 @@ async fn a_daemon_set_that_is_refused_is_told_with_the_servers_words() {
     world.node("n1", json!({})).await;
     let api = world.discoveries();
     world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
-    let found = world.says(&api, "disks", &["Degraded=True DaemonSetFailed", "Available=False DaemonSetFailed"], "no privileged pods here").await;
+    let found = world
+        .says(
+            &api,
+            "disks",
+            &["Degraded=True DaemonSetFailed", "Available=False DaemonSetFailed"],
+            "no privileged pods here",
+        )
+        .await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
 }
 
@@ -307,7 +404,14 @@ async fn a_daemon_set_of_somebody_else_is_left_alone_and_told() {
     let api = world.discoveries();
     world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
     let failed = ["Degraded=True DaemonSetFailed", "Available=False DaemonSetFailed"];
-    let found = world.says(&api, "disks", &failed, "the DaemonSet quarry-agent in namespace quarry-system is not Quarry's").await;
+    let found = world
+        .says(
+            &api,
+            "disks",
+            &failed,
+            "the DaemonSet quarry-agent in namespace quarry-system is not Quarry's",
+        )
+        .await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
     assert_eq!(world.set().await.unwrap(), made);
     api.delete("disks", &DeleteParams::default()).await.unwrap();
@@ -322,14 +426,20 @@ async fn a_node_is_listed_when_its_own_agent_has_reported() {
     let api = world.discoveries();
     world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
     world.lease("n1").await;
-    let waiting = ["Available=False DevicesNotReported", "Progressing=True DevicesNotReported", "Degraded=False AsExpected"];
+    let waiting = [
+        "Available=False DevicesNotReported",
+        "Progressing=True DevicesNotReported",
+        "Degraded=False AsExpected",
+    ];
     world.says(&api, "disks", &waiting, "1 of 1 node has not reported its devices yet: n1").await;
     // What the machine said that had this name before does not count.
     world.report("n1", "another", json!([disk("sda", "wwn:1")])).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     world.says(&api, "disks", &waiting, "n1").await;
     world.agent("n1", json!([disk("sda", "wwn:1")])).await;
-    world.says(&api, "disks", &["Available=True Discovering"], "the devices of 1 node are listed").await;
+    world
+        .says(&api, "disks", &["Available=True Discovering"], "the devices of 1 node are listed")
+        .await;
 }
 
 #[tokio::test]
@@ -340,12 +450,19 @@ async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
     world.agent("n1", json!([disk("sda", "wwn:1")])).await;
     let claim = json!({"spec": {"claims": [{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "name": "s", "uid": "x"}}]}});
     inventories.patch("n1", &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
-    let set = world.until("the claim keeps its agent", async || world.set().await.ok_or_else(String::new)).await;
+    let set = world
+        .until("the claim keeps its agent", async || world.set().await.ok_or_else(String::new))
+        .await;
     assert!(json!(set.spec)["template"]["spec"]["affinity"].to_string().contains("\"n1\""));
-    assert_eq!(set.metadata.owner_references.unwrap()[0].uid, "deployment-uid", "no asker's deletion takes it away");
+    assert_eq!(
+        set.metadata.owner_references.unwrap()[0].uid,
+        "deployment-uid",
+        "no asker's deletion takes it away"
+    );
     world
         .until("the finalizer is there", async || {
-            let found = inventories.get("n1").await.unwrap().metadata.finalizers.unwrap_or_default();
+            let found =
+                inventories.get("n1").await.unwrap().metadata.finalizers.unwrap_or_default();
             if found == [names::CLAIMS_FINALIZER] { Ok(()) } else { Err(format!("{found:?}")) }
         })
         .await;
@@ -353,8 +470,13 @@ async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
     nodes.delete("n1", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(inventories.get("n1").await.unwrap().spec.claims.len(), 1);
-    inventories.patch("n1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"claims": []}}))).await.unwrap();
-    let gone = async || if inventories.get_opt("n1").await.unwrap().is_none() { Ok(()) } else { Err(String::new()) };
+    inventories
+        .patch("n1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"claims": []}})))
+        .await
+        .unwrap();
+    let gone = async || {
+        if inventories.get_opt("n1").await.unwrap().is_none() { Ok(()) } else { Err(String::new()) }
+    };
     world.until("it goes with its last claim", gone).await;
 }
 

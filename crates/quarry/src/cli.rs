@@ -9,8 +9,16 @@ use quarry_api::names;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 #[derive(Debug, Parser)]
-#[command(name = "quarry", version, about = "Turns bare disks into ready Kubernetes volumes", propagate_version = true, max_term_width = 110)]
-#[command(after_help = "New here? `quarry up --demo` runs everything on this machine and makes a first volume.")]
+#[command(
+    name = "quarry",
+    version,
+    about = "Turns bare disks into ready Kubernetes volumes",
+    propagate_version = true,
+    max_term_width = 110
+)]
+#[command(
+    after_help = "New here? `quarry up --demo` runs everything on this machine and makes a first volume."
+)]
 pub struct Cli {
     #[command(flatten)]
     pub connect: ConnectArgs,
@@ -225,7 +233,12 @@ pub enum Target {
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
     /// Which controllers run.
-    #[arg(long, value_delimiter = ',', default_value = "volume,nodeinventory,nodejob,agent,discovery,claims", value_name = "LIST")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "volume,nodeinventory,nodejob,agent,discovery,claims",
+        value_name = "LIST"
+    )]
     pub controllers: Vec<Controller>,
     /// The namespace of the operator, its agents and their leases.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
@@ -329,7 +342,11 @@ pub enum ManifestFormat {
 pub enum StoreCommand {
     /// Print every object of the store as JSON lines. Quarry must not be running on it.
     Dump {
-        #[arg(long, value_name = "DIR", help = "The data directory [default: that of `quarry up`]")]
+        #[arg(
+            long,
+            value_name = "DIR",
+            help = "The data directory [default: that of `quarry up`]"
+        )]
         data_dir: Option<PathBuf>,
     },
 }
@@ -347,7 +364,10 @@ pub enum VersionFormat {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse_duration_or_zero(text).ok().filter(|time| !time.is_zero()).ok_or_else(|| format!("{text:?} is not a time: write it as 30s, 5m or 1h"))
+    parse_duration_or_zero(text)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("{text:?} is not a time: write it as 30s, 5m or 1h"))
 }
 
 fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
@@ -357,10 +377,13 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    const FORMS: &str = "write it as volume/NAME, set/NAME, lv/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    const FORMS: &str =
+        "write it as volume/NAME, set/NAME, lv/NAME, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
         (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}: {FORMS}")),
-        (node, device) => Ok(Target::Device { node: node.map(str::to_owned), device: device.to_owned() }),
+        (node, device) => {
+            Ok(Target::Device { node: node.map(str::to_owned), device: device.to_owned() })
+        }
     };
     match text.split_once('/') {
         // A kernel name, or an identity.
@@ -369,14 +392,20 @@ fn parse_target(text: &str) -> Result<Target, String> {
         Some(("", _)) => device(None, text),
         // No node's name has a colon; an identity has one, and after it perhaps a path.
         Some((first, _)) if first.contains(':') => device(None, text),
-        Some((first, "")) if is_volume(first) => Err("the name is missing: write it as volume/NAME".into()),
+        Some((first, "")) if is_volume(first) => {
+            Err("the name is missing: write it as volume/NAME".into())
+        }
         Some((first, name)) if is_volume(first) => Ok(Target::Volume(name.to_owned())),
         Some((first, rest)) if first.eq_ignore_ascii_case("node") => match rest.split_once('/') {
             Some((node, name)) => device(Some(node), name),
-            None => Err(format!("the device is missing: write it as node/{rest}/DEVICE (if the node is called node: node/node/{rest})")),
+            None => Err(format!(
+                "the device is missing: write it as node/{rest}/DEVICE (if the node is called node: node/node/{rest})"
+            )),
         },
         Some((first, name)) => match Owner::parse(first, name) {
-            Some(_) if name.is_empty() => Err(format!("the name is missing: write it as {first}/NAME")),
+            Some(_) if name.is_empty() => {
+                Err(format!("the name is missing: write it as {first}/NAME"))
+            }
             Some(owner) => Ok(Target::Owner(owner)),
             None => device(Some(first), name),
         },

@@ -52,15 +52,30 @@ impl Cluster {
         let source = find_source(args)?;
         let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
         let (config, said) = match &source {
-            Source::File(path, from) => (read_file(path, &options).await?, format!("{} ({from})", path.display())),
+            Source::File(path, from) => {
+                (read_file(path, &options).await?, format!("{} ({from})", path.display()))
+            }
             Source::Environment => {
                 let name = std::env::var("KUBECONFIG").unwrap_or_default();
-                let merged = Kubeconfig::from_env().map_err(|error| broken(&name, error))?.ok_or_else(|| no_cluster(NONE))?;
-                (Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| broken(&name, error))?, "KUBECONFIG".to_owned())
+                let merged = Kubeconfig::from_env()
+                    .map_err(|error| broken(&name, error))?
+                    .ok_or_else(|| no_cluster(NONE))?;
+                (
+                    Config::from_custom_kubeconfig(merged, &options)
+                        .await
+                        .map_err(|error| broken(&name, error))?,
+                    "KUBECONFIG".to_owned(),
+                )
             }
-            Source::Pod => (Config::incluster().context("reading the pod's service account")?, "the pod's service account".to_owned()),
+            Source::Pod => (
+                Config::incluster().context("reading the pod's service account")?,
+                "the pod's service account".to_owned(),
+            ),
             Source::Standalone(path) => {
-                output::note(&format!("using the standalone Quarry of {} (set KUBECONFIG for another cluster)", path.display()));
+                output::note(&format!(
+                    "using the standalone Quarry of {} (set KUBECONFIG for another cluster)",
+                    path.display()
+                ));
                 (read_file(path, &options).await?, format!("{} (standalone)", path.display()))
             }
         };
@@ -70,12 +85,16 @@ impl Cluster {
     fn new(mut config: Config, source: String) -> anyhow::Result<Self> {
         config.connect_timeout = Some(Duration::from_secs(5));
         // A proxy for the outside world is of no use for this machine.
-        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        let host =
+            config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        if host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        {
             config.proxy_url = None;
         }
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).with_context(|| format!("preparing the connection to {url} ({source})"))?;
+        let client = Client::try_from(config)
+            .with_context(|| format!("preparing the connection to {url} ({source})"))?;
         Ok(Cluster { client, url, source })
     }
 
@@ -85,7 +104,11 @@ impl Cluster {
     }
 
     /// One request, within a time limit, its error told in words.
-    pub async fn call<T>(&self, attempt: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+    pub async fn call<T>(
+        &self,
+        attempt: &str,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> anyhow::Result<T> {
         match tokio::time::timeout(PATIENCE, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.error(attempt, error)),
@@ -107,11 +130,19 @@ impl Cluster {
                     self.url,
                     self.source
                 ),
-                403 => anyhow!("{attempt}: not allowed: {}; ask an administrator of the cluster for the right", status.message),
+                403 => anyhow!(
+                    "{attempt}: not allowed: {}; ask an administrator of the cluster for the right",
+                    status.message
+                ),
                 404 if is_missing_kind(&status.message) => {
-                    anyhow!("{attempt}: {} does not have Quarry's kinds; install them with `quarry crds apply`", self.url)
+                    anyhow!(
+                        "{attempt}: {} does not have Quarry's kinds; install them with `quarry crds apply`",
+                        self.url
+                    )
                 }
-                _ if status.message.is_empty() => anyhow!("{attempt}: {} answered {} {}", self.url, status.code, status.reason),
+                _ if status.message.is_empty() => {
+                    anyhow!("{attempt}: {} answered {} {}", self.url, status.code, status.reason)
+                }
                 _ => anyhow!("{attempt}: {}", status.message),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => no_cluster(format!(
@@ -147,13 +178,18 @@ fn find_source(args: &ConnectArgs) -> anyhow::Result<Source> {
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
         return Ok(Source::Environment);
     }
-    if let Some(path) = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists()) {
+    if let Some(path) =
+        std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists())
+    {
         return Ok(Source::File(path, "the default kubeconfig"));
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return Ok(Source::Pod);
     }
-    let standalone = data_dir::default().ok().map(|dir| dir.join(data_dir::KUBECONFIG)).filter(|path| path.exists());
+    let standalone = data_dir::default()
+        .ok()
+        .map(|dir| dir.join(data_dir::KUBECONFIG))
+        .filter(|path| path.exists());
     standalone.map(Source::Standalone).ok_or_else(|| no_cluster(NONE))
 }
 
@@ -166,17 +202,32 @@ async fn read_file(path: &std::path::Path, options: &KubeConfigOptions) -> anyho
 fn broken(name: &str, error: KubeconfigError) -> anyhow::Error {
     match &error {
         KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::NotFound => {
-            anyhow!("kubeconfig {} does not exist; check the path in --kubeconfig or KUBECONFIG", path.display())
+            anyhow!(
+                "kubeconfig {} does not exist; check the path in --kubeconfig or KUBECONFIG",
+                path.display()
+            )
         }
-        KubeconfigError::ReadConfig(io, path) if io.kind() == std::io::ErrorKind::PermissionDenied => {
-            anyhow!("kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)", path.display())
+        KubeconfigError::ReadConfig(io, path)
+            if io.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            anyhow!(
+                "kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)",
+                path.display()
+            )
         }
         KubeconfigError::CurrentContextNotSet => {
-            anyhow!("kubeconfig {name} selects no context; choose one with `kubectl config use-context NAME` or --context NAME")
+            anyhow!(
+                "kubeconfig {name} selects no context; choose one with `kubectl config use-context NAME` or --context NAME"
+            )
         }
-        KubeconfigError::LoadContext(context) => anyhow!("kubeconfig {name} has no context {context:?}; `kubectl config get-contexts` lists them"),
+        KubeconfigError::LoadContext(context) => anyhow!(
+            "kubeconfig {name} has no context {context:?}; `kubectl config get-contexts` lists them"
+        ),
         // The parser quotes the file over several lines: the first says what is wrong.
-        _ => anyhow!("kubeconfig {name} cannot be used: {}", error.to_string().lines().next().unwrap_or_default()),
+        _ => anyhow!(
+            "kubeconfig {name} cannot be used: {}",
+            error.to_string().lines().next().unwrap_or_default()
+        ),
     }
 }
 
@@ -197,20 +248,41 @@ mod tests {
     #[tokio::test]
     async fn every_error_of_the_api_names_a_remedy() {
         let cluster = cluster();
-        let said = |code, message| cluster.error("listing volumes", api_error(code, message)).to_string();
-        assert_eq!(said(404, "404 page not found"), "listing volumes: https://127.0.0.1:1 does not have Quarry's kinds; install them with `quarry crds apply`");
+        let said =
+            |code, message| cluster.error("listing volumes", api_error(code, message)).to_string();
+        assert_eq!(
+            said(404, "404 page not found"),
+            "listing volumes: https://127.0.0.1:1 does not have Quarry's kinds; install them with `quarry crds apply`"
+        );
         assert!(said(401, "Unauthorized").contains("fresh kubeconfig"));
         assert!(said(403, "volumes is forbidden").contains("ask an administrator"));
-        assert_eq!(said(422, "size must be greater than 0"), "listing volumes: size must be greater than 0");
+        assert_eq!(
+            said(422, "size must be greater than 0"),
+            "listing volumes: size must be greater than 0"
+        );
     }
 
     #[tokio::test]
     async fn an_unreachable_cluster_is_told_with_both_ways_out() {
         let cluster = cluster();
         let api: kube::Api<quarry_api::Volume> = kube::Api::all(cluster.client.clone());
-        let error = cluster.call("listing volumes", api.list(&Default::default())).await.unwrap_err().to_string();
-        assert!(error.starts_with("listing volumes: cannot reach https://127.0.0.1:1 (from KUBECONFIG): "), "{error}");
-        assert!(error.contains("refused") && error.contains("`quarry up`") && error.contains("KUBECONFIG at a cluster"), "{error}");
+        let error = cluster
+            .call("listing volumes", api.list(&Default::default()))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(
+                "listing volumes: cannot reach https://127.0.0.1:1 (from KUBECONFIG): "
+            ),
+            "{error}"
+        );
+        assert!(
+            error.contains("refused")
+                && error.contains("`quarry up`")
+                && error.contains("KUBECONFIG at a cluster"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
@@ -218,14 +290,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
         std::fs::write(&path, "root:x:0:0\nsecret:x:1:1\n").unwrap();
-        let error = Cluster::connect(&ConnectArgs { kubeconfig: Some(path), context: None }).await.err().unwrap().to_string();
-        assert!(error.contains("cannot be used") && !error.contains("secret") && error.lines().count() == 1, "{error}");
+        let error = Cluster::connect(&ConnectArgs { kubeconfig: Some(path), context: None })
+            .await
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains("cannot be used")
+                && !error.contains("secret")
+                && error.lines().count() == 1,
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn a_kubeconfig_that_is_not_there_is_named() {
         let args = ConnectArgs { kubeconfig: Some("/nowhere/config".into()), context: None };
         let error = Cluster::connect(&args).await.err().unwrap().to_string();
-        assert_eq!(error, "kubeconfig /nowhere/config does not exist; check the path in --kubeconfig or KUBECONFIG");
+        assert_eq!(
+            error,
+            "kubeconfig /nowhere/config does not exist; check the path in --kubeconfig or KUBECONFIG"
+        );
     }
 }

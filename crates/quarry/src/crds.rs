@@ -16,7 +16,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub fn render_crds(format: ManifestFormat) -> anyhow::Result<String> {
-    render("CustomResourceDefinitions: printed by `quarry crds`, do not edit.", &quarry_api::crds::crds(), format)
+    render(
+        "CustomResourceDefinitions: printed by `quarry crds`, do not edit.",
+        &quarry_api::crds::crds(),
+        format,
+    )
 }
 
 pub fn render_policies(namespace: &str, format: ManifestFormat) -> anyhow::Result<String> {
@@ -28,12 +32,16 @@ pub fn render_policies(namespace: &str, format: ManifestFormat) -> anyhow::Resul
     render("Admission policies: printed by `quarry policies`, do not edit.", &objects, format)
 }
 
-fn render<T: Serialize>(header: &str, objects: &[T], format: ManifestFormat) -> anyhow::Result<String> {
+fn render<T: Serialize>(
+    header: &str,
+    objects: &[T],
+    format: ManifestFormat,
+) -> anyhow::Result<String> {
     match format {
         ManifestFormat::Yaml => Ok(format!("# {header}\n{}", output::yaml_documents(objects)?)),
-        ManifestFormat::Json => {
-            output::json(&json!({"apiVersion": "v1", "kind": "List", "items": objects.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?}))
-        }
+        ManifestFormat::Json => output::json(
+            &json!({"apiVersion": "v1", "kind": "List", "items": objects.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?}),
+        ),
     }
 }
 
@@ -50,7 +58,13 @@ enum Act {
 
 fn decide(found: Option<&CustomResourceDefinition>, take_over: bool) -> Act {
     let Some(found) = found else { return Act::Create };
-    let manager = found.metadata.labels.iter().flatten().find(|(key, _)| *key == MANAGED_BY_LABEL).map(|(_, value)| value.as_str());
+    let manager = found
+        .metadata
+        .labels
+        .iter()
+        .flatten()
+        .find(|(key, _)| *key == MANAGED_BY_LABEL)
+        .map(|(_, value)| value.as_str());
     match (manager, take_over) {
         (Some(names::MANAGED_BY), _) => Act::Replace { taken_over: false },
         (_, true) => Act::Replace { taken_over: true },
@@ -60,11 +74,22 @@ fn decide(found: Option<&CustomResourceDefinition>, take_over: bool) -> Act {
 }
 
 /// Ours over theirs: their labels and annotations stay, the version that was read guards the write.
-fn merged(found: CustomResourceDefinition, ours: &CustomResourceDefinition) -> CustomResourceDefinition {
+fn merged(
+    found: CustomResourceDefinition,
+    ours: &CustomResourceDefinition,
+) -> CustomResourceDefinition {
     let mut merged = found;
     merged.metadata.managed_fields = None;
-    merged.metadata.labels.get_or_insert_default().extend(ours.metadata.labels.clone().unwrap_or_default());
-    merged.metadata.annotations.get_or_insert_default().extend(ours.metadata.annotations.clone().unwrap_or_default());
+    merged
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .extend(ours.metadata.labels.clone().unwrap_or_default());
+    merged
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .extend(ours.metadata.annotations.clone().unwrap_or_default());
     let conversion = merged.spec.conversion.take();
     merged.spec = ours.spec.clone();
     merged.spec.conversion = ours.spec.conversion.clone().or(conversion);
@@ -77,14 +102,18 @@ pub async fn apply(connect: &ConnectArgs, take_over: bool) -> anyhow::Result<()>
     let mut left = Vec::new();
     for ours in quarry_api::crds::crds() {
         let name = ours.metadata.name.clone().unwrap_or_default();
-        let found = cluster.call(&format!("reading CustomResourceDefinition {name}"), api.get_opt(&name)).await?;
+        let found = cluster
+            .call(&format!("reading CustomResourceDefinition {name}"), api.get_opt(&name))
+            .await?;
         let done = match (decide(found.as_ref(), take_over), found) {
             (Act::LeaveAlone(why), _) => {
                 left.push(name.clone());
                 format!("left alone: {why}")
             }
             (Act::Create, _) => {
-                cluster.call(&format!("creating {name}"), api.create(&PostParams::default(), &ours)).await?;
+                cluster
+                    .call(&format!("creating {name}"), api.create(&PostParams::default(), &ours))
+                    .await?;
                 "created".to_owned()
             }
             (Act::Replace { .. }, None) => continue,
@@ -92,10 +121,24 @@ pub async fn apply(connect: &ConnectArgs, take_over: bool) -> anyhow::Result<()>
                 let before = found.metadata.resource_version.clone();
                 let wanted = merged(found.clone(), &ours);
                 // The embedded API has exactly these built in, and takes no writes of them.
-                let same = wanted.spec == found.spec && wanted.metadata.labels == found.metadata.labels;
-                let after = if same { found } else { cluster.call(&format!("updating {name}"), api.replace(&name, &PostParams::default(), &wanted)).await? };
+                let same =
+                    wanted.spec == found.spec && wanted.metadata.labels == found.metadata.labels;
+                let after = if same {
+                    found
+                } else {
+                    cluster
+                        .call(
+                            &format!("updating {name}"),
+                            api.replace(&name, &PostParams::default(), &wanted),
+                        )
+                        .await?
+                };
                 let word = if taken_over { "taken over" } else { "updated" };
-                if after.metadata.resource_version == before { "unchanged".to_owned() } else { word.to_owned() }
+                if after.metadata.resource_version == before {
+                    "unchanged".to_owned()
+                } else {
+                    word.to_owned()
+                }
             }
         };
         output::print(&format!("customresourcedefinition/{name} {done}"))?;
@@ -115,16 +158,26 @@ mod tests {
 
     fn with_label(value: Option<&str>) -> CustomResourceDefinition {
         let mut crd = quarry_api::crds::crds().remove(0);
-        crd.metadata.labels = value.map(|value| [(MANAGED_BY_LABEL.to_owned(), value.to_owned())].into());
+        crd.metadata.labels =
+            value.map(|value| [(MANAGED_BY_LABEL.to_owned(), value.to_owned())].into());
         crd
     }
 
     #[test]
     fn a_foreign_definition_is_never_overwritten_without_take_over() {
         assert_eq!(decide(None, false), Act::Create);
-        assert_eq!(decide(Some(&with_label(Some("quarry"))), false), Act::Replace { taken_over: false });
-        assert_eq!(decide(Some(&with_label(Some("Helm"))), false), Act::LeaveAlone("managed by Helm".into()));
-        assert_eq!(decide(Some(&with_label(None)), false), Act::LeaveAlone("not installed by Quarry".into()));
+        assert_eq!(
+            decide(Some(&with_label(Some("quarry"))), false),
+            Act::Replace { taken_over: false }
+        );
+        assert_eq!(
+            decide(Some(&with_label(Some("Helm"))), false),
+            Act::LeaveAlone("managed by Helm".into())
+        );
+        assert_eq!(
+            decide(Some(&with_label(None)), false),
+            Act::LeaveAlone("not installed by Quarry".into())
+        );
         assert_eq!(decide(Some(&with_label(None)), true), Act::Replace { taken_over: true });
     }
 
@@ -157,7 +210,8 @@ mod tests {
     #[test]
     fn the_committed_policies_are_those_of_the_code() {
         assert!(
-            committed("policies.yaml") == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(),
+            committed("policies.yaml")
+                == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(),
             "deploy/policies.yaml is outdated: cargo run -p quarry -- policies > deploy/policies.yaml"
         );
     }
@@ -166,7 +220,8 @@ mod tests {
     fn printed_definitions_read_back_as_the_same_values() {
         let text = render_crds(ManifestFormat::Yaml).unwrap();
         let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-        let made: Vec<Value> = quarry_api::crds::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
+        let made: Vec<Value> =
+            quarry_api::crds::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();
         assert_eq!(read, made);
     }
 }

@@ -21,9 +21,12 @@ pub const JOB_RETENTION: jiff::SignedDuration = jiff::SignedDuration::from_hours
 pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Result<()> {
     quarry_node::keep_memory_small();
     let cluster = Cluster::connect(connect).await?;
-    let listener = TcpListener::bind(args.metrics_listen)
-        .await
-        .with_context(|| format!("listening on {} for metrics and health; choose another address with --metrics-listen", args.metrics_listen))?;
+    let listener = TcpListener::bind(args.metrics_listen).await.with_context(|| {
+        format!(
+            "listening on {} for metrics and health; choose another address with --metrics-listen",
+            args.metrics_listen
+        )
+    })?;
     let agent_set = wanted_agents(&cluster, &args).await?;
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
     let options = OperatorOptions {
@@ -35,7 +38,11 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
         check_crds: true,
     };
     let stop = signals::stop_on_signal()?;
-    tracing::info!(version = crate::version::VERSION, namespace = args.namespace, "operator starts");
+    tracing::info!(
+        version = crate::version::VERSION,
+        namespace = args.namespace,
+        "operator starts"
+    );
     quarry_operator::run(cluster.client, options, Some(listener), stop).await?;
     tracing::info!("operator stopped");
     Ok(())
@@ -43,7 +50,9 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
 
 pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()> {
     if !data_dir::is_root() {
-        bail!("the agent needs root: it attaches loop devices and formats them; run it with sudo, or let the operator deploy it as a pod");
+        bail!(
+            "the agent needs root: it attaches loop devices and formats them; run it with sudo, or let the operator deploy it as a pod"
+        );
     }
     let cluster = Cluster::connect(connect).await?;
     let mut options = AgentOptions::new(args.node_name);
@@ -75,11 +84,15 @@ async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result
         return Ok(None);
     }
     let Some(image) = agent_image(cluster, args).await? else {
-        tracing::warn!("no agent is deployed: name its image with --agent-image or QUARRY_IMAGE (or run agents yourself: --controllers without agent)");
+        tracing::warn!(
+            "no agent is deployed: name its image with --agent-image or QUARRY_IMAGE (or run agents yourself: --controllers without agent)"
+        );
         return Ok(None);
     };
     let api: Api<Deployment> = Api::namespaced(cluster.client.clone(), &args.namespace);
-    let found = cluster.call("reading the operator's Deployment", crate::volume::optional(api.get(DEPLOYMENT))).await?;
+    let found = cluster
+        .call("reading the operator's Deployment", crate::volume::optional(api.get(DEPLOYMENT)))
+        .await?;
     let deployment = found.and_then(|found| Some((DEPLOYMENT.to_owned(), found.metadata.uid?)));
     Ok(Some(Wanted {
         namespace: args.namespace.clone(),
@@ -99,6 +112,11 @@ async fn agent_image(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result<O
     }
     let Ok(own) = std::env::var("POD_NAME") else { return Ok(None) };
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &args.namespace);
-    let pod = cluster.call("reading the operator's own pod", crate::volume::optional(api.get(&own))).await?;
-    Ok(pod.and_then(|pod| pod.spec).and_then(|spec| spec.containers.into_iter().next()).and_then(|container| container.image))
+    let pod = cluster
+        .call("reading the operator's own pod", crate::volume::optional(api.get(&own)))
+        .await?;
+    Ok(pod
+        .and_then(|pod| pod.spec)
+        .and_then(|spec| spec.containers.into_iter().next())
+        .and_then(|container| container.image))
 }

@@ -21,7 +21,9 @@ pub fn default() -> anyhow::Result<PathBuf> {
     }
     // A relative XDG_DATA_HOME is invalid by its specification and ignored.
     let xdg = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    match xdg.or_else(|| std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/share"))) {
+    match xdg.or_else(|| {
+        std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/share"))
+    }) {
         Some(dir) => Ok(dir.join("quarry")),
         None => bail!("this user has no home directory; choose a folder with --data-dir"),
     }
@@ -30,10 +32,15 @@ pub fn default() -> anyhow::Result<PathBuf> {
 /// The folder as an absolute path, made if it is missing; readable by its owner only.
 pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
     let dir = match chosen {
-        Some(dir) => std::path::absolute(dir).with_context(|| format!("resolving --data-dir {}", dir.display()))?,
+        Some(dir) => std::path::absolute(dir)
+            .with_context(|| format!("resolving --data-dir {}", dir.display()))?,
         None => default()?,
     };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| unusable(&dir, &error))?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|error| unusable(&dir, &error))?;
     probe(&dir).map_err(|error| unusable(&dir, &error))?;
     Ok(dir)
 }
@@ -56,16 +63,26 @@ fn unusable(dir: &Path, error: &io::Error) -> anyhow::Error {
     let dir = dir.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("the data directory {dir} may not be written by this user; run as root, or choose another with --data-dir")
+            anyhow::anyhow!(
+                "the data directory {dir} may not be written by this user; run as root, or choose another with --data-dir"
+            )
         }
-        io::ErrorKind::ReadOnlyFilesystem => anyhow::anyhow!("the data directory {dir} is on a read-only file system; choose another with --data-dir"),
+        io::ErrorKind::ReadOnlyFilesystem => anyhow::anyhow!(
+            "the data directory {dir} is on a read-only file system; choose another with --data-dir"
+        ),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            anyhow::anyhow!("no space is left for the data directory {dir} ({error}); free some, or choose another with --data-dir. Nothing was overwritten")
+            anyhow::anyhow!(
+                "no space is left for the data directory {dir} ({error}); free some, or choose another with --data-dir. Nothing was overwritten"
+            )
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            anyhow::anyhow!("the data directory {dir} cannot be a folder: a file is in its place; choose another with --data-dir")
+            anyhow::anyhow!(
+                "the data directory {dir} cannot be a folder: a file is in its place; choose another with --data-dir"
+            )
         }
-        _ => anyhow::anyhow!("the data directory {dir} cannot be used: {error}; choose another with --data-dir"),
+        _ => anyhow::anyhow!(
+            "the data directory {dir} cannot be used: {error}; choose another with --data-dir"
+        ),
     }
 }
 
@@ -80,13 +97,20 @@ mod tests {
         let path = dir.path().join("data");
         std::fs::write(&path, "").unwrap();
         let error = prepare(Some(&path)).unwrap_err().to_string();
-        assert!(error.contains("a file is in its place") && error.contains("--data-dir"), "{error}");
+        assert!(
+            error.contains("a file is in its place") && error.contains("--data-dir"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_full_disk_is_told_without_blame() {
-        let error = unusable(Path::new("/d"), &io::Error::from(io::ErrorKind::StorageFull)).to_string();
-        assert!(error.contains("no space is left") && error.contains("Nothing was overwritten"), "{error}");
+        let error =
+            unusable(Path::new("/d"), &io::Error::from(io::ErrorKind::StorageFull)).to_string();
+        assert!(
+            error.contains("no space is left") && error.contains("Nothing was overwritten"),
+            "{error}"
+        );
     }
 
     #[test]

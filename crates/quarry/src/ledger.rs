@@ -51,14 +51,22 @@ fn place(args: &LedgerArgs) -> anyhow::Result<PathBuf> {
 fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let path = path.display();
     match error.kind() {
-        ErrorKind::NotFound => anyhow!("there is no ledger at {path}: no agent has run there; name its folder with --data-dir, and its root with --host-root"),
-        ErrorKind::PermissionDenied => anyhow!("the ledger {path} may not be read by this user; run it as root (sudo)"),
+        ErrorKind::NotFound => anyhow!(
+            "there is no ledger at {path}: no agent has run there; name its folder with --data-dir, and its root with --host-root"
+        ),
+        ErrorKind::PermissionDenied => {
+            anyhow!("the ledger {path} may not be read by this user; run it as root (sudo)")
+        }
         _ => anyhow!("the ledger {path} cannot be read: {error}"),
     }
 }
 
 fn notes(parsed: &Parsed, length: usize) -> Vec<String> {
-    let mut notes: Vec<String> = parsed.damaged.iter().map(|line| format!("line {line} is damaged, or of a newer version, and is left out")).collect();
+    let mut notes: Vec<String> = parsed
+        .damaged
+        .iter()
+        .map(|line| format!("line {line} is damaged, or of a newer version, and is left out"))
+        .collect();
     if parsed.whole < length {
         notes.push("its last line is not finished: it is being written, or a crash cut it short; nothing was done because of it".to_owned());
     }
@@ -92,7 +100,9 @@ fn render(records: &[Record]) -> String {
             record.job.clone(),
             record.text.clone(),
         ];
-        table.add_row(cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { safe::line(&cell).into_owned() }));
+        table.add_row(cells.map(|cell| {
+            if cell.is_empty() { "-".to_owned() } else { safe::line(&cell).into_owned() }
+        }));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index + 1 == headers.len() { 0 } else { 3 }));
@@ -141,12 +151,20 @@ mod tests {
         let parsed = parse(torn.as_bytes());
         let notes = notes(&parsed, torn.len());
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("line 3 is damaged") && notes[1].starts_with("its last line is not finished"), "{notes:?}");
+        assert!(
+            notes[0].starts_with("line 3 is damaged")
+                && notes[1].starts_with("its last line is not finished"),
+            "{notes:?}"
+        );
     }
 
     #[test]
     fn the_place_is_the_folder_on_the_node() {
-        let args = |root: &str, dir: Option<&str>| LedgerArgs { host_root: root.into(), data_dir: dir.map(Into::into), output: PlanFormat::Table };
+        let args = |root: &str, dir: Option<&str>| LedgerArgs {
+            host_root: root.into(),
+            data_dir: dir.map(Into::into),
+            output: PlanFormat::Table,
+        };
         assert_eq!(place(&args("/host", None)).unwrap(), Path::new("/host/var/lib/quarry/ledger"));
         assert_eq!(place(&args("/host", Some("/data"))).unwrap(), Path::new("/host/data/ledger"));
         assert_eq!(place(&args("/", Some("/data"))).unwrap(), Path::new("/data/ledger"));

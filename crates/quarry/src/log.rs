@@ -8,7 +8,9 @@ pub fn start(cli: &Cli) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(fallback));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match cli.log_format {
-        LogFormat::Text => builder.with_ansi(crate::output::is_interactive() && crate::output::colours()).init(),
+        LogFormat::Text => {
+            builder.with_ansi(crate::output::is_interactive() && crate::output::colours()).init()
+        }
         LogFormat::Json => builder.json().init(),
     }
 }

@@ -3,7 +3,10 @@
 //! Owns: arguments, wiring, what people read in a terminal. Decides nothing about storage: that is
 //! `quarry-core`. Also runs as `kubectl quarry` when installed as `kubectl-quarry`.
 //! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is asked).
-#![expect(clippy::disallowed_methods, reason = "the binary writes the kubeconfig and reads its own data directory")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the binary writes the kubeconfig and reads its own data directory"
+)]
 
 mod claims;
 mod cli;
@@ -32,7 +35,9 @@ fn main() -> ExitCode {
     log::start(&cli);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&anyhow::Error::new(error).context("starting the asynchronous runtime")),
+        Err(error) => {
+            return fail(&anyhow::Error::new(error).context("starting the asynchronous runtime"));
+        }
     };
     let result = runtime.block_on(run(cli));
     // A blocked file system call in some task must not keep a finished command from ending.
@@ -46,7 +51,8 @@ fn main() -> ExitCode {
 /// `kubectl-quarry` is called by kubectl as `kubectl quarry …`: usage lines say what was typed.
 fn parse_arguments() -> Cli {
     let called = std::env::args_os().next().unwrap_or_default();
-    let plugin = std::path::Path::new(&called).file_stem().is_some_and(|stem| stem == "kubectl-quarry");
+    let plugin =
+        std::path::Path::new(&called).file_stem().is_some_and(|stem| stem == "kubectl-quarry");
     let mut command = Cli::command();
     if plugin {
         command = command.name("kubectl-quarry").bin_name("kubectl quarry");
@@ -76,8 +82,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             None => output::print(&crds::render_crds(args.format)?),
             Some(CrdsAction::Apply { take_over }) => crds::apply(&connect, take_over).await,
         },
-        Command::Policies(args) => output::print(&crds::render_policies(&args.namespace, args.format)?),
-        Command::Store { command: StoreCommand::Dump { data_dir } } => store::dump(data_dir.as_deref()),
+        Command::Policies(args) => {
+            output::print(&crds::render_policies(&args.namespace, args.format)?)
+        }
+        Command::Store { command: StoreCommand::Dump { data_dir } } => {
+            store::dump(data_dir.as_deref())
+        }
         Command::Version(args) => output::print(&version::render(args.output)?),
     }
 }
@@ -89,14 +99,27 @@ fn host_name() -> String {
 }
 
 fn node_name(host: &str) -> String {
-    let clean: String = host.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).take(63).collect();
-    let parts: Vec<&str> = clean.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty()).collect();
+    let clean: String = host
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+        .take(63)
+        .collect();
+    let parts: Vec<&str> = clean
+        .split('.')
+        .map(|part| part.trim_matches('-'))
+        .filter(|part| !part.is_empty())
+        .collect();
     if parts.is_empty() { "localhost".into() } else { parts.join(".") }
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
     // `quarry volumes | head` closes our output early: the reader has what it wanted.
-    let closed = error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe));
+    let closed = error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    });
     if closed {
         return ExitCode::SUCCESS;
     }
@@ -108,9 +131,14 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 mod tests {
     #[test]
     fn any_host_name_gives_a_node_name() {
-        for (host, node) in
-            [("Box-1.Example.com", "box-1.example.com"), ("my_pc", "my-pc"), ("-x-", "x"), ("", "localhost"), ("..", "localhost"), ("größe", "gr--e")]
-        {
+        for (host, node) in [
+            ("Box-1.Example.com", "box-1.example.com"),
+            ("my_pc", "my-pc"),
+            ("-x-", "x"),
+            ("", "localhost"),
+            ("..", "localhost"),
+            ("größe", "gr--e"),
+        ] {
             assert_eq!(super::node_name(host), node);
         }
     }

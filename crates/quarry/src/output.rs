@@ -31,7 +31,8 @@ pub fn is_closed() -> bool {
     let out = std::io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut polled, Some(&now)), Ok(1)) && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    matches!(poll(&mut polled, Some(&now)), Ok(1))
+        && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// A remark beside the result: on standard error, so that it never gets into a pipe.
@@ -100,7 +101,11 @@ pub fn age(since: Option<&Timestamp>, now: Timestamp) -> String {
 }
 
 fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
-    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+    if small == 0 {
+        format!("{large}{large_unit}")
+    } else {
+        format!("{large}{large_unit}{small}{small_unit}")
+    }
 }
 
 /// The error and its causes in one paragraph; a cause that only repeats what was said is left out.
@@ -125,7 +130,17 @@ mod tests {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().unwrap();
         let ago = |seconds: i64| age(Some(&(now - jiff::SignedDuration::from_secs(seconds))), now);
         assert_eq!(
-            [ago(0), ago(119), ago(125), ago(600), ago(3 * 3600 + 60), ago(9 * 3600), ago(3 * 86400), ago(30 * 86400), ago(800 * 86400)],
+            [
+                ago(0),
+                ago(119),
+                ago(125),
+                ago(600),
+                ago(3 * 3600 + 60),
+                ago(9 * 3600),
+                ago(3 * 86400),
+                ago(30 * 86400),
+                ago(800 * 86400)
+            ],
             ["0s", "119s", "2m5s", "10m", "3h1m", "9h", "3d", "30d", "2y"]
         );
         assert_eq!(ago(-5), "0s", "a clock that is behind is no reason for a negative age");

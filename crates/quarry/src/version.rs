@@ -28,7 +28,10 @@ fn current() -> Version {
         .into_iter()
         .flat_map(|crd| {
             let (group, kind) = (crd.spec.group, crd.spec.names.kind);
-            crd.spec.versions.into_iter().map(move |version| Api { kind: kind.clone(), api_version: format!("{group}/{}", version.name) })
+            crd.spec.versions.into_iter().map(move |version| Api {
+                kind: kind.clone(),
+                api_version: format!("{group}/{}", version.name),
+            })
         })
         .collect();
     Version { version: VERSION, commit: COMMIT, api }
@@ -57,7 +60,8 @@ mod tests {
     fn both_formats_name_every_kind() {
         let text = render(VersionFormat::Text).unwrap();
         assert!(text.starts_with(&format!("quarry {VERSION}")));
-        let json: serde_json::Value = serde_json::from_str(&render(VersionFormat::Json).unwrap()).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&render(VersionFormat::Json).unwrap()).unwrap();
         assert_eq!(json["api"].as_array().unwrap().len(), quarry_api::crds::crds().len());
         assert!(text.contains("Volume         storage.metalk8s.scality.com/v1alpha1"), "{text}");
     }

@@ -14,7 +14,12 @@ fn documents(file: &str) -> Vec<Value> {
 }
 
 fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }
 
 #[test]
@@ -33,24 +38,36 @@ fn the_kustomization_names_every_file() {
 #[test]
 fn names_are_those_of_the_code() {
     assert_eq!(documents("namespace.yaml")[0]["metadata"]["name"], names::DEFAULT_NAMESPACE);
-    let accounts: Vec<Value> = documents("rbac.yaml").into_iter().filter(|object| object["kind"] == "ServiceAccount").collect();
-    assert!(accounts.iter().any(|account| account["metadata"]["name"] == names::AGENT_SERVICE_ACCOUNT));
+    let accounts: Vec<Value> = documents("rbac.yaml")
+        .into_iter()
+        .filter(|object| object["kind"] == "ServiceAccount")
+        .collect();
+    assert!(
+        accounts.iter().any(|account| account["metadata"]["name"] == names::AGENT_SERVICE_ACCOUNT)
+    );
     for object in documents("rbac.yaml").iter().chain(&documents("operator.yaml")) {
         let namespace = &object["metadata"]["namespace"];
         assert!(namespace.is_null() || namespace == names::DEFAULT_NAMESPACE, "{object}");
     }
     let pod = &documents("operator.yaml")[0]["spec"]["template"]["spec"];
-    assert!(accounts.iter().any(|account| account["metadata"]["name"] == pod["serviceAccountName"]));
+    assert!(
+        accounts.iter().any(|account| account["metadata"]["name"] == pod["serviceAccountName"])
+    );
     assert_eq!(pod["containers"][0]["args"], serde_json::json!(["operator"]));
 }
 
 /// Everything that a role of this name may write: (resource, verbs).
 fn writes(name: &str) -> Vec<(String, Vec<String>)> {
-    let roles = documents("rbac.yaml").into_iter().filter(|object| object["metadata"]["name"] == name && object["rules"].is_array());
+    let roles = documents("rbac.yaml")
+        .into_iter()
+        .filter(|object| object["metadata"]["name"] == name && object["rules"].is_array());
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
     rules
         .flat_map(|rule| {
-            let verbs: Vec<String> = texts(&rule["verbs"]).into_iter().filter(|verb| !["get", "list", "watch"].contains(&verb.as_str())).collect();
+            let verbs: Vec<String> = texts(&rule["verbs"])
+                .into_iter()
+                .filter(|verb| !["get", "list", "watch"].contains(&verb.as_str()))
+                .collect();
             texts(&rule["resources"]).into_iter().map(move |resource| (resource, verbs.clone()))
         })
         .filter(|(_, verbs)| !verbs.is_empty())
@@ -72,9 +89,14 @@ fn an_agent_writes_status_leases_and_events_only() {
 
 /// Every verb that a role of this name has on a resource, in all namespaces.
 fn verbs(name: &str, resource: &str) -> Vec<String> {
-    let roles = documents("rbac.yaml").into_iter().filter(|object| object["metadata"]["name"] == name && object["kind"] == "ClusterRole");
+    let roles = documents("rbac.yaml")
+        .into_iter()
+        .filter(|object| object["metadata"]["name"] == name && object["kind"] == "ClusterRole");
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
-    rules.filter(|rule| texts(&rule["resources"]).iter().any(|one| one == resource)).flat_map(|rule| texts(&rule["verbs"])).collect()
+    rules
+        .filter(|rule| texts(&rule["resources"]).iter().any(|one| one == resource))
+        .flat_map(|rule| texts(&rule["verbs"]))
+        .collect()
 }
 
 #[test]
@@ -92,7 +114,9 @@ fn claims_have_the_rights_that_they_need_and_no_more() {
     ] {
         assert_eq!(verbs("quarry-operator", resource), wanted, "{resource}");
     }
-    for resource in ["localvolumesets", "localvolumes", "persistentvolumes", "persistentvolumeclaims"] {
+    for resource in
+        ["localvolumesets", "localvolumes", "persistentvolumes", "persistentvolumeclaims"]
+    {
         assert_eq!(verbs(names::AGENT_SERVICE_ACCOUNT, resource), ["get"], "{resource}");
     }
 }

@@ -1,6 +1,11 @@
 //! `quarry devices` and `quarry explain` of a device, as a process: with and without root, on this machine and on
 //! folders that are none.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, reason = "starts the binary on folders of its own")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "starts the binary on folders of its own"
+)]
 
 use serde_json::Value;
 use std::{
@@ -18,7 +23,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// By somebody who has set up nothing.
 fn quarry(arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG");
+    command
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env_remove("RUST_LOG");
     command.env("HOME", "/nonexistent").env("XDG_DATA_HOME", "/nonexistent");
     command
 }
@@ -46,14 +55,22 @@ fn stderr(output: &Output) -> String {
 
 fn refused(arguments: &[&str]) -> String {
     let output = quarry(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{arguments:?}: {}{}",
+        stdout(&output),
+        stderr(&output)
+    );
     assert_eq!(stdout(&output), "");
     stderr(&output)
 }
 
 /// What the kernel lists: without idle loops and RAM disks.
 fn kernel_devices() -> Vec<String> {
-    let all = std::fs::read_dir("/sys/class/block").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let all = std::fs::read_dir("/sys/class/block")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     all.filter(|name| !name.starts_with("loop") && !name.starts_with("ram")).collect()
 }
 
@@ -62,7 +79,11 @@ fn check_devices(json: &str) -> Vec<Value> {
     for name in kernel_devices() {
         let shown = name.replace('!', "/");
         let device = devices.iter().find(|device| device["name"] == shown.as_str());
-        let size: i64 = std::fs::read_to_string(format!("/sys/class/block/{name}/size")).unwrap().trim().parse().unwrap();
+        let size: i64 = std::fs::read_to_string(format!("/sys/class/block/{name}/size"))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         // The path of a multipath map is not listed by itself.
         if let Some(device) = device {
             assert_eq!(device["size"], size * 512, "{device}");
@@ -86,24 +107,54 @@ fn this_machine_is_listed() {
     let devices = check_devices(&stdout(&output));
     assert!(!devices.is_empty() || kernel_devices().is_empty());
     let yaml = quarry(&["devices", "--local", "-o", "yaml"]).output().unwrap();
-    assert!(yaml.status.success() && (devices.is_empty() || stdout(&yaml).contains("state: ")), "{}", stdout(&yaml));
+    assert!(
+        yaml.status.success() && (devices.is_empty() || stdout(&yaml).contains("state: ")),
+        "{}",
+        stdout(&yaml)
+    );
 }
 
 #[test]
 fn without_root_everything_but_the_content_is_shown() {
     let output = as_nobody(&["devices", "-o", "json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stderr(&output).starts_with("no cluster is configured: these are the devices of this machine"), "{}", stderr(&output));
+    assert!(
+        stderr(&output)
+            .starts_with("no cluster is configured: these are the devices of this machine"),
+        "{}",
+        stderr(&output)
+    );
     let devices = check_devices(&stdout(&output));
-    assert!(devices.iter().all(|device| device["state"] != "Available"), "nobody looked: {devices:?}");
-    let hidden = |device: &Value| device["reasons"].as_array().is_some_and(|reasons| reasons.iter().any(|told| told["reason"] == "NotPermitted"));
-    let Some(first) = devices.iter().find(|device| hidden(device) && device["size"] != 0 && device["type"] != "loop") else { return };
+    assert!(
+        devices.iter().all(|device| device["state"] != "Available"),
+        "nobody looked: {devices:?}"
+    );
+    let hidden = |device: &Value| {
+        device["reasons"]
+            .as_array()
+            .is_some_and(|reasons| reasons.iter().any(|told| told["reason"] == "NotPermitted"))
+    };
+    let Some(first) = devices
+        .iter()
+        .find(|device| hidden(device) && device["size"] != 0 && device["type"] != "loop")
+    else {
+        return;
+    };
     let table = as_nobody(&["devices", "--local", "--all"]).output().unwrap();
     assert!(stdout(&table).contains("needs root"), "{}", stdout(&table));
-    assert!(stderr(&table).contains("only root can see it: sudo quarry devices"), "{}", stderr(&table));
+    assert!(
+        stderr(&table).contains("only root can see it: sudo quarry devices"),
+        "{}",
+        stderr(&table)
+    );
     let explained = as_nobody(&["explain", first["name"].as_str().unwrap()]).output().unwrap();
     let said = stdout(&explained);
-    assert!(said.contains("- Signature             not looked at, because it may not be opened by this process"), "{said}");
+    assert!(
+        said.contains(
+            "- Signature             not looked at, because it may not be opened by this process"
+        ),
+        "{said}"
+    );
     assert!(said.contains("NotPermitted            run it as root"), "{said}");
 }
 
@@ -113,7 +164,8 @@ fn a_root_that_is_none_is_told_with_what_is_wanted() {
     assert!(said.contains("host root /nowhere") && said.contains("usually just /"), "{said}");
     let empty = tempfile::tempdir().unwrap();
     for command in [vec!["devices"], vec!["explain", "/dev/sda"]] {
-        let said = refused(&[command, vec!["--host-root", empty.path().to_str().unwrap()]].concat());
+        let said =
+            refused(&[command, vec!["--host-root", empty.path().to_str().unwrap()]].concat());
         assert!(said.contains("/sys is mounted"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
@@ -127,7 +179,11 @@ fn what_is_no_block_device_is_told() {
     );
     assert!(refused(&["explain", "/etc"]).contains("/etc is a folder, not a block device"));
     let said = refused(&["explain", "/dev/sdnope"]);
-    assert!(said.starts_with("error: this machine has no device /dev/sdnope; there are: ") || said.contains("no device at all"), "{said}");
+    assert!(
+        said.starts_with("error: this machine has no device /dev/sdnope; there are: ")
+            || said.contains("no device at all"),
+        "{said}"
+    );
     let said = refused(&["explain", "nope"]);
     assert!(said.contains("a volume is written volume/nope"), "{said}");
 }
@@ -168,7 +224,10 @@ fn a_hostile_disk_is_shown_and_not_obeyed() {
         let output = quarry(arguments).output().unwrap();
         let said = stdout(&output) + &stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
-        assert!(!said.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{fffd}']), "{arguments:?}: {said:?}");
+        assert!(
+            !said.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{fffd}']),
+            "{arguments:?}: {said:?}"
+        );
         assert!(said.contains("sdz") && said.contains("owned"), "{arguments:?}: {said}");
     }
     let explained = stdout(&quarry(&["explain", "sdz", "--host-root", path]).output().unwrap());
@@ -179,7 +238,10 @@ fn a_hostile_disk_is_shown_and_not_obeyed() {
     ] {
         assert!(explained.contains(line), "{line}: {explained}");
     }
-    assert!(explained.contains("  ✓ sysfs:wwid            naa.5000c500a1b2c3d4 (this is its identity)"), "{explained}");
+    assert!(
+        explained.contains("  ✓ sysfs:wwid            naa.5000c500a1b2c3d4 (this is its identity)"),
+        "{explained}"
+    );
 }
 
 #[test]
@@ -193,23 +255,41 @@ fn a_cluster_out_of_reach_is_no_obstacle_unless_it_was_asked_for() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     check_devices(&stdout(&output));
     let note = stderr(&output);
-    assert!(note.contains("cannot reach http://127.0.0.1:1") && note.contains("these are the devices of this machine"), "{note}");
+    assert!(
+        note.contains("cannot reach http://127.0.0.1:1")
+            && note.contains("these are the devices of this machine"),
+        "{note}"
+    );
     let named = quarry(&["devices", "n1"]).env("KUBECONFIG", &file).output().unwrap();
-    assert!(named.status.code() == Some(1) && stderr(&named).contains("cannot reach"), "{}", stderr(&named));
+    assert!(
+        named.status.code() == Some(1) && stderr(&named).contains("cannot reach"),
+        "{}",
+        stderr(&named)
+    );
     assert!(refused(&["devices", "--kubeconfig", file.to_str().unwrap()]).contains("cannot reach"));
     assert!(refused(&["explain", "n1/sda"]).contains("no cluster is configured"));
 }
 
 #[test]
 fn a_reader_that_has_enough_is_no_error() {
-    let mut child = quarry(&["devices", "--local", "-o", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = quarry(&["devices", "--local", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn a_watch_ends_when_nobody_reads_it() {
-    let mut child = Running(quarry(&["devices", "--local", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+    let mut child = Running(
+        quarry(&["devices", "--local", "--watch"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap(),
+    );
     let mut first = String::new();
     BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let deadline = Instant::now() + LIMIT;
@@ -245,7 +325,13 @@ impl Drop for Running {
 
 #[test]
 fn a_watch_shows_the_list_and_ends_when_asked_to() {
-    let mut child = Running(quarry(&["devices", "--local", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+    let mut child = Running(
+        quarry(&["devices", "--local", "--watch"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap(),
+    );
     let mut first = String::new();
     BufReader::new(child.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
     assert!(first.starts_with("TIME       NAME"), "{first}");
@@ -255,13 +341,33 @@ fn a_watch_shows_the_list_and_ends_when_asked_to() {
 #[test]
 fn the_nodes_of_a_cluster_are_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = ["up", "--data-dir", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0", "--node-name", "box"];
-    let mut up = Running(quarry(&arguments).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+    let arguments = [
+        "up",
+        "--data-dir",
+        dir.path().to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+        "--node-name",
+        "box",
+    ];
+    let mut up = Running(
+        quarry(&arguments).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap(),
+    );
     let mut said = BufReader::new(up.0.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("is ready")) && said.any(|line| line.ends_with(" devices")), "the way to the list is told");
-    let ask = |arguments: &[&str]| quarry(arguments).env("KUBECONFIG", dir.path().join("kubeconfig")).output().unwrap();
+    assert!(
+        said.any(|line| line.contains("is ready")) && said.any(|line| line.ends_with(" devices")),
+        "the way to the list is told"
+    );
+    let ask = |arguments: &[&str]| {
+        quarry(arguments).env("KUBECONFIG", dir.path().join("kubeconfig")).output().unwrap()
+    };
     let missing = ask(&["devices", "bax"]);
-    assert!(missing.status.code() == Some(1) && stderr(&missing).contains("node bax has no inventory: check the name"), "{}", stderr(&missing));
+    assert!(
+        missing.status.code() == Some(1)
+            && stderr(&missing).contains("node bax has no inventory: check the name"),
+        "{}",
+        stderr(&missing)
+    );
     if is_root() && !kernel_devices().is_empty() {
         let deadline = Instant::now() + LIMIT;
         let devices = loop {
@@ -277,13 +383,30 @@ fn the_nodes_of_a_cluster_are_listed() {
         assert_eq!(devices[0]["node"], "box");
         assert!(stdout(&ask(&["devices", "--all"])).starts_with("NODE  NAME"));
         let explained = ask(&["explain", &format!("box/{name}")]);
-        assert!(stdout(&explained).starts_with(&format!("device {name} on node box: ")), "{}{}", stdout(&explained), stderr(&explained));
-        assert!(stdout(&explained).contains("Verdict: ") && stdout(&explained).contains("Events:"), "{}", stdout(&explained));
+        assert!(
+            stdout(&explained).starts_with(&format!("device {name} on node box: ")),
+            "{}{}",
+            stdout(&explained),
+            stderr(&explained)
+        );
+        assert!(
+            stdout(&explained).contains("Verdict: ") && stdout(&explained).contains("Events:"),
+            "{}",
+            stdout(&explained)
+        );
         let unknown = ask(&["explain", "box/sdnope"]);
-        assert!(stderr(&unknown).starts_with("error: node box has no device sdnope; there are: "), "{}", stderr(&unknown));
+        assert!(
+            stderr(&unknown).starts_with("error: node box has no device sdnope; there are: "),
+            "{}",
+            stderr(&unknown)
+        );
     } else if !is_root() {
         let output = ask(&["devices"]);
-        assert!(stderr(&output).contains("no devices of node box: no agent has been seen on node box"), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("no devices of node box: no agent has been seen on node box"),
+            "{}",
+            stderr(&output)
+        );
     }
     assert_eq!(up.end(rustix::process::Signal::INT), Some(0));
 }

@@ -1,6 +1,11 @@
 //! `quarry sets`, `plan` and `explain` of sets and LocalVolumes, as a process against the embedded API: inventories are
 //! written by hand, no operator runs, so that every answer is known.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, reason = "starts the binary on folders of its own")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "starts the binary on folders of its own"
+)]
 
 use quarry_api::{admission, names};
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
@@ -24,15 +29,22 @@ impl Cluster {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::new(quarry_api::crds());
-        options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        options.policies = admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect();
         let server = Server::in_memory(options);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let identity = ServingIdentity::load_or_create(dir.path()).unwrap();
         let token = load_or_create_token(dir.path()).unwrap();
-        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&dir.path().join("kubeconfig")).unwrap();
+        Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
+            .write(&dir.path().join("kubeconfig"))
+            .unwrap();
         let client = server.client("default");
-        tokio::spawn(async move { server.serve(listener, identity, token, std::future::pending()).await });
+        tokio::spawn(async move {
+            server.serve(listener, identity, token, std::future::pending()).await
+        });
         let cluster = Cluster { dir, client };
         cluster.post("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::DEFAULT_NAMESPACE}})).await;
         for node in ["worker-0", "worker-1"] {
@@ -42,15 +54,26 @@ impl Cluster {
             let now = jiff::Timestamp::now();
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": names::agent_lease(node)}, "spec": {
                 "holderIdentity": node, "leaseDurationSeconds": 3600, "renewTime": format!("{now:.6}")}});
-            cluster.post("/apis/coordination.k8s.io/v1/namespaces/quarry-system/leases", lease).await;
+            cluster
+                .post("/apis/coordination.k8s.io/v1/namespaces/quarry-system/leases", lease)
+                .await;
         }
         cluster
     }
 
     async fn send(&self, method: &str, path: &str, body: Value) -> Value {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body.to_string().into_bytes()).unwrap();
-        self.client.request(request).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+        let kind =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(body.to_string().into_bytes())
+            .unwrap();
+        self.client
+            .request(request)
+            .await
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
@@ -60,19 +83,33 @@ impl Cluster {
     async fn inventory(&self, node: &str, spec: Value, devices: Value) {
         let path = "/apis/quarry.dev/v1alpha1/nodeinventories";
         self.post(path, json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": node}, "spec": spec})).await;
-        self.send("PATCH", &format!("{path}/{node}/status"), json!({"status": {"machineID": "m", "devices": devices}})).await;
+        self.send(
+            "PATCH",
+            &format!("{path}/{node}/status"),
+            json!({"status": {"machineID": "m", "devices": devices}}),
+        )
+        .await;
     }
 
     /// Held by the operator, as if it had seen it.
     async fn set(&self, name: &str, spec: Value) -> Value {
         let metadata = json!({"name": name, "finalizers": [names::OWNER_FINALIZER]});
         let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": metadata, "spec": spec});
-        self.post("/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets", object).await
+        self.post(
+            "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets",
+            object,
+        )
+        .await
     }
 
     fn quarry(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(BINARY);
-        command.args(arguments).env("KUBECONFIG", self.dir.path().join("kubeconfig")).env_remove("RUST_LOG").output().unwrap()
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap()
     }
 
     fn says(&self, arguments: &[&str]) -> String {
@@ -87,7 +124,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn fixture(name: &str) -> String {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name).display().to_string()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 fn disk(name: &str, size: i64, more: Value) -> Value {
@@ -102,14 +143,33 @@ fn disk(name: &str, size: i64, more: Value) -> Value {
 /// Six free disks of 50 GiB and a few that are none; the second node has only two.
 async fn two_workers() -> Cluster {
     let cluster = Cluster::new().await;
-    let free = |name: &str| disk(name, 50 * GIB, json!({"model": "SAMSUNG MZ7LH480", "vendor": "ATA"}));
+    let free =
+        |name: &str| disk(name, 50 * GIB, json!({"model": "SAMSUNG MZ7LH480", "vendor": "ATA"}));
     let mut devices: Vec<Value> = ["sdb", "sdc", "sdd", "sde", "sdf", "sdg"].map(free).to_vec();
-    devices.push(disk("sda", 100 * GIB, json!({"state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}]})));
-    devices.push(disk("sdh", 50 * GIB, json!({"state": "NotAvailable", "reasons": [{"reason": "Signature", "detail": "xfs"}]})));
-    devices.push(disk("sdi", 50 * GIB, json!({"state": "Unknown", "reasons": [{"reason": "TooNew"}], "settled": false})));
+    devices.push(disk(
+        "sda",
+        100 * GIB,
+        json!({"state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}]}),
+    ));
+    devices.push(disk(
+        "sdh",
+        50 * GIB,
+        json!({"state": "NotAvailable", "reasons": [{"reason": "Signature", "detail": "xfs"}]}),
+    ));
+    devices.push(disk(
+        "sdi",
+        50 * GIB,
+        json!({"state": "Unknown", "reasons": [{"reason": "TooNew"}], "settled": false}),
+    ));
     devices.push(disk("sdj", 5 * GIB, json!({"rotational": true})));
     cluster.inventory("worker-0", json!({}), json!(devices)).await;
-    cluster.inventory("worker-1", json!({}), json!([disk("vdb", 50 * GIB, json!({})), disk("vdc", 50 * GIB, json!({}))])).await;
+    cluster
+        .inventory(
+            "worker-1",
+            json!({}),
+            json!([disk("vdb", 50 * GIB, json!({})), disk("vdc", 50 * GIB, json!({}))]),
+        )
+        .await;
     cluster
 }
 
@@ -122,21 +182,41 @@ async fn the_design_documents_first_set_gets_what_its_text_says() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_design_documents_second_set_gets_what_its_text_says() {
     let cluster = two_workers().await;
-    insta::assert_snapshot!(cluster.says(&["plan", "-f", &fixture("set-filesystem.yaml"), "--node", "worker-0"]));
+    insta::assert_snapshot!(cluster.says(&[
+        "plan",
+        "-f",
+        &fixture("set-filesystem.yaml"),
+        "--node",
+        "worker-0"
+    ]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_of_a_file_stands_in_for_the_live_set_of_its_name() {
     let cluster = two_workers().await;
     cluster.set("a-rival", json!({"storageClassName": "old", "maxDeviceCount": 1})).await;
-    cluster.set("example-autodetect", json!({"storageClassName": "live", "deviceInclusionSpec": {"minSize": "1Ti"}})).await;
+    cluster
+        .set(
+            "example-autodetect",
+            json!({"storageClassName": "live", "deviceInclusionSpec": {"minSize": "1Ti"}}),
+        )
+        .await;
     let live = cluster.says(&["plan", "set/example-autodetect"]);
     assert!(live.contains("it is smaller than 1 TiB") && live.contains("gets 0;"), "{live}");
-    let planned: Value = serde_json::from_str(&cluster.says(&["plan", "-f", &fixture("set-block.yaml"), "-o", "json"])).unwrap();
+    let planned: Value = serde_json::from_str(&cluster.says(&[
+        "plan",
+        "-f",
+        &fixture("set-block.yaml"),
+        "-o",
+        "json",
+    ]))
+    .unwrap();
     let [set] = planned.as_array().unwrap().as_slice() else { panic!("{planned}") };
     assert_eq!(set["classes"], json!(["example-storageclass"]), "{set}");
     let devices = set["nodes"][0]["devices"].as_array().unwrap();
-    let standing = |name: &str| devices.iter().find(|device| device["device"] == name).unwrap()["standing"].clone();
+    let standing = |name: &str| {
+        devices.iter().find(|device| device["device"] == name).unwrap()["standing"].clone()
+    };
     assert_eq!(
         [standing("sdb"), standing("sdc"), standing("sdh")],
         [json!("Taken"), json!("Matched"), json!("Refused")],
@@ -180,25 +260,46 @@ async fn a_class_of_another_provisioner_is_refused_and_told() {
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs"}, "provisioner": "csi.example.com"});
     cluster.post("/apis/storage.k8s.io/v1/storageclasses", class).await;
     let try_send = async |method: &str, path: &str, body: Value| {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let request = http::Request::builder().method(method).uri(path).header("content-type", kind).body(body.to_string().into_bytes()).unwrap();
+        let kind =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(body.to_string().into_bytes())
+            .unwrap();
         cluster.client.request::<Value>(request).await.map_err(|error| error.to_string())
     };
     let set = |class: &str| json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "late"}, "spec": {"storageClassName": class}});
     let sets = "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets";
-    let said =
-        "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
+    let said = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
     let refused = try_send("POST", sets, set("theirs")).await.unwrap_err();
     assert!(refused.contains(said), "{refused}");
     try_send("POST", sets, set("ours")).await.unwrap();
-    let refused = try_send("PATCH", &format!("{sets}/late"), json!({"spec": {"storageClassName": "theirs"}})).await.unwrap_err();
+    let refused =
+        try_send("PATCH", &format!("{sets}/late"), json!({"spec": {"storageClassName": "theirs"}}))
+            .await
+            .unwrap_err();
     assert!(refused.contains(said), "{refused}");
     // What named it before it was theirs can still be changed, and deleted.
-    try_send("PATCH", &format!("{sets}/early"), json!({"spec": {"maxDeviceCount": 1}})).await.unwrap();
+    try_send("PATCH", &format!("{sets}/early"), json!({"spec": {"maxDeviceCount": 1}}))
+        .await
+        .unwrap();
     let volume = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "v"}, "spec": {
         "storageClassDevices": [{"storageClassName": "fine"}, {"storageClassName": "theirs", "devicePaths": ["/dev/disk/by-id/x"]}]}});
-    let refused = try_send("POST", "/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes", volume).await.unwrap_err();
-    assert!(refused.contains("spec.storageClassDevices.storageClassName: the StorageClass theirs belongs to"), "{refused}");
+    let refused = try_send(
+        "POST",
+        "/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes",
+        volume,
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        refused.contains(
+            "spec.storageClassDevices.storageClassName: the StorageClass theirs belongs to"
+        ),
+        "{refused}"
+    );
     let planned = cluster.says(&["plan", "set/early"]);
     assert!(planned.contains("spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com"), "{planned}\n{early}");
 }
@@ -212,30 +313,52 @@ async fn sets_are_listed_with_the_account_of_each_node() {
         .await;
     let volume = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "named", "finalizers": [names::OWNER_FINALIZER]}, "spec": {
         "storageClassDevices": [{"storageClassName": "named", "devicePaths": ["/dev/disk/by-id/wwn-0x5000sdj"]}]}});
-    cluster.post("/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes", volume).await;
+    cluster
+        .post("/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes", volume)
+        .await;
     insta::assert_snapshot!("sets", cluster.says(&["sets"]));
     let wide = cluster.says(&["sets", "-o", "wide"]);
     assert!(wide.lines().next().unwrap().contains("NAMESPACE") && wide.contains("New"), "{wide}");
-    let programs: Value = serde_json::from_str(&cluster.says(&["sets", "-o", "json", "--node", "worker-0"])).unwrap();
-    assert_eq!(programs[0]["nodes"][0]["refused"], json!({"Mounted": 1, "OverMaximum": 2, "Signature": 1}), "{programs}");
+    let programs: Value =
+        serde_json::from_str(&cluster.says(&["sets", "-o", "json", "--node", "worker-0"])).unwrap();
+    assert_eq!(
+        programs[0]["nodes"][0]["refused"],
+        json!({"Mounted": 1, "OverMaximum": 2, "Signature": 1}),
+        "{programs}"
+    );
     assert!(cluster.says(&["sets", "-o", "yaml"]).contains("notMatched: "));
     let unknown = cluster.quarry(&["sets", "--node", "nobody"]);
-    assert_eq!(text(&unknown.stderr), "error: there is no node nobody; there are: worker-0, worker-1\n");
+    assert_eq!(
+        text(&unknown.stderr),
+        "error: there is no node nobody; there are: worker-0, worker-1\n"
+    );
     let planned = cluster.says(&["plan", "lv/named", "--node", "worker-0"]);
-    assert!(planned.contains("sdj") && planned.contains("gets it"), "a path that the inventory knows is looked up here: {planned}");
+    assert!(
+        planned.contains("sdj") && planned.contains("gets it"),
+        "a path that the inventory knows is looked up here: {planned}"
+    );
 }
 
 /// A claim of worker-0's sdb that the agent has confirmed, and its PersistentVolume, in use.
 async fn claimed() -> Cluster {
     let cluster = Cluster::new().await;
-    let uid = cluster.set("fast", json!({"storageClassName": "fast"})).await["metadata"]["uid"].as_str().unwrap().to_owned();
-    let owner = json!({"kind": "LocalVolumeSet", "namespace": "quarry-system", "name": "fast", "uid": uid});
+    let uid = cluster.set("fast", json!({"storageClassName": "fast"})).await["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let owner =
+        json!({"kind": "LocalVolumeSet", "namespace": "quarry-system", "name": "fast", "uid": uid});
     let link = "/mnt/local-storage/fast/wwn-0x5000sdb";
-    let claim =
-        json!({"identity": "wwn:5000sdb", "owner": owner, "storageClassName": "fast", "volumeMode": "Block", "size": 50 * GIB, "link": link, "round": 1});
+    let claim = json!({"identity": "wwn:5000sdb", "owner": owner, "storageClassName": "fast", "volumeMode": "Block", "size": 50 * GIB, "link": link, "round": 1});
     let taken = json!({"state": "NotAvailable", "reasons": [{"reason": "Claimed", "detail": "LocalVolumeSet quarry-system/fast"}]});
-    let devices =
-        json!([disk("sdb", 50 * GIB, taken), disk("sdc", 50 * GIB, json!({"state": "NotAvailable", "reasons": [{"reason": "Signature", "detail": "ext4"}]}))]);
+    let devices = json!([
+        disk("sdb", 50 * GIB, taken),
+        disk(
+            "sdc",
+            50 * GIB,
+            json!({"state": "NotAvailable", "reasons": [{"reason": "Signature", "detail": "ext4"}]})
+        )
+    ]);
     cluster.inventory("worker-0", json!({"machineID": "m", "claims": [claim]}), devices).await;
     let pv = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": names::local_pv("worker-0", "wwn:5000sdb"), "finalizers": [names::PV_FINALIZER],
             "annotations": {names::IDENTITY_ANNOTATION: "wwn:5000sdb", names::ROUND_ANNOTATION: "1"}},
@@ -244,7 +367,13 @@ async fn claimed() -> Cluster {
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-0"]}]}]}}}});
     let name = pv["metadata"]["name"].as_str().unwrap().to_owned();
     cluster.post("/api/v1/persistentvolumes", pv).await;
-    cluster.send("PATCH", &format!("/api/v1/persistentvolumes/{name}/status"), json!({"status": {"phase": "Bound"}})).await;
+    cluster
+        .send(
+            "PATCH",
+            &format!("/api/v1/persistentvolumes/{name}/status"),
+            json!({"status": {"phase": "Bound"}}),
+        )
+        .await;
     cluster
 }
 
@@ -269,32 +398,66 @@ async fn a_set_is_explained_with_its_claims_and_what_to_do() {
     let claim = format!(
         "Claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to claim shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
     );
-    assert!(device.contains(&claim) && device.contains("Owner: LocalVolumeSet quarry-system/fast\n"), "{device}");
+    assert!(
+        device.contains(&claim) && device.contains("Owner: LocalVolumeSet quarry-system/fast\n"),
+        "{device}"
+    );
     assert!(!cluster.says(&["explain", "worker-0/sdc"]).contains("Claim: "));
     let missing = cluster.quarry(&["explain", "set/fats"]);
-    assert_eq!(text(&missing.stderr), "error: namespace quarry-system has no LocalVolumeSet fats; there are: fast (-n names another namespace)\n");
+    assert_eq!(
+        text(&missing.stderr),
+        "error: namespace quarry-system has no LocalVolumeSet fats; there are: fast (-n names another namespace)\n"
+    );
     let planned = cluster.says(&["plan", "set/fast", "--node", "worker-0"]);
-    assert!(planned.contains("has it (Bound)") && planned.contains("gets 0, has 1 already; not used: 1"), "{planned}");
+    assert!(
+        planned.contains("has it (Bound)")
+            && planned.contains("gets 0, has 1 already; not used: 1"),
+        "{planned}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_set_in_another_namespace_is_told_to_be_of_no_effect() {
     let cluster = Cluster::new().await;
-    let object =
-        json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "lost"}, "spec": {"storageClassName": "c"}});
-    cluster.post("/apis/local.storage.openshift.io/v1alpha1/namespaces/default/localvolumesets", object).await;
+    let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "lost"}, "spec": {"storageClassName": "c"}});
+    cluster
+        .post(
+            "/apis/local.storage.openshift.io/v1alpha1/namespaces/default/localvolumesets",
+            object,
+        )
+        .await;
     let output = cluster.quarry(&["sets"]);
     let said = text(&output.stderr);
-    assert!(said.contains("LocalVolumeSet default/lost is not acted upon: create it in namespace quarry-system"), "{said}");
+    assert!(
+        said.contains(
+            "LocalVolumeSet default/lost is not acted upon: create it in namespace quarry-system"
+        ),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_plan_for_this_machine_needs_no_cluster() {
-    let plan = |file: &str| Command::new(BINARY).args(["plan", "--local", "-f", file]).env_remove("KUBECONFIG").env("HOME", "/nonexistent").output().unwrap();
+    let plan = |file: &str| {
+        Command::new(BINARY)
+            .args(["plan", "--local", "-f", file])
+            .env_remove("KUBECONFIG")
+            .env("HOME", "/nonexistent")
+            .output()
+            .unwrap()
+    };
     let output = plan(&fixture("set-block.yaml"));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("LocalVolumeSet quarry-system/example-autodetect\n"), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("nodeSelector and tolerations are not looked at"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).starts_with("LocalVolumeSet quarry-system/example-autodetect\n"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(
+        text(&output.stderr).contains("nodeSelector and tolerations are not looked at"),
+        "{}",
+        text(&output.stderr)
+    );
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lv.yaml");
     std::fs::write(
@@ -303,16 +466,27 @@ fn a_plan_for_this_machine_needs_no_cluster() {
     )
     .unwrap();
     let said = text(&plan(file.to_str().unwrap()).stdout);
-    assert!(said.contains("/dev/null is a character device") && said.contains("it does not exist on this machine"), "{said}");
+    assert!(
+        said.contains("/dev/null is a character device")
+            && said.contains("it does not exist on this machine"),
+        "{said}"
+    );
     assert_eq!(plan("/no/such/file").status.code(), Some(1));
 }
 
 #[test]
 fn a_ledger_that_is_not_there_is_told_with_the_way_to_it() {
     let dir = tempfile::tempdir().unwrap();
-    let ledger = |place: &Path| Command::new(BINARY).arg("ledger").arg("--data-dir").arg(place).output().unwrap();
+    let ledger = |place: &Path| {
+        Command::new(BINARY).arg("ledger").arg("--data-dir").arg(place).output().unwrap()
+    };
     let output = ledger(dir.path());
-    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("name its folder with --data-dir"), "{}", text(&output.stderr));
+    assert!(
+        output.status.code() == Some(1)
+            && text(&output.stderr).contains("name its folder with --data-dir"),
+        "{}",
+        text(&output.stderr)
+    );
     std::fs::write(dir.path().join("ledger"), "{\"time\":\"2026-01-01T00:00:00Z\",\"kind\":\"intent\",\"job\":\"wipe-1\",\"action\":\"Wipe\",\"device\":\"wwn:5\",\"pv\":{\"name\":\"pv1\",\"uid\":\"u\"}}\n").unwrap();
     assert!(text(&ledger(dir.path()).stdout).contains("wwn:5, PersistentVolume pv1"));
 }

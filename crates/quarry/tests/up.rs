@@ -1,5 +1,10 @@
 //! `quarry up` as a process: what a person meets in the first minute, and what goes wrong there.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, reason = "starts the binary on folders of its own")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "starts the binary on folders of its own"
+)]
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -36,7 +41,9 @@ impl Up {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let out = child.stdout.take().unwrap();
         let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        std::thread::spawn(move || {
+            BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
         Up { child, lines, said: Vec::new() }
     }
 
@@ -61,7 +68,8 @@ impl Up {
     }
 
     fn signal(&mut self, signal: rustix::process::Signal) -> i32 {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
+            .unwrap();
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -82,7 +90,12 @@ impl Drop for Up {
 
 fn command(dir: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.arg("up").arg("--data-dir").arg(dir).args(["--listen", "127.0.0.1:0", "--node-name", "box"]).args(more);
+    command
+        .arg("up")
+        .arg("--data-dir")
+        .arg(dir)
+        .args(["--listen", "127.0.0.1:0", "--node-name", "box"])
+        .args(more);
     command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
     command
 }
@@ -109,12 +122,19 @@ fn quarry(dir: &Path, arguments: &[&str]) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 async fn client(dir: &Path) -> Client {
     let file = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
-    Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
+    Client::try_from(
+        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap(),
+    )
+    .unwrap()
 }
 
 fn is_root() -> bool {
@@ -126,9 +146,15 @@ fn it_starts_serves_and_stops() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &[]);
     let ready = up.ready();
-    assert!(ready.contains("https://127.0.0.1:") && !ready.contains(":0,") && ready.contains("node box"), "{ready}");
+    assert!(
+        ready.contains("https://127.0.0.1:")
+            && !ready.contains(":0,")
+            && ready.contains("node box"),
+        "{ready}"
+    );
     up.line(&format!("export KUBECONFIG={}", dir.path().join("kubeconfig").display()));
-    let mode = std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777;
+    let mode =
+        std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     let listed = quarry(dir.path(), &["volumes"]);
     assert!(listed.status.success() && text(&listed).contains("no volumes"), "{}", text(&listed));
@@ -136,14 +162,25 @@ fn it_starts_serves_and_stops() {
     assert_eq!(text(&unknown), "error: volume nope does not exist; `quarry volumes` lists them\n");
     assert_eq!(unknown.status.code(), Some(1));
     let crds = quarry(dir.path(), &["crds", "apply"]);
-    assert!(crds.status.success() && text(&crds).contains("customresourcedefinition/volumes.storage.metalk8s.scality.com unchanged"), "{}", text(&crds));
+    assert!(
+        crds.status.success()
+            && text(&crds).contains(
+                "customresourcedefinition/volumes.storage.metalk8s.scality.com unchanged"
+            ),
+        "{}",
+        text(&crds)
+    );
     assert_eq!(up.signal(rustix::process::Signal::INT), 0);
     let dump = quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]);
     let dump = text(&dump);
     assert!(dump.contains("\"name\":\"box\""), "{dump}");
     if is_root() {
-        let lease = dump.lines().find(|line| line.contains("\"name\":\"quarry-agent-box\"")).unwrap();
-        assert!(lease.contains("\"holderIdentity\":\"\""), "the agent gives its lease back: {lease}");
+        let lease =
+            dump.lines().find(|line| line.contains("\"name\":\"quarry-agent-box\"")).unwrap();
+        assert!(
+            lease.contains("\"holderIdentity\":\"\""),
+            "the agent gives its lease back: {lease}"
+        );
     }
 }
 
@@ -154,7 +191,8 @@ fn a_second_process_on_the_same_folder_is_refused() {
     up.ready();
     let said = refused(command(dir.path(), &[]));
     assert!(said.contains("in use by another process") && said.contains("--data-dir"), "{said}");
-    let said = text(&quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]));
+    let said =
+        text(&quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]));
     assert!(said.contains("in use by another process"), "{said}");
     assert!(quarry(dir.path(), &["volumes"]).status.success(), "the first one goes on");
     assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
@@ -166,7 +204,10 @@ async fn what_was_written_survives_a_kill() {
     let mut up = Up::start(dir.path(), &[]);
     up.ready();
     let maps: Api<ConfigMap> = Api::namespaced(client(dir.path()).await, "default");
-    let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "kept"}, "data": {"a": "b"}})).unwrap();
+    let map: ConfigMap = serde_json::from_value(
+        serde_json::json!({"metadata": {"name": "kept"}, "data": {"a": "b"}}),
+    )
+    .unwrap();
     let uid = maps.create(&PostParams::default(), &map).await.unwrap().metadata.uid;
     up.signal(rustix::process::Signal::KILL);
     let mut again = Up::start(dir.path(), &[]);
@@ -189,7 +230,10 @@ fn a_damaged_store_is_refused_and_left_as_it_is() {
 #[test]
 fn a_folder_that_cannot_be_written_is_told() {
     let said = refused(command(Path::new("/proc/quarry"), &[]));
-    assert!(said.contains("/proc/quarry") && said.contains("choose another with --data-dir"), "{said}");
+    assert!(
+        said.contains("/proc/quarry") && said.contains("choose another with --data-dir"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -233,13 +277,21 @@ fn without_root_it_starts_and_says_what_it_cannot_do() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused).contains("is Pending"), "{}", text(&refused));
     assert_eq!(up.signal(rustix::process::Signal::INT), 0);
-    assert_eq!(std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(dir.path().join("kubeconfig")).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }
 
 /// A command by somebody who has set up nothing.
 fn newcomer(home: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(BINARY);
-    command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", home).env("XDG_DATA_HOME", home);
+    command
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env("HOME", home)
+        .env("XDG_DATA_HOME", home);
     text(&without_root(home, command).output().unwrap())
 }
 
@@ -252,7 +304,13 @@ fn a_newcomer_finds_the_standalone_quarry_without_a_kubeconfig() {
     let mut up = Up::spawn(without_root(home.path(), command(&dir, &[])));
     up.ready();
     let said = newcomer(home.path(), &["volumes"]);
-    assert!(said.starts_with(&format!("using the standalone Quarry of {}", dir.join("kubeconfig").display())) && said.contains("no volumes"), "{said}");
+    assert!(
+        said.starts_with(&format!(
+            "using the standalone Quarry of {}",
+            dir.join("kubeconfig").display()
+        )) && said.contains("no volumes"),
+        "{said}"
+    );
     assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
 }
 
@@ -265,7 +323,10 @@ fn an_agent_in_the_same_folder_is_told() {
     let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let said = refused(command(dir.path(), &[]));
-    assert!(said.contains("another agent runs on this node") && said.contains("--data-dir"), "{said}");
+    assert!(
+        said.contains("another agent runs on this node") && said.contains("--data-dir"),
+        "{said}"
+    );
 }
 
 #[test]

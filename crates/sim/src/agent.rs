@@ -22,7 +22,10 @@ use quarry_api::{NodeJob, names};
 use quarry_apiserver::ApiService;
 use quarry_node::{
     Agent as RealAgent, AgentOptions,
-    agent::{AgentError, Clock as AgentClock, Occasion, Publication, Queue, RESTORE_AGAIN, Ran, Workers, settle},
+    agent::{
+        AgentError, Clock as AgentClock, Occasion, Publication, Queue, RESTORE_AGAIN, Ran, Workers,
+        settle,
+    },
 };
 use serde::Deserialize;
 use std::{
@@ -74,9 +77,17 @@ pub struct Agent {
 }
 
 impl Agent {
-    pub fn start(service: ApiService, shared: Arc<Shared>, clock: Clock, disk: Arc<Mutex<Counted<Disk>>>, number: u32, pace: Duration) -> Self {
+    pub fn start(
+        service: ApiService,
+        shared: Arc<Shared>,
+        clock: Clock,
+        disk: Arc<Mutex<Counted<Disk>>>,
+        number: u32,
+        pace: Duration,
+    ) -> Self {
         let gate = Arc::new(Gate::default());
-        let door = Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
+        let door =
+            Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
         let uevent_cursor = lock(&disk).uevents;
         let hands = SimHands { disk: disk.clone(), gate: gate.clone(), shared: shared.clone() };
@@ -84,7 +95,12 @@ impl Agent {
         let mut options = AgentOptions::new(NODE);
         options.identity = format!("agent-{number}");
         options.clock = AgentClock::new(move || clock.now());
-        let agent = Arc::new(RealAgent::new(client.clone(), Arc::new(hands), Workers::Pool(sender), options));
+        let agent = Arc::new(RealAgent::new(
+            client.clone(),
+            Arc::new(hands),
+            Workers::Pool(sender),
+            options,
+        ));
         let now = Instant::now();
         Agent {
             gate,
@@ -143,10 +159,25 @@ impl Agent {
         self.hear_kernel(now);
         let world = lock(&self.shared.world);
         let Some(mut cursor) = self.jobs_cursor else { return };
-        while let Some(change) = world.next_change(Kind::Job, cursor).filter(|_| self.held_until <= now) {
-            let label = format!("{} {}", change.name, if change.after.is_some() { "changed" } else { "deleted" });
-            let fault = lock(&self.shared.injector).pass(Track::Jobs, &label, &[(When::Before, What::Lost), (When::Before, What::Late)]);
-            self.shared.note(|| format!("jobs: {label}{}", fault.map_or_else(String::new, |(_, what)| format!("  <== {what:?}"))));
+        while let Some(change) =
+            world.next_change(Kind::Job, cursor).filter(|_| self.held_until <= now)
+        {
+            let label = format!(
+                "{} {}",
+                change.name,
+                if change.after.is_some() { "changed" } else { "deleted" }
+            );
+            let fault = lock(&self.shared.injector).pass(
+                Track::Jobs,
+                &label,
+                &[(When::Before, What::Lost), (When::Before, What::Late)],
+            );
+            self.shared.note(|| {
+                format!(
+                    "jobs: {label}{}",
+                    fault.map_or_else(String::new, |(_, what)| format!("  <== {what:?}"))
+                )
+            });
             match fault {
                 Some((_, What::Late)) => {
                     self.held_until = now + LATE;
@@ -174,7 +205,11 @@ impl Agent {
         let sent = lock(&self.disk).uevents;
         while self.uevent_cursor < sent {
             self.uevent_cursor += 1;
-            let fault = lock(&self.shared.injector).pass(Track::Kernel, "uevent", &[(When::Before, What::Lost)]);
+            let fault = lock(&self.shared.injector).pass(
+                Track::Kernel,
+                "uevent",
+                &[(When::Before, What::Lost)],
+            );
             self.shared.note(|| format!("kernel: event{}", fault.map_or("", |_| "  <== Lost")));
             if fault.is_none() {
                 self.inventory_due = self.inventory_due.min(now + GATHER);
@@ -187,20 +222,37 @@ impl Agent {
         let agent = self.agent.clone();
         if self.lease_due <= now {
             let last = self.lease.take().map(|lease| *lease);
-            self.task = Some(async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }.boxed());
+            self.task = Some(
+                async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }
+                    .boxed(),
+            );
         } else if self.restore_due.is_some_and(|due| due <= now) {
             self.restore_due = None;
-            self.task = Some(async move { Done::Restored { all: agent.restore().await.is_ok_and(|restored| restored.failed.is_empty()) } }.boxed());
+            self.task = Some(
+                async move {
+                    Done::Restored {
+                        all: agent.restore().await.is_ok_and(|restored| restored.failed.is_empty()),
+                    }
+                }
+                .boxed(),
+            );
         } else if self.list_due.is_some_and(|due| due <= now) {
             self.list_due = None;
             let jobs: Api<NodeJob> = Api::all(self.client.clone());
             self.task = Some(list(jobs).boxed());
         } else if let Some(job) = self.ready.pop_front() {
             let name = job.metadata.name.clone().unwrap_or_default();
-            self.task = Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
+            self.task =
+                Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
         } else if self.inventory_due <= now {
             self.inventory_due = now + LOOK_ANYWAY;
-            self.task = Some(async move { Done::Inventory(agent.publish_inventory(Occasion::default()).await.ok()) }.boxed());
+            self.task =
+                Some(
+                    async move {
+                        Done::Inventory(agent.publish_inventory(Occasion::default()).await.ok())
+                    }
+                    .boxed(),
+                );
         } else {
             return false;
         }
@@ -270,7 +322,12 @@ impl Agent {
 async fn list(jobs: Api<NodeJob>) -> Done {
     let listed = jobs.list(&ListParams::default().fields(&format!("spec.nodeName={NODE}"))).await;
     Done::Listed(listed.ok().map(|list| {
-        let version = list.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let version = list
+            .metadata
+            .resource_version
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default();
         (version, list.items)
     }))
 }

@@ -70,8 +70,16 @@ impl BareDisk {
             size: self.size,
             diskseq: Some(self.diskseq),
             by_id: vec![self.by_id.clone()],
-            evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{}", self.wwn) }],
-            mounts: disk.mounts.iter().filter(|(device, _)| *device == name).map(|(_, at)| at.clone()).collect(),
+            evidence: vec![Evidence {
+                source: "sysfs:wwid".into(),
+                value: format!("naa.{}", self.wwn),
+            }],
+            mounts: disk
+                .mounts
+                .iter()
+                .filter(|(device, _)| *device == name)
+                .map(|(_, at)| at.clone())
+                .collect(),
             held: if disk.is_held(name) { Held::Exclusively } else { Held::Free },
             content,
             ..Facts::default()
@@ -136,7 +144,10 @@ impl Disk {
 
     pub fn keep(&mut self, name: &str, keeper: Keeper) {
         if let Some(disk) = self.disks.get(name) {
-            self.kept.insert(disk.wwn.clone(), Kept { keeper, signature: disk.signature.clone(), data: disk.data.clone() });
+            self.kept.insert(
+                disk.wwn.clone(),
+                Kept { keeper, signature: disk.signature.clone(), data: disk.data.clone() },
+            );
         }
     }
 

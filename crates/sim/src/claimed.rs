@@ -9,17 +9,30 @@ use quarry_core::{
     claim::confirm::{Expected, find, verify},
     device::Known,
 };
-use quarry_node::{ConfirmRequest, Confirmation, HandsError, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, Survey};
+use quarry_node::{
+    ConfirmRequest, Confirmation, HandsError, HoldRequest, LinkDevice, LinkOrder, LinkState,
+    LinkWish, NodeView, Survey,
+};
 
 /// What a look sees.
 pub fn look(disk: &Disk) -> Survey {
-    Survey { devices: disk.survey(), problems: Vec::new(), again_in: None, boot_id: Some(format!("boot-{}", disk.boots)), machine_id: Some(disk.machine_id()) }
+    Survey {
+        devices: disk.survey(),
+        problems: Vec::new(),
+        again_in: None,
+        boot_id: Some(format!("boot-{}", disk.boots)),
+        machine_id: Some(disk.machine_id()),
+    }
 }
 
 impl Disk {
     pub fn confirm(&mut self, request: &ConfirmRequest) -> Confirmation {
         let known = request.view.known(&look(self));
-        let answers = request.claims.iter().map(|claim| self.confirm_one(claim, &known, &request.view)).collect();
+        let answers = request
+            .claims
+            .iter()
+            .map(|claim| self.confirm_one(claim, &known, &request.view))
+            .collect();
         Confirmation { answers, survey: look(self) }
     }
 
@@ -29,12 +42,20 @@ impl Disk {
         self.confirm(&ConfirmRequest { claims: some, ..request.clone() })
     }
 
-    fn confirm_one(&mut self, claim: &Claim, known: &[Known], view: &NodeView) -> Result<(), String> {
+    fn confirm_one(
+        &mut self,
+        claim: &Claim,
+        known: &[Known],
+        view: &NodeView,
+    ) -> Result<(), String> {
         let device = find(&claim.identity, known)?;
         if self.sabotage != Some(Sabotage::ConfirmAnything) {
             verify(claim, Expected::of_claim(claim), known, &view.spec)?;
             if self.is_held(&device.facts.name) {
-                return Err(format!("{} is opened exclusively by somebody else", device.facts.name));
+                return Err(format!(
+                    "{} is opened exclusively by somebody else",
+                    device.facts.name
+                ));
             }
         }
         if self.sabotage == Some(Sabotage::EraseNeighbours) {
@@ -52,11 +73,16 @@ impl Disk {
     }
 
     pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
-        orders.iter().map(|order| LinkState { linked: self.follow_link(order), ..LinkState::default() }).collect()
+        orders
+            .iter()
+            .map(|order| LinkState { linked: self.follow_link(order), ..LinkState::default() })
+            .collect()
     }
 
     fn follow_link(&mut self, order: &LinkOrder) -> bool {
-        let leads_to = |disk: &Disk, device: &LinkDevice| disk.behind(&order.link) == Some(device.name.as_str());
+        let leads_to = |disk: &Disk, device: &LinkDevice| {
+            disk.behind(&order.link) == Some(device.name.as_str())
+        };
         match &order.wish {
             LinkWish::Lead(device) => {
                 if !leads_to(self, device) {
@@ -92,13 +118,18 @@ impl Disk {
     /// Takes the claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, HandsError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid)).map_err(HandsError::Refused)?;
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+            .map_err(HandsError::Refused)?;
         let known = view.known(&look(self));
         let name = find(&claim.identity, &known).map_err(HandsError::Refused)?.facts.name.clone();
         if self.sabotage != Some(Sabotage::HoldAnything) {
-            verify(claim, expected, &known, &view.spec).map_err(|why| HandsError::Refused(expected.explain(why)))?;
+            verify(claim, expected, &known, &view.spec)
+                .map_err(|why| HandsError::Refused(expected.explain(why)))?;
             if self.is_held(&name) {
-                return Err(HandsError::InUse { device: name, users: "opened exclusively by somebody else".into() });
+                return Err(HandsError::InUse {
+                    device: name,
+                    users: "opened exclusively by somebody else".into(),
+                });
             }
         }
         self.held.insert(name.clone());
@@ -108,11 +139,17 @@ impl Disk {
     pub fn wipe(&mut self, name: &str, policy: WipePolicy) -> Result<String, HandsError> {
         let half = self.sabotage == Some(Sabotage::WipeHalf);
         let Some(found) = self.disks.get_mut(name) else {
-            return Err(HandsError::Refused(format!("simulated: {name} was unplugged while it was erased")));
+            return Err(HandsError::Refused(format!(
+                "simulated: {name} was unplugged while it was erased"
+            )));
         };
         found.signature = None;
         if found.broken {
-            return Err(HandsError::Other { attempt: format!("simulated: writing to {name}"), retryable: false, source: None });
+            return Err(HandsError::Other {
+                attempt: format!("simulated: writing to {name}"),
+                retryable: false,
+                source: None,
+            });
         }
         // A quick wipe leaves what nobody can mount any more; told apart from data that is still in use by nothing else.
         if !half {
@@ -147,7 +184,10 @@ mod tests {
     }
 
     fn request() -> ConfirmRequest {
-        let view = NodeView { spec: NodeInventorySpec { claims: vec![claim()], ..NodeInventorySpec::default() }, ..NodeView::default() };
+        let view = NodeView {
+            spec: NodeInventorySpec { claims: vec![claim()], ..NodeInventorySpec::default() },
+            ..NodeView::default()
+        };
         ConfirmRequest { claims: vec![claim()], view, survey: Survey::default() }
     }
 

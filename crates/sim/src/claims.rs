@@ -19,7 +19,8 @@ const BY_PATH: &str = "by-path";
 const BY_ID: &str = "/dev/disk/by-id/wwn-0x5000c50000000001";
 
 /// Asked for after every action: hashed once.
-static PVS: LazyLock<[String; 2]> = LazyLock::new(|| [1, 2].map(|number| names::local_pv(NODE, &BareDisk::new(number).identity())));
+static PVS: LazyLock<[String; 2]> =
+    LazyLock::new(|| [1, 2].map(|number| names::local_pv(NODE, &BareDisk::new(number).identity())));
 
 /// Of disk 1 or 2.
 fn pv_name(number: usize) -> &'static str {
@@ -68,16 +69,28 @@ fn delete(kind: Kind, name: &str) -> Step {
 
 /// What a condition of the set or LocalVolume says, if it is true.
 fn says<'a>(world: &'a World, kind: Kind, name: &str, condition: &str) -> Option<&'a str> {
-    let found = world.get(kind, name)?["status"]["conditions"].as_array()?.iter().find(|found| found["type"] == condition)?;
+    let found = world.get(kind, name)?["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|found| found["type"] == condition)?;
     (found["status"] == "True").then(|| found["message"].as_str().unwrap_or_default())
 }
 
 fn claims(world: &World) -> Vec<&Value> {
-    world.get(Kind::Inventory, NODE).and_then(|inventory| inventory["spec"]["claims"].as_array()).into_iter().flatten().collect()
+    world
+        .get(Kind::Inventory, NODE)
+        .and_then(|inventory| inventory["spec"]["claims"].as_array())
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn is_free(world: &World, number: usize) -> bool {
-    let free = |pv: &Value| pv["status"]["phase"] == "Available" && pv["spec"]["claimRef"].is_null() && !pv["metadata"]["deletionTimestamp"].is_string();
+    let free = |pv: &Value| {
+        pv["status"]["phase"] == "Available"
+            && pv["spec"]["claimRef"].is_null()
+            && !pv["metadata"]["deletionTimestamp"].is_string()
+    };
     world.get(Kind::Pv, pv_name(number)).is_some_and(free)
 }
 
@@ -102,11 +115,15 @@ fn nothing_is_claimed(world: &World, _: &Disk) -> bool {
 }
 
 fn is_on_record(world: &World) -> bool {
-    world.get(Kind::Inventory, NODE).is_some_and(|inventory| inventory["spec"]["kept"][0]["pvName"] == pv_name(1))
+    world
+        .get(Kind::Inventory, NODE)
+        .is_some_and(|inventory| inventory["spec"]["kept"][0]["pvName"] == pv_name(1))
 }
 
 fn everything_is_gone(world: &World, disk: &Disk) -> bool {
-    nothing_is_claimed(world, disk) && world.all(Kind::Set).next().is_none() && world.all(Kind::LocalVolume).next().is_none()
+    nothing_is_claimed(world, disk)
+        && world.all(Kind::Set).next().is_none()
+        && world.all(Kind::LocalVolume).next().is_none()
 }
 
 fn claim_is_gone(world: &World, _: &Disk) -> bool {
@@ -135,7 +152,9 @@ fn is_retained(world: &World, _: &Disk) -> bool {
 
 /// The deletion waits for what is kept, and perhaps also for what is bound.
 fn is_blocked(world: &World, bound: bool) -> bool {
-    degraded(world, "cannot go yet") && degraded(world, "keeps its data (Retain)") && degraded(world, "is bound to claim default/c1") == bound
+    degraded(world, "cannot go yet")
+        && degraded(world, "keeps its data (Retain)")
+        && degraded(world, "is bound to claim default/c1") == bound
 }
 
 fn wipe_has_failed(world: &World, _: &Disk) -> bool {
@@ -152,7 +171,9 @@ fn is_frozen(world: &World, _: &Disk) -> bool {
 
 /// The job exists, and nobody has begun it.
 fn wipe_is_asked_for(world: &World, _: &Disk) -> bool {
-    claims(world).iter().any(|claim| claim["job"]["name"].as_str().is_some_and(|name| world.get(Kind::Job, name).is_some()))
+    claims(world).iter().any(|claim| {
+        claim["job"]["name"].as_str().is_some_and(|name| world.get(Kind::Job, name).is_some())
+    })
 }
 
 fn has_word(world: &World, kind: Kind, name: &str) -> bool {
@@ -165,7 +186,13 @@ fn used() -> Vec<Step> {
 }
 
 fn used_by(claim: Step) -> Vec<Step> {
-    vec![claim, Step::StartPod, Step::Await("mounted", mounted), Step::EndPod, Step::Await("unmounted", not_mounted)]
+    vec![
+        claim,
+        Step::StartPod,
+        Step::Await("mounted", mounted),
+        Step::EndPod,
+        Step::Await("unmounted", not_mounted),
+    ]
 }
 
 /// Its claim goes, too.
@@ -178,11 +205,22 @@ fn used_and_released() -> Vec<Step> {
 }
 
 fn one_disk() -> Vec<Step> {
-    vec![node(), Step::Plug("sda", BareDisk::new(1)), set(SET, CLASS), Step::Await("a PersistentVolume", first_is_free)]
+    vec![
+        node(),
+        Step::Plug("sda", BareDisk::new(1)),
+        set(SET, CLASS),
+        Step::Await("a PersistentVolume", first_is_free),
+    ]
 }
 
 fn two_disks() -> Vec<Step> {
-    vec![node(), Step::Plug("sda", BareDisk::new(1)), Step::Plug("sdb", BareDisk::new(2)), set(SET, CLASS), Step::Await("two PersistentVolumes", both_are_free)]
+    vec![
+        node(),
+        Step::Plug("sda", BareDisk::new(1)),
+        Step::Plug("sdb", BareDisk::new(2)),
+        set(SET, CLASS),
+        Step::Await("two PersistentVolumes", both_are_free),
+    ]
 }
 
 fn end() -> Vec<Step> {
@@ -191,7 +229,8 @@ fn end() -> Vec<Step> {
 
 /// Two disks; one is used, released, wiped and offered again.
 fn whole_life() -> Vec<Step> {
-    [two_disks(), used_and_released(), vec![Step::Await("offered again", both_are_free)], end()].concat()
+    [two_disks(), used_and_released(), vec![Step::Await("offered again", both_are_free)], end()]
+        .concat()
 }
 
 /// Three want the same disk: the oldest has it, and each gets it when the one before is gone.
@@ -231,17 +270,24 @@ fn hotplug() -> Vec<Step> {
             Step::Plug("sda", BareDisk::new(2)),
             Step::Await("the other one is taken", second_is_free),
             Step::PlugAgain("sdb", 1, Some("ata-RENAMED_1")),
-            Step::Await("both are there", |world, disk| both_are_free(world, disk) && says(world, Kind::Set, SET, "Degraded").is_none()),
+            Step::Await("both are there", |world, disk| {
+                both_are_free(world, disk) && says(world, Kind::Set, SET, "Degraded").is_none()
+            }),
             Step::Unplug("sda"),
             Step::Await("the other one is missing", is_missing),
             claim_on(1),
             Step::StartPod,
             Step::Await("mounted", |_, disk| disk.mounts.contains_key("sdb")),
             Step::Unplug("sdb"),
-            Step::Await("both are missing", |world, _| says(world, Kind::Set, SET, "Degraded").is_some_and(|text| text.matches("is not there").count() == 2)),
+            Step::Await("both are missing", |world, _| {
+                says(world, Kind::Set, SET, "Degraded")
+                    .is_some_and(|text| text.matches("is not there").count() == 2)
+            }),
             Step::PlugAgain("sdb", 2, None),
             Step::PlugAgain("sda", 1, None),
-            Step::Await("mounted again, under its old name", |_, disk| disk.mounts.contains_key("sda")),
+            Step::Await("mounted again, under its old name", |_, disk| {
+                disk.mounts.contains_key("sda")
+            }),
             Step::EndPod,
             Step::Await("unmounted", not_mounted),
             delete(Kind::Claim, CLAIM),
@@ -254,13 +300,27 @@ fn hotplug() -> Vec<Step> {
 
 /// The Node object goes and comes back with the same machine, then with another.
 fn node_gone() -> Vec<Step> {
-    let away = || vec![Step::StopAgent, delete(Kind::Node, NODE), Step::Await("the node is gone", node_is_gone)];
-    let release = json!({"metadata": {"annotations": {names::RELEASE_CLAIMS_ANNOTATION: machine_id(1)}}});
+    let away = || {
+        vec![
+            Step::StopAgent,
+            delete(Kind::Node, NODE),
+            Step::Await("the node is gone", node_is_gone),
+        ]
+    };
+    let release =
+        json!({"metadata": {"annotations": {names::RELEASE_CLAIMS_ANNOTATION: machine_id(1)}}});
     [
         one_disk(),
         used(),
         away(),
-        vec![node(), Step::StartAgent, Step::StartPod, Step::Await("mounted again", mounted), Step::EndPod, Step::Await("unmounted again", not_mounted)],
+        vec![
+            node(),
+            Step::StartAgent,
+            Step::StartPod,
+            Step::Await("mounted again", mounted),
+            Step::EndPod,
+            Step::Await("unmounted again", not_mounted),
+        ],
         away(),
         vec![
             Step::ReplaceMachine,
@@ -271,7 +331,9 @@ fn node_gone() -> Vec<Step> {
             delete(Kind::Claim, CLAIM),
             Step::Await("the claim is gone", claim_is_gone),
             Step::Patch(Kind::Inventory, NODE.to_owned(), release),
-            Step::Await("the new machine's disk is taken", |world, disk| second_is_free(world, disk) && world.get(Kind::Pv, pv_name(1)).is_none()),
+            Step::Await("the new machine's disk is taken", |world, disk| {
+                second_is_free(world, disk) && world.get(Kind::Pv, pv_name(1)).is_none()
+            }),
         ],
         end(),
     ]
@@ -284,7 +346,13 @@ fn restored_unused() -> Vec<Step> {
         one_disk(),
         vec![Step::Snapshot],
         used(),
-        vec![Step::Restore, Step::Await("withdrawn", |world, disk| nothing_is_claimed(world, disk) && world.get(Kind::Claim, CLAIM).is_none()), Step::Learned],
+        vec![
+            Step::Restore,
+            Step::Await("withdrawn", |world, disk| {
+                nothing_is_claimed(world, disk) && world.get(Kind::Claim, CLAIM).is_none()
+            }),
+            Step::Learned,
+        ],
         end(),
     ]
     .concat()
@@ -307,7 +375,9 @@ fn restored_in_mid_wipe() -> Vec<Step> {
         used(),
         vec![
             Step::Restore,
-            Step::Await("refused", |world, _| degraded(world, "was the API restored from a backup")),
+            Step::Await("refused", |world, _| {
+                degraded(world, "was the API restored from a backup")
+            }),
             Step::Patch(Kind::Pv, pv_name(1).to_owned(), keep),
             Step::Await("let go as it is", nothing_is_claimed),
             Step::Learned,
@@ -340,7 +410,11 @@ fn retained() -> Vec<Step> {
             delete(Kind::Pv, pv_name(1)),
             Step::Await("let go as it is", nothing_is_claimed),
             set("young", "young"),
-            Step::Await("nobody's", |world, disk| nothing_is_claimed(world, disk) && has_word(world, Kind::Set, "young") && is_on_record(world)),
+            Step::Await("nobody's", |world, disk| {
+                nothing_is_claimed(world, disk)
+                    && has_word(world, Kind::Set, "young")
+                    && is_on_record(world)
+            }),
             delete(Kind::Set, "young"),
         ],
         end(),
@@ -353,7 +427,8 @@ fn retained() -> Vec<Step> {
 fn deleted_in_use() -> Vec<Step> {
     let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
     let by_both = |world: &World, _: &Disk| is_blocked(world, true);
-    let by_the_kept_one = |world: &World, _: &Disk| is_blocked(world, false) && owned_by(world, 2, "young");
+    let by_the_kept_one =
+        |world: &World, _: &Disk| is_blocked(world, false) && owned_by(world, 2, "young");
     [
         two_disks(),
         vec![
@@ -381,7 +456,10 @@ fn deleted_in_use() -> Vec<Step> {
             Step::Await("waits for the kept one", by_the_kept_one),
             delete(Kind::Pv, pv_name(1)),
             Step::Await("gone, and the data is nobody's", |world, disk| {
-                world.get(Kind::Set, SET).is_none() && is_on_record(world) && owned_by(world, 2, "young") && !disk.disks["sda"].is_empty()
+                world.get(Kind::Set, SET).is_none()
+                    && is_on_record(world)
+                    && owned_by(world, 2, "young")
+                    && !disk.disks["sda"].is_empty()
             }),
             delete(Kind::Set, "young"),
             Step::Await("everything is gone", everything_is_gone),
@@ -394,7 +472,8 @@ fn deleted_in_use() -> Vec<Step> {
 fn by_path() -> Vec<Step> {
     let one_leads_nowhere = |world: &World, disk: &Disk| {
         let told = says(world, Kind::LocalVolume, BY_PATH, "Degraded");
-        told.is_some_and(|text| text.contains(BY_ID) && text.contains("does not exist")) && second_is_free(world, disk)
+        told.is_some_and(|text| text.contains(BY_ID) && text.contains("does not exist"))
+            && second_is_free(world, disk)
     };
     let only_second = json!({"spec": devices_at(CLASS, &["/dev/sdb"])});
     [
@@ -404,15 +483,22 @@ fn by_path() -> Vec<Step> {
             local_volume(BY_PATH, CLASS, &[BY_ID, "/dev/sdb"]),
             Step::Await("one leads nowhere, the other one is taken", one_leads_nowhere),
             Step::Plug("sda", BareDisk::new(1)),
-            Step::Await("both are taken", |world, disk| both_are_free(world, disk) && says(world, Kind::LocalVolume, BY_PATH, "Degraded").is_none()),
+            Step::Await("both are taken", |world, disk| {
+                both_are_free(world, disk)
+                    && says(world, Kind::LocalVolume, BY_PATH, "Degraded").is_none()
+            }),
         ],
         used_by(claim_on(1)),
         released(),
         vec![
-            Step::Await("offered again, and empty", |world, disk| both_are_free(world, disk) && disk.disks["sda"].is_empty()),
+            Step::Await("offered again, and empty", |world, disk| {
+                both_are_free(world, disk) && disk.disks["sda"].is_empty()
+            }),
             Step::Patch(Kind::LocalVolume, BY_PATH.to_owned(), only_second),
             Step::Await("given back, the other one stays", |world, disk| {
-                world.get(Kind::Pv, pv_name(1)).is_none() && claims(world).len() == 1 && second_is_free(world, disk)
+                world.get(Kind::Pv, pv_name(1)).is_none()
+                    && claims(world).len() == 1
+                    && second_is_free(world, disk)
             }),
             delete(Kind::LocalVolume, BY_PATH),
             Step::Await("everything is gone", everything_is_gone),
@@ -433,7 +519,9 @@ fn wipe_fails() -> Vec<Step> {
             Step::Take("sda", true),
             Step::Break("sda", false),
             // Whoever held it is gone when the power is.
-            Step::Await("held by somebody", |world, disk| degraded(world, "by somebody else") || first_is_free(world, disk)),
+            Step::Await("held by somebody", |world, disk| {
+                degraded(world, "by somebody else") || first_is_free(world, disk)
+            }),
             Step::Take("sda", false),
             Step::Await("offered again", first_is_free),
         ],
@@ -445,8 +533,12 @@ fn wipe_fails() -> Vec<Step> {
 /// Somebody is faster: there is data on the disk before the agent has looked at it.
 fn written_before_confirmed() -> Vec<Step> {
     let settled = |world: &World, _: &Disk| {
-        let devices = world.get(Kind::Inventory, NODE).and_then(|inventory| inventory["status"]["devices"].as_array());
-        devices.is_some_and(|devices| devices.iter().any(|device| device["name"] == "sda" && device["state"] == "Available"))
+        let devices = world
+            .get(Kind::Inventory, NODE)
+            .and_then(|inventory| inventory["status"]["devices"].as_array());
+        devices.is_some_and(|devices| {
+            devices.iter().any(|device| device["name"] == "sda" && device["state"] == "Available")
+        })
     };
     [
         vec![
@@ -478,7 +570,10 @@ fn awake() -> Vec<Step> {
 pub fn stories() -> Vec<Story> {
     vec![
         story("set", whole_life()),
-        Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("set-two-operators", whole_life()) },
+        Story {
+            operators: vec![Duration::ZERO, Duration::from_secs(3)],
+            ..story("set-two-operators", whole_life())
+        },
         story("set-overlap", overlap()),
         story("set-hotplug", hotplug()),
         story("set-node-gone", node_gone()),

@@ -51,7 +51,9 @@ impl fmt::Display for Act {
                 write!(f, "PATCH {path} {changes}")
             }
             Act::Mount { device, uid } => write!(f, "mount {device} for a pod, volume {uid}"),
-            Act::MountDisk { device, claim, .. } => write!(f, "mount {device} for a pod, claim {claim}"),
+            Act::MountDisk { device, claim, .. } => {
+                write!(f, "mount {device} for a pod, claim {claim}")
+            }
             Act::Unmount { device } => write!(f, "unmount {device}"),
         }
     }
@@ -130,7 +132,8 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
                 && pv["status"]["phase"] == "Available"
                 && pv["spec"]["claimRef"].is_null()
                 && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
-                && (claim["spec"]["volumeName"].is_null() || pv["metadata"]["name"] == claim["spec"]["volumeName"])
+                && (claim["spec"]["volumeName"].is_null()
+                    || pv["metadata"]["name"] == claim["spec"]["volumeName"])
         };
         let pv = world.all(Kind::Pv).find(fits)?;
         let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
@@ -140,7 +143,12 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
         return patch(Kind::Pv, pv, json!({"status": {"phase": "Bound"}}), true);
     }
     if claim["spec"]["volumeName"].is_null() {
-        return patch(Kind::Claim, claim, json!({"spec": {"volumeName": pv["metadata"]["name"]}}), false);
+        return patch(
+            Kind::Claim,
+            claim,
+            json!({"spec": {"volumeName": pv["metadata"]["name"]}}),
+            false,
+        );
     }
     if claim["status"]["phase"] != "Bound" {
         return patch(Kind::Claim, claim, json!({"status": {"phase": "Bound"}}), true);
@@ -153,7 +161,9 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     if !pod {
         return disk.mounts.keys().next().map(|device| Act::Unmount { device: device.clone() });
     }
-    let claim = world.get(Kind::Claim, CLAIM).filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
+    let claim = world
+        .get(Kind::Claim, CLAIM)
+        .filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
     let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
     if pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_string() {
         return mount_disk(claim, pv, disk);
@@ -164,7 +174,10 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
 
 /// Through the link, whatever it leads to; not while somebody holds the disk exclusively.
 fn mount_disk(claim: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
-    let device = disk.behind(pv["spec"]["local"]["path"].as_str()?).filter(|device| !disk.is_held(device))?.to_owned();
+    let device = disk
+        .behind(pv["spec"]["local"]["path"].as_str()?)
+        .filter(|device| !disk.is_held(device))?
+        .to_owned();
     let signature = if pv["spec"]["volumeMode"] == "Block" { "ceph_bluestore" } else { "ext4" };
     Some(Act::MountDisk { device, claim: claim["metadata"]["uid"].as_str()?.to_owned(), signature })
 }
@@ -175,7 +188,8 @@ fn use_disk(disk: &mut Disk, device: &str, claim: &str, signature: &str) -> Opti
     let found = disk.disks.get_mut(device)?;
     let keeper = Keeper::Claim(claim.to_owned());
     if let Some((wwn, kept)) = disk.kept.iter().find(|(_, kept)| kept.keeper == keeper) {
-        let same = *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
+        let same =
+            *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
         return (!same).then(|| format!("the pod's data is gone: found {:?}", found.data));
     }
     if !found.is_empty() {
@@ -192,11 +206,15 @@ pub async fn carry_out(act: &Act, raw: &Raw, disk: &mut Disk) -> Option<String> 
     match act {
         Act::Patch { path, changes } => match raw.patch(path, changes).await {
             Ok(_) | Err(Refused { code: 404 | 409, .. }) => None,
-            Err(refused) => Some(format!("the cluster's own write to {path} was refused: {refused}")),
+            Err(refused) => {
+                Some(format!("the cluster's own write to {path} was refused: {refused}"))
+            }
         },
         Act::Mount { device, uid } => {
             disk.mounts.insert(device.clone(), "/var/lib/kubelet/pods/x".to_owned());
-            let Some(file) = disk.files.get_mut(uid) else { return Some(format!("{device} was mounted without a file")) };
+            let Some(file) = disk.files.get_mut(uid) else {
+                return Some(format!("{device} was mounted without a file"));
+            };
             match &file.data {
                 Some(found) if found == DATA => None,
                 None if !disk.pod_wrote => {

@@ -130,7 +130,13 @@ pub struct Disk {
 impl Disk {
     pub fn new(udev: bool, parser: bool) -> Self {
         // Somebody else's file and loop, to be found untouched at the end.
-        let foreign = File { size: Bytes(4096), partitioned: false, made: 0, foreign: true, data: Some("not ours".into()) };
+        let foreign = File {
+            size: Bytes(4096),
+            partitioned: false,
+            made: 0,
+            foreign: true,
+            data: Some("not ours".into()),
+        };
         Disk {
             files: [("foreign".to_owned(), foreign)].into(),
             drafts: BTreeMap::new(),
@@ -166,7 +172,11 @@ impl Disk {
     /// The data of this PersistentVolume was erased on this node.
     pub fn erased(&self, pv_uid: &str) -> bool {
         let of = |record: &Record| record.device.as_ref().is_some_and(|(_, uid)| uid == pv_uid);
-        self.ledger.iter().any(|record| of(record) && record.action == Action::Wipe && record.outcome == Some(OutcomeResult::Succeeded))
+        self.ledger.iter().any(|record| {
+            of(record)
+                && record.action == Action::Wipe
+                && record.outcome == Some(OutcomeResult::Succeeded)
+        })
     }
 
     /// What the ledger says about a disk and the PersistentVolume that was on it.
@@ -174,12 +184,20 @@ impl Disk {
         if self.sabotage == Some(Sabotage::ForgetOutcomes) {
             return Remembered::default();
         }
-        Remembered { erased: self.erased(pv_uid), kept: self.kept_volumes.contains(pv_uid), confirmed: self.confirmed.get(identity).cloned() }
+        Remembered {
+            erased: self.erased(pv_uid),
+            kept: self.kept_volumes.contains(pv_uid),
+            confirmed: self.confirmed.get(identity).cloned(),
+        }
     }
 
     /// The loops over a volume's file.
     pub fn loops_over(&self, uid: &str) -> Vec<u32> {
-        self.loops.iter().filter(|(_, device)| device.over == uid).map(|(number, _)| *number).collect()
+        self.loops
+            .iter()
+            .filter(|(_, device)| device.over == uid)
+            .map(|(number, _)| *number)
+            .collect()
     }
 
     /// Everything of this volume that is on the node.
@@ -213,7 +231,9 @@ impl Disk {
 
     /// Whether an exclusive open of this disk fails.
     pub fn is_held(&self, name: &str) -> bool {
-        self.held.contains(name) || self.mounts.contains_key(name) || self.disks.get(name).is_some_and(|disk| disk.taken)
+        self.held.contains(name)
+            || self.mounts.contains_key(name)
+            || self.disks.get(name).is_some_and(|disk| disk.taken)
     }
 
     fn exists(&self, device: &str) -> bool {
@@ -225,7 +245,11 @@ impl Disk {
 
     pub fn users_of(&self, number: u32) -> Vec<User> {
         let (whole, part) = (format!("loop{number}"), format!("loop{number}p1"));
-        self.mounts.iter().filter(|(device, _)| **device == whole || **device == part).map(|(_, at)| User::Mount(at.clone())).collect()
+        self.mounts
+            .iter()
+            .filter(|(device, _)| **device == whole || **device == part)
+            .map(|(_, at)| User::Mount(at.clone()))
+            .collect()
     }
 
     pub fn look(&self, uid: &str) -> Observed {
@@ -241,7 +265,10 @@ impl Disk {
         let link = match file {
             Some(file) => self.links.get(&link_of(uid, file.partitioned)),
             // Without the file, only a link that leads nowhere is ours.
-            None => both_links(uid).iter().find_map(|link| self.links.get(link)).filter(|target| !self.exists(target)),
+            None => both_links(uid)
+                .iter()
+                .find_map(|link| self.links.get(link))
+                .filter(|target| !self.exists(target)),
         };
         Observed {
             in_ledger: self.knows(uid),
@@ -265,7 +292,8 @@ impl Disk {
 
     /// What the inspector would see.
     pub fn survey(&self) -> Vec<Facts> {
-        let mut devices: Vec<Facts> = self.loops.iter().map(|(number, device)| self.loop_facts(*number, device)).collect();
+        let mut devices: Vec<Facts> =
+            self.loops.iter().map(|(number, device)| self.loop_facts(*number, device)).collect();
         devices.extend(self.disks.iter().map(|(name, disk)| disk.facts(name, self)));
         devices
     }
@@ -284,7 +312,12 @@ impl Disk {
             size: file.map_or(0, |file| file.size.0),
             evidence: vec![Evidence { source: "loop:file".into(), value: path.clone() }],
             backing: Some(BackingFile { path, deleted: file.is_none(), file: None }),
-            mounts: self.mounts.iter().filter(|(device, _)| **device == name).map(|(_, at)| at.clone()).collect(),
+            mounts: self
+                .mounts
+                .iter()
+                .filter(|(device, _)| **device == name)
+                .map(|(_, at)| at.clone())
+                .collect(),
             held: Held::Free,
             content: Content::UnknownData,
             volume_uid: ours.then(|| uid.clone()),
@@ -305,6 +338,10 @@ pub fn both_links(uid: &str) -> [String; 2] {
 }
 
 pub fn link_of(uid: &str, partitioned: bool) -> String {
-    let format = if partitioned { Format::Partition } else { Format::Filesystem { fs: FsType::Ext4, options: Vec::new() } };
+    let format = if partitioned {
+        Format::Partition
+    } else {
+        Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }
+    };
     link_path(uid, &format)
 }

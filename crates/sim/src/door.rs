@@ -110,8 +110,16 @@ impl Door {
         });
         match fault {
             Some((When::Before, What::Crash)) => return self.die().await,
-            Some((When::Before, What::Error)) => return Ok(status(500, "InternalError", "simulated failure")),
-            Some((When::Before, What::Conflict)) => return Ok(status(409, "Conflict", "simulated conflict: the object has been modified")),
+            Some((When::Before, What::Error)) => {
+                return Ok(status(500, "InternalError", "simulated failure"));
+            }
+            Some((When::Before, What::Conflict)) => {
+                return Ok(status(
+                    409,
+                    "Conflict",
+                    "simulated conflict: the object has been modified",
+                ));
+            }
             Some((_, What::Stale)) => {
                 if let Some(answer) = self.stale_answer(request.uri().path()) {
                     return Ok(answer);
@@ -125,7 +133,12 @@ impl Door {
         };
         match fault {
             Some((When::After, What::Crash)) => return self.die().await,
-            Some((When::After, What::Error)) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, "simulated: the answer was lost")),
+            Some((When::After, What::Error)) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "simulated: the answer was lost",
+                ));
+            }
             _ => {}
         }
         let (parts, body) = response.into_parts();
@@ -134,7 +147,9 @@ impl Door {
             Err(never) => match never {},
         };
         if !parts.status.is_success() {
-            let reason = serde_json::from_slice(&bytes).map(|status: Value| status["reason"].clone()).unwrap_or_default();
+            let reason = serde_json::from_slice(&bytes)
+                .map(|status: Value| status["reason"].clone())
+                .unwrap_or_default();
             self.shared.note(|| format!("    answer {}: {reason}", parts.status.as_u16()));
         }
         Ok(Response::from_parts(parts, Full::new(bytes)))
@@ -146,7 +161,11 @@ impl Door {
     }
 
     fn has_stale_answer(&self, request: &Request<Body>) -> bool {
-        let asked = if request.method() == Method::GET { Kind::of_path(request.uri().path()) } else { None };
+        let asked = if request.method() == Method::GET {
+            Kind::of_path(request.uri().path())
+        } else {
+            None
+        };
         asked.is_some_and(|(kind, name)| lock(&self.shared.world).has_stale(kind, name))
     }
 
@@ -164,7 +183,8 @@ impl Door {
 
 /// What can go wrong with a call. A create meets no conflict: 409 there means that the object exists.
 fn possible(method: &Method, stale: bool) -> Vec<(When, What)> {
-    let mut possible = vec![(When::Before, What::Crash), (When::After, What::Crash), (When::Before, What::Error)];
+    let mut possible =
+        vec![(When::Before, What::Crash), (When::After, What::Crash), (When::Before, What::Error)];
     if method != Method::GET {
         possible.push((When::After, What::Error));
     }
@@ -179,11 +199,17 @@ fn possible(method: &Method, stale: bool) -> Vec<(When, What)> {
 
 fn answer(code: u16, body: &Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
 }
 
 fn status(code: u16, reason: &str, message: &str) -> Response<Full<Bytes>> {
-    answer(code, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}))
+    answer(
+        code,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}),
+    )
 }

@@ -24,7 +24,11 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sim: story {}: {} fault points x kinds = {} runs, ", self.story, self.points, self.runs)?;
+        write!(
+            f,
+            "sim: story {}: {} fault points x kinds = {} runs, ",
+            self.story, self.points, self.runs
+        )?;
         match self.failures.len() {
             0 => f.write_str("all converged"),
             failed => write!(f, "{failed} FAILED"),
@@ -67,13 +71,27 @@ pub fn every_point(story: &Story, choice: Choice) -> Summary {
 
 /// The faults that `wanted` picks by the call they strike.
 pub fn some_points(story: &Story, wanted: impl Fn(&Point, &Fault) -> bool) -> Summary {
-    explore(story, |points| points.iter().flat_map(|point| point.faults().filter(|fault| wanted(point, fault)).collect::<Vec<_>>()).collect())
+    explore(story, |points| {
+        points
+            .iter()
+            .flat_map(|point| {
+                point.faults().filter(|fault| wanted(point, fault)).collect::<Vec<_>>()
+            })
+            .collect()
+    })
 }
 
 fn explore(story: &Story, pick: impl Fn(&[Point]) -> Vec<Fault>) -> Summary {
     let calm = match run(story, &Mode::Ordered(Vec::new())) {
         Ok(calm) => calm,
-        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, "", &failed.why)] },
+        Err(failed) => {
+            return Summary {
+                story: story.name,
+                points: 0,
+                runs: 1,
+                failures: vec![explain(story, "", &failed.why)],
+            };
+        }
     };
     let faults = pick(&calm.points);
     let failures = each(faults.len(), |index| {
@@ -87,28 +105,50 @@ fn explore(story: &Story, pick: impl Fn(&[Point]) -> Vec<Fault>) -> Summary {
 pub fn random(story: &Story, first: u64, count: u64) -> Summary {
     let calm = match run(story, &Mode::Ordered(Vec::new())) {
         Ok(calm) => calm,
-        Err(failed) => return Summary { story: story.name, points: 0, runs: 1, failures: vec![explain(story, "", &failed.why)] },
+        Err(failed) => {
+            return Summary {
+                story: story.name,
+                points: 0,
+                runs: 1,
+                failures: vec![explain(story, "", &failed.why)],
+            };
+        }
     };
     let failures = each(usize::try_from(count).unwrap_or(usize::MAX), |index| {
         let seed = first + index as u64;
         match run(story, &random_mode(seed)) {
             Ok(ended) if ended.end == calm.end => None,
             Ok(ended) => Some(explain(story, &format!("seed={seed}"), &another_end(&calm, &ended))),
-            Err(failed) => Some(explain(story, &format!("seed={seed}"), &format!("{} (faults: {})", failed.why, list(&failed.struck)))),
+            Err(failed) => Some(explain(
+                story,
+                &format!("seed={seed}"),
+                &format!("{} (faults: {})", failed.why, list(&failed.struck)),
+            )),
         }
     });
-    Summary { story: story.name, points: calm.points.len(), runs: usize::try_from(count).unwrap_or(usize::MAX), failures }
+    Summary {
+        story: story.name,
+        points: calm.points.len(),
+        runs: usize::try_from(count).unwrap_or(usize::MAX),
+        failures,
+    }
 }
 
 /// The schedule and the faults of a seed: some seeds only shuffle, the others also break things, up to six times.
 pub fn random_mode(seed: u64) -> Mode {
-    Mode::Random { seed, one_in: 12 + usize::try_from(seed % 31).unwrap_or_default(), at_most: u32::try_from(seed % 7).unwrap_or_default() }
+    Mode::Random {
+        seed,
+        one_in: 12 + usize::try_from(seed % 31).unwrap_or_default(),
+        at_most: u32::try_from(seed % 7).unwrap_or_default(),
+    }
 }
 
 fn check(story: &Story, fault: Fault, got: Result<Ended, Failed>, calm: &Ended) -> Option<String> {
     let wrong = match got {
         Err(failed) => failed.why,
-        Ok(ended) if ended.struck.len() != 1 => "it did not strike: the run is not deterministic".to_owned(),
+        Ok(ended) if ended.struck.len() != 1 => {
+            "it did not strike: the run is not deterministic".to_owned()
+        }
         Ok(ended) if ended.end != calm.end => another_end(calm, &ended),
         Ok(_) => return None,
     };
@@ -125,7 +165,10 @@ fn list(faults: &[Fault]) -> String {
 
 /// What went wrong, and how to see it again.
 fn explain(story: &Story, how: &str, wrong: &str) -> String {
-    format!("{} {how}: {wrong}\n  replay: QUARRY_SIM_REPLAY='{} {how}' cargo test -p quarry-sim --test replay -- --nocapture", story.name, story.name)
+    format!(
+        "{} {how}: {wrong}\n  replay: QUARRY_SIM_REPLAY='{} {how}' cargo test -p quarry-sim --test replay -- --nocapture",
+        story.name, story.name
+    )
 }
 
 /// Calls `job` for every index, on as many threads as there are processors; the answers in order.

@@ -71,7 +71,12 @@ pub struct Point {
 
 impl Point {
     pub fn faults(&self) -> impl Iterator<Item = Fault> + '_ {
-        self.possible.iter().map(|&(when, what)| Fault { track: self.track, at: self.at, when, what })
+        self.possible.iter().map(|&(when, what)| Fault {
+            track: self.track,
+            at: self.at,
+            when,
+            what,
+        })
     }
 }
 
@@ -97,7 +102,12 @@ pub struct Injector {
 
 impl Injector {
     pub fn given(faults: Vec<Fault>) -> Self {
-        Injector { counts: BTreeMap::new(), chooser: Chooser::Given(faults), points: Vec::new(), struck: Vec::new() }
+        Injector {
+            counts: BTreeMap::new(),
+            chooser: Chooser::Given(faults),
+            points: Vec::new(),
+            struck: Vec::new(),
+        }
     }
 
     pub fn dice(seed: u64, one_in: usize, at_most: u32) -> Self {
@@ -111,7 +121,12 @@ impl Injector {
     }
 
     /// Another point is passed. `possible` must not be empty for a fault to strike.
-    pub fn pass(&mut self, track: Track, call: &str, possible: &[(When, What)]) -> Option<(When, What)> {
+    pub fn pass(
+        &mut self,
+        track: Track,
+        call: &str,
+        possible: &[(When, What)],
+    ) -> Option<(When, What)> {
         let count = self.counts.entry(track).or_default();
         *count += 1;
         let at = *count;
@@ -119,7 +134,10 @@ impl Injector {
         let struck = match &mut self.chooser {
             Chooser::Given(faults) => {
                 let found = faults.iter().find(|fault| fault.track == track && fault.at == at)?;
-                possible.iter().copied().find(|&(when, what)| (when, what) == (found.when, found.what))?
+                possible
+                    .iter()
+                    .copied()
+                    .find(|&(when, what)| (when, what) == (found.when, found.what))?
             }
             Chooser::Dice { random, one_in, left } => {
                 if *left == 0 || possible.is_empty() || !random.one_in(*one_in) {
@@ -149,7 +167,14 @@ impl fmt::Display for Track {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}:{}", self.track, self.at, format!("{:?}", self.when).to_lowercase(), format!("{:?}", self.what).to_lowercase())
+        write!(
+            f,
+            "{}:{}:{}:{}",
+            self.track,
+            self.at,
+            format!("{:?}", self.when).to_lowercase(),
+            format!("{:?}", self.what).to_lowercase()
+        )
     }
 }
 
@@ -171,7 +196,10 @@ impl FromStr for Fault {
             "kernel" => Track::Kernel,
             "agent" => Track::Agent,
             "disk" => Track::Disk,
-            _ => id("operator").map(Track::Operator).or(id("watch").map(Track::Watch)).ok_or_else(wrong)?,
+            _ => id("operator")
+                .map(Track::Operator)
+                .or(id("watch").map(Track::Watch))
+                .ok_or_else(wrong)?,
         };
         let when = match *when {
             "before" => When::Before,
@@ -200,7 +228,12 @@ mod tests {
 
     #[test]
     fn a_fault_is_written_and_read_back() {
-        for text in ["disk:12:after:crash", "operator1:3:before:conflict", "watch0:7:before:lost", "agent:1:during:powercut"] {
+        for text in [
+            "disk:12:after:crash",
+            "operator1:3:before:conflict",
+            "watch0:7:before:lost",
+            "agent:1:during:powercut",
+        ] {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
         assert!("disk:12:after".parse::<Fault>().is_err());

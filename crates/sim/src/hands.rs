@@ -16,8 +16,8 @@ use quarry_api::{
 };
 use quarry_core::sparse::{Observed, Step};
 use quarry_node::{
-    ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest, Intent, LinkOrder, LinkState, Outcome, OutcomeResult, Progress, Subject, Survey,
-    SurveyRequest,
+    ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest, Intent, LinkOrder,
+    LinkState, Outcome, OutcomeResult, Progress, Subject, Survey, SurveyRequest,
 };
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,12 @@ pub struct SimHands {
     pub shared: Arc<Shared>,
 }
 
-const READ: [(When, What); 4] = [(When::Before, What::Crash), (When::After, What::Crash), (When::Before, What::Error), (When::Before, What::Busy)];
+const READ: [(When, What); 4] = [
+    (When::Before, What::Crash),
+    (When::After, What::Crash),
+    (When::Before, What::Error),
+    (When::Before, What::Busy),
+];
 const WRITE: [(When, What); 8] = [
     (When::Before, What::Crash),
     (When::After, What::Crash),
@@ -160,7 +165,12 @@ impl Hands for SimHands {
     }
 
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
-        self.operate("confirm", &WRITE, |disk, _| drop(disk.confirm_half(request)), |disk| Ok(disk.confirm(request)))
+        self.operate(
+            "confirm",
+            &WRITE,
+            |disk, _| drop(disk.confirm_half(request)),
+            |disk| Ok(disk.confirm(request)),
+        )
     }
 
     fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
@@ -169,7 +179,11 @@ impl Hands for SimHands {
             tried.follow_links(orders);
             tried.claim_links != lock(&self.disk).claim_links
         };
-        let possible: Vec<(When, What)> = if writes { WRITE.into_iter().filter(|(when, _)| *when != When::During).collect() } else { READ.to_vec() };
+        let possible: Vec<(When, What)> = if writes {
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect()
+        } else {
+            READ.to_vec()
+        };
         self.operate("links", &possible, |_, _| {}, |disk| Ok(disk.follow_links(orders)))
     }
 
@@ -182,7 +196,8 @@ impl Hands for SimHands {
         if known(&lock(&self.disk)) {
             return Ok(());
         }
-        let possible: Vec<(When, What)> = WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        let possible: Vec<(When, What)> =
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
         self.operate(
             "remember kept",
             &possible,
@@ -202,7 +217,8 @@ impl Hands for SimHands {
             |_, _| {},
             |disk| {
                 let name = disk.hold(request)?;
-                Ok(Box::new(Held { hands: holder, name, identity: request.claim.identity.clone() }) as Box<dyn HeldDevice>)
+                Ok(Box::new(Held { hands: holder, name, identity: request.claim.identity.clone() })
+                    as Box<dyn HeldDevice>)
             },
         )
     }

@@ -42,8 +42,19 @@ impl Kind {
         Kind::LocalVolume,
     ];
     /// Those that an operator watches, in the order in which it starts.
-    pub const OPERATORS: [Kind; 11] =
-        [Kind::Volume, Kind::Pv, Kind::Class, Kind::Node, Kind::Job, Kind::Inventory, Kind::Lease, Kind::Discovery, Kind::Result, Kind::Set, Kind::LocalVolume];
+    pub const OPERATORS: [Kind; 11] = [
+        Kind::Volume,
+        Kind::Pv,
+        Kind::Class,
+        Kind::Node,
+        Kind::Job,
+        Kind::Inventory,
+        Kind::Lease,
+        Kind::Discovery,
+        Kind::Result,
+        Kind::Set,
+        Kind::LocalVolume,
+    ];
 
     /// The path of the collection.
     pub fn path(self) -> &'static str {
@@ -51,7 +62,12 @@ impl Kind {
     }
 
     fn make_path(self) -> String {
-        let local = |version: &str, plural: &str| format!("/apis/local.storage.openshift.io/{version}/namespaces/{}/{plural}", names::DEFAULT_NAMESPACE);
+        let local = |version: &str, plural: &str| {
+            format!(
+                "/apis/local.storage.openshift.io/{version}/namespaces/{}/{plural}",
+                names::DEFAULT_NAMESPACE
+            )
+        };
         match self {
             Kind::Volume => "/apis/storage.metalk8s.scality.com/v1alpha1/volumes".into(),
             Kind::Pv => "/api/v1/persistentvolumes".into(),
@@ -59,7 +75,10 @@ impl Kind {
             Kind::Node => "/api/v1/nodes".into(),
             Kind::Job => "/apis/quarry.dev/v1alpha1/nodejobs".into(),
             Kind::Inventory => "/apis/quarry.dev/v1alpha1/nodeinventories".into(),
-            Kind::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::DEFAULT_NAMESPACE),
+            Kind::Lease => format!(
+                "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+                names::DEFAULT_NAMESPACE
+            ),
             Kind::Discovery => local("v1alpha1", "localvolumediscoveries"),
             Kind::Result => local("v1alpha1", "localvolumediscoveryresults"),
             Kind::Set => local("v1alpha1", "localvolumesets"),

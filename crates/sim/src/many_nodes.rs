@@ -45,12 +45,20 @@ const GIVE_UP: Duration = Duration::from_secs(60 * 60);
 
 /// One set takes every disk of every node.
 pub fn claim_everything(nodes: usize, devices: usize) -> Outcome<Claimed> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+        let policies = admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect();
         let server = Server::in_memory(Options { policies, ..Options::new(crds::crds()) });
         let client = server.client(names::DEFAULT_NAMESPACE);
-        create::<Namespace>(&Api::all(client.clone()), json!({"metadata": {"name": names::DEFAULT_NAMESPACE}})).await?;
+        create::<Namespace>(
+            &Api::all(client.clone()),
+            json!({"metadata": {"name": names::DEFAULT_NAMESPACE}}),
+        )
+        .await?;
         let stop = CancellationToken::new();
         let operator = tokio::spawn(driver::run(client.clone(), options(), None, stop.clone()));
         let agents = tokio::spawn(answer(client.clone()));
@@ -65,7 +73,12 @@ pub fn claim_everything(nodes: usize, devices: usize) -> Outcome<Claimed> {
 fn options() -> OperatorOptions {
     OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.to_owned(),
-        controllers: vec![ControllerName::NodeInventory, ControllerName::NodeJob, ControllerName::LocalVolumeSet, ControllerName::LocalVolume],
+        controllers: vec![
+            ControllerName::NodeInventory,
+            ControllerName::NodeJob,
+            ControllerName::LocalVolumeSet,
+            ControllerName::LocalVolume,
+        ],
         election_identity: None,
         agent_set: None,
         job_retention: crate::operator::JOB_RETENTION,
@@ -81,26 +94,47 @@ async fn play(server: &Server, client: &Client, nodes: usize, devices: usize) ->
         create::<Node>(&Api::all(client.clone()), node).await?;
         // Renewed once for all: it outlasts the test.
         let spec = json!({"holderIdentity": "a", "leaseDurationSeconds": 360_000, "renewTime": format!("{:.6}", Timestamp::now())});
-        create::<Lease>(&Api::default_namespaced(client.clone()), json!({"metadata": {"name": names::agent_lease(&name)}, "spec": spec})).await?;
+        create::<Lease>(
+            &Api::default_namespaced(client.clone()),
+            json!({"metadata": {"name": names::agent_lease(&name)}, "spec": spec}),
+        )
+        .await?;
     }
-    until("every node has its inventory", async || Ok(inventories.list_metadata(&ListParams::default()).await?.items.len() == nodes)).await?;
+    until("every node has its inventory", async || {
+        Ok(inventories.list_metadata(&ListParams::default()).await?.items.len() == nodes)
+    })
+    .await?;
     for number in 0..nodes {
-        let devices: Vec<Device> = (0..devices).map(|index| device(number * devices + index, index)).collect();
+        let devices: Vec<Device> =
+            (0..devices).map(|index| device(number * devices + index, index)).collect();
         let status = json!({"status": {"machineID": name_of(number), "devices": devices}});
-        inventories.patch_status(&name_of(number), &PatchParams::default(), &Patch::Merge(status)).await?;
+        inventories
+            .patch_status(&name_of(number), &PatchParams::default(), &Patch::Merge(status))
+            .await?;
     }
     let before = writes(server);
     let sets: Api<LocalVolumeSet> = Api::default_namespaced(client.clone());
     create(&sets, json!({"metadata": {"name": SET}, "spec": {"storageClassName": SET}})).await?;
     let said = async || -> Outcome<usize> {
-        let count = sets.get(SET).await?.status.and_then(|status| status.total_provisioned_device_count);
+        let count =
+            sets.get(SET).await?.status.and_then(|status| status.total_provisioned_device_count);
         Ok(count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default())
     };
-    until("the set says that it has them all", async || Ok(said().await? == nodes * devices)).await?;
+    until("the set says that it has them all", async || Ok(said().await? == nodes * devices))
+        .await?;
     let written = writes(server);
     sleep(REST).await;
-    let volumes = Api::<PersistentVolume>::all(client.clone()).list_metadata(&ListParams::default()).await?.items.len();
-    Ok(Claimed { volumes, said: said().await?, writes: written - before, at_rest: writes(server) - written })
+    let volumes = Api::<PersistentVolume>::all(client.clone())
+        .list_metadata(&ListParams::default())
+        .await?
+        .items
+        .len();
+    Ok(Claimed {
+        volumes,
+        said: said().await?,
+        writes: written - before,
+        at_rest: writes(server) - written,
+    })
 }
 
 fn name_of(number: usize) -> String {
@@ -122,13 +156,21 @@ fn device(number: usize, index: usize) -> Device {
 
 /// Accepted writes, but for leases.
 fn writes(server: &Server) -> u64 {
-    server.write_counts().into_iter().filter(|(kind, _)| kind != "coordination.k8s.io/leases").map(|(_, count)| count).sum()
+    server
+        .write_counts()
+        .into_iter()
+        .filter(|(kind, _)| kind != "coordination.k8s.io/leases")
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// Says yes to every claim, as soon as it sees one.
 async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
     let api: Api<NodeInventory> = Api::all(client);
-    let mut changes = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut changes = watcher(api.clone(), watcher::Config::default())
+        .default_backoff()
+        .applied_objects()
+        .boxed();
     while let Some(inventory) = changes.try_next().await? {
         let yes = |claim: &quarry_api::node_inventory::Claim| ClaimReport {
             identity: claim.identity.clone(),
@@ -141,7 +183,13 @@ async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
         let reports: Vec<ClaimReport> = inventory.spec.claims.iter().map(yes).collect();
         if inventory.status.as_ref().is_some_and(|status| status.claims != reports) {
             // Refused when somebody else was faster: then there is another event.
-            let _ = api.patch_status(&inventory.name_any(), &PatchParams::default(), &Patch::Merge(json!({"status": {"claims": reports}}))).await;
+            let _ = api
+                .patch_status(
+                    &inventory.name_any(),
+                    &PatchParams::default(),
+                    &Patch::Merge(json!({"status": {"claims": reports}})),
+                )
+                .await;
         }
     }
     Ok(())

@@ -20,7 +20,10 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, api::ListParams};
-use quarry_api::{LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
+use quarry_api::{
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
+    NodeJob, Volume, names,
+};
 use quarry_apiserver::ApiService;
 use quarry_operator::{
     Context, ControllerName, OperatorOptions,
@@ -79,9 +82,20 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub fn start(id: u8, service: ApiService, shared: Arc<Shared>, clock: Clock, lag: Duration) -> Self {
+    pub fn start(
+        id: u8,
+        service: ApiService,
+        shared: Arc<Shared>,
+        clock: Clock,
+        lag: Duration,
+    ) -> Self {
         let gate = Arc::new(Gate::default());
-        let door = Door { service, track: Track::Operator(id), gate: gate.clone(), shared: shared.clone() };
+        let door = Door {
+            service,
+            track: Track::Operator(id),
+            gate: gate.clone(),
+            shared: shared.clone(),
+        };
         let options = OperatorOptions {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
             controllers: CONTROLLERS.to_vec(),
@@ -93,7 +107,18 @@ impl Operator {
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
         let context = driver::context(client, &options, clock.as_function());
         let lists = Kind::OPERATORS.into_iter().map(|kind| (kind, Instant::now())).collect();
-        Operator { id, gate, task: None, context, shared, cursors: BTreeMap::new(), lists, held: BTreeMap::new(), queue: Queue::default(), lag }
+        Operator {
+            id,
+            gate,
+            task: None,
+            context,
+            shared,
+            cursors: BTreeMap::new(),
+            lists,
+            held: BTreeMap::new(),
+            queue: Queue::default(),
+            lag,
+        }
     }
 
     /// A kind whose list is due.
@@ -104,8 +129,14 @@ impl Operator {
     /// Kinds with an event to deliver.
     pub fn deliverable(&self, now: Instant) -> Vec<Kind> {
         let world = lock(&self.shared.world);
-        let ready = |kind: Kind, cursor: u64| world.next_change(kind, cursor).is_some_and(|change| self.arrives(kind, change) <= now);
-        self.cursors.iter().filter(|(kind, cursor)| ready(**kind, **cursor)).map(|(kind, _)| *kind).collect()
+        let ready = |kind: Kind, cursor: u64| {
+            world.next_change(kind, cursor).is_some_and(|change| self.arrives(kind, change) <= now)
+        };
+        self.cursors
+            .iter()
+            .filter(|(kind, cursor)| ready(**kind, **cursor))
+            .map(|(kind, _)| *kind)
+            .collect()
     }
 
     fn arrives(&self, kind: Kind, change: &Change) -> Instant {
@@ -122,7 +153,11 @@ impl Operator {
         if !self.synced() {
             return Vec::new();
         }
-        lock(&self.queue).iter().filter(|(_, at)| **at <= now).map(|(route, _)| route.clone()).collect()
+        lock(&self.queue)
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(route, _)| route.clone())
+            .collect()
     }
 
     /// The next moment at which something is due by itself.
@@ -130,7 +165,9 @@ impl Operator {
         let keys = lock(&self.queue).values().copied().min().filter(|_| self.synced());
         let lists = self.lists.values().copied().min();
         let world = lock(&self.shared.world);
-        let events = self.cursors.iter().filter_map(|(kind, cursor)| world.next_change(*kind, *cursor).map(|change| self.arrives(*kind, change)));
+        let events = self.cursors.iter().filter_map(|(kind, cursor)| {
+            world.next_change(*kind, *cursor).map(|change| self.arrives(*kind, change))
+        });
         events.chain(keys).chain(lists).min()
     }
 
@@ -139,17 +176,51 @@ impl Operator {
         let (context, queue) = (self.context.clone(), self.queue.clone());
         let list = async move {
             let listed = match kind {
-                Kind::Volume => list::<Volume>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Pv => list::<PersistentVolume>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Class => list::<StorageClass>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Node => list::<Node>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Job => list::<NodeJob>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Inventory => list::<NodeInventory>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Lease => list::<Lease>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
-                Kind::Discovery => list::<LocalVolumeDiscovery>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::Result => list::<LocalVolumeDiscoveryResult>(&context, &queue, Api::namespaced(context.client.clone(), &context.namespace)).await,
-                Kind::Set => list::<LocalVolumeSet>(&context, &queue, Api::all(context.client.clone())).await,
-                Kind::LocalVolume => list::<LocalVolume>(&context, &queue, Api::all(context.client.clone())).await,
+                Kind::Volume => {
+                    list::<Volume>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::Pv => {
+                    list::<PersistentVolume>(&context, &queue, Api::all(context.client.clone()))
+                        .await
+                }
+                Kind::Class => {
+                    list::<StorageClass>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::Node => {
+                    list::<Node>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::Job => {
+                    list::<NodeJob>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::Inventory => {
+                    list::<NodeInventory>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::Lease => {
+                    list::<Lease>(
+                        &context,
+                        &queue,
+                        Api::namespaced(context.client.clone(), &context.namespace),
+                    )
+                    .await
+                }
+                Kind::Discovery => {
+                    list::<LocalVolumeDiscovery>(&context, &queue, Api::all(context.client.clone()))
+                        .await
+                }
+                Kind::Result => {
+                    list::<LocalVolumeDiscoveryResult>(
+                        &context,
+                        &queue,
+                        Api::namespaced(context.client.clone(), &context.namespace),
+                    )
+                    .await
+                }
+                Kind::Set => {
+                    list::<LocalVolumeSet>(&context, &queue, Api::all(context.client.clone())).await
+                }
+                Kind::LocalVolume => {
+                    list::<LocalVolume>(&context, &queue, Api::all(context.client.clone())).await
+                }
                 Kind::Claim => Err("operators do not watch claims".to_owned()),
             };
             Done::Listed(kind, listed)
@@ -176,7 +247,9 @@ impl Operator {
             Done::Listed(kind, Err(_)) => {
                 self.lists.insert(kind, Instant::now() + LIST_AGAIN);
             }
-            Done::Reconciled(route, Some(delay)) => push(&self.queue, route, Instant::now() + delay),
+            Done::Reconciled(route, Some(delay)) => {
+                push(&self.queue, route, Instant::now() + delay)
+            }
             Done::Reconciled(_, None) => {}
         }
     }
@@ -184,12 +257,28 @@ impl Operator {
     /// Hands the next event of the kind to the cache, unless a fault takes it.
     pub fn deliver(&mut self, kind: Kind) {
         let Some(cursor) = self.cursors.get(&kind).copied() else { return };
-        let Some(change) = lock(&self.shared.world).next_change(kind, cursor).cloned() else { return };
-        let label = format!("{kind:?} {} {}", change.name, if change.after.is_some() { "changed" } else { "deleted" });
+        let Some(change) = lock(&self.shared.world).next_change(kind, cursor).cloned() else {
+            return;
+        };
+        let label = format!(
+            "{kind:?} {} {}",
+            change.name,
+            if change.after.is_some() { "changed" } else { "deleted" }
+        );
         // Renewals come every few seconds: a lost one is healed by the next.
-        let possible: &[(When, What)] = if kind == Kind::Lease { &[] } else { &[(When::Before, What::Lost), (When::Before, What::Late)] };
+        let possible: &[(When, What)] = if kind == Kind::Lease {
+            &[]
+        } else {
+            &[(When::Before, What::Lost), (When::Before, What::Late)]
+        };
         let fault = lock(&self.shared.injector).pass(Track::Watch(self.id), &label, possible);
-        self.shared.note(|| format!("watch{}: {label}{}", self.id, fault.map_or_else(String::new, |(_, what)| format!("  <== {what:?}"))));
+        self.shared.note(|| {
+            format!(
+                "watch{}: {label}{}",
+                self.id,
+                fault.map_or_else(String::new, |(_, what)| format!("  <== {what:?}"))
+            )
+        });
         match fault {
             Some((_, What::Late)) => {
                 self.held.insert(kind, Instant::now() + LATE);
@@ -228,21 +317,40 @@ impl Operator {
                     object.trim();
                     watch::ingest(&self.context, object, &wake);
                 }
-                Err(error) => lock(&self.shared.violations).push(format!("an object cannot be read: {error}")),
+                Err(error) => {
+                    lock(&self.shared.violations).push(format!("an object cannot be read: {error}"))
+                }
             },
             None => {
-                let metadata = ObjectMeta { name: Some(change.name.clone()), namespace: Some(names::DEFAULT_NAMESPACE.to_owned()), ..ObjectMeta::default() };
+                let metadata = ObjectMeta {
+                    name: Some(change.name.clone()),
+                    namespace: Some(names::DEFAULT_NAMESPACE.to_owned()),
+                    ..ObjectMeta::default()
+                };
                 if let Some(gone) = K::cache(&self.context.caches).remove(&K::key(&metadata)) {
-                    K::route(&Routing { before: Some(gone.as_ref()), after: None }, &self.context.caches, &wake);
+                    K::route(
+                        &Routing { before: Some(gone.as_ref()), after: None },
+                        &self.context.caches,
+                        &wake,
+                    );
                 }
             }
         }
     }
 }
 
-async fn list<K: Cached + Routed>(context: &Context, queue: &Queue, api: Api<K>) -> Result<u64, String> {
+async fn list<K: Cached + Routed>(
+    context: &Context,
+    queue: &Queue,
+    api: Api<K>,
+) -> Result<u64, String> {
     let list = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-    let version = list.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default();
+    let version = list
+        .metadata
+        .resource_version
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
     let mut objects = list.items;
     objects.iter_mut().for_each(Cached::trim);
     watch::ingest_list(context, objects, &waker(queue));

@@ -27,14 +27,21 @@ const BLINK: Duration = Duration::from_millis(1);
 /// Runs the process until it comes to a stop, or until `limit` when it only sleeps.
 ///
 /// `asked` counts the disk operations that wait: one more than before, of these or of API calls, is a stop.
-pub async fn turn<T>(future: &mut BoxFuture<'static, T>, gate: &Gate, mut asked: impl FnMut() -> usize, limit: Option<Instant>) -> Turn<T> {
+pub async fn turn<T>(
+    future: &mut BoxFuture<'static, T>,
+    gate: &Gate,
+    mut asked: impl FnMut() -> usize,
+    limit: Option<Instant>,
+) -> Turn<T> {
     // A turn that follows an act stops at whatever waits; one that only lets time pass stops at what is new.
     let known = if limit.is_some() { gate.waiting() + asked() } else { 0 };
     let mut bell = pin!(sleep_until(limit.unwrap_or_else(|| Instant::now() + BLINK)));
     poll_fn(|context| {
         let polled = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(polled) => polled,
-            Err(payload) if payload.is::<Crash>() => return Poll::Ready(Turn::Crashed(gate.crashed().unwrap_or(What::Crash))),
+            Err(payload) if payload.is::<Crash>() => {
+                return Poll::Ready(Turn::Crashed(gate.crashed().unwrap_or(What::Crash)));
+            }
             Err(payload) => resume_unwind(payload),
         };
         if let Some(how) = gate.crashed() {

@@ -25,10 +25,23 @@ impl Raw {
         Raw { service }
     }
 
-    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refused> {
-        let content_type = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refused> {
+        let content_type = if method == Method::PATCH {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
         let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type).body(Full::new(bytes));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Full::new(bytes));
         let request = request.map_err(|why| Refused { code: 0, message: why.to_string() })?;
         let response = match self.service.clone().oneshot(request).await {
             Ok(response) => response,

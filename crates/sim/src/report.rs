@@ -5,8 +5,19 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Fields that differ between equal runs; times are taken out by their looks.
-const FLEETING: [&str; 11] =
-    ["uid", "nodeUID", "pvUID", "bootID", "diskseq", "lastChange", "resourceVersion", "generation", "managedFields", "runs", "quarry.dev/retry"];
+const FLEETING: [&str; 11] = [
+    "uid",
+    "nodeUID",
+    "pvUID",
+    "bootID",
+    "diskseq",
+    "lastChange",
+    "resourceVersion",
+    "generation",
+    "managedFields",
+    "runs",
+    "quarry.dev/retry",
+];
 
 /// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
 pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
@@ -17,26 +28,43 @@ pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
         }
     }
     for (uid, file) in &disk.files {
-        lines.push(format!("file {uid} {} partitioned={} data={:?}", file.size, file.partitioned, file.data));
+        lines.push(format!(
+            "file {uid} {} partitioned={} data={:?}",
+            file.size, file.partitioned, file.data
+        ));
     }
     lines.extend(disk.drafts.keys().map(|uid| format!("draft {uid}")));
-    lines.extend(disk.loops.values().map(|device| format!("loop over {} partition={}", device.over, device.partition)));
+    lines.extend(
+        disk.loops
+            .values()
+            .map(|device| format!("loop over {} partition={}", device.over, device.partition)),
+    );
     lines.extend(disk.links.iter().map(|(link, device)| format!("link {link} -> {device}")));
     lines.extend(disk.mounts.keys().map(|device| format!("mount of {device}")));
-    let mut disks: Vec<String> = disk.every_disk().map(|found| format!("disk {} {:?} {:?}", found.wwn, found.signature, found.data)).collect();
+    let mut disks: Vec<String> = disk
+        .every_disk()
+        .map(|found| format!("disk {} {:?} {:?}", found.wwn, found.signature, found.data))
+        .collect();
     disks.sort();
     lines.extend(disks);
     lines.extend(disk.claim_links.iter().map(|(link, target)| format!("link {link} -> {target}")));
     let text = lines.join("\n");
-    let text = if volume_uid.is_empty() { text } else { text.replace(volume_uid, &format!("<uid of {VOLUME}>")) };
+    let text = if volume_uid.is_empty() {
+        text
+    } else {
+        text.replace(volume_uid, &format!("<uid of {VOLUME}>"))
+    };
     without_numbers(&text)
 }
 
 fn normal(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let kept: Map<String, Value> =
-                map.iter().filter(|(key, _)| !FLEETING.contains(&key.as_str())).map(|(key, value)| (key.clone(), normal(value))).collect();
+            let kept: Map<String, Value> = map
+                .iter()
+                .filter(|(key, _)| !FLEETING.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), normal(value)))
+                .collect();
             let empty = kept.is_empty() && !map.is_empty();
             if empty { Value::Null } else { Value::Object(without_nulls(kept)) }
         }

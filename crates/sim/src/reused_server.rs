@@ -63,9 +63,14 @@ fn make(now: Clock) -> Bench {
     let (time, counter) = (clock.clone(), uids.clone());
     let server = Server::in_memory(Options {
         crds: crds::crds(),
-        policies: admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect(),
+        policies: admission::embedded_policies()
+            .into_iter()
+            .map(|policy| (policy.policy, policy.binding))
+            .collect(),
         clock: Arc::new(move || lock(&time).now()),
-        uids: Arc::new(move || format!("00000000-0000-4000-8000-{:012x}", counter.fetch_add(1, Ordering::Relaxed))),
+        uids: Arc::new(move || {
+            format!("00000000-0000-4000-8000-{:012x}", counter.fetch_add(1, Ordering::Relaxed))
+        }),
         extra_kinds: Vec::new(),
     });
     Bench { server, clock, uids }
@@ -84,8 +89,13 @@ pub async fn give_back(server: &Server) {
     for collection in &COLLECTIONS[..WITH_FINALIZERS] {
         let Ok(list) = raw.call(Method::GET, collection, None).await else { return };
         for object in list["items"].as_array().into_iter().flatten() {
-            let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
-            if raw.patch(&path, &json!({"metadata": {"finalizers": null}})).await.is_err_and(|refused| refused.code != 404) {
+            let path =
+                format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap_or_default());
+            if raw
+                .patch(&path, &json!({"metadata": {"finalizers": null}}))
+                .await
+                .is_err_and(|refused| refused.code != 404)
+            {
                 return;
             }
         }

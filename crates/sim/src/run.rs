@@ -107,8 +107,13 @@ pub(crate) struct Sim {
 
 /// Plays the story. Every call is a new world with its own time.
 pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.map_err(|error| Failed { why: format!("no runtime: {error}"), struck: Vec::new(), trace: Vec::new() })?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| Failed {
+        why: format!("no runtime: {error}"),
+        struck: Vec::new(),
+        trace: Vec::new(),
+    })?;
     // Whoever asks often without ever waiting would be told that there is nothing new: the runtime wants to be fair.
     runtime.block_on(tokio::task::unconstrained(async {
         let mut sim = Sim::new(story.clone(), mode).await;
@@ -133,14 +138,23 @@ impl Sim {
         let raw = Raw::new(server.service());
         let (injector, random) = match mode {
             Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
-            Mode::Random { seed, one_in, at_most } => (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed))),
+            Mode::Random { seed, one_in, at_most } => {
+                (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed)))
+            }
         };
-        let shared =
-            Arc::new(Shared { world: Mutex::new(World::default()), injector: Mutex::new(injector), trace: Mutex::default(), violations: Mutex::default() });
+        let shared = Arc::new(Shared {
+            world: Mutex::new(World::default()),
+            injector: Mutex::new(injector),
+            trace: Mutex::default(),
+            violations: Mutex::default(),
+        });
         let observer = Observer::start(&server.service(), server.version()).await;
         let now = Instant::now();
         Sim {
-            disk: Arc::new(Mutex::new(Counted::new(Disk { sabotage: story.sabotage, ..Disk::new(story.udev, story.parser) }))),
+            disk: Arc::new(Mutex::new(Counted::new(Disk {
+                sabotage: story.sabotage,
+                ..Disk::new(story.udev, story.parser)
+            }))),
             operators: story.operators.iter().map(|_| Slot::Down(now)).collect(),
             agent: Slot::Down(now),
             agents: 0,
@@ -210,7 +224,12 @@ impl Sim {
         Ok((end, steps))
     }
 
-    async fn until(&mut self, steps: &mut usize, give_up: Instant, done: impl Fn(&Sim) -> bool) -> Result<(), String> {
+    async fn until(
+        &mut self,
+        steps: &mut usize,
+        give_up: Instant,
+        done: impl Fn(&Sim) -> bool,
+    ) -> Result<(), String> {
         loop {
             self.observe()?;
             self.follow_script();
@@ -221,7 +240,11 @@ impl Sim {
             }
             *steps += 1;
             if *steps > STEPS_AT_MOST || Instant::now() >= give_up {
-                return Err(format!("does not come to an end (step {steps}): waits for {:?}\n{}", self.story.steps.get(self.at), self.report()));
+                return Err(format!(
+                    "does not come to an end (step {steps}): waits for {:?}\n{}",
+                    self.story.steps.get(self.at),
+                    self.report()
+                ));
             }
             match self.choose(enabled) {
                 Some(action) => self.perform(action).await,
@@ -236,7 +259,11 @@ impl Sim {
         }
         let Some(random) = &mut self.random else { return Some(enabled.swap_remove(0)) };
         // Sometimes nobody is fast enough.
-        if random.one_in(40) { None } else { Some(enabled.swap_remove(random.below(enabled.len()))) }
+        if random.one_in(40) {
+            None
+        } else {
+            Some(enabled.swap_remove(random.below(enabled.len())))
+        }
     }
 
     /// Takes in what happened, and checks it.
@@ -247,7 +274,9 @@ impl Sim {
             self.observer.observe(&mut world);
         }
         if self.volume_uid.is_empty()
-            && let Some(uid) = world.get(Kind::Volume, VOLUME).and_then(|volume| volume["metadata"]["uid"].as_str())
+            && let Some(uid) = world
+                .get(Kind::Volume, VOLUME)
+                .and_then(|volume| volume["metadata"]["uid"].as_str())
         {
             self.volume_uid = uid.to_owned();
         }

@@ -60,7 +60,9 @@ impl Sim {
         let now = Instant::now();
         let mut actions = Vec::new();
         let waits = self.paused_until.is_some_and(|until| until > now);
-        if !waits && matches!(self.story.steps.get(self.at), Some(step) if !matches!(step, Step::Await(..))) {
+        if !waits
+            && matches!(self.story.steps.get(self.at), Some(step) if !matches!(step, Step::Await(..)))
+        {
             actions.push(Action::User);
         } else if self.failed_job().is_some() {
             actions.push(Action::Retry);
@@ -68,7 +70,9 @@ impl Sim {
         let act = cluster::next(&lock(&self.shared.world), &lock(&self.disk), self.pod);
         actions.extend(act.map(Action::Cluster));
         match &mut self.agent {
-            Slot::Down(until) if *until <= now && !self.agent_stopped => actions.push(Action::AgentStart),
+            Slot::Down(until) if *until <= now && !self.agent_stopped => {
+                actions.push(Action::AgentStart)
+            }
             Slot::Down(_) => {}
             Slot::Up(agent) => {
                 agent.gather();
@@ -88,12 +92,20 @@ impl Sim {
             match slot {
                 Slot::Down(until) if *until <= now => actions.push(Action::OperatorStart(id)),
                 Slot::Down(_) => {}
-                Slot::Up(operator) if operator.gate.waiting() > 0 => actions.push(Action::OperatorCall(id)),
+                Slot::Up(operator) if operator.gate.waiting() > 0 => {
+                    actions.push(Action::OperatorCall(id))
+                }
                 Slot::Up(operator) => {
-                    actions.extend(operator.deliverable(now).into_iter().map(|kind| Action::Deliver(id, kind)));
+                    actions.extend(
+                        operator.deliverable(now).into_iter().map(|kind| Action::Deliver(id, kind)),
+                    );
                     if operator.task.is_none() {
-                        actions.extend(operator.list_due(now).map(|kind| Action::OperatorList(id, kind)));
-                        actions.extend(operator.due(now).into_iter().map(|route| Action::Reconcile(id, route)));
+                        actions.extend(
+                            operator.list_due(now).map(|kind| Action::OperatorList(id, kind)),
+                        );
+                        actions.extend(
+                            operator.due(now).into_iter().map(|route| Action::Reconcile(id, route)),
+                        );
                     }
                 }
             }
@@ -114,7 +126,14 @@ impl Sim {
             }
             Action::AgentStart => {
                 self.agents += 1;
-                let agent = Agent::start(self.server.service(), self.shared.clone(), self.clock, self.disk.clone(), self.agents, self.story.pace);
+                let agent = Agent::start(
+                    self.server.service(),
+                    self.shared.clone(),
+                    self.clock,
+                    self.disk.clone(),
+                    self.agents,
+                    self.story.pace,
+                );
                 self.agent = Slot::Up(agent);
             }
             Action::AgentWork => self.agent_work().await,
@@ -132,7 +151,13 @@ impl Sim {
             }
             Action::OperatorStart(id) => {
                 let lag = self.story.operators[id];
-                let operator = Operator::start(u8::try_from(id).unwrap_or_default(), self.server.service(), self.shared.clone(), self.clock, lag);
+                let operator = Operator::start(
+                    u8::try_from(id).unwrap_or_default(),
+                    self.server.service(),
+                    self.shared.clone(),
+                    self.clock,
+                    lag,
+                );
                 self.operators[id] = Slot::Up(operator);
             }
             Action::OperatorCall(id) => {
@@ -184,9 +209,17 @@ impl Sim {
             }
         }
         // What is due already waits for somebody else to finish first.
-        let limit = next.into_iter().filter(|due| *due > now).min().unwrap_or(now + Duration::from_millis(50));
+        let limit = next
+            .into_iter()
+            .filter(|due| *due > now)
+            .min()
+            .unwrap_or(now + Duration::from_millis(50));
         // When somebody was merely not fast enough, he is not late by more than this.
-        let limit = if self.random.is_some() && self.at < self.story.steps.len() { limit.min(now + LATE_AT_MOST) } else { limit };
+        let limit = if self.random.is_some() && self.at < self.story.steps.len() {
+            limit.min(now + LATE_AT_MOST)
+        } else {
+            limit
+        };
         if sleeps {
             self.turn_agent(Some(limit)).await;
         } else {
@@ -253,7 +286,9 @@ impl Sim {
         let refused = match step {
             Step::Create(kind, object) => self.raw.create(kind.path(), &object).await.err(),
             Step::Delete(kind, name) => self.raw.delete(&kind.object_path(&name)).await.err(),
-            Step::Patch(kind, name, changes) => self.raw.patch(&kind.object_path(&name), &changes).await.err(),
+            Step::Patch(kind, name, changes) => {
+                self.raw.patch(&kind.object_path(&name), &changes).await.err()
+            }
             Step::Await(..) => None,
             Step::StartPod => {
                 self.pod = true;
@@ -310,7 +345,9 @@ impl Sim {
                 lock(&self.shared.world).forget_past(self.server.version());
                 self.agent_crashed(What::Crash);
                 let now = Instant::now();
-                self.operators.iter_mut().for_each(|operator| *operator = Slot::Down(now + PROCESS_START));
+                self.operators
+                    .iter_mut()
+                    .for_each(|operator| *operator = Slot::Down(now + PROCESS_START));
                 let mut disk = lock(&self.disk);
                 disk.outdated = true;
                 disk.keep_everything();
@@ -325,7 +362,13 @@ impl Sim {
                 None
             }
             Step::PutForeignFile => {
-                let file = File { size: Bytes(1 << 30), partitioned: false, made: 0, foreign: true, data: Some("not ours".into()) };
+                let file = File {
+                    size: Bytes(1 << 30),
+                    partitioned: false,
+                    made: 0,
+                    foreign: true,
+                    data: Some("not ours".into()),
+                };
                 lock(&self.disk).files.insert(self.volume_uid.clone(), file);
                 None
             }
@@ -344,8 +387,9 @@ impl Sim {
         let world = lock(&self.shared.world);
         let volume = world.get(Kind::Volume, VOLUME)?;
         let status = &volume["status"];
-        let failed =
-            status["phase"] == "Failed" && status["conditions"][0]["reason"] == "CreationError" && !volume["metadata"]["deletionTimestamp"].is_string();
+        let failed = status["phase"] == "Failed"
+            && status["conditions"][0]["reason"] == "CreationError"
+            && !volume["metadata"]["deletionTimestamp"].is_string();
         let job = status["job"].as_str().filter(|_| failed)?;
         (self.retried.as_deref() != Some(job)).then(|| job.to_owned())
     }

@@ -8,10 +8,14 @@ impl Disk {
     pub fn act(&mut self, uid: &str, step: &Step) -> Result<(), HandsError> {
         match (self.sabotage, step) {
             (Some(Sabotage::AttachTwice), Step::Attach { .. }) => {
-                self.loops.insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
-                self.loops.insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
+                self.loops
+                    .insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
+                self.loops
+                    .insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
             }
-            (Some(Sabotage::LoseData), Step::Attach { .. }) => self.files.values_mut().for_each(|file| file.data = None),
+            (Some(Sabotage::LoseData), Step::Attach { .. }) => {
+                self.files.values_mut().for_each(|file| file.data = None)
+            }
             _ => {}
         }
         match step {
@@ -22,7 +26,8 @@ impl Disk {
                 if self.drafts.contains_key(uid) {
                     return Err(refusal("making the draft: it exists"));
                 }
-                self.drafts.insert(uid.to_owned(), Draft { size: *size, format: None, synced: false });
+                self.drafts
+                    .insert(uid.to_owned(), Draft { size: *size, format: None, synced: false });
             }
             Step::FormatDraft(format) => return self.format(uid, format),
             Step::PublishDraft => return self.publish(uid),
@@ -38,7 +43,8 @@ impl Disk {
             Step::AddPartition { device } => self.loop_named(device, uid)?.partition = true,
             Step::MakeLink { device } | Step::AwaitLink { device } => {
                 // loop3p1
-                let partitioned = device.strip_prefix("loop").is_some_and(|rest| rest.contains('p'));
+                let partitioned =
+                    device.strip_prefix("loop").is_some_and(|rest| rest.contains('p'));
                 self.links.insert(link_of(uid, partitioned), device.clone());
             }
             Step::Detach { device } => return self.detach(uid, device),
@@ -49,7 +55,10 @@ impl Disk {
             }
             Step::RemoveFile => {
                 if !self.loops_over(uid).is_empty() {
-                    return Err(HandsError::InUse { device: uid.to_owned(), users: "attached".into() });
+                    return Err(HandsError::InUse {
+                        device: uid.to_owned(),
+                        users: "attached".into(),
+                    });
                 }
                 self.files.remove(uid);
             }
@@ -95,9 +104,15 @@ impl Disk {
     fn format(&mut self, uid: &str, format: &Format) -> Result<(), HandsError> {
         if self.broken_tool {
             self.drafts.remove(uid);
-            return Err(HandsError::Tool { tool: "mkfs", how: "exit code 1".into(), said: "simulated: the tool is broken".into() });
+            return Err(HandsError::Tool {
+                tool: "mkfs",
+                how: "exit code 1".into(),
+                said: "simulated: the tool is broken".into(),
+            });
         }
-        let Some(draft) = self.drafts.get_mut(uid) else { return Err(refusal("formatting: there is no draft")) };
+        let Some(draft) = self.drafts.get_mut(uid) else {
+            return Err(refusal("formatting: there is no draft"));
+        };
         draft.format = Some(format.clone());
         draft.synced = true;
         Ok(())
@@ -107,10 +122,15 @@ impl Disk {
         if self.files.contains_key(uid) {
             return Err(refusal("renaming the draft: the file exists"));
         }
-        let Some(draft) = self.drafts.remove(uid) else { return Err(refusal("renaming the draft: there is none")) };
+        let Some(draft) = self.drafts.remove(uid) else {
+            return Err(refusal("renaming the draft: there is none"));
+        };
         self.formats += 1;
         let partitioned = draft.format == Some(Format::Partition);
-        self.files.insert(uid.to_owned(), File { size: draft.size, partitioned, made: self.formats, foreign: false, data: None });
+        self.files.insert(
+            uid.to_owned(),
+            File { size: draft.size, partitioned, made: self.formats, foreign: false, data: None },
+        );
         Ok(())
     }
 
@@ -128,7 +148,9 @@ impl Disk {
 
     fn loop_named(&mut self, device: &str, uid: &str) -> Result<&mut Loop, HandsError> {
         let found = number_of(device).and_then(|number| self.loops.get_mut(&number));
-        found.filter(|found| found.over == uid).ok_or_else(|| refusal("the loop device is not over this volume's file"))
+        found
+            .filter(|found| found.over == uid)
+            .ok_or_else(|| refusal("the loop device is not over this volume's file"))
     }
 }
 

@@ -89,7 +89,9 @@ fn phase(world: &World) -> &str {
 }
 
 fn message(world: &World) -> &str {
-    volume(world).and_then(|volume| volume["status"]["conditions"][0]["message"].as_str()).unwrap_or_default()
+    volume(world)
+        .and_then(|volume| volume["status"]["conditions"][0]["message"].as_str())
+        .unwrap_or_default()
 }
 
 fn available(world: &World, _: &Disk) -> bool {
@@ -109,8 +111,11 @@ fn device_is_true(world: &World, disk: &Disk) -> bool {
     let Some(volume) = volume(world) else { return false };
     let uid = volume["metadata"]["uid"].as_str().unwrap_or_default();
     let named = volume["status"]["deviceName"].as_str().unwrap_or_default();
-    let loops: Vec<String> = disk.loops_over(uid).iter().map(|number| format!("loop{number}")).collect();
-    loops == [named] && disk.device_of(uid).is_some_and(|device| device.starts_with(named)) && phase(world) == "Available"
+    let loops: Vec<String> =
+        disk.loops_over(uid).iter().map(|number| format!("loop{number}")).collect();
+    loops == [named]
+        && disk.device_of(uid).is_some_and(|device| device.starts_with(named))
+        && phase(world) == "Available"
 }
 
 pub(crate) fn mounted(_: &World, disk: &Disk) -> bool {
@@ -118,7 +123,8 @@ pub(crate) fn mounted(_: &World, disk: &Disk) -> bool {
 }
 
 fn pending_with_job(world: &World, _: &Disk) -> bool {
-    phase(world) == "Pending" && volume(world).is_some_and(|volume| volume["status"]["job"].is_string())
+    phase(world) == "Pending"
+        && volume(world).is_some_and(|volume| volume["status"]["job"].is_string())
 }
 
 /// Best effort: a job whose announcement was lost is first heard of at its end.
@@ -137,18 +143,23 @@ fn volume_exists(world: &World, _: &Disk) -> bool {
 /// What the inventory and the discovery's result say of a disk: `Available`, or the state with its reasons.
 fn verdict(world: &World, name: &str) -> Option<String> {
     let inventory = world.get(Kind::Inventory, NODE)?;
-    let device = inventory["status"]["devices"].as_array()?.iter().find(|device| device["name"] == name)?;
+    let device =
+        inventory["status"]["devices"].as_array()?.iter().find(|device| device["name"] == name)?;
     let reasons = device["reasons"].as_array().cloned().unwrap_or_default();
     let reasons: Vec<&str> = reasons.iter().filter_map(|told| told["reason"].as_str()).collect();
     let state = device["state"].as_str()?;
     let result = world.all(Kind::Result).find(|result| result["spec"]["nodeName"] == NODE)?;
-    let row = result["status"]["discoveredDevices"].as_array()?.iter().find(|row| row["path"] == format!("/dev/{name}"))?;
+    let row = result["status"]["discoveredDevices"]
+        .as_array()?
+        .iter()
+        .find(|row| row["path"] == format!("/dev/{name}"))?;
     (row["status"]["state"] == state).then(|| [&[state], &reasons[..]].concat().join(" "))
 }
 
 /// Whoever hears of it late finds it settled already.
 fn disk_is_seen(world: &World, _: &Disk) -> bool {
-    verdict(world, "sda").is_some_and(|verdict| verdict == "Unknown TooNew" || verdict == "Available")
+    verdict(world, "sda")
+        .is_some_and(|verdict| verdict == "Unknown TooNew" || verdict == "Available")
 }
 
 fn disk_is_free(world: &World, _: &Disk) -> bool {
@@ -160,12 +171,16 @@ fn disk_holds_data(world: &World, _: &Disk) -> bool {
 }
 
 fn disk_is_duplicate(world: &World, _: &Disk) -> bool {
-    verdict(world, "sdb").is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
-        && verdict(world, "sda").is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
+    verdict(world, "sdb")
+        .is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
+        && verdict(world, "sda")
+            .is_some_and(|verdict| verdict.starts_with("NotAvailable DuplicateIdentity"))
 }
 
 fn no_disk(world: &World, _: &Disk) -> bool {
-    let rows = |object: &Value, list: &str| object["status"][list].as_array().is_some_and(|rows| rows.len() == 1);
+    let rows = |object: &Value, list: &str| {
+        object["status"][list].as_array().is_some_and(|rows| rows.len() == 1)
+    };
     world.get(Kind::Inventory, NODE).is_some_and(|inventory| rows(inventory, "devices"))
         && world.all(Kind::Result).any(|result| rows(result, "discoveredDevices"))
 }
@@ -187,7 +202,10 @@ pub(crate) fn class(fs: &str) -> Step {
 }
 
 pub(crate) fn node() -> Step {
-    Step::Create(Kind::Node, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}))
+    Step::Create(
+        Kind::Node,
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}}),
+    )
 }
 
 fn wanted(mode: &str) -> Step {
@@ -207,7 +225,16 @@ pub(crate) fn claim(mode: &str) -> Step {
 }
 
 pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
-    Story { name, udev: true, parser: true, pace: Duration::ZERO, operators: vec![Duration::ZERO], steps, sabotage: None, awake: false }
+    Story {
+        name,
+        udev: true,
+        parser: true,
+        pace: Duration::ZERO,
+        operators: vec![Duration::ZERO],
+        steps,
+        sabotage: None,
+        awake: false,
+    }
 }
 
 /// Created, claimed, used, deleted while bound, released, gone.
@@ -238,12 +265,20 @@ fn volumes() -> Vec<Story> {
     vec![
         story("ext4", whole_life("ext4", "Filesystem")),
         Story { udev: false, ..story("xfs-without-udev", whole_life("xfs", "Filesystem")) },
-        Story { parser: false, udev: false, ..story("block-without-parser", whole_life("ext4", "Block")) },
+        Story {
+            parser: false,
+            udev: false,
+            ..story("block-without-parser", whole_life("ext4", "Block"))
+        },
         story(
             "deleted-while-pending",
             [
                 made("ext4", "Filesystem"),
-                vec![Step::Await("Pending with a job", pending_with_job), Step::Delete(Kind::Volume, VOLUME.into()), Step::Await("gone", gone)],
+                vec![
+                    Step::Await("Pending with a job", pending_with_job),
+                    Step::Delete(Kind::Volume, VOLUME.into()),
+                    Step::Await("gone", gone),
+                ],
             ]
             .concat(),
         ),
@@ -253,7 +288,11 @@ fn volumes() -> Vec<Story> {
                 "deleted-while-running",
                 [
                     made("xfs", "Filesystem"),
-                    vec![Step::Await("job Running", job_running), Step::Delete(Kind::Volume, VOLUME.into()), Step::Await("gone", gone)],
+                    vec![
+                        Step::Await("job Running", job_running),
+                        Step::Delete(Kind::Volume, VOLUME.into()),
+                        Step::Await("gone", gone),
+                    ],
                 ]
                 .concat(),
             )
@@ -330,7 +369,10 @@ fn volumes() -> Vec<Story> {
                 Step::Delete(Kind::Discovery, "auto-discover-devices".into()),
             ],
         ),
-        Story { operators: vec![Duration::ZERO, Duration::from_secs(3)], ..story("two-operators", whole_life("ext4", "Filesystem")) },
+        Story {
+            operators: vec![Duration::ZERO, Duration::from_secs(3)],
+            ..story("two-operators", whole_life("ext4", "Filesystem"))
+        },
     ]
 }
 

@@ -57,7 +57,11 @@ impl World {
     /// Inside: `None` means that it did not exist then.
     pub fn stale(&self, kind: Kind, name: &str) -> Option<Option<&Value>> {
         let past = &self.kinds.get(&kind)?.past;
-        let mut states = past.iter().rev().filter(|change| change.name == name && change.version > self.floor).map(|change| change.after.as_ref());
+        let mut states = past
+            .iter()
+            .rev()
+            .filter(|change| change.name == name && change.version > self.floor)
+            .map(|change| change.after.as_ref());
         states.next()?;
         let before = states.next();
         if self.floor > 0 { before } else { Some(before.unwrap_or(None)) }
@@ -65,13 +69,21 @@ impl World {
 
     /// What a list was made of before the last change of the kind.
     fn before_last(&self, kind: Kind) -> Option<&[Change]> {
-        let (_, before) = self.kinds.get(&kind)?.past.split_last().filter(|(last, _)| last.version > self.floor && self.floor == 0)?;
+        let (_, before) = self
+            .kinds
+            .get(&kind)?
+            .past
+            .split_last()
+            .filter(|(last, _)| last.version > self.floor && self.floor == 0)?;
         Some(before)
     }
 
     /// Whether there is such an answer: asked for at every read, while hardly any of them gets it.
     pub fn has_stale(&self, kind: Kind, name: Option<&str>) -> bool {
-        name.map_or_else(|| self.before_last(kind).is_some(), |name| self.stale(kind, name).is_some())
+        name.map_or_else(
+            || self.before_last(kind).is_some(),
+            |name| self.stale(kind, name).is_some(),
+        )
     }
 
     /// The answer of a list as it was before the last change of the kind.
@@ -86,7 +98,9 @@ impl World {
         }
         let version = before.last().map_or(1, |change| change.version);
         let items: Vec<&Value> = objects.into_values().collect();
-        Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
+        Some(
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string()}, "items": items}),
+        )
     }
 
     /// The API was restored: whoever answers has forgotten what was before.
@@ -113,7 +127,10 @@ impl World {
 }
 
 pub fn version_of(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }
 
 /// The open watches that feed a `World`.
@@ -126,7 +143,10 @@ impl Observer {
     pub async fn start(service: &ApiService, version: u64) -> Self {
         let mut streams = Vec::new();
         for kind in Kind::ALL {
-            let uri = format!("{}?watch=1&resourceVersion={version}&timeoutSeconds=10000000", kind.path());
+            let uri = format!(
+                "{}?watch=1&resourceVersion={version}&timeoutSeconds=10000000",
+                kind.path()
+            );
             let mut request = Request::new(Full::<Bytes>::default());
             *request.uri_mut() = uri.parse().unwrap_or_default();
             let response = match service.clone().oneshot(request).await {

@@ -10,8 +10,16 @@ fn every_story_ends_without_faults() {
     for story in stories() {
         let begun = std::time::Instant::now();
         match run(&story, &Mode::Ordered(Vec::new())) {
-            Ok(ended) => println!("sim: story {}: {} points, {} steps, {:?}", story.name, ended.points.len(), ended.steps, begun.elapsed()),
-            Err(failed) => panic!("story {}: {}\n{}", story.name, failed.why, failed.trace.join("\n")),
+            Ok(ended) => println!(
+                "sim: story {}: {} points, {} steps, {:?}",
+                story.name,
+                ended.points.len(),
+                ended.steps,
+                begun.elapsed()
+            ),
+            Err(failed) => {
+                panic!("story {}: {}\n{}", story.name, failed.why, failed.trace.join("\n"))
+            }
         }
     }
 }

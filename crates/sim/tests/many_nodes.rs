@@ -7,7 +7,8 @@ const DEVICES: usize = 24;
 
 #[test]
 fn every_device_of_many_nodes_becomes_a_volume_and_then_nothing_is_written() {
-    let nodes = std::env::var("QUARRY_SIM_NODES").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
+    let nodes =
+        std::env::var("QUARRY_SIM_NODES").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
     let begun = std::time::Instant::now();
     let Claimed { volumes, said, writes, at_rest } = claim_everything(nodes, DEVICES).unwrap();
     println!(

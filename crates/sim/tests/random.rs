@@ -19,7 +19,13 @@ fn any_order_and_several_faults_end_alike() {
     for story in stories().iter().filter(|story| story.name != "foreign-file" && !story.awake) {
         let begun = std::time::Instant::now();
         let summary = random(story, first, count);
-        println!("sim: story {}: {} random runs, {} failed ({:.1} s)", story.name, summary.runs, summary.failures.len(), begun.elapsed().as_secs_f32());
+        println!(
+            "sim: story {}: {} random runs, {} failed ({:.1} s)",
+            story.name,
+            summary.runs,
+            summary.failures.len(),
+            begun.elapsed().as_secs_f32()
+        );
         failures.extend(summary.failures);
     }
     for failure in &failures {
@@ -30,7 +36,13 @@ fn any_order_and_several_faults_end_alike() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for (name, seed) in [("ext4", 5), ("two-operators", 6), ("deleted-while-running", 13), ("set", 5), ("set-hotplug", 6)] {
+    for (name, seed) in [
+        ("ext4", 5),
+        ("two-operators", 6),
+        ("deleted-while-running", 13),
+        ("set", 5),
+        ("set-hotplug", 6),
+    ] {
         let Some(story) = find(name) else { panic!("there is no story {name:?}") };
         let traces = [(); 2].map(|()| match run(&story, &random_mode(seed)) {
             Ok(ended) => ended.trace,

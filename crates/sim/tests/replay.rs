@@ -13,10 +13,21 @@ fn replay() {
     let Some(story) = find(name) else { panic!("there is no story {name:?}") };
     let mode = match how.trim().strip_prefix("seed=") {
         Some(seed) => random_mode(seed.parse().unwrap()),
-        None => Mode::Ordered(how.split(',').map(str::trim).filter(|text| !text.is_empty()).map(|text| text.parse().unwrap()).collect()),
+        None => Mode::Ordered(
+            how.split(',')
+                .map(str::trim)
+                .filter(|text| !text.is_empty())
+                .map(|text| text.parse().unwrap())
+                .collect(),
+        ),
     };
     match run(&story, &mode) {
-        Ok(ended) => println!("{}\n\n{}\n\nsim: {asked}: converged after {} steps", ended.trace.join("\n"), ended.end, ended.steps),
+        Ok(ended) => println!(
+            "{}\n\n{}\n\nsim: {asked}: converged after {} steps",
+            ended.trace.join("\n"),
+            ended.end,
+            ended.steps
+        ),
         Err(failed) => panic!("{}\n\n{}", failed.trace.join("\n"), failed.why),
     }
 }

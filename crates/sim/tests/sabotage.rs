@@ -20,7 +20,11 @@ fn every_mistake_is_found() {
         ("set-written-before-confirmed", Sabotage::ConfirmAnything, "is offered although it holds"),
         ("set-written-before-confirmed", Sabotage::EraseNeighbours, "what Somebody has on disk"),
         ("set-wipe-fails", Sabotage::HoldAnything, "is erased while somebody else holds it"),
-        ("set-restored-in-mid-wipe", Sabotage::ForgetOutcomes, "what Somebody has on disk 5000c50000000001 is erased"),
+        (
+            "set-restored-in-mid-wipe",
+            Sabotage::ForgetOutcomes,
+            "what Somebody has on disk 5000c50000000001 is erased",
+        ),
     ] {
         let Some(story) = find(name) else { panic!("there is no story {name:?}") };
         match run(&Story { sabotage: Some(sabotage), ..story }, &Mode::Ordered(Vec::new())) {

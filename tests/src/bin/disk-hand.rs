@@ -13,8 +13,8 @@ use quarry_api::{
 use quarry_core::sparse::{Format, Observed, Step};
 use quarry_failpoint::failpoint;
 use quarry_node::{
-    Agent, AgentOptions, ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest, Host, Intent, LinkOrder, LinkState, Outcome, Progress,
-    RealHands, Survey, SurveyRequest,
+    Agent, AgentOptions, ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest,
+    Host, Intent, LinkOrder, LinkState, Outcome, Progress, RealHands, Survey, SurveyRequest,
     agent::{Ended, Order, Ran, Workers},
 };
 use quarry_tests::{
@@ -31,7 +31,9 @@ use tokio::runtime::Handle;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let [root, data, rest @ ..] = arguments.as_slice() else { panic!("not an order: {arguments:?}") };
+    let [root, data, rest @ ..] = arguments.as_slice() else {
+        panic!("not an order: {arguments:?}")
+    };
     let host = Host::open(root, data).expect("the data folder opens");
     let hands = Arc::new(RealHands::open(host, false).expect("the node's lock is free"));
     let failed = match rest {
@@ -41,8 +43,12 @@ fn main() -> ExitCode {
         }
         ["cleanup", uid] => volume(&hands, &cleanup_order(uid)),
         ["look", claim] => in_a_world(async |world| look(&world, hands, claim).await),
-        ["wipe", claim, policy] => in_a_world(async |world| wipe(&world, hands, claim, policy, false).await),
-        ["wipe-told", claim, policy] => in_a_world(async |world| wipe(&world, hands, claim, policy, true).await),
+        ["wipe", claim, policy] => {
+            in_a_world(async |world| wipe(&world, hands, claim, policy, false).await)
+        }
+        ["wipe-told", claim, policy] => {
+            in_a_world(async |world| wipe(&world, hands, claim, policy, true).await)
+        }
         other => panic!("not an order: {other:?}"),
     };
     match failed {
@@ -63,7 +69,11 @@ fn volume(hands: &Arc<RealHands>, order: &Order) -> Option<String> {
 
 /// Its own API, in which everything is as the operator would have left it.
 fn in_a_world(order: impl AsyncFnOnce(World) -> Option<String>) -> Option<String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async { order(World::new().await).await })
 }
 
@@ -81,16 +91,27 @@ async fn look(world: &World, hands: Arc<RealHands>, claim: &str) -> Option<Strin
     None
 }
 
-async fn wipe(world: &World, hands: Arc<RealHands>, claim: &str, policy: &str, told: bool) -> Option<String> {
+async fn wipe(
+    world: &World,
+    hands: Arc<RealHands>,
+    claim: &str,
+    policy: &str,
+    told: bool,
+) -> Option<String> {
     let policy = WipePolicy::parse(policy).expect("a policy");
     let job = world.wipe_wanted(&claim_in(world, claim), policy).await;
     let told = told.then(|| Told { client: world.client.clone(), runtime: Handle::current() });
     let mut options = AgentOptions { settling_time: Duration::ZERO, ..AgentOptions::new(NODE) };
     if told.is_some() {
-        options = AgentOptions { progress_after: Duration::ZERO, progress_every: Duration::from_millis(1), ..options };
+        options = AgentOptions {
+            progress_after: Duration::ZERO,
+            progress_every: Duration::from_millis(1),
+            ..options
+        };
     }
     let hands = Arc::new(Points { hands, told });
-    let agent = Agent::new(world.client.clone(), hands, Workers::pool(2).expect("threads"), options);
+    let agent =
+        Agent::new(world.client.clone(), hands, Workers::pool(2).expect("threads"), options);
     failpoint!("hand.job");
     match agent.run_job(&job).await.expect("an API that answers") {
         Ran::Succeeded(_) => None,
@@ -117,8 +138,19 @@ impl Told {
     fn wait_for(&self, percent: Option<i32>) {
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let end = Instant::now() + Duration::from_secs(30);
-        let is_told = |job: &NodeJob| job.status.as_ref().is_some_and(|status| status.phase.is_some() && status.progress == percent);
-        while !self.runtime.block_on(jobs.list(&ListParams::default())).expect("jobs").items.iter().any(is_told) {
+        let is_told = |job: &NodeJob| {
+            job.status
+                .as_ref()
+                .is_some_and(|status| status.phase.is_some() && status.progress == percent)
+        };
+        while !self
+            .runtime
+            .block_on(jobs.list(&ListParams::default()))
+            .expect("jobs")
+            .items
+            .iter()
+            .any(is_told)
+        {
             assert!(Instant::now() < end, "nothing was announced");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -179,7 +211,11 @@ impl HeldDevice for Announced {
         self.held.name()
     }
 
-    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, HandsError> {
+    fn wipe(
+        self: Box<Self>,
+        policy: WipePolicy,
+        progress: &Progress,
+    ) -> Result<String, HandsError> {
         // The second of them is told when the agent is done with the first, its points included.
         for percent in [1, 2] {
             progress.advance(percent, 100);

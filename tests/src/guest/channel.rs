@@ -54,7 +54,9 @@ impl Channel {
             if let [answered, code, stdout, stderr] = parts[..]
                 && answered == id.to_string()
             {
-                let text = |part| from_base64(part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                let text = |part| {
+                    from_base64(part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                };
                 let code = code.parse().map_err(|_| format!("no exit code: {code:?}"))?;
                 return Ok(Output { code, stdout: text(stdout)?, stderr: text(stderr)? });
             }
@@ -66,15 +68,24 @@ impl Channel {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!("the guest does not answer; so far: {:?}", String::from_utf8_lossy(&line)));
+                return Err(format!(
+                    "the guest does not answer; so far: {:?}",
+                    String::from_utf8_lossy(&line)
+                ));
             }
             self.stream.set_read_timeout(Some(left)).unwrap();
             match self.reader.read_until(b'\n', &mut line) {
                 Ok(0) => return Err("the guest has ended".into()),
-                Ok(_) if line.ends_with(b"\n") => return Ok(String::from_utf8_lossy(&line).into_owned()),
+                Ok(_) if line.ends_with(b"\n") => {
+                    return Ok(String::from_utf8_lossy(&line).into_owned());
+                }
                 Ok(_) => {}
                 // What was read so far is in `line`.
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
                 Err(error) => return Err(format!("reading from the guest: {error}")),
             }
         }
@@ -86,7 +97,8 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let group = [chunk[0], chunk.get(1).copied().unwrap_or(0), chunk.get(2).copied().unwrap_or(0)];
+        let group =
+            [chunk[0], chunk.get(1).copied().unwrap_or(0), chunk.get(2).copied().unwrap_or(0)];
         let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
         for position in 0..4 {
             let index = (bits >> (18 - 6 * position)) & 63;
@@ -99,7 +111,10 @@ fn base64(bytes: &[u8]) -> String {
 fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
     for letter in text.bytes().filter(|letter| *letter != b'=') {
-        let value = ALPHABET.iter().position(|known| *known == letter).ok_or_else(|| format!("no base64: {text:?}"))?;
+        let value = ALPHABET
+            .iter()
+            .position(|known| *known == letter)
+            .ok_or_else(|| format!("no base64: {text:?}"))?;
         bits = (bits << 6) | value as u32;
         count += 6;
         if count >= 8 {

@@ -43,8 +43,16 @@ impl Image {
     pub fn volatile(size: u64) -> Self {
         let folder = folder();
         let path = folder.path().join("image");
-        let made = Command::new("qemu-img").args(["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k"]).arg(&path).arg(size.to_string()).status();
-        assert!(made.is_ok_and(|status| status.success()), "qemu-img could not make {}", path.display());
+        let made = Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k"])
+            .arg(&path)
+            .arg(size.to_string())
+            .status();
+        assert!(
+            made.is_ok_and(|status| status.success()),
+            "qemu-img could not make {}",
+            path.display()
+        );
         Image { size, source: Source::Qcow2(Arc::new(folder)) }
     }
 
@@ -63,10 +71,19 @@ impl Image {
 
     /// What whoever reads the whole disk would see, while no guest runs.
     pub fn contents(&self) -> Vec<u8> {
-        let Source::Qcow2(folder) = &self.source else { return std::fs::read(self.path()).unwrap() };
+        let Source::Qcow2(folder) = &self.source else {
+            return std::fs::read(self.path()).unwrap();
+        };
         let plain = folder.path().join("plain");
-        let made = Command::new("qemu-img").args(["convert", "-f", "qcow2", "-O", "raw"]).args([self.path(), plain.clone()]).status();
-        assert!(made.is_ok_and(|status| status.success()), "qemu-img could not read {}", self.path().display());
+        let made = Command::new("qemu-img")
+            .args(["convert", "-f", "qcow2", "-O", "raw"])
+            .args([self.path(), plain.clone()])
+            .status();
+        assert!(
+            made.is_ok_and(|status| status.success()),
+            "qemu-img could not read {}",
+            self.path().display()
+        );
         std::fs::read(plain).unwrap()
     }
 
@@ -78,12 +95,16 @@ impl Image {
         // Locking off: the second path of a multipath disk opens the same file.
         let file = |path: &Path| json!({"driver": "file", "filename": path, "locking": "off"});
         match &self.source {
-            Source::Raw(_) => json!({"driver": "raw", "node-name": name, "read-only": read_only, "discard": "unmap", "file": file(&self.path())}),
+            Source::Raw(_) => {
+                json!({"driver": "raw", "node-name": name, "read-only": read_only, "discard": "unmap", "file": file(&self.path())})
+            }
             Source::Qcow2(_) => {
                 // A cache that holds the whole table: nothing of it reaches the file before a flush.
                 json!({"driver": "qcow2", "node-name": name, "read-only": read_only, "l2-cache-size": 4 * MIB, "cache-clean-interval": 0, "file": file(&self.path())})
             }
-            Source::Zeroes => json!({"driver": "null-co", "node-name": name, "read-only": read_only, "size": self.size, "read-zeroes": true}),
+            Source::Zeroes => {
+                json!({"driver": "null-co", "node-name": name, "read-only": read_only, "size": self.size, "read-zeroes": true})
+            }
         }
     }
 }
@@ -116,7 +137,13 @@ impl Disk {
     fn new(bus: Bus, serial: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let id = format!("disk{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let disk = Disk { id, image: Image::raw(64 * MIB), bus, read_only: false, properties: serde_json::Map::new() };
+        let disk = Disk {
+            id,
+            image: Image::raw(64 * MIB),
+            bus,
+            read_only: false,
+            properties: serde_json::Map::new(),
+        };
         if serial.is_empty() { disk } else { disk.set("serial", serial) }
     }
 
@@ -151,7 +178,11 @@ impl Disk {
 
     /// The same disk by another controller: same image, serial and WWN.
     pub fn second_path(&self) -> Self {
-        assert_eq!(self.bus, Bus::Scsi(0), "only a SCSI disk on the first controller has a second path");
+        assert_eq!(
+            self.bus,
+            Bus::Scsi(0),
+            "only a SCSI disk on the first controller has a second path"
+        );
         let other = Self::new(Bus::Scsi(1), "");
         Disk { id: other.id, bus: other.bus, ..self.clone() }
     }

@@ -1,6 +1,9 @@
 //! What both kinds of guest have: commands, a shared folder, the way to the API, a folder of their own.
 
-use super::{AGENT_DATA, API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel, process::Process, relay::Relay, target, until};
+use super::{
+    AGENT_DATA, API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel,
+    process::Process, relay::Relay, target, until,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -49,16 +52,32 @@ impl Guest {
     #[track_caller]
     pub fn run(&mut self, command: &str) -> String {
         let output = self.exec(command);
-        assert!(output.success(), "{}: {command}: code {}\n{}{}", self.name, output.code, output.stdout, output.stderr);
+        assert!(
+            output.success(),
+            "{}: {command}: code {}\n{}{}",
+            self.name,
+            output.code,
+            output.stdout,
+            output.stderr
+        );
         output.stdout
     }
 
     /// Repeats a command until its standard output is as wanted; that output.
     #[track_caller]
-    pub fn until(&mut self, what: &str, command: &str, mut wanted: impl FnMut(&str) -> bool) -> String {
+    pub fn until(
+        &mut self,
+        what: &str,
+        command: &str,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> String {
         until(what, || {
             let output = self.exec(command);
-            if wanted(&output.stdout) { Ok(output.stdout) } else { Err(format!("{}{}", output.stdout, output.stderr)) }
+            if wanted(&output.stdout) {
+                Ok(output.stdout)
+            } else {
+                Err(format!("{}{}", output.stdout, output.stderr))
+            }
         })
     }
 
@@ -80,7 +99,8 @@ impl Guest {
         let place = self.share().join(&name);
         // A debug binary has 100 MB: a copy only where a link cannot be.
         let brought = fs::hard_link(file, &place).or_else(|_| fs::copy(file, &place).map(drop));
-        brought.unwrap_or_else(|error| panic!("bringing {} into the guest: {error}", file.display()));
+        brought
+            .unwrap_or_else(|error| panic!("bringing {} into the guest: {error}", file.display()));
         format!("{SHARE_IN_GUEST}/{name}")
     }
 
@@ -89,7 +109,9 @@ impl Guest {
     #[track_caller]
     pub fn bring_quarry(&mut self) -> String {
         let shared = self.bring(stripped_binary());
-        self.run(&format!("dd if={shared} of=/run/quarry bs=256k 2>/dev/null && chmod +x /run/quarry"));
+        self.run(&format!(
+            "dd if={shared} of=/run/quarry bs=256k 2>/dev/null && chmod +x /run/quarry"
+        ));
         "/run/quarry".into()
     }
 
@@ -97,7 +119,9 @@ impl Guest {
     /// machine-id: with it a guest that is started anew is the same machine. Everything else of a guest is in its memory.
     #[track_caller]
     pub fn keep_things_on(&mut self, by_id: &str) {
-        self.until("its own disk is there", "ls /dev/disk/by-id", |names| names.lines().any(|name| name == by_id));
+        self.until("its own disk is there", "ls /dev/disk/by-id", |names| {
+            names.lines().any(|name| name == by_id)
+        });
         self.run(&format!(
             "set -e
              disk=/dev/disk/by-id/{by_id}
@@ -118,9 +142,14 @@ impl Guest {
     /// Makes the API of this kubeconfig, which serves on the host's loopback, the one that the guest reaches; the path of
     /// a kubeconfig for use inside.
     pub fn join(&self, kubeconfig: &Path) -> String {
-        let text = fs::read_to_string(kubeconfig).unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
-        let server = text.lines().find_map(|line| line.trim().strip_prefix("server: ")).expect("a kubeconfig names its server");
-        let port = server.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
+        let text = fs::read_to_string(kubeconfig)
+            .unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
+        let server = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("server: "))
+            .expect("a kubeconfig names its server");
+        let port =
+            server.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
         self.relay.to(Some(port.unwrap_or_else(|| panic!("{server} names no port"))));
         // The certificate is for localhost, which in a guest is a name of the API's address.
         fs::write(self.share().join("kubeconfig"), text.replace(server, API_URL_IN_GUEST)).unwrap();
@@ -131,7 +160,8 @@ impl Guest {
     #[track_caller]
     pub fn lsblk(&mut self, columns: &str) -> Vec<serde_json::Value> {
         let text = self.run(&format!("lsblk -J -b -o {columns}"));
-        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let parsed: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         parsed["blockdevices"].as_array().cloned().unwrap_or_default()
     }
 
@@ -145,7 +175,9 @@ impl Guest {
              modprobe -a dm_multipath dm_service_time",
         );
         self.spawn("multipathd", "multipathd -d");
-        self.until("multipathd answers", "multipathd show daemon", |answer| answer.contains("running") || answer.contains("idle"));
+        self.until("multipathd answers", "multipathd show daemon", |answer| {
+            answer.contains("running") || answer.contains("idle")
+        });
     }
 
     /// What makes this guest differ from others that were restored from the same state.
@@ -167,12 +199,18 @@ impl Guest {
 fn stripped_binary() -> &'static Path {
     static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
     STRIPPED.get_or_init(|| {
-        let binary = std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
+        let binary =
+            std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
         let folder = target().join("guest");
         fs::create_dir_all(&folder).unwrap();
         let partial = folder.join(format!("quarry.{}", std::process::id()));
         let stripped = Command::new("strip").arg("-o").arg(&partial).arg(&binary).status();
-        assert!(stripped.is_ok_and(|status| status.success()), "strip could not make {} from {}", partial.display(), binary.display());
+        assert!(
+            stripped.is_ok_and(|status| status.success()),
+            "strip could not make {} from {}",
+            partial.display(),
+            binary.display()
+        );
         let path = folder.join("quarry");
         // Guests of other processes may use the old one: it is replaced, not written to.
         fs::rename(&partial, &path).unwrap();

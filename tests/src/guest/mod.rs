@@ -47,8 +47,17 @@ fn kit() -> &'static PathBuf {
     static KIT: OnceLock<PathBuf> = OnceLock::new();
     KIT.get_or_init(|| {
         let script = repository().join("scripts/setup");
-        let output = Command::new(&script).arg("guest").stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
-        assert!(output.status.success(), "{} guest failed: its messages are above", script.display());
+        let output = Command::new(&script)
+            .arg("guest")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{} guest failed: its messages are above",
+            script.display()
+        );
         PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
     })
 }
@@ -75,7 +84,9 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     loop {
         match probe() {
             Ok(value) => return value,
-            Err(seen) if Instant::now() > deadline => panic!("not within {PATIENCE:?}: {what}\nlast seen: {seen}"),
+            Err(seen) if Instant::now() > deadline => {
+                panic!("not within {PATIENCE:?}: {what}\nlast seen: {seen}")
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }

@@ -17,7 +17,13 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it in `folder`. Its messages, and what the guest prints on its console, go to the file `log`.
-    pub fn start(program: impl Into<OsString>, arguments: &[OsString], folder: &Path, log: &Path, stdout: Option<Stdio>) -> Self {
+    pub fn start(
+        program: impl Into<OsString>,
+        arguments: &[OsString],
+        folder: &Path,
+        log: &Path,
+        stdout: Option<Stdio>,
+    ) -> Self {
         // Of an earlier run.
         let _ = std::fs::remove_file(log);
         let messages = File::options().create(true).append(true).open(log).unwrap();

@@ -5,7 +5,10 @@
 //! after what made it: kernel, initramfs, QEMU's version, command line. NVMe disks and a mounted share cannot be saved;
 //! both join after the restore.
 
-use super::{Disk, Guest, SHARE_IN_GUEST, channel::Channel, disk::Bus, kit, logs, process::Process, qmp::Qmp, relay::Relay, until};
+use super::{
+    Disk, Guest, SHARE_IN_GUEST, channel::Channel, disk::Bus, kit, logs, process::Process,
+    qmp::Qmp, relay::Relay, until,
+};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -48,8 +51,11 @@ impl Qemu {
         let state = saved_state();
         let mut qemu = Self::start(name, &[], &["-incoming".into(), "defer".into()]);
         // Only now, when the host's end of the port is open: a guest that finds it closed would have to look again.
-        qemu.qmp.call("migrate-incoming", json!({"uri": format!("exec:cat '{}'", state.display())}));
-        until("the saved guest runs", || match qemu.qmp.call("query-status", json!({}))["status"].as_str() {
+        qemu.qmp
+            .call("migrate-incoming", json!({"uri": format!("exec:cat '{}'", state.display())}));
+        until("the saved guest runs", || match qemu.qmp.call("query-status", json!({}))["status"]
+            .as_str()
+        {
             Some("running") => Ok(()),
             other => Err(format!("{other:?}\n{}", qemu.guest.process.last_words())),
         });
@@ -73,7 +79,9 @@ impl Qemu {
     }
 
     fn settle_in(&mut self) {
-        let mount = format!("mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share {SHARE_IN_GUEST}");
+        let mount = format!(
+            "mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share {SHARE_IN_GUEST}"
+        );
         self.guest.settle_in(&mount);
     }
 
@@ -95,16 +103,24 @@ impl Qemu {
             plugged.push((disk.clone(), place));
         }
         arguments.extend_from_slice(more);
-        let mut process = Process::start("qemu-system-x86_64", &arguments, folder.path(), &log, None);
+        let mut process =
+            Process::start("qemu-system-x86_64", &arguments, folder.path(), &log, None);
         let qmp = Qmp::new(connect(&folder.path().join("qmp"), &mut process));
         let channel = Channel::new(connect(&folder.path().join("exec"), &mut process));
-        Qemu { guest: Guest { process, channel, relay, name: name.to_owned(), folder }, qmp, plugged }
+        Qemu {
+            guest: Guest { process, channel, relay, name: name.to_owned(), folder },
+            qmp,
+            plugged,
+        }
     }
 
     /// Plugs a disk in. The guest sees it a moment later.
     #[track_caller]
     pub fn plug(&mut self, disk: &Disk) {
-        assert!(disk.can_be_plugged(), "SATA and SAS disks cannot be plugged into a running guest: give them to Qemu::boot");
+        assert!(
+            disk.can_be_plugged(),
+            "SATA and SAS disks cannot be plugged into a running guest: give them to Qemu::boot"
+        );
         let place = free_place(&self.plugged, disk);
         self.qmp.call("blockdev-add", disk.node());
         self.qmp.call("device_add", disk.device(&place));
@@ -114,7 +130,11 @@ impl Qemu {
     /// Pulls a disk out, and waits until the guest has let go of it.
     #[track_caller]
     pub fn unplug(&mut self, disk: &Disk) {
-        let index = self.plugged.iter().position(|(known, _)| known.id() == disk.id()).expect("the disk is plugged in");
+        let index = self
+            .plugged
+            .iter()
+            .position(|(known, _)| known.id() == disk.id())
+            .expect("the disk is plugged in");
         self.qmp.call("device_del", json!({"id": disk.id()}));
         self.qmp.event("DEVICE_DELETED", |data| data["device"] == disk.id());
         self.qmp.call("blockdev-del", json!({"node-name": disk.node_name()}));
@@ -144,7 +164,10 @@ impl Qemu {
 fn free_place(plugged: &[(Disk, String)], disk: &Disk) -> String {
     let free = |prefix: &str, count: usize| {
         let places = (0..count).map(|index| format!("{prefix}{index}"));
-        places.into_iter().find(|place| !plugged.iter().any(|(_, taken)| taken == place)).unwrap_or_else(|| panic!("all {count} places {prefix}* are taken"))
+        places
+            .into_iter()
+            .find(|place| !plugged.iter().any(|(_, taken)| taken == place))
+            .unwrap_or_else(|| panic!("all {count} places {prefix}* are taken"))
     };
     match disk.bus() {
         Bus::Nvme | Bus::Virtio => free("port", PCI_PORTS),
@@ -158,7 +181,8 @@ fn free_place(plugged: &[(Disk, String)], disk: &Disk) -> String {
 /// The same for every guest: paths are relative to the guest's folder.
 fn command_line() -> Vec<OsString> {
     let kit = kit();
-    let mut arguments: Vec<OsString> = ["-nodefaults", "-no-user-config", "-no-reboot"].map(Into::into).to_vec();
+    let mut arguments: Vec<OsString> =
+        ["-nodefaults", "-no-user-config", "-no-reboot"].map(Into::into).to_vec();
     let mut add = |option: &str, value: &str| arguments.extend([option.into(), value.into()]);
     add("-display", "none");
     add("-machine", "q35");
@@ -174,14 +198,20 @@ fn command_line() -> Vec<OsString> {
     add("-device", "virtio-serial-pci");
     add("-chardev", "socket,id=exec,path=exec,server=on,wait=off");
     add("-device", "virtserialport,chardev=exec,name=lab.exec");
-    add("-netdev", "user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:6443-cmd:socat -lf api.log - UNIX-CONNECT:api");
+    add(
+        "-netdev",
+        "user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:6443-cmd:socat -lf api.log - UNIX-CONNECT:api",
+    );
     add("-device", "virtio-net-pci,netdev=net,romfile=");
     add("-virtfs", "local,path=share,mount_tag=share,security_model=none");
     add("-device", "virtio-scsi-pci,id=scsi0");
     add("-device", "virtio-scsi-pci,id=scsi1");
     add("-device", "qemu-xhci,id=usb");
     for port in 0..PCI_PORTS {
-        add("-device", &format!("pcie-root-port,id=port{port},chassis={},slot={}", port + 1, port + 1));
+        add(
+            "-device",
+            &format!("pcie-root-port,id=port{port},chassis={},slot={}", port + 1, port + 1),
+        );
     }
     arguments
 }
@@ -210,7 +240,9 @@ fn saved_state() -> &'static PathBuf {
             qemu.qmp.call("migrate", json!({"uri": format!("exec:cat > '{}'", partial.display())}));
             until("the guest is saved", || match &qemu.qmp.call("query-migrate", json!({})) {
                 info if info["status"] == "completed" => Ok(()),
-                info if info["status"] == "failed" => panic!("saving a guest failed: {info}\n{}", qemu.guest.process.last_words()),
+                info if info["status"] == "failed" => {
+                    panic!("saving a guest failed: {info}\n{}", qemu.guest.process.last_words())
+                }
                 info => Err(info.to_string()),
             });
             fs::rename(&partial, &state).unwrap();

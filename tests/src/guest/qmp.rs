@@ -17,7 +17,12 @@ pub(super) struct Qmp {
 
 impl Qmp {
     pub fn new(stream: UnixStream) -> Self {
-        let mut qmp = Qmp { reader: BufReader::new(stream.try_clone().unwrap()), stream, line: Vec::new(), events: Vec::new() };
+        let mut qmp = Qmp {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            stream,
+            line: Vec::new(),
+            events: Vec::new(),
+        };
         qmp.next("its greeting").expect("QEMU greets whoever connects");
         qmp.call("qmp_capabilities", json!({}));
         qmp
@@ -25,7 +30,8 @@ impl Qmp {
 
     #[track_caller]
     pub fn call(&mut self, command: &str, arguments: Value) -> Value {
-        self.try_call(command, &arguments).unwrap_or_else(|why| panic!("QMP {command} {arguments}: {why}"))
+        self.try_call(command, &arguments)
+            .unwrap_or_else(|why| panic!("QMP {command} {arguments}: {why}"))
     }
 
     pub fn try_call(&mut self, command: &str, arguments: &Value) -> Result<Value, String> {
@@ -36,7 +42,10 @@ impl Qmp {
             if answer.get("event").is_some() {
                 self.events.push(answer);
             } else if answer.get("error").is_some() {
-                return Err(answer["error"]["desc"].as_str().unwrap_or("an error without a text").to_owned());
+                return Err(answer["error"]["desc"]
+                    .as_str()
+                    .unwrap_or("an error without a text")
+                    .to_owned());
             } else {
                 return Ok(answer["return"].take());
             }
@@ -47,7 +56,11 @@ impl Qmp {
     #[track_caller]
     pub fn event(&mut self, name: &str, matches: impl Fn(&Value) -> bool) -> Value {
         loop {
-            if let Some(index) = self.events.iter().position(|event| event["event"] == name && matches(&event["data"])) {
+            if let Some(index) = self
+                .events
+                .iter()
+                .position(|event| event["event"] == name && matches(&event["data"]))
+            {
                 return self.events.swap_remove(index);
             }
             match self.next(name) {
@@ -72,7 +85,11 @@ impl Qmp {
                     return serde_json::from_slice(&line).map_err(|error| error.to_string());
                 }
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
                 Err(error) => return Err(error.to_string()),
             }
         }

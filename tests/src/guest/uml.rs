@@ -4,7 +4,10 @@
 //! ubdb, …, and have neither serial nor model. Its root is the tree of the initramfs, read-only, where it lies on the
 //! host. `plug` and `unplug` go through its management console, a datagram socket.
 
-use super::{Guest, Image, PATIENCE, SHARE_IN_GUEST, channel::Channel, kit, logs, process::Process, relay::Relay};
+use super::{
+    Guest, Image, PATIENCE, SHARE_IN_GUEST, channel::Channel, kit, logs, process::Process,
+    relay::Relay,
+};
 use std::{
     ffi::OsString,
     fs,
@@ -52,10 +55,17 @@ impl Uml {
         fs::write(&slirp, format!("#!/bin/sh\nexec '{kit}/slirp' 'host addr 10.0.2.2'\n")).unwrap();
         fs::set_permissions(&slirp, fs::Permissions::from_mode(0o755)).unwrap();
 
-        let mut arguments: Vec<OsString> =
-            ["--net", "--mount-proc", "--pid", "--fork", "--kill-child", &format!("{kit}/root/usr/lib/quarry/uml"), &format!("{kit}/linux.uml")]
-                .map(Into::into)
-                .to_vec();
+        let mut arguments: Vec<OsString> = [
+            "--net",
+            "--mount-proc",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            &format!("{kit}/root/usr/lib/quarry/uml"),
+            &format!("{kit}/linux.uml"),
+        ]
+        .map(Into::into)
+        .to_vec();
         let mut add = |argument: String| arguments.push(argument.into());
         for (index, disk) in disks.iter().enumerate() {
             add(format!("{}={}", ubd(index), disk.path().display()));
@@ -72,8 +82,15 @@ impl Uml {
         let relay = Relay::listen(&folder.path().join("api"));
         // Its first serial line: the socket is its standard output, which it also reads from.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let process = Process::start("unshare", &arguments, folder.path(), &log, Some(OwnedFd::from(theirs).into()));
-        let guest = Guest { process, channel: Channel::new(ours), relay, name: name.to_owned(), folder };
+        let process = Process::start(
+            "unshare",
+            &arguments,
+            folder.path(),
+            &log,
+            Some(OwnedFd::from(theirs).into()),
+        );
+        let guest =
+            Guest { process, channel: Channel::new(ours), relay, name: name.to_owned(), folder };
         let mut uml = Uml { guest, disks: disks.iter().cloned().map(Some).collect() };
         if let Err(why) = uml.guest.channel.ready() {
             panic!("{name} does not come up: {why}\n{}", uml.guest.process.last_words());
@@ -89,7 +106,8 @@ impl Uml {
         let free = |index: &usize| self.disks.get(*index).is_none_or(Option::is_none);
         let index = (1..16).find(free).expect("User Mode Linux has 16 disks");
         let name = ubd(index);
-        self.console(&format!("config {name}={}", image.path().display())).unwrap_or_else(|why| panic!("plugging {name}: {why}"));
+        self.console(&format!("config {name}={}", image.path().display()))
+            .unwrap_or_else(|why| panic!("plugging {name}: {why}"));
         self.disks.resize(self.disks.len().max(index + 1), None);
         self.disks[index] = Some(image.clone());
         name
@@ -115,18 +133,26 @@ impl Uml {
     /// One request to the management console; see `mconsole.h` in the kernel's source.
     fn console(&self, command: &str) -> Result<String, String> {
         let fail = |what: &str, error: std::io::Error| format!("{what} the console: {error}");
-        let socket =
-            UnixDatagram::bind(self.folder.path().join(format!("console-{}", uuid::Uuid::new_v4().simple()))).map_err(|error| fail("binding", error))?;
+        let socket = UnixDatagram::bind(
+            self.folder.path().join(format!("console-{}", uuid::Uuid::new_v4().simple())),
+        )
+        .map_err(|error| fail("binding", error))?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(|error| fail("preparing", error))?;
-        let mut request = [0xcafe_babe_u32, 2, u32::try_from(command.len()).unwrap_or(0)].map(u32::to_ne_bytes).concat();
+        let mut request = [0xcafe_babe_u32, 2, u32::try_from(command.len()).unwrap_or(0)]
+            .map(u32::to_ne_bytes)
+            .concat();
         request.extend(command.as_bytes());
         request.resize(12 + 512, 0);
-        socket.send_to(&request, self.folder.path().join("uml/guest/mconsole")).map_err(|error| fail("asking", error))?;
+        socket
+            .send_to(&request, self.folder.path().join("uml/guest/mconsole"))
+            .map_err(|error| fail("asking", error))?;
         let mut text = String::new();
         loop {
             let mut reply = [0; 2048];
             let count = socket.recv(&mut reply).map_err(|error| fail("hearing from", error))?;
-            let word = |at: usize| u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
+            let word = |at: usize| {
+                u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
+            };
             let (failed, more, length) = (word(0) != 0, word(4) != 0, word(8) as usize);
             text += &String::from_utf8_lossy(&reply[12..(12 + length).min(count)]);
             if !more {
@@ -138,6 +164,8 @@ impl Uml {
 }
 
 fn ubd(index: usize) -> String {
-    let letter = u8::try_from(index).ok().filter(|index| *index < 16).expect("User Mode Linux has 16 disks") + b'a';
+    let letter =
+        u8::try_from(index).ok().filter(|index| *index < 16).expect("User Mode Linux has 16 disks")
+            + b'a';
     format!("ubd{}", letter as char)
 }

@@ -19,7 +19,9 @@ impl Answer {
             }
         }
         // Bookmarks come when a server likes; everything else in a watch is compared.
-        lines.retain(|line| line["type"] != "BOOKMARK" || line["object"]["metadata"]["annotations"].is_object());
+        lines.retain(|line| {
+            line["type"] != "BOOKMARK" || line["object"]["metadata"]["annotations"].is_object()
+        });
         let mut body = match (whole, lines.len()) {
             // Plain text, such as `404 page not found`, says nothing that clients read.
             (false, _) => Value::Null,
@@ -45,7 +47,8 @@ fn normalise(value: &mut Value) {
             map.remove("storageVersionHash");
             for (key, inner) in map.iter_mut() {
                 let fixed = match key.as_str() {
-                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" | "continue" => inner.as_str().is_some_and(|text| !text.is_empty()),
+                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp"
+                    | "continue" => inner.as_str().is_some_and(|text| !text.is_empty()),
                     _ => false,
                 };
                 if fixed {
@@ -122,8 +125,12 @@ fn normalise_cell(cell: &mut Value) {
 
 /// Uids inside sentences.
 fn without_uids(text: &str) -> String {
-    let is_uid =
-        |text: &str| text.len() == 36 && text.chars().enumerate().all(|(at, c)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() });
+    let is_uid = |text: &str| {
+        text.len() == 36
+            && text.chars().enumerate().all(|(at, c)| {
+                if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() }
+            })
+    };
     let mut out = String::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -171,7 +178,10 @@ fn walk(left: &Value, right: &Value, at: String, found: &mut Vec<(String, Value,
 /// Whether a pointer is covered by a pattern with `*` steps.
 pub fn covers(pattern: &str, pointer: &str) -> bool {
     let mut steps = pointer.split('/').skip(1);
-    pattern.split('/').skip(1).all(|wanted| steps.next().is_some_and(|step| wanted == "*" || wanted == step))
+    pattern
+        .split('/')
+        .skip(1)
+        .all(|wanted| steps.next().is_some_and(|step| wanted == "*" || wanted == step))
 }
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ pub fn conversations() -> Vec<Conversation> {
     let mut all = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a conversation file");
-        let some: Vec<Conversation> = serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        let some: Vec<Conversation> =
+            serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
         all.extend(some);
     }
     all
@@ -68,14 +69,18 @@ pub fn known() -> Vec<Known> {
 
 /// Puts saved values where `${name}` stands.
 pub fn fill(text: &str, saved: &BTreeMap<String, String>) -> String {
-    saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
+    saved
+        .iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
 }
 
 pub fn fill_value(value: &Value, saved: &BTreeMap<String, String>) -> Value {
     match value {
         Value::String(text) => fill(text, saved).into(),
         Value::Array(items) => items.iter().map(|item| fill_value(item, saved)).collect(),
-        Value::Object(map) => Value::Object(map.iter().map(|(key, value)| (fill(key, saved), fill_value(value, saved))).collect()),
+        Value::Object(map) => Value::Object(
+            map.iter().map(|(key, value)| (fill(key, saved), fill_value(value, saved))).collect(),
+        ),
         other => other.clone(),
     }
 }

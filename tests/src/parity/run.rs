@@ -76,11 +76,20 @@ pub async fn run_all(embedded: Client, real: Client) -> Report {
             report.requests += 1;
             report.refused += usize::from(theirs.code() >= 400);
             let exchange = &conversation.requests[index];
-            let about = format!("{}, request {} ({} {})", conversation.name, index + 1, exchange.method, exchange.path);
+            let about = format!(
+                "{}, request {} ({} {})",
+                conversation.name,
+                index + 1,
+                exchange.method,
+                exchange.path
+            );
             if let Some(expected) = exchange.expect
                 && u64::from(expected) != theirs.code()
             {
-                report.differences.push(format!("{about}: expected {expected}, the real server says {}", theirs.value));
+                report.differences.push(format!(
+                    "{about}: expected {expected}, the real server says {}",
+                    theirs.value
+                ));
             }
             for (at, left, right) in differences(&ours.value, &theirs.value) {
                 match explain(&known, &conversation.name, &at) {
@@ -88,13 +97,17 @@ pub async fn run_all(embedded: Client, real: Client) -> Report {
                         report.known += 1;
                         used.insert(line);
                     }
-                    None => report.differences.push(format!("{about}: at {at}\n      embedded {left}\n      real     {right}")),
+                    None => report.differences.push(format!(
+                        "{about}: at {at}\n      embedded {left}\n      real     {right}"
+                    )),
                 }
             }
         }
     }
     let stale = known.iter().enumerate().filter(|(line, _)| !used.contains(line));
-    report.stale.extend(stale.map(|(_, known)| format!("no longer differs: {} {:?}", known.conversation, known.at)));
+    report.stale.extend(
+        stale.map(|(_, known)| format!("no longer differs: {} {:?}", known.conversation, known.at)),
+    );
     report
 }
 
@@ -113,7 +126,9 @@ pub async fn run_embedded(client: Client) -> Report {
                 && u64::from(expected) != answer.code()
             {
                 let about = format!("{}, {} {}", conversation.name, exchange.method, exchange.path);
-                report.differences.push(format!("{about}: expected {expected}, got {}", answer.value));
+                report
+                    .differences
+                    .push(format!("{about}: expected {expected}, got {}", answer.value));
             }
         }
     }
@@ -121,7 +136,10 @@ pub async fn run_embedded(client: Client) -> Report {
 }
 
 fn explain(known: &[Known], conversation: &str, at: &str) -> Option<usize> {
-    known.iter().position(|known| (known.conversation == "*" || known.conversation == conversation) && known.at.iter().any(|pattern| covers(pattern, at)))
+    known.iter().position(|known| {
+        (known.conversation == "*" || known.conversation == conversation)
+            && known.at.iter().any(|pattern| covers(pattern, at))
+    })
 }
 
 async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
@@ -146,21 +164,36 @@ async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
     answers
 }
 
-async fn send(client: &Client, exchange: &Exchange, path: &str, saved: &BTreeMap<String, String>) -> (u16, Vec<String>, Vec<u8>) {
+async fn send(
+    client: &Client,
+    exchange: &Exchange,
+    path: &str,
+    saved: &BTreeMap<String, String>,
+) -> (u16, Vec<String>, Vec<u8>) {
     let body = match (&exchange.raw, &exchange.body) {
         (Some(raw), _) => raw.clone().into_bytes(),
         (None, Some(body)) => fill_value(body, saved).to_string().into_bytes(),
         (None, None) => Vec::new(),
     };
     let accept = exchange.accept.as_deref().unwrap_or("application/json");
-    let mut request = Request::builder().method(exchange.method.as_str()).uri(path).header(header::ACCEPT, accept);
+    let mut request = Request::builder()
+        .method(exchange.method.as_str())
+        .uri(path)
+        .header(header::ACCEPT, accept);
     if !body.is_empty() || exchange.content_type.is_some() {
-        request = request.header(header::CONTENT_TYPE, exchange.content_type.as_deref().unwrap_or("application/json"));
+        request = request.header(
+            header::CONTENT_TYPE,
+            exchange.content_type.as_deref().unwrap_or("application/json"),
+        );
     }
     let request = request.body(Body::from(body)).expect("a conversation holds valid requests");
-    let response = client.send(request).await.unwrap_or_else(|why| panic!("{} {path}: {why}", exchange.method));
+    let response = client
+        .send(request)
+        .await
+        .unwrap_or_else(|why| panic!("{} {path}: {why}", exchange.method));
     let warnings = response.headers().get_all(header::WARNING).iter();
-    let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+    let warnings =
+        warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.expect("an answer ends").to_bytes().to_vec();
     (code, warnings, body)
@@ -171,8 +204,11 @@ async fn clean_up(client: &Client, made: Vec<String>) {
     for path in made.into_iter().rev() {
         for _ in 0..100 {
             let release = json!({"metadata": {"finalizers": null}}).to_string();
-            let patch = Request::patch(path.as_str()).header(header::CONTENT_TYPE, "application/merge-patch+json").body(Body::from(release.into_bytes()));
-            let delete = Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Body::empty());
+            let patch = Request::patch(path.as_str())
+                .header(header::CONTENT_TYPE, "application/merge-patch+json")
+                .body(Body::from(release.into_bytes()));
+            let delete =
+                Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Body::empty());
             let get = Request::get(path.as_str()).body(Body::empty());
             for request in [delete, patch].into_iter().flatten() {
                 // It may be gone already; the look below decides.
@@ -189,7 +225,8 @@ async fn clean_up(client: &Client, made: Vec<String>) {
 
 async fn make_namespace(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).expect("a namespace");
+    let namespace =
+        serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).expect("a namespace");
     // A second run finds it there.
     let _ = namespaces.create(&PostParams::default(), &namespace).await;
 }
@@ -209,7 +246,10 @@ async fn install(real: &Client) {
             "metadata": {"name": "probe", "labels": {label: "yes"}}, "spec": {"size": "12"},
         });
         let path = format!("/apis/example.com/v1/namespaces/{NAMESPACE}/widgets?dryRun=All");
-        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(Body::from(probe.to_string().into_bytes())).expect("a valid request")
+        Request::post(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(probe.to_string().into_bytes()))
+            .expect("a valid request")
     };
     // The deny policy needs its parameters to be known to the server, too; they are part of a conversation,
     // so that only the policy itself is waited for here.

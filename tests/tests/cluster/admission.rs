@@ -1,26 +1,54 @@
 //! Bad input on the real API server: refused at admission, or told by the condition, an Event and `explain`.
 
-use quarry_tests::lab::{NODE, apply, get, gone, installed, kubectl, kubectl_refused, quarry, text, until};
+use quarry_tests::lab::{
+    NODE, apply, get, gone, installed, kubectl, kubectl_refused, quarry, text, until,
+};
 use std::time::Duration;
 
 fn volume(name: &str, spec: &str) -> String {
-    format!("apiVersion: storage.metalk8s.scality.com/v1alpha1\nkind: Volume\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    format!(
+        "apiVersion: storage.metalk8s.scality.com/v1alpha1\nkind: Volume\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+    )
 }
 
 #[test]
 fn what_can_be_known_at_admission_is_refused_there() {
     installed();
     for (spec, words) in [
-        (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 0}}}}"), "size must be greater than 0"),
-        (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: -1Gi}}}}"), "size must be greater than 0"),
-        (format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: plenty}}}}"), "spec.sparseLoopDevice.size"),
-        (format!("{{nodeName: {NODE}, storageClassName: c}}"), "set exactly one of sparseLoopDevice"),
         (
-            format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 1Gi}}, rawBlockDevice: {{devicePath: /dev/sdb}}}}"),
+            format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 0}}}}"),
+            "size must be greater than 0",
+        ),
+        (
+            format!("{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: -1Gi}}}}"),
+            "size must be greater than 0",
+        ),
+        (
+            format!(
+                "{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: plenty}}}}"
+            ),
+            "spec.sparseLoopDevice.size",
+        ),
+        (
+            format!("{{nodeName: {NODE}, storageClassName: c}}"),
             "set exactly one of sparseLoopDevice",
         ),
-        ("{storageClassName: c, sparseLoopDevice: {size: 1Gi}}".to_owned(), "spec.nodeName: Required value"),
-        (format!("{{nodeName: {NODE}, storageClassName: c, mode: Tape, sparseLoopDevice: {{size: 1Gi}}}}"), "spec.mode: Unsupported value"),
+        (
+            format!(
+                "{{nodeName: {NODE}, storageClassName: c, sparseLoopDevice: {{size: 1Gi}}, rawBlockDevice: {{devicePath: /dev/sdb}}}}"
+            ),
+            "set exactly one of sparseLoopDevice",
+        ),
+        (
+            "{storageClassName: c, sparseLoopDevice: {size: 1Gi}}".to_owned(),
+            "spec.nodeName: Required value",
+        ),
+        (
+            format!(
+                "{{nodeName: {NODE}, storageClassName: c, mode: Tape, sparseLoopDevice: {{size: 1Gi}}}}"
+            ),
+            "spec.mode: Unsupported value",
+        ),
     ] {
         let said = kubectl_refused(&["create", "-f", "-"], Some(&volume("bad", &spec)));
         assert!(said.contains(words), "{spec}: {said}");
@@ -38,9 +66,13 @@ fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
         ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName cannot be changed"),
         ("{\"spec\":{\"storageClassName\":\"other\"}}", "storageClassName cannot be changed"),
         ("{\"spec\":{\"mode\":\"Block\"}}", "mode cannot be changed"),
-        ("{\"spec\":{\"sparseLoopDevice\":null,\"rawBlockDevice\":{\"devicePath\":\"/dev/sdb\"}}}", "the type of a volume cannot be changed"),
+        (
+            "{\"spec\":{\"sparseLoopDevice\":null,\"rawBlockDevice\":{\"devicePath\":\"/dev/sdb\"}}}",
+            "the type of a volume cannot be changed",
+        ),
     ] {
-        let said = kubectl_refused(&["patch", "volume", "fixed", "--type=merge", "-p", change], None);
+        let said =
+            kubectl_refused(&["patch", "volume", "fixed", "--type=merge", "-p", change], None);
         assert!(said.contains(words), "{change}: {said}");
     }
     kubectl(&["delete", "volume", "fixed", "--wait=false"]);
@@ -63,9 +95,18 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
     apply(
         "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: bad-taken}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: x, hostPath: {path: /tmp/x}}\n",
     );
-    let sparse = |class: &str, size: &str| format!("{{nodeName: {NODE}, storageClassName: {class}, sparseLoopDevice: {{size: {size}}}}}");
+    let sparse = |class: &str, size: &str| {
+        format!(
+            "{{nodeName: {NODE}, storageClassName: {class}, sparseLoopDevice: {{size: {size}}}}}"
+        )
+    };
     for (name, spec, phase, words) in [
-        ("bad-node", "{nodeName: nowhere, storageClassName: good, sparseLoopDevice: {size: 1Gi}}".to_owned(), "Pending", "node nowhere does not exist"),
+        (
+            "bad-node",
+            "{nodeName: nowhere, storageClassName: good, sparseLoopDevice: {size: 1Gi}}".to_owned(),
+            "Pending",
+            "node nowhere does not exist",
+        ),
         ("bad-class", sparse("missing", "1Gi"), "Pending", "StorageClass missing does not exist"),
         ("bad-nofs", sparse("bad-nofs", "1Gi"), "Failed", "has no parameter fsType"),
         ("bad-zfs", sparse("bad-zfs", "1Gi"), "Failed", "\"zfs\", which is not supported"),
@@ -74,16 +115,34 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         ("bad-huge", sparse("good", "7Ei"), "Failed", "even sparsely"),
         ("bad-tiny", sparse("good", "1Mi"), "Failed", "mkfs.xfs"),
         ("bad-taken", sparse("good", "1Gi"), "Failed", "belongs to somebody else"),
-        ("bad-raw", format!("{{nodeName: {NODE}, storageClassName: good, rawBlockDevice: {{devicePath: /dev/sdb}}}}"), "Failed", "only sparseLoopDevice"),
+        (
+            "bad-raw",
+            format!(
+                "{{nodeName: {NODE}, storageClassName: good, rawBlockDevice: {{devicePath: /dev/sdb}}}}"
+            ),
+            "Failed",
+            "only sparseLoopDevice",
+        ),
     ] {
         apply(&volume(name, &spec));
         let object = until(&format!("{name} says what is wrong"), Duration::from_secs(30), || {
             let object = get(&["volume", name]).unwrap_or_default();
             let said = object["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
-            if object["status"]["phase"] == phase && said.contains(words) { Ok(object.clone()) } else { Err(object["status"].to_string()) }
+            if object["status"]["phase"] == phase && said.contains(words) {
+                Ok(object.clone())
+            } else {
+                Err(object["status"].to_string())
+            }
         });
         until(&format!("{name} has an event"), Duration::from_secs(10), || {
-            let events = kubectl(&["get", "events", "--field-selector", &format!("involvedObject.name={name}"), "-o", "jsonpath={.items[*].message}"]);
+            let events = kubectl(&[
+                "get",
+                "events",
+                "--field-selector",
+                &format!("involvedObject.name={name}"),
+                "-o",
+                "jsonpath={.items[*].message}",
+            ]);
             if events.contains(words) { Ok(()) } else { Err(events) }
         });
         let explained = text(&quarry(&["explain", &format!("volume/{name}")]).stdout);
@@ -92,7 +151,11 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         kubectl(&["delete", "volume", name, "--wait=false"]);
         gone("volume", name);
         let left: Vec<_> = std::fs::read_dir("/var/lib/quarry/volumes")
-            .map(|dir| dir.filter_map(Result::ok).filter(|entry| entry.file_name().to_string_lossy().starts_with(uid)).collect())
+            .map(|dir| {
+                dir.filter_map(Result::ok)
+                    .filter(|entry| entry.file_name().to_string_lossy().starts_with(uid))
+                    .collect()
+            })
             .unwrap_or_default();
         assert!(left.is_empty(), "{name} left {left:?}");
     }

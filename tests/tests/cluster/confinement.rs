@@ -5,24 +5,55 @@ use std::time::Duration;
 
 /// kubectl with a token instead of the administrator's certificate.
 fn with_token(token: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
-    let server = kubectl(&["config", "view", "--minify", "--raw", "-o", "jsonpath={.clusters[0].cluster.server}"]);
-    let base = ["--kubeconfig=/dev/null", "--server", &server, "--insecure-skip-tls-verify", "--token", token];
+    let server = kubectl(&[
+        "config",
+        "view",
+        "--minify",
+        "--raw",
+        "-o",
+        "jsonpath={.clusters[0].cluster.server}",
+    ]);
+    let base = [
+        "--kubeconfig=/dev/null",
+        "--server",
+        &server,
+        "--insecure-skip-tls-verify",
+        "--token",
+        token,
+    ];
     let output = try_run("kubectl", &[&base, arguments].concat(), input);
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// As an agent does it: kubectl would read the subresource first, which an agent may not.
 fn patch_status(token: &str, node: &str, change: &str) -> Result<(), String> {
-    let server = kubectl(&["config", "view", "--minify", "--raw", "-o", "jsonpath={.clusters[0].cluster.server}"]);
-    let change: serde_json::Value = serde_json::from_str(change).map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let server = kubectl(&[
+        "config",
+        "view",
+        "--minify",
+        "--raw",
+        "-o",
+        "jsonpath={.clusters[0].cluster.server}",
+    ]);
+    let change: serde_json::Value =
+        serde_json::from_str(change).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let mut config = kube::Config::new(server.parse().map_err(|error| format!("{error}"))?);
         config.accept_invalid_certs = true;
         config.auth_info.token = Some(token.to_owned().into());
         let client = kube::Client::try_from(config).map_err(|error| error.to_string())?;
         let api: kube::Api<quarry_api::NodeInventory> = kube::Api::all(client);
-        let patched = api.patch_status(node, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(change)).await;
+        let patched = api
+            .patch_status(
+                node,
+                &kube::api::PatchParams::default(),
+                &kube::api::Patch::Merge(change),
+            )
+            .await;
         patched.map(|_| ()).map_err(|error| error.to_string())
     })
 }
@@ -31,16 +62,53 @@ fn patch_status(token: &str, node: &str, change: &str) -> Result<(), String> {
 fn an_agents_token_changes_only_its_own_node() {
     installed();
     apply("apiVersion: v1\nkind: Node\nmetadata: {name: other-node}\n");
-    until("the other node has its inventory", Duration::from_secs(30), || get(&["nodeinventory", "other-node"]).ok_or_else(|| "none".to_owned()));
+    until("the other node has its inventory", Duration::from_secs(30), || {
+        get(&["nodeinventory", "other-node"]).ok_or_else(|| "none".to_owned())
+    });
     let on_node = format!("spec.nodeName={NODE}");
-    let agents = ["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/name=quarry-agent", "--field-selector", &on_node, "-o"];
+    let agents = [
+        "-n",
+        NAMESPACE,
+        "get",
+        "pods",
+        "-l",
+        "app.kubernetes.io/name=quarry-agent",
+        "--field-selector",
+        &on_node,
+        "-o",
+    ];
     // The test before may have left a pod that is going: the token must be of one that stays.
     let token = until("an agent's token", Duration::from_secs(60), || {
-        let pods = kubectl(&[&agents[..], &["jsonpath={range .items[*]}{.metadata.name}={.metadata.deletionTimestamp} {end}"]].concat());
-        let staying: Vec<&str> = pods.split_whitespace().filter_map(|pod| pod.strip_suffix('=')).collect();
+        let pods = kubectl(
+            &[
+                &agents[..],
+                &["jsonpath={range .items[*]}{.metadata.name}={.metadata.deletionTimestamp} {end}"],
+            ]
+            .concat(),
+        );
+        let staying: Vec<&str> =
+            pods.split_whitespace().filter_map(|pod| pod.strip_suffix('=')).collect();
         let [pod] = staying.as_slice() else { return Err(pods) };
-        let made = try_run("kubectl", &["-n", NAMESPACE, "create", "token", "quarry-agent", "--bound-object-kind", "Pod", "--bound-object-name", pod], None);
-        if made.status.success() { Ok(text(&made.stdout).trim().to_owned()) } else { Err(text(&made.stderr)) }
+        let made = try_run(
+            "kubectl",
+            &[
+                "-n",
+                NAMESPACE,
+                "create",
+                "token",
+                "quarry-agent",
+                "--bound-object-kind",
+                "Pod",
+                "--bound-object-name",
+                pod,
+            ],
+            None,
+        );
+        if made.status.success() {
+            Ok(text(&made.stdout).trim().to_owned())
+        } else {
+            Err(text(&made.stderr))
+        }
     });
     let change = "{\"status\":{\"agentVersion\":\"tampered\"}}";
     let patch = |token: &str, node: &str| patch_status(token, node, change);
@@ -65,21 +133,28 @@ fn an_agents_token_changes_only_its_own_node() {
         let refused = with_token(&token, arguments, input).unwrap_err();
         assert!(refused.contains("orbidden"), "{what}: {refused}");
     }
-    let lease =
-        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: quarry-agent-other-node, namespace: quarry-system}\nspec: {holderIdentity: x}\n";
-    let refused = with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
+    let lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: quarry-agent-other-node, namespace: quarry-system}\nspec: {holderIdentity: x}\n";
+    let refused =
+        with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 
     // What it is told to do is not for it to write.
-    let refused = with_token(&token, &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"claims\":[]}}"], None).unwrap_err();
+    let refused = with_token(
+        &token,
+        &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"claims\":[]}}"],
+        None,
+    )
+    .unwrap_err();
     assert!(refused.contains("orbidden"), "{refused}");
 
     let unbound = kubectl(&["-n", NAMESPACE, "create", "token", "quarry-agent"]).trim().to_owned();
     let refused = patch(&unbound, NODE).unwrap_err();
     assert!(refused.contains("names no node"), "{refused}");
     kubectl(&["delete", "node", "other-node"]);
-    until("its inventory goes with it", Duration::from_secs(30), || match get(&["nodeinventory", "other-node"]) {
-        None => Ok(()),
-        Some(left) => Err(left.to_string()),
+    until("its inventory goes with it", Duration::from_secs(30), || {
+        match get(&["nodeinventory", "other-node"]) {
+            None => Ok(()),
+            Some(left) => Err(left.to_string()),
+        }
     });
 }

@@ -1,6 +1,9 @@
 //! Discovery on the real cluster: disks come and go, nodes are selected and deselected, one discovery is enough.
 
-use quarry_tests::lab::{LoopDisk, NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository, text, try_run, until};
+use quarry_tests::lab::{
+    LoopDisk, NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository,
+    text, try_run, until,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -20,31 +23,56 @@ fn says(namespace: &str, name: &str, kind: &str, status: &str, words: &str) -> V
     until(&format!("{name} says {kind}={status} {words:?}"), LIMIT, || {
         let object = get(&["-n", namespace, "localvolumediscovery", name]).unwrap_or_default();
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told = |one: &Value| one["type"] == kind && one["status"] == status && one["message"].as_str().unwrap_or_default().contains(words);
+        let told = |one: &Value| {
+            one["type"] == kind
+                && one["status"] == status
+                && one["message"].as_str().unwrap_or_default().contains(words)
+        };
         if conditions.iter().any(told) { Ok(object) } else { Err(object["status"].to_string()) }
     })
 }
 
 /// The result of a node, found as consumers of the shipped kind find it.
 fn result_of(node: &str) -> Option<Value> {
-    let list = get(&["-n", NAMESPACE, "localvolumediscoveryresults", "-l", &format!("discovery-result-node={node}")])?;
+    let list = get(&[
+        "-n",
+        NAMESPACE,
+        "localvolumediscoveryresults",
+        "-l",
+        &format!("discovery-result-node={node}"),
+    ])?;
     list["items"].as_array()?.first().cloned()
 }
 
 fn rows(node: &str) -> Vec<Value> {
-    result_of(node).and_then(|result| result["status"]["discoveredDevices"].as_array().cloned()).unwrap_or_default()
+    result_of(node)
+        .and_then(|result| result["status"]["discoveredDevices"].as_array().cloned())
+        .unwrap_or_default()
 }
 
 fn agent_pods(node: &str) -> Vec<Value> {
     let on_node = format!("spec.nodeName={node}");
-    let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent", "--field-selector", &on_node]).unwrap_or_default();
+    let pods = get(&[
+        "-n",
+        NAMESPACE,
+        "pods",
+        "-l",
+        "app.kubernetes.io/name=quarry-agent",
+        "--field-selector",
+        &on_node,
+    ])
+    .unwrap_or_default();
     pods["items"].as_array().cloned().unwrap_or_default()
 }
 
 fn owner_kinds() -> Vec<String> {
     let set = get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]).unwrap_or_default();
-    let mut kinds: Vec<String> =
-        set["metadata"]["ownerReferences"].as_array().into_iter().flatten().map(|owner| owner["kind"].as_str().unwrap_or_default().to_owned()).collect();
+    let mut kinds: Vec<String> = set["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|owner| owner["kind"].as_str().unwrap_or_default().to_owned())
+        .collect();
     kinds.sort();
     kinds
 }
@@ -54,16 +82,34 @@ struct Tidy;
 
 impl Drop for Tidy {
     fn drop(&mut self) {
-        try_run("kubectl", &["delete", "localvolumediscoveries", "--all", "--all-namespaces", "--wait=false"], None);
+        try_run(
+            "kubectl",
+            &["delete", "localvolumediscoveries", "--all", "--all-namespaces", "--wait=false"],
+            None,
+        );
         try_run("kubectl", &["delete", "nodes", "-l", "made-up=true", "--wait=false"], None);
         let deploy = repository().join("deploy");
         try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-        try_run("kubectl", &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"], None);
-        try_run("kubectl", &["-n", NAMESPACE, "delete", "localvolumediscoveryresults", "--all", "--wait=false"], None);
+        try_run(
+            "kubectl",
+            &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"],
+            None,
+        );
+        try_run(
+            "kubectl",
+            &["-n", NAMESPACE, "delete", "localvolumediscoveryresults", "--all", "--wait=false"],
+            None,
+        );
         // Nobody runs a kubelet there that would end them.
-        for pod in agent_pods("").into_iter().chain(agent_pods("made-up-1")).chain(agent_pods("made-up-2")) {
+        for pod in
+            agent_pods("").into_iter().chain(agent_pods("made-up-1")).chain(agent_pods("made-up-2"))
+        {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            try_run("kubectl", &["-n", NAMESPACE, "delete", "pod", &name, "--force", "--grace-period=0"], None);
+            try_run(
+                "kubectl",
+                &["-n", NAMESPACE, "delete", "pod", &name, "--force", "--grace-period=0"],
+                None,
+            );
         }
     }
 }
@@ -84,18 +130,35 @@ fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
     let object = says(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
     assert_eq!(object["status"]["phase"], "Discovering");
     assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
-    until("both own the agents", LIMIT, || if owner_kinds() == ["Deployment", "LocalVolumeDiscovery"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) });
+    until("both own the agents", LIMIT, || {
+        if owner_kinds() == ["Deployment", "LocalVolumeDiscovery"] {
+            Ok(())
+        } else {
+            Err(format!("{:?}", owner_kinds()))
+        }
+    });
 
     let disk = LoopDisk::attach("hotplug", 64 << 20);
     until("the inventory shows the disk", LIMIT, || {
         let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
         let devices = inventory["status"]["devices"].as_array().cloned().unwrap_or_default();
-        if devices.iter().any(|device| device["name"] == disk.name()) { Ok(()) } else { Err(inventory["status"].to_string()) }
+        if devices.iter().any(|device| device["name"] == disk.name()) {
+            Ok(())
+        } else {
+            Err(inventory["status"].to_string())
+        }
     });
     let row = until("the result shows the disk", LIMIT, || {
-        rows(NODE).into_iter().find(|row| row["path"] == disk.device.as_str()).ok_or_else(|| format!("{:?}", result_of(NODE)))
+        rows(NODE)
+            .into_iter()
+            .find(|row| row["path"] == disk.device.as_str())
+            .ok_or_else(|| format!("{:?}", result_of(NODE)))
     });
-    assert_eq!((row["type"].as_str(), row["size"].as_i64()), (Some("loop"), Some(64 << 20)), "{row}");
+    assert_eq!(
+        (row["type"].as_str(), row["size"].as_i64()),
+        (Some("loop"), Some(64 << 20)),
+        "{row}"
+    );
     for field in ["deviceID", "path", "model", "type", "vendor", "serial", "property", "fstype"] {
         assert!(row[field].is_string(), "{field} in {row}");
     }
@@ -103,13 +166,20 @@ fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
     let result = result_of(NODE).unwrap();
     assert_eq!(result["spec"]["nodeName"], NODE);
     assert_eq!(result["metadata"]["labels"]["local.storage.openshift.io/discovery-node"], NODE);
-    assert!(result["metadata"]["ownerReferences"].is_null(), "a result stays when its discovery goes");
+    assert!(
+        result["metadata"]["ownerReferences"].is_null(),
+        "a result stays when its discovery goes"
+    );
     assert!(result["status"]["discoveredTimeStamp"].as_str().unwrap().ends_with('Z'));
 
     let device = disk.device.clone();
     drop(disk);
     until("the disk is gone from the result", LIMIT, || {
-        if rows(NODE).iter().all(|row| row["path"] != device.as_str()) { Ok(()) } else { Err(format!("{:?}", rows(NODE))) }
+        if rows(NODE).iter().all(|row| row["path"] != device.as_str()) {
+            Ok(())
+        } else {
+            Err(format!("{:?}", rows(NODE)))
+        }
     });
     let told = kubectl(&["-n", NAMESPACE, "get", "events", "-o", "jsonpath={.items[*].reason}"]);
     for reason in ["CreatedDiscoveryResultObject", "UpdatedDiscoveredDeviceList"] {
@@ -117,11 +187,9 @@ fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
     }
 
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
-    until(
-        "the operator's Deployment still owns the agents",
-        LIMIT,
-        || if owner_kinds() == ["Deployment"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) },
-    );
+    until("the operator's Deployment still owns the agents", LIMIT, || {
+        if owner_kinds() == ["Deployment"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) }
+    });
     assert_eq!(agent_pods(NODE).len(), 1, "volumes are on: the agent stays");
     assert!(result_of(NODE).is_some(), "the result stays");
 }
@@ -131,13 +199,30 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
     installed();
     let _tidy = Tidy;
     apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
-    until("the result is there", LIMIT, || if rows(NODE).is_empty() { Err(format!("{:?}", result_of(NODE))) } else { Ok(()) });
-    let uid = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>();
+    until("the result is there", LIMIT, || {
+        if rows(NODE).is_empty() { Err(format!("{:?}", result_of(NODE))) } else { Ok(()) }
+    });
+    let uid = |pods: &[Value]| {
+        pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
+    };
     let before = uid(&agent_pods(NODE));
     let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]}]);
-    kubectl(&["-n", NAMESPACE, "patch", "deploy", "quarry-operator", "--type=json", "-p", &arguments.to_string()]);
+    kubectl(&[
+        "-n",
+        NAMESPACE,
+        "patch",
+        "deploy",
+        "quarry-operator",
+        "--type=json",
+        "-p",
+        &arguments.to_string(),
+    ]);
     until("only the discovery asks for agents", Duration::from_secs(90), || {
-        if owner_kinds() == ["LocalVolumeDiscovery"] { Ok(()) } else { Err(format!("{:?}", owner_kinds())) }
+        if owner_kinds() == ["LocalVolumeDiscovery"] {
+            Ok(())
+        } else {
+            Err(format!("{:?}", owner_kinds()))
+        }
     });
     let set = get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]).unwrap();
     assert!(set["spec"]["template"]["spec"]["affinity"].to_string().contains(NODE), "{set}");
@@ -146,7 +231,13 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
 
     made_up_node("made-up-1", &json!({}), &json!([]));
     apply(&discovery(NAMESPACE, "disks", &hosts(&["made-up-1"])));
-    until("the agent ends", LIMIT, || if agent_pods(NODE).is_empty() { Ok(()) } else { Err(format!("{:?}", uid(&agent_pods(NODE)))) });
+    until("the agent ends", LIMIT, || {
+        if agent_pods(NODE).is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{:?}", uid(&agent_pods(NODE))))
+        }
+    });
     let kept = result_of(NODE).unwrap();
     says(NAMESPACE, "disks", "Progressing", "True", "no agent has been seen on node made-up-1");
     let disk = LoopDisk::attach("unseen", 64 << 20);
@@ -155,13 +246,19 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
 
     apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
     until("the agent is back and has caught up", Duration::from_secs(90), || {
-        if rows(NODE).iter().any(|row| row["path"] == disk.device.as_str()) { Ok(()) } else { Err(format!("{:?}", rows(NODE))) }
+        if rows(NODE).iter().any(|row| row["path"] == disk.device.as_str()) {
+            Ok(())
+        } else {
+            Err(format!("{:?}", rows(NODE)))
+        }
     });
     drop(disk);
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
-    until("nobody asks: no agents", LIMIT, || match get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]) {
-        None => Ok(()),
-        Some(set) => Err(set["metadata"].to_string()),
+    until("nobody asks: no agents", LIMIT, || {
+        match get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]) {
+            None => Ok(()),
+            Some(set) => Err(set["metadata"].to_string()),
+        }
     });
     assert!(result_of(NODE).is_some(), "the result stays");
     drop(_tidy);
@@ -175,11 +272,21 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
 fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
     installed();
     let _tidy = Tidy;
-    made_up_node("made-up-1", &json!({"rack": "a"}), &json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]));
+    made_up_node(
+        "made-up-1",
+        &json!({"rack": "a"}),
+        &json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]),
+    );
     made_up_node("made-up-2", &json!({"rack": "b"}), &json!([]));
     let rack = |operator: &str, value: &str| json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": operator, "values": [value]}]}]}});
     apply(&discovery(NAMESPACE, "first", &rack("In", "c")));
-    let object = says(NAMESPACE, "first", "Degraded", "True", "rack In (c) (the label rack exists with a, b)");
+    let object = says(
+        NAMESPACE,
+        "first",
+        "Degraded",
+        "True",
+        "rack In (c) (the label rack exists with a, b)",
+    );
     assert_eq!(object["status"]["phase"], "DiscoveryFailed");
     // The API server takes a policy up when it gets to it: asked without effect until it does.
     let second = discovery(NAMESPACE, "second", &json!({}));
@@ -192,7 +299,13 @@ fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
 
     // The first one itself may be changed.
     apply(&discovery(NAMESPACE, "first", &rack("Gt", "high")));
-    says(NAMESPACE, "first", "Degraded", "True", "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"");
+    says(
+        NAMESPACE,
+        "first",
+        "Degraded",
+        "True",
+        "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"",
+    );
     apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
     says(NAMESPACE, "first", "Degraded", "True", "made-up-1 (dedicated=db:NoSchedule)");
     let mut tolerant = rack("In", "a");

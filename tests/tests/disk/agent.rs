@@ -32,14 +32,20 @@ impl Cluster {
     async fn new(server: &Server) -> Self {
         let client = server.client("default");
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() };
+        let namespace =
+            Namespace { metadata: meta(names::DEFAULT_NAMESPACE), ..Namespace::default() };
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let nodes: Api<Node> = Api::all(client.clone());
-        let node = nodes.create(&PostParams::default(), &Node { metadata: meta(NODE), ..Node::default() }).await.unwrap();
+        let node = nodes
+            .create(&PostParams::default(), &Node { metadata: meta(NODE), ..Node::default() })
+            .await
+            .unwrap();
         Cluster { client, node_uid: node.metadata.uid.unwrap() }
     }
 
-    fn all<K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>>(&self) -> Api<K> {
+    fn all<K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>>(
+        &self,
+    ) -> Api<K> {
         Api::all(self.client.clone())
     }
 
@@ -52,7 +58,13 @@ impl Cluster {
         self.all().create(&PostParams::default(), &volume).await.unwrap()
     }
 
-    async fn job(&self, volume: &Volume, action: Action, attempt: i32, parameters: Value) -> NodeJob {
+    async fn job(
+        &self,
+        volume: &Volume,
+        action: Action,
+        attempt: i32,
+        parameters: Value,
+    ) -> NodeJob {
         let uid = volume.metadata.uid.clone().unwrap();
         let spec: NodeJobSpec = serde_json::from_value(json!({
             "action": action, "nodeName": NODE, "owner": {"kind": "Volume", "name": volume.metadata.name, "uid": uid},
@@ -70,12 +82,20 @@ impl Cluster {
         let name = job.metadata.name.clone().unwrap();
         self.poll("the job has ended", || async {
             let job = jobs.get(&name).await.unwrap();
-            job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished).then_some(job)
+            job.status
+                .as_ref()
+                .and_then(|status| status.phase)
+                .is_some_and(JobPhase::finished)
+                .then_some(job)
         })
         .await
     }
 
-    async fn poll<T, F: Future<Output = Option<T>>>(&self, what: &str, mut look: impl FnMut() -> F) -> T {
+    async fn poll<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> F,
+    ) -> T {
         let found = timeout(Duration::from_secs(20), async {
             loop {
                 if let Some(found) = look().await {
@@ -92,8 +112,15 @@ fn meta(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-fn start(bed: &Bed, client: &Client) -> (CancellationToken, JoinHandle<Result<(), quarry_node::agent::AgentError>>) {
-    let options = AgentOptions { host_root: bed.root.clone(), data_dir: bed.data_on_node.clone(), ..AgentOptions::new(NODE) };
+fn start(
+    bed: &Bed,
+    client: &Client,
+) -> (CancellationToken, JoinHandle<Result<(), quarry_node::agent::AgentError>>) {
+    let options = AgentOptions {
+        host_root: bed.root.clone(),
+        data_dir: bed.data_on_node.clone(),
+        ..AgentOptions::new(NODE)
+    };
     let shutdown = CancellationToken::new();
     (shutdown.clone(), tokio::spawn(run(client.clone(), options, shutdown)))
 }
@@ -107,23 +134,50 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
 
     // There before the operator has made the inventory; it is filled in as soon as it exists.
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), names::DEFAULT_NAMESPACE);
-    let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let holder = |lease: &Lease| {
+        lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+    };
     cluster
-        .poll("the agent shows itself", || async { leases.get_opt(&names::agent_lease(NODE)).await.unwrap().filter(|lease| !holder(lease).is_empty()) })
+        .poll("the agent shows itself", || async {
+            leases
+                .get_opt(&names::agent_lease(NODE))
+                .await
+                .unwrap()
+                .filter(|lease| !holder(lease).is_empty())
+        })
         .await;
     let inventories: Api<NodeInventory> = cluster.all();
-    inventories.create(&PostParams::default(), &NodeInventory { metadata: meta(NODE), ..NodeInventory::default() }).await.unwrap();
-    let published = cluster.poll("the inventory is filled in", || async { inventories.get(NODE).await.unwrap().status }).await;
+    inventories
+        .create(
+            &PostParams::default(),
+            &NodeInventory { metadata: meta(NODE), ..NodeInventory::default() },
+        )
+        .await
+        .unwrap();
+    let published = cluster
+        .poll("the inventory is filled in", || async {
+            inventories.get(NODE).await.unwrap().status
+        })
+        .await;
     assert_eq!(published.node_uid.as_deref(), Some(cluster.node_uid.as_str()));
 
     // A file system and a block volume, a job that is no longer wanted, and one that nobody can read.
     let fs_volume = cluster.volume("fs", "Filesystem").await;
     let block_volume = cluster.volume("block", "Block").await;
     let writes_before = server.write_count();
-    let fs_job = cluster.job(&fs_volume, Action::Prepare, 1, json!({"size": 16 << 20, "filesystem": {"type": "ext4"}})).await;
+    let fs_job = cluster
+        .job(
+            &fs_volume,
+            Action::Prepare,
+            1,
+            json!({"size": 16 << 20, "filesystem": {"type": "ext4"}}),
+        )
+        .await;
     let fs_job = cluster.ended(&fs_job).await.status.unwrap();
     assert_eq!((fs_job.phase, fs_job.runs), (Some(JobPhase::Succeeded), 1), "{fs_job:?}");
-    let block_job = cluster.job(&block_volume, Action::Prepare, 1, json!({"size": 16 << 20, "partition": {}})).await;
+    let block_job = cluster
+        .job(&block_volume, Action::Prepare, 1, json!({"size": 16 << 20, "partition": {}}))
+        .await;
     let block_job = cluster.ended(&block_job).await.status.unwrap();
     assert_eq!(block_job.phase, Some(JobPhase::Succeeded), "{block_job:?}");
     let early = cluster.job(&fs_volume, Action::Cleanup, 1, Value::Null).await;
@@ -133,10 +187,16 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
 
     let device = |status: Option<quarry_api::NodeInventoryStatus>, uid: &str| {
         let devices = status.map(|status| status.devices).unwrap_or_default();
-        devices.into_iter().find(|device| device.volume_uid.as_deref() == Some(uid) && device.link.is_some())
+        devices
+            .into_iter()
+            .find(|device| device.volume_uid.as_deref() == Some(uid) && device.link.is_some())
     };
     let uid = fs_volume.metadata.uid.clone().unwrap();
-    let shown = cluster.poll("the device is published", || async { device(inventories.get(NODE).await.unwrap().status, &uid) }).await;
+    let shown = cluster
+        .poll("the device is published", || async {
+            device(inventories.get(NODE).await.unwrap().status, &uid)
+        })
+        .await;
     assert_eq!(shown.name, fs_job.result.as_ref().unwrap().device_name);
     let writes = server.write_count() - writes_before - 3;
     // Of the inventory as many as udev takes steps that a look falls between: links and partitions come one by one.
@@ -149,7 +209,10 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
         let quiet = server.write_counts();
         tokio::time::sleep(Duration::from_millis(600)).await;
         let still = server.write_counts();
-        let busy: Vec<_> = still.iter().filter(|(key, count)| !key.contains("lease") && quiet.get(*key) != Some(*count)).collect();
+        let busy: Vec<_> = still
+            .iter()
+            .filter(|(key, count)| !key.contains("lease") && quiet.get(*key) != Some(*count))
+            .collect();
         if busy.is_empty() {
             break;
         }
@@ -158,15 +221,27 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
 
     // What somebody detaches behind our back is no longer shown.
     snatch(&shown.name);
-    cluster.poll("the device is gone from the inventory", || async { device(inventories.get(NODE).await.unwrap().status, &uid).is_none().then_some(()) }).await;
+    cluster
+        .poll("the device is gone from the inventory", || async {
+            device(inventories.get(NODE).await.unwrap().status, &uid).is_none().then_some(())
+        })
+        .await;
 
     shutdown.cancel();
     timeout(Duration::from_secs(10), agent).await.expect("it stops in time").unwrap().unwrap();
-    assert_eq!(holder(&leases.get(&names::agent_lease(NODE)).await.unwrap()), "", "the lease is given back");
+    assert_eq!(
+        holder(&leases.get(&names::agent_lease(NODE)).await.unwrap()),
+        "",
+        "the lease is given back"
+    );
 
     // The next agent brings it back, and takes both down when they are deleted.
     let (shutdown, agent) = start(&bed, &cluster.client);
-    cluster.poll("the device is back", || async { device(inventories.get(NODE).await.unwrap().status, &uid) }).await;
+    cluster
+        .poll("the device is back", || async {
+            device(inventories.get(NODE).await.unwrap().status, &uid)
+        })
+        .await;
     for volume in [&fs_volume, &block_volume] {
         let name = volume.metadata.name.as_deref().unwrap();
         let volumes: Api<Volume> = cluster.all();
@@ -199,9 +274,16 @@ async fn an_api_that_does_not_answer_means_no() {
     let server = Server::in_memory(Options::new(crds::crds()));
     let cluster = Cluster::new(&server).await;
     let volume = cluster.volume("v", "Filesystem").await;
-    let job = cluster.job(&volume, Action::Prepare, 1, json!({"size": 16 << 20, "filesystem": {"type": "ext4"}})).await;
+    let job = cluster
+        .job(&volume, Action::Prepare, 1, json!({"size": 16 << 20, "filesystem": {"type": "ext4"}}))
+        .await;
     let deaf = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let agent = quarry_node::Agent::new(deaf, bed.hands(), quarry_node::agent::Workers::Inline, AgentOptions::new(NODE));
+    let agent = quarry_node::Agent::new(
+        deaf,
+        bed.hands(),
+        quarry_node::agent::Workers::Inline,
+        AgentOptions::new(NODE),
+    );
     assert!(agent.run_job(&job).await.unwrap_err().retryable());
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");
     // The same job once the volume has changed hands.
@@ -210,9 +292,21 @@ async fn an_api_that_does_not_answer_means_no() {
     volumes.patch("v", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     volumes.delete("v", &DeleteParams::default()).await.unwrap();
     drop(agent);
-    let agent = quarry_node::Agent::new(cluster.client.clone(), bed.hands(), quarry_node::agent::Workers::Inline, AgentOptions::new(NODE));
+    let agent = quarry_node::Agent::new(
+        cluster.client.clone(),
+        bed.hands(),
+        quarry_node::agent::Workers::Inline,
+        AgentOptions::new(NODE),
+    );
     let ran = agent.run_job(&job).await.unwrap();
-    assert!(matches!(&ran, quarry_node::agent::Ran::Failed(why) if why.contains("is gone")), "{ran:?}");
+    assert!(
+        matches!(&ran, quarry_node::agent::Ran::Failed(why) if why.contains("is gone")),
+        "{ran:?}"
+    );
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");
-    assert_eq!(agent.run_job(&job).await.unwrap(), quarry_node::agent::Ran::Skipped, "a failed job is final");
+    assert_eq!(
+        agent.run_job(&job).await.unwrap(),
+        quarry_node::agent::Ran::Skipped,
+        "a failed job is final"
+    );
 }

@@ -43,7 +43,8 @@ impl Ground {
 
     /// What a look sees of it now.
     pub fn facts(&self, device: &Loop) -> Facts {
-        let request = SurveyRequest { touched: [device.name.clone()].into(), ..SurveyRequest::default() };
+        let request =
+            SurveyRequest { touched: [device.name.clone()].into(), ..SurveyRequest::default() };
         let survey = self.hands.survey(&request).unwrap();
         survey.devices.into_iter().find(|facts| facts.name == device.name).unwrap()
     }
@@ -86,7 +87,9 @@ impl Ground {
 /// Nobody has it open exclusively. Somebody else's agent may look at it for a moment.
 #[track_caller]
 pub fn assert_free(device: &Loop) {
-    eventually("the device is free", || OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok());
+    eventually("the device is free", || {
+        OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok()
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,9 +104,13 @@ async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_wr
         .unzip();
     let reports = ground.look(&claims).await;
     for ((device, claim), report) in devices.iter().zip(&claims).zip(&reports) {
-        let said = (report.state, report.device.as_deref(), report.linked, report.message.as_deref());
+        let said =
+            (report.state, report.device.as_deref(), report.linked, report.message.as_deref());
         assert_eq!(said, (ClaimState::Confirmed, Some(device.name.as_str()), true, None));
-        assert_eq!((&report.identity, &report.owner_uid, report.round), (&claim.identity, &ground.world.set_uid, 1));
+        assert_eq!(
+            (&report.identity, &report.owner_uid, report.round),
+            (&claim.identity, &ground.world.set_uid, 1)
+        );
         assert_eq!(ground.leads_to(claim), Some(PathBuf::from(device.dev())));
         assert_free(device);
     }
@@ -111,7 +118,11 @@ async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_wr
     let status = ground.world.status().await;
     for device in &devices {
         let row = status.devices.iter().find(|row| row.name == device.name).unwrap();
-        assert_eq!(row.reasons.iter().map(|told| told.reason.as_str()).collect::<Vec<_>>(), ["Claimed"], "{row:?}");
+        assert_eq!(
+            row.reasons.iter().map(|told| told.reason.as_str()).collect::<Vec<_>>(),
+            ["Claimed"],
+            "{row:?}"
+        );
     }
     ground.assert_rest(&claims, &reports).await;
 }
@@ -124,7 +135,11 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     let refused = async |claim: &Claim, words: &str| {
         let report = ground.look_at(claim).await;
         let message = report.message.clone().unwrap_or_default();
-        assert_eq!((report.state, report.linked), (ClaimState::Refused, false), "{words}: {report:?}");
+        assert_eq!(
+            (report.state, report.linked),
+            (ClaimState::Refused, false),
+            "{words}: {report:?}"
+        );
         assert!(message.contains(words), "{words}: {message}");
         assert!(ground.leads_to(claim).is_none(), "{words}");
     };
@@ -135,7 +150,8 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     ground.facts(&device);
 
     refused(&Claim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
-    refused(&Claim { identity: "wwn:5000c50000000009".into(), ..claim.clone() }, "is not there").await;
+    refused(&Claim { identity: "wwn:5000c50000000009".into(), ..claim.clone() }, "is not there")
+        .await;
     for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
         let report = ground.look_at(&Claim { link: link.into(), ..claim.clone() }).await;
         assert_eq!(report.state, ClaimState::Refused, "{link:?}");
@@ -215,7 +231,10 @@ async fn another_device_behind_the_same_name_is_another_device() {
     let back = Loop::new(&other);
     assert_ne!(back.name, device.name);
     let report = ground.look_at(&newcomer).await;
-    assert_eq!((report.state, report.device.as_deref(), report.linked), (ClaimState::Confirmed, Some(back.name.as_str()), true));
+    assert_eq!(
+        (report.state, report.device.as_deref(), report.linked),
+        (ClaimState::Confirmed, Some(back.name.as_str()), true)
+    );
     assert_eq!(ground.leads_to(&newcomer), Some(PathBuf::from(back.dev())));
 }
 
@@ -245,7 +264,11 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
     for (at, break_it) in break_it.iter().enumerate() {
         break_it();
         let report = ground.look_at(&claim).await;
-        assert_eq!((report.state, report.linked, report.message), (ClaimState::Confirmed, true, None), "{at}");
+        assert_eq!(
+            (report.state, report.linked, report.message),
+            (ClaimState::Confirmed, true, None),
+            "{at}"
+        );
         assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()), "{at}");
     }
     // A persistent name came up: it is better than a kernel name.
@@ -261,9 +284,20 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
     assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()));
 
     let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
-    let told = events.list(&ListParams::default()).await.unwrap().items.into_iter().filter(|event| event.reason.as_deref() == Some("SymlinkRecreated"));
+    let told = events
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some("SymlinkRecreated"));
     let told = told.filter_map(|event| event.message).collect::<Vec<_>>().join("\n");
-    for why in ["it was missing", "which is another device", "it led to no device", "it had only the kernel's name /dev/"] {
+    for why in [
+        "it was missing",
+        "which is another device",
+        "it led to no device",
+        "it had only the kernel's name /dev/",
+    ] {
         assert!(told.contains(why), "{why}: {told}");
     }
 
@@ -284,7 +318,10 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
     assert!(report.message.as_ref().unwrap().contains("Read-only"), "{report:?}");
     drop(read_only);
     let report = ground.look_at(&ending).await;
-    assert_eq!((report.state, report.linked, report.message.clone()), (ClaimState::Ended, false, None));
+    assert_eq!(
+        (report.state, report.linked, report.message.clone()),
+        (ClaimState::Ended, false, None)
+    );
     assert!(!ground.bed.at("/mnt/local-storage/fast").exists(), "the empty folder goes with it");
     assert!(mounted.0.join("lost+found").exists() && path.exists(), "what is mounted stays so");
     ground.assert_rest(&[ending], &[ClaimReport { device: None, ..report }]).await;
@@ -299,23 +336,42 @@ async fn a_look_never_turns_away_whoever_mounts_a_confirmed_device() {
     assert_eq!(ground.look_at(&claim).await.state, ClaimState::Confirmed);
     // What an exclusive open found out; other agents of the machine may hold a device for a moment.
     let asked = |everything: bool, spare: Vec<Spare>| {
-        let survey = ground.hands.survey(&SurveyRequest { everything, spare, ..SurveyRequest::default() }).unwrap();
-        [&device, &free].map(|device| survey.devices.iter().find(|facts| facts.name == device.name).unwrap().held != Held::Unasked)
+        let survey = ground
+            .hands
+            .survey(&SurveyRequest { everything, spare, ..SurveyRequest::default() })
+            .unwrap();
+        [&device, &free].map(|device| {
+            survey.devices.iter().find(|facts| facts.name == device.name).unwrap().held
+                != Held::Unasked
+        })
     };
     let agent = ground.world.agent(&ground.hands);
     let rescan = quarry_node::agent::Occasion { everything: true, ..Default::default() };
     for _ in 0..20 {
         agent.publish_inventory(rescan.clone()).await.unwrap();
         let inventory = ground.world.all().get(quarry_tests::claim::NODE).await.unwrap();
-        assert_eq!(asked(false, NodeView::of(&inventory).spared()), [false, true], "not opened exclusively, not even in a rescan");
+        assert_eq!(
+            asked(false, NodeView::of(&inventory).spared()),
+            [false, true],
+            "not opened exclusively, not even in a rescan"
+        );
     }
     // By its link alone, as after a boot; and by its name alone, as when the link is lost.
     let link = Spare { link: claim.link.clone(), ..Spare::default() };
     assert_eq!(asked(true, vec![link]), [false, true]);
     let facts = ground.facts(&device);
-    let name = Spare { name: Some(facts.name), diskseq: facts.diskseq, boot_id: ground.world.status().await.boot_id, ..Spare::default() };
+    let name = Spare {
+        name: Some(facts.name),
+        diskseq: facts.diskseq,
+        boot_id: ground.world.status().await.boot_id,
+        ..Spare::default()
+    };
     assert_eq!(asked(true, vec![name.clone()]), [false, true]);
-    assert_eq!(asked(true, vec![Spare { diskseq: Some(1), ..name.clone() }]), [true, true], "another disk under its name");
+    assert_eq!(
+        asked(true, vec![Spare { diskseq: Some(1), ..name.clone() }]),
+        [true, true],
+        "another disk under its name"
+    );
     assert_eq!(asked(true, vec![name]), [false, true]);
     assert_eq!(asked(false, Vec::new()), [true, true], "asked as soon as it is spared no longer");
 }

@@ -42,7 +42,12 @@ fn look(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
     let target = fs::canonicalize(bed.at(link)).unwrap_or_default();
     let device = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let leads_home = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
-    (bed.loops().len(), bed.files(), fs::metadata(bed.file(uid)).map_or(0, |meta| meta.len()), leads_home)
+    (
+        bed.loops().len(),
+        bed.files(),
+        fs::metadata(bed.file(uid)).map_or(0, |meta| meta.len()),
+        leads_home,
+    )
 }
 
 /// One flow: every point that it meets is a place to die. Returns those it met.
@@ -52,7 +57,11 @@ fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
     let size = (16 * MIB).to_string();
     let prepare = ["prepare", &uid, &size, format];
     let cleanup = ["cleanup", &uid];
-    let link = if format == "partition" { format!("/dev/disk/by-partlabel/{uid}") } else { format!("/dev/disk/by-uuid/{uid}") };
+    let link = if format == "partition" {
+        format!("/dev/disk/by-partlabel/{uid}")
+    } else {
+        format!("/dev/disk/by-uuid/{uid}")
+    };
     let done = (1, vec![uid.clone()], 16 * MIB, true);
     let mut met = BTreeSet::new();
     for point in ALL {
@@ -68,7 +77,12 @@ fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
         bed.assert_clean(&uid);
     }
     // A killed build leaves a draft; the next one is killed while it takes that away, or in its own middle again.
-    for point in ["discard-draft.before", "discard-draft.after", "make-draft.created", "format-draft.written"] {
+    for point in [
+        "discard-draft.before",
+        "discard-draft.after",
+        "make-draft.created",
+        "format-draft.written",
+    ] {
         assert!(killed_at(&bed, &prepare, "make-draft.created"));
         assert!(killed_at(&bed, &prepare, point), "{point} is met over a leftover draft");
         met.insert(point);
@@ -126,7 +140,9 @@ fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
         for _ in 0..TRIES {
             let paused = Paused::new();
             let mut agent = hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
-            eventually("the hands wait for udev", || reached() || agent.try_wait().unwrap().is_some());
+            eventually("the hands wait for udev", || {
+                reached() || agent.try_wait().unwrap().is_some()
+            });
             drop(paused);
             let killed = agent.wait().unwrap().signal() == Some(9);
             finish(&bed, arguments, point);
@@ -138,13 +154,20 @@ fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
         }
         panic!("{point} is not met in {TRIES} tries");
     };
-    for (before, after) in [("await-link.before", "await-no-link.before"), ("await-link.after", "await-no-link.after")] {
+    for (before, after) in
+        [("await-link.before", "await-no-link.before"), ("await-link.after", "await-no-link.after")]
+    {
         killed_when(&prepare, before, &|| !bed.loops().is_empty());
         assert_eq!(bed.links(&uid), [format!("/dev/disk/by-uuid/{uid}")]);
         killed_when(&cleanup, after, &|| bed.loops().is_empty());
         bed.assert_clean(&uid);
     }
-    BTreeSet::from(["await-link.before", "await-link.after", "await-no-link.before", "await-no-link.after"])
+    BTreeSet::from([
+        "await-link.before",
+        "await-link.after",
+        "await-no-link.before",
+        "await-no-link.after",
+    ])
 }
 
 #[test]
@@ -158,7 +181,11 @@ fn killed_at_every_failpoint_the_hands_reach_the_same_end() {
     met.extend(die_while_waiting_for_udev());
     // Those around API writes are for the tests that have an API, those of claimed devices for `wipe.rs`.
     let others = ["status.", "inventory.", "claim-", "confirm.", "wipe."];
-    let of_the_hands: BTreeSet<&str> = ALL.iter().copied().filter(|name| !others.iter().any(|prefix| name.starts_with(prefix))).collect();
+    let of_the_hands: BTreeSet<&str> = ALL
+        .iter()
+        .copied()
+        .filter(|name| !others.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
     let missed: Vec<_> = of_the_hands.difference(&met).collect();
     assert!(missed.is_empty(), "never met: {missed:?}");
     println!("figure: hands killed at {} failpoints in 4 flows", met.len());
@@ -173,7 +200,9 @@ fn mkfs_dies_with_the_agent_and_the_volume_is_built_anew() {
     let draft = bed.file(&format!("{uid}.draft"));
     let mut agent = hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
     // Blocks in the draft: mkfs is writing, or has just written.
-    eventually("mkfs has begun", || fs::metadata(&draft).is_ok_and(|meta| meta.blocks() > 0) || bed.file(&uid).exists());
+    eventually("mkfs has begun", || {
+        fs::metadata(&draft).is_ok_and(|meta| meta.blocks() > 0) || bed.file(&uid).exists()
+    });
     agent.kill().unwrap();
     agent.wait().unwrap();
     let tool = format!("uuid={uid}");
@@ -188,5 +217,7 @@ fn mkfs_dies_with_the_agent_and_the_volume_is_built_anew() {
 fn running(argument: &str) -> bool {
     let processes = fs::read_dir(Path::new("/proc")).unwrap().flatten();
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes()))
+    lines
+        .into_iter()
+        .any(|line| line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes()))
 }

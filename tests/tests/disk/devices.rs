@@ -82,7 +82,11 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let folder = format!("/sys/block/{}", self.name);
-        if fs::read_dir(&folder).is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&self.name))) {
+        if fs::read_dir(&folder).is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().starts_with(&self.name))
+        }) {
             let _ = Command::new("partx").args(["-d", &self.dev()]).output();
         }
         // Left read-only, the number would hand that on to its next file.
@@ -102,14 +106,27 @@ pub fn scanner() -> Scanner {
 pub fn scan() -> Scanned {
     let scanned = scanner().scan(Scan::Everything).unwrap();
     assert_eq!(scanned.problems, Vec::<String>::new());
-    let contents = |scanned: &Scanned| scanned.devices.iter().map(|facts| (facts.name.clone(), facts.content.clone())).collect::<Vec<_>>();
-    assert_eq!(contents(&scanned), contents(&scanner().scan_with(Scan::Everything, Care::Prove).unwrap()));
+    let contents = |scanned: &Scanned| {
+        scanned
+            .devices
+            .iter()
+            .map(|facts| (facts.name.clone(), facts.content.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        contents(&scanned),
+        contents(&scanner().scan_with(Scan::Everything, Care::Prove).unwrap())
+    );
     scanned
 }
 
 #[track_caller]
 pub fn of<'a>(scanned: &'a Scanned, name: &str) -> &'a Facts {
-    scanned.devices.iter().find(|device| device.name == name).unwrap_or_else(|| panic!("{name} is not among the devices"))
+    scanned
+        .devices
+        .iter()
+        .find(|device| device.name == name)
+        .unwrap_or_else(|| panic!("{name} is not among the devices"))
 }
 
 pub fn fs_type(facts: &Facts) -> Option<&str> {
@@ -122,8 +139,7 @@ pub fn fs_type(facts: &Facts) -> Option<&str> {
 /// Every column that lsblk and we have in common, for these devices.
 #[track_caller]
 pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
-    const COLUMNS: &str =
-        "name,kname,pkname,model,vendor,fstype,type,uuid,label,tran,ro,rm,parttype,partlabel,partuuid,serial,size,rota,mountpoint,mountpoints,state,maj:min";
+    const COLUMNS: &str = "name,kname,pkname,model,vendor,fstype,type,uuid,label,tran,ro,rm,parttype,partlabel,partuuid,serial,size,rota,mountpoint,mountpoints,state,maj:min";
     for name in names {
         let text = run("lsblk", &["-b", "-d", "--json", "-o", COLUMNS, &format!("/dev/{name}")]);
         let row: Value = serde_json::from_str(&text).unwrap();
@@ -134,7 +150,9 @@ pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
             _ => Found::default(),
         };
         let partition = facts.partition.clone().unwrap_or_default();
-        let text = |column: &str| row[column].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        let text = |column: &str| {
+            row[column].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
         let ours = [
             ("name", Some(facts.mapped_name.clone().unwrap_or(facts.name.clone()))),
             ("kname", Some(facts.name.clone())),
@@ -156,16 +174,28 @@ pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
             assert_eq!(value, text(column), "{column} of {name}");
         }
         if let Some(parent) = text("pkname") {
-            assert!(facts.parent.iter().chain(&facts.slaves).any(|other| *other == parent), "parent of {name}: {parent}");
+            assert!(
+                facts.parent.iter().chain(&facts.slaves).any(|other| *other == parent),
+                "parent of {name}: {parent}"
+            );
         }
         assert_eq!(Some(facts.size), row["size"].as_u64(), "size of {name}");
-        for (column, value) in [("ro", facts.read_only), ("rm", facts.removable), ("rota", facts.rotational)] {
+        for (column, value) in
+            [("ro", facts.read_only), ("rm", facts.removable), ("rota", facts.rotational)]
+        {
             assert_eq!(Some(value), row[column].as_bool(), "{column} of {name}");
         }
-        let mounts: Vec<&str> = row["mountpoints"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let mounts: Vec<&str> =
+            row["mountpoints"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert_eq!(mounts.contains(&"[SWAP]"), facts.swap, "swap of {name}");
-        for mount in mounts.iter().chain(&row["mountpoint"].as_str()).filter(|mount| **mount != "[SWAP]") {
-            assert!(facts.mounts.iter().any(|ours| ours == mount), "{name} is mounted at {mount}: {:?}", facts.mounts);
+        for mount in
+            mounts.iter().chain(&row["mountpoint"].as_str()).filter(|mount| **mount != "[SWAP]")
+        {
+            assert!(
+                facts.mounts.iter().any(|ours| ours == mount),
+                "{name} is mounted at {mount}: {:?}",
+                facts.mounts
+            );
         }
     }
 }
@@ -182,12 +212,28 @@ pub fn assert_like_blkid(facts: &Facts) {
     };
     match output.status.code() {
         Some(0) if value("TYPE").is_some() || value("PTTYPE").is_some() => {
-            let expected = Found { fs_type: value("TYPE"), uuid: value("UUID"), label: value("LABEL"), table: value("PTTYPE"), ambivalent: Vec::new() };
+            let expected = Found {
+                fs_type: value("TYPE"),
+                uuid: value("UUID"),
+                label: value("LABEL"),
+                table: value("PTTYPE"),
+                ambivalent: Vec::new(),
+            };
             assert_eq!(facts.content, Content::Found(expected), "{}: {said}", facts.name);
         }
         // What it says of a partition's entry in the table is no content.
-        Some(0 | 2) => assert!(matches!(facts.content, Content::Blank | Content::UnknownData), "{}: blkid says {said:?}, we {:?}", facts.name, facts.content),
-        Some(8) => assert!(matches!(&facts.content, Content::Found(found) if found.ambivalent.len() > 1), "{}: {:?}", facts.name, facts.content),
+        Some(0 | 2) => assert!(
+            matches!(facts.content, Content::Blank | Content::UnknownData),
+            "{}: blkid says {said:?}, we {:?}",
+            facts.name,
+            facts.content
+        ),
+        Some(8) => assert!(
+            matches!(&facts.content, Content::Found(found) if found.ambivalent.len() > 1),
+            "{}: {:?}",
+            facts.name,
+            facts.content
+        ),
         code => panic!("blkid -p {path}: {code:?} {}", String::from_utf8_lossy(&output.stderr)),
     }
 }
@@ -196,13 +242,20 @@ pub fn assert_like_blkid(facts: &Facts) {
 fn devices_of_the_machine_itself_agree_with_lsblk() {
     let scanned = scan();
     let table = run("lsblk", &["-d", "-n", "-o", "KNAME,TYPE"]);
-    let names: Vec<&str> =
-        table.lines().filter_map(|line| line.split_once(' ')).filter(|(_, kind)| kind.trim() != "loop").map(|(name, _)| name.trim()).collect();
+    let names: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(_, kind)| kind.trim() != "loop")
+        .map(|(name, _)| name.trim())
+        .collect();
     assert!(!names.is_empty());
     for name in names {
         // The disks of the machine are in use: their file systems are not ours to compare.
         let facts = of(&scanned, name);
-        assert_eq!(run("lsblk", &["-b", "-d", "-n", "-o", "SIZE", &format!("/dev/{name}")]).trim(), facts.size.to_string());
+        assert_eq!(
+            run("lsblk", &["-b", "-d", "-n", "-o", "SIZE", &format!("/dev/{name}")]).trim(),
+            facts.size.to_string()
+        );
     }
     assert!(scanned.boot_id.is_some());
 }
@@ -210,7 +263,8 @@ fn devices_of_the_machine_itself_agree_with_lsblk() {
 #[test]
 fn nothing_changed_means_nothing_is_opened() {
     let folder = folder();
-    let paths: Vec<PathBuf> = (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+    let paths: Vec<PathBuf> =
+        (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
     let loops: Vec<Loop> = paths.iter().map(|path| Loop::new(path)).collect();
     run("udevadm", &["settle", "--timeout=30"]);
     let mut scanner = scanner();
@@ -221,12 +275,28 @@ fn nothing_changed_means_nothing_is_opened() {
     let again = scanner.scan(changed).unwrap();
     assert!(!loops.iter().any(|device| of(&again, &device.name).content != Content::Blank));
     // The machine's own disk is written to all the time; ours are not.
-    let before: Vec<Facts> = again.devices.iter().filter(|device| device.kind == "loop").cloned().collect();
-    run("dd", &["if=/dev/urandom", &format!("of={}", loops[0].dev()), "bs=4k", "count=1", "seek=5", "conv=fsync", "status=none"]);
+    let before: Vec<Facts> =
+        again.devices.iter().filter(|device| device.kind == "loop").cloned().collect();
+    run(
+        "dd",
+        &[
+            "if=/dev/urandom",
+            &format!("of={}", loops[0].dev()),
+            "bs=4k",
+            "count=1",
+            "seek=5",
+            "conv=fsync",
+            "status=none",
+        ],
+    );
     let after = scanner.scan(changed).unwrap();
     assert!(after.changed);
     assert_eq!(of(&after, &loops[0].name).content, Content::UnknownData, "the write counter told");
-    let differ = after.devices.iter().filter(|device| device.kind == "loop" && !before.contains(device)).count();
+    let differ = after
+        .devices
+        .iter()
+        .filter(|device| device.kind == "loop" && !before.contains(device))
+        .count();
     assert_eq!(differ, 1);
 
     // Over another file it is another device, under the same name and number.
@@ -241,7 +311,8 @@ fn nothing_changed_means_nothing_is_opened() {
     let facts = of(&replaced, &loops[1].name);
     assert!(replaced.changed);
     assert_eq!((&facts.number, facts.size), (&number, 16 * MIB));
-    assert!(facts.evidence.iter().any(|evidence| evidence.source == "loop:file" && evidence.value.starts_with(&*other.to_string_lossy())));
+    assert!(facts.evidence.iter().any(|evidence| evidence.source == "loop:file"
+        && evidence.value.starts_with(&*other.to_string_lossy())));
 
     let gone = loops[2].name.clone();
     drop(loops);
@@ -253,13 +324,16 @@ fn nothing_changed_means_nothing_is_opened() {
 fn devices_that_come_and_go_meanwhile_are_no_trouble() {
     let folder = folder();
     let stays = Loop::new(&file(folder.path(), "stays", 8 * MIB));
-    let paths: Vec<PathBuf> = (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+    let paths: Vec<PathBuf> =
+        (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Ends by itself when the test fails.
             let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-            while !done.load(std::sync::atomic::Ordering::Relaxed) && std::time::Instant::now() < end {
+            while !done.load(std::sync::atomic::Ordering::Relaxed)
+                && std::time::Instant::now() < end
+            {
                 let loops: Vec<Loop> = paths.iter().map(|path| Loop::new(path)).collect();
                 drop(loops);
             }
@@ -269,8 +343,13 @@ fn devices_that_come_and_go_meanwhile_are_no_trouble() {
             let scanned = scanner.scan(Scan::Everything).unwrap();
             assert_eq!(of(&scanned, &stays.name).content, Content::Blank);
             for device in scanned.devices.iter() {
-                let ours = device.backing.as_ref().is_some_and(|backing| backing.path.starts_with(&*folder.path().to_string_lossy()));
-                assert!(!ours || device.content == Content::Blank || device.size == 0, "{device:?}");
+                let ours = device.backing.as_ref().is_some_and(|backing| {
+                    backing.path.starts_with(&*folder.path().to_string_lossy())
+                });
+                assert!(
+                    !ours || device.content == Content::Blank || device.size == 0,
+                    "{device:?}"
+                );
             }
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -298,11 +377,15 @@ fn two_hundred_and_fifty_six_devices_at_once() {
             _ => assert_eq!(fs_type(facts), Some("swap"), "{}", device.name),
         }
     }
-    let identities: std::collections::BTreeSet<&str> =
-        loops.iter().flat_map(|device| &of(&scanned, &device.name).evidence).map(|evidence| evidence.value.as_str()).collect();
+    let identities: std::collections::BTreeSet<&str> = loops
+        .iter()
+        .flat_map(|device| &of(&scanned, &device.name).evidence)
+        .map(|evidence| evidence.value.as_str())
+        .collect();
     assert_eq!(identities.len(), 256, "each has an identity of its own");
     let threads = fs::read_dir("/proc/self/task").unwrap().filter(|task| {
-        let name = fs::read_to_string(task.as_ref().unwrap().path().join("comm")).unwrap_or_default();
+        let name =
+            fs::read_to_string(task.as_ref().unwrap().path().join("comm")).unwrap_or_default();
         name.starts_with("quarry-probe")
     });
     assert_eq!(threads.count(), 0, "no thread at rest");

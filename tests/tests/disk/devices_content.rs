@@ -1,6 +1,8 @@
 //! What is on a device: every format that Debian can make, and bytes that nobody explains. Oracle: `blkid -p`.
 
-use super::devices::{Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, fs_type, of, poke, scan, scanner};
+use super::devices::{
+    Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, fs_type, of, poke, scan, scanner,
+};
 use quarry_core::device::{Content, Found};
 use quarry_node::inspect::Scan;
 use quarry_tests::disk::run;
@@ -32,7 +34,22 @@ const FORMATS: &[(&str, u64, &[&str])] = &[
     ("swap", 8, &["mkswap", "-q", "-L", "slabel", "FILE"]),
     ("gfs2", 64, &["mkfs.gfs2", "-q", "-O", "-p", "lock_nolock", "FILE"]),
     ("ocfs2", 256, &["mkfs.ocfs2", "-q", "-F", "-x", "-M", "local", "-L", "olabel", "FILE"]),
-    ("crypto_LUKS", 32, &["cryptsetup", "luksFormat", "-q", "--type", "luks1", "--pbkdf-force-iterations", "1000", "--key-file", "/proc/version", "FILE"]),
+    (
+        "crypto_LUKS",
+        32,
+        &[
+            "cryptsetup",
+            "luksFormat",
+            "-q",
+            "--type",
+            "luks1",
+            "--pbkdf-force-iterations",
+            "1000",
+            "--key-file",
+            "/proc/version",
+            "FILE",
+        ],
+    ),
     (
         "crypto_LUKS",
         32,
@@ -61,7 +78,10 @@ fn every_format_is_what_blkid_says() {
     for (index, (fs, mib, command)) in FORMATS.iter().enumerate() {
         let path = file(folder.path(), &format!("{index}-{fs}"), mib * MIB);
         let name = path.to_string_lossy();
-        let arguments: Vec<&str> = command[1..].iter().map(|argument| if *argument == "FILE" { &name } else { *argument }).collect();
+        let arguments: Vec<&str> = command[1..]
+            .iter()
+            .map(|argument| if *argument == "FILE" { &name } else { *argument })
+            .collect();
         run(command[0], &arguments);
         check(&path, fs);
         fs::remove_file(&path).unwrap();
@@ -78,15 +98,35 @@ fn images_that_are_made_from_folders() {
     let made = |name: &str, tool: &str, before: &[&str], after: &[&str]| {
         let path = folder.path().join(name);
         let target = path.to_string_lossy().into_owned();
-        let arguments: Vec<String> = before.iter().chain(after).map(|argument| argument.replace("FILE", &target).replace("CONTENT", &content)).collect();
+        let arguments: Vec<String> = before
+            .iter()
+            .chain(after)
+            .map(|argument| argument.replace("FILE", &target).replace("CONTENT", &content))
+            .collect();
         run(tool, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
         let length = fs::metadata(&path).unwrap().len();
-        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length.next_multiple_of(MIB) + MIB).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(length.next_multiple_of(MIB) + MIB)
+            .unwrap();
         path
     };
-    check(&made("squashfs", "mksquashfs", &["CONTENT", "FILE"], &["-quiet", "-no-progress"]), "squashfs");
+    check(
+        &made("squashfs", "mksquashfs", &["CONTENT", "FILE"], &["-quiet", "-no-progress"]),
+        "squashfs",
+    );
     check(&made("erofs", "mkfs.erofs", &["--quiet"], &["FILE", "CONTENT"]), "erofs");
-    check(&made("iso", "genisoimage", &["-quiet", "-V", "ISOLABEL", "-J", "-o"], &["FILE", "CONTENT"]), "iso9660");
+    check(
+        &made(
+            "iso",
+            "genisoimage",
+            &["-quiet", "-V", "ISOLABEL", "-J", "-o"],
+            &["FILE", "CONTENT"],
+        ),
+        "iso9660",
+    );
     check(&made("cramfs", "mkfs.cramfs", &[], &["CONTENT", "FILE"]), "cramfs");
 }
 
@@ -98,7 +138,10 @@ fn members_and_stores_are_told_by_their_signature() {
 
     let lvm = file(folder.path(), "lvm", size);
     let device = Loop::new(&lvm);
-    let only = format!("devices {{ use_devicesfile=0 scan_lvs=0 filter=[ \"a|^{}$|\", \"r|.*|\" ] }}", device.dev());
+    let only = format!(
+        "devices {{ use_devicesfile=0 scan_lvs=0 filter=[ \"a|^{}$|\", \"r|.*|\" ] }}",
+        device.dev()
+    );
     run("pvcreate", &["-q", "-y", "--config", &only, &device.dev()]);
     drop(device);
     check(&lvm, "LVM2_member");
@@ -130,7 +173,10 @@ fn members_and_stores_are_told_by_their_signature() {
         "bdbefe3095e4e18608000000000000000100000000000000c68573f64e1a45ca8265f57f48ba6d81b9b0be63404e45db82c54fafde7f0784",
         "198228a0fdb44531ae64a9c524c17a11"
     );
-    let bytes: Vec<u8> = (0..superblock.len()).step_by(2).map(|at| u8::from_str_radix(&superblock[at..at + 2], 16).unwrap()).collect();
+    let bytes: Vec<u8> = (0..superblock.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&superblock[at..at + 2], 16).unwrap())
+        .collect();
     poke(&bcache, 4096, &bytes);
     poke(&bcache, 4096 + 192, &[8, 0, 0, 4]);
     check(&bcache, "bcache");
@@ -168,7 +214,10 @@ fn md_superblock(sector: u64) -> Vec<u8> {
     bytes[16..32].copy_from_slice(&[7; 16]);
     bytes[32..39].copy_from_slice(b"host:md");
     bytes[144..152].copy_from_slice(&sector.to_le_bytes());
-    let sum: u64 = bytes.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
+    let sum: u64 = bytes
+        .chunks_exact(4)
+        .map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())))
+        .sum();
     let folded = (sum & 0xffff_ffff) + (sum >> 32);
     bytes[216..220].copy_from_slice(&(folded as u32).to_le_bytes());
     bytes
@@ -219,12 +268,16 @@ fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
     let mut open = OpenOptions::new().write(true).open(device.dev()).unwrap();
     open.seek(SeekFrom::Start(16 * MIB - 10)).unwrap();
     open.write_all(b"x").unwrap();
-    assert_eq!(of(&known.scan(Scan::Everything).unwrap(), &device.name).content, Content::UnknownData);
+    assert_eq!(
+        of(&known.scan(Scan::Everything).unwrap(), &device.name).content,
+        Content::UnknownData
+    );
     drop(open);
     // A loop that begins in the middle of its file.
     let path = file(folder.path(), "offset", 32 * MIB);
     poke(&path, 8 * MIB, b"x");
-    let (shifted, before) = (Loop::with(&["--offset=8M"], &path), Loop::with(&["--offset=12M"], &path));
+    let (shifted, before) =
+        (Loop::with(&["--offset=8M"], &path), Loop::with(&["--offset=12M"], &path));
     let scanned = scan();
     assert_eq!(of(&scanned, &shifted.name).content, Content::UnknownData);
     assert_eq!(of(&scanned, &before.name).content, Content::Blank);
@@ -235,7 +288,10 @@ fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
     fs::write(&zeros, vec![0; 16 * MIB as usize]).unwrap();
     let zeros = Loop::new(&zeros);
     let scanned = scan();
-    assert_eq!((&of(&scanned, &allocated.name).content, &of(&scanned, &zeros.name).content), (&Content::Blank, &Content::Blank));
+    assert_eq!(
+        (&of(&scanned, &allocated.name).content, &of(&scanned, &zeros.name).content),
+        (&Content::Blank, &Content::Blank)
+    );
     for device in [&shifted, &before, &allocated, &zeros] {
         assert_like_blkid(of(&scanned, &device.name));
     }
@@ -271,6 +327,12 @@ fn signatures_that_contradict_each_other_are_all_told() {
     let scanned = scan();
     let facts = of(&scanned, &device.name);
     assert_like_blkid(facts);
-    let Content::Found(Found { ambivalent, .. }) = &facts.content else { panic!("{:?}", facts.content) };
-    assert!(ambivalent.iter().any(|found| found == "ext4") && ambivalent.iter().any(|found| found == "reiserfs"), "{ambivalent:?}");
+    let Content::Found(Found { ambivalent, .. }) = &facts.content else {
+        panic!("{:?}", facts.content)
+    };
+    assert!(
+        ambivalent.iter().any(|found| found == "ext4")
+            && ambivalent.iter().any(|found| found == "reiserfs"),
+        "{ambivalent:?}"
+    );
 }

@@ -30,7 +30,9 @@ impl Daemon {
             .stdout(Stdio::null())
             .spawn()
             .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0));
+        eventually("the daemon serves the file", || {
+            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
+        });
         Daemon(child)
     }
 
@@ -69,7 +71,12 @@ struct Holder(Child);
 impl Holder {
     fn new(device: &str) -> Self {
         let script = "import mmap,sys\nf=open('/dev/'+sys.argv[1],'rb')\nm=mmap.mmap(f.fileno(),4096,prot=mmap.PROT_READ)\nm[0]\nprint('held',flush=True)\nsys.stdin.read()";
-        let mut child = Command::new("python3").args(["-c", script, device]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("python3")
+            .args(["-c", script, device])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line.trim(), "held");
@@ -86,7 +93,12 @@ impl Drop for Holder {
 
 fn probe_threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
-    tasks.filter(|task| fs::read_to_string(task.as_ref().unwrap().path().join("comm")).is_ok_and(|name| name.starts_with("quarry-probe"))).count()
+    tasks
+        .filter(|task| {
+            fs::read_to_string(task.as_ref().unwrap().path().join("comm"))
+                .is_ok_and(|name| name.starts_with("quarry-probe"))
+        })
+        .count()
 }
 
 /// Another process looks at the devices, this one among them, and ends.
@@ -105,9 +117,12 @@ fn assert_a_process_ends_with(hung: &Loop) {
 #[test]
 fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     let folder = folder();
-    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let daemon =
+        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
     let hung = Loop::new(&folder.path().join("export"));
-    let healthy: Vec<Loop> = (0..8).map(|index| Loop::new(&file(folder.path(), &format!("f{index}"), 8 * MIB))).collect();
+    let healthy: Vec<Loop> = (0..8)
+        .map(|index| Loop::new(&file(folder.path(), &format!("f{index}"), 8 * MIB)))
+        .collect();
     let mut fresh = scanner();
     assert_eq!(of(&fresh.scan(Scan::Everything).unwrap(), &hung.name).content, Content::Blank);
     // udev must not hang in it as well.
@@ -116,7 +131,10 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     let holder = Holder::new(&hung.name);
     let stopped = daemon.stopped();
 
-    let mut scanner = Scanner::new(Host::view("/").unwrap(), Limits { answer_within: SHORT, ..Limits::default() });
+    let mut scanner = Scanner::new(
+        Host::view("/").unwrap(),
+        Limits { answer_within: SHORT, ..Limits::default() },
+    );
     for round in 0..10 {
         // Returns at all: a scan that waited for the device would not.
         let scanned = scanner.scan(Scan::Everything).unwrap();
@@ -125,7 +143,11 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
         for device in &healthy {
             assert_eq!(of(&scanned, &device.name).content, Content::Blank, "the others are fine");
         }
-        assert_eq!(probe_threads(), 1, "round {round}: one stuck thread, however often it is tried");
+        assert_eq!(
+            probe_threads(),
+            1,
+            "round {round}: one stuck thread, however often it is tried"
+        );
     }
 
     // A process that has such a thread ends nevertheless.
@@ -142,20 +164,27 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
 #[test]
 fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
     let folder = folder();
-    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let daemon =
+        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
     let slow = Loop::new(&folder.path().join("export"));
     let healthy = Loop::new(&file(folder.path(), "healthy", 8 * MIB));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
     // So patient with the device that it never times out, and not at all with the scan.
-    let limits = Limits { answer_within: Duration::from_secs(3600), patience: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits {
+        answer_within: Duration::from_secs(3600),
+        patience: Duration::from_millis(100),
+        ..Limits::default()
+    };
     let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
     scanner.scan(Scan::Everything).unwrap();
     let touched = Default::default();
     // On a busy machine the healthy one may be slow at first, too.
     eventually("the others are seen, and the slow one is waited for", || {
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
-        of(&scanned, &healthy.name).content == Content::Blank && of(&scanned, &slow.name).content == Content::Unread && scanned.again_in.is_some()
+        of(&scanned, &healthy.name).content == Content::Blank
+            && of(&scanned, &slow.name).content == Content::Unread
+            && scanned.again_in.is_some()
     });
     drop(stopped);
     eventually("its answer is taken", || {
@@ -169,10 +198,15 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
 #[test]
 fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
     let folder = folder();
-    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let daemon =
+        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
     let slow = Loop::new(&folder.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
-    let limits = Limits { answer_within: Duration::from_secs(3600), patience: Duration::ZERO, ..Limits::default() };
+    let limits = Limits {
+        answer_within: Duration::from_secs(3600),
+        patience: Duration::ZERO,
+        ..Limits::default()
+    };
     let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
     let stopped = daemon.stopped();
     let scanned = std::thread::scope(|scope| {
@@ -189,7 +223,8 @@ fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
 #[test]
 fn a_process_ends_although_its_only_device_hangs() {
     let folder = folder();
-    let daemon = Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
+    let daemon =
+        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
     let hung = Loop::new(&folder.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
@@ -202,7 +237,10 @@ fn a_process_ends_although_its_only_device_hangs() {
 #[test]
 fn a_process_with_a_stuck_thread() {
     let Ok(name) = std::env::var("QUARRY_STUCK") else { return };
-    let mut scanner = Scanner::new(Host::view("/").unwrap(), Limits { answer_within: SHORT, ..Limits::default() });
+    let mut scanner = Scanner::new(
+        Host::view("/").unwrap(),
+        Limits { answer_within: SHORT, ..Limits::default() },
+    );
     let scanned = scanner.scan(Scan::Everything).unwrap();
     assert_eq!(of(&scanned, &name).content, Content::TimedOut);
 }

@@ -16,14 +16,21 @@ use std::{
 fn verdicts() -> BTreeMap<String, (DeviceState, Vec<String>)> {
     let known = group(&scan().devices, None, None, &[]);
     let rows = known.iter().map(|device| row(device, true, &NodeInventorySpec::default()));
-    rows.map(|row| (row.name, (row.state, row.reasons.into_iter().map(|told| told.reason).collect()))).collect()
+    rows.map(|row| {
+        (row.name, (row.state, row.reasons.into_iter().map(|told| told.reason).collect()))
+    })
+    .collect()
 }
 
 #[track_caller]
 fn assert_refused(name: &str, reason: &str) {
     let verdicts = verdicts();
     let (state, reasons) = &verdicts[name];
-    assert!(*state == DeviceState::NotAvailable && reasons.iter().any(|told| told == reason), "{name} without {reason}: {:?}", verdicts[name]);
+    assert!(
+        *state == DeviceState::NotAvailable && reasons.iter().any(|told| told == reason),
+        "{name} without {reason}: {:?}",
+        verdicts[name]
+    );
 }
 
 /// Unmounts when dropped.
@@ -73,7 +80,11 @@ fn one_file_under_two_names_is_one_device() {
 fn what_uses_a_whole_disk_uses_its_partitions() {
     let folder = folder();
     let disk = Loop::new(&file(folder.path(), "disk.img", 40 * MIB));
-    let mut child = Command::new("sfdisk").args(["-q", "--no-reread", "--no-tell-kernel", &disk.dev()]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("sfdisk")
+        .args(["-q", "--no-reread", "--no-tell-kernel", &disk.dev()])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"label: gpt\nsize=8M\nsize=8M\n").unwrap();
     assert!(child.wait().unwrap().success());
     let names = disk.add_partitions();

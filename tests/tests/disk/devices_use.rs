@@ -1,6 +1,8 @@
 //! Who uses a device and how: partitions, mounts, swap, exclusive holders, loops on top; with udev's database and without.
 
-use super::devices::{Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, of, poke, scan, scanner};
+use super::devices::{
+    Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, of, poke, scan, scanner,
+};
 use quarry_core::device::{Content, Held};
 use quarry_node::inspect::{Limits, Scan, Scanner};
 use quarry_tests::disk::{Bed, Links, Mounted, run};
@@ -16,7 +18,11 @@ const O_EXCL: i32 = 0o200;
 
 #[track_caller]
 fn sfdisk(device: &str, script: &str) {
-    let mut child = Command::new("sfdisk").args(["-q", "--no-reread", "--no-tell-kernel", device]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("sfdisk")
+        .args(["-q", "--no-reread", "--no-tell-kernel", device])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success(), "sfdisk {device}");
 }
@@ -25,9 +31,17 @@ fn sfdisk(device: &str, script: &str) {
 fn partitions_of_every_table_and_sector_size() {
     let folder = folder();
     let gpt = "label: gpt\n- 4M L my data\n";
-    let gpt = gpt.replace("- 4M L my data", "size=4M, type=L, name=\"my data\"\nsize=4M, type=U, name=BOOT-efi\n");
-    let dos = "label: dos\nsize=4M, type=83\nsize=16M, type=5\nsize=4M, type=82\nsize=4M, type=fd\n";
-    for (table, script, options, partitions) in [("gpt", gpt.as_str(), &[][..], 2), ("gpt", gpt.as_str(), &["-b", "4096"][..], 2), ("dos", dos, &[][..], 4)] {
+    let gpt = gpt.replace(
+        "- 4M L my data",
+        "size=4M, type=L, name=\"my data\"\nsize=4M, type=U, name=BOOT-efi\n",
+    );
+    let dos =
+        "label: dos\nsize=4M, type=83\nsize=16M, type=5\nsize=4M, type=82\nsize=4M, type=fd\n";
+    for (table, script, options, partitions) in [
+        ("gpt", gpt.as_str(), &[][..], 2),
+        ("gpt", gpt.as_str(), &["-b", "4096"][..], 2),
+        ("dos", dos, &[][..], 4),
+    ] {
         let path = file(folder.path(), "disk", 40 * MIB);
         let device = Loop::with(options, &path);
         sfdisk(&device.dev(), script);
@@ -37,20 +51,31 @@ fn partitions_of_every_table_and_sector_size() {
         run("mkfs.ext4", &["-q", &format!("/dev/{}", names[0])]);
         run("udevadm", &["trigger", "--settle", "--action=change", &format!("/dev/{}", names[0])]);
         let scanned = scan();
-        let all: Vec<&str> = std::iter::once(device.name.as_str()).chain(names.iter().map(String::as_str)).collect();
+        let all: Vec<&str> =
+            std::iter::once(device.name.as_str()).chain(names.iter().map(String::as_str)).collect();
         assert_like_lsblk(&scanned, &all);
         let disk = of(&scanned, &device.name);
-        assert!(matches!(&disk.content, Content::Found(found) if found.table.as_deref() == Some(table)), "{:?}", disk.content);
+        assert!(
+            matches!(&disk.content, Content::Found(found) if found.table.as_deref() == Some(table)),
+            "{:?}",
+            disk.content
+        );
         assert_like_blkid(disk);
         assert_eq!(disk.partitions, names);
         for (name, number) in names.iter().zip(1..) {
             let facts = of(&scanned, name);
             let partition = facts.partition.as_ref().unwrap();
-            assert_eq!((facts.parent.as_deref(), facts.diskseq), (Some(device.name.as_str()), disk.diskseq));
+            assert_eq!(
+                (facts.parent.as_deref(), facts.diskseq),
+                (Some(device.name.as_str()), disk.diskseq)
+            );
             assert!(partition.start >= MIB && partition.start.is_multiple_of(512));
             assert!(table == "dos" || partition.number == number);
             assert_eq!(facts.evidence.len(), 1, "{:?}", facts.evidence);
-            assert_eq!((facts.evidence[0].source.as_str(), Some(&facts.evidence[0].value)), ("partition:uuid", partition.uuid.as_ref()));
+            assert_eq!(
+                (facts.evidence[0].source.as_str(), Some(&facts.evidence[0].value)),
+                ("partition:uuid", partition.uuid.as_ref())
+            );
             assert_like_blkid(facts);
         }
 
@@ -58,7 +83,11 @@ fn partitions_of_every_table_and_sector_size() {
         let bed = Bed::new(Links::Own);
         let bare = Scanner::new(bed.host(), Limits::default()).scan(Scan::Everything).unwrap();
         for name in &names {
-            assert_eq!(of(&bare, name).partition, of(&scanned, name).partition, "{name} in a {table} table");
+            assert_eq!(
+                of(&bare, name).partition,
+                of(&scanned, name).partition,
+                "{name} in a {table} table"
+            );
             assert_eq!(of(&bare, name).evidence, of(&scanned, name).evidence);
             assert_eq!(of(&bare, name).content, of(&scanned, name).content);
         }
@@ -75,10 +104,14 @@ fn mounts_of_every_kind_are_seen() {
         device.settle();
         let mut scanner = scanner();
         let free = scanner.scan(Scan::Everything).unwrap();
-        assert_eq!((&of(&free, &device.name).mounts[..], of(&free, &device.name).held), (&[][..], Held::Free));
+        assert_eq!(
+            (&of(&free, &device.name).mounts[..], of(&free, &device.name).held),
+            (&[][..], Held::Free)
+        );
         let mount = Mounted::new(&[&device.dev()], &folder.path().join("mount point"));
         run("mount", &["--make-private", &mount.0.to_string_lossy()]);
-        let bind = Mounted::new(&["--bind", &mount.0.to_string_lossy()], &folder.path().join("bind"));
+        let bind =
+            Mounted::new(&["--bind", &mount.0.to_string_lossy()], &folder.path().join("bind"));
         // No event tells of a mount.
         let touched = Default::default();
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
@@ -89,7 +122,11 @@ fn mounts_of_every_kind_are_seen() {
         assert_like_lsblk(&scanned, &[&device.name]);
         drop((bind, mount));
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
-        assert_eq!((&of(&scanned, &device.name).mounts[..], of(&scanned, &device.name).held), (&[][..], Held::Free), "{fs}");
+        assert_eq!(
+            (&of(&scanned, &device.name).mounts[..], of(&scanned, &device.name).held),
+            (&[][..], Held::Free),
+            "{fs}"
+        );
     }
 }
 
@@ -104,7 +141,11 @@ fn the_bind_mount_of_a_device_node_is_a_mount() {
     let scanned = scan();
     let facts = of(&scanned, &device.name);
     assert_eq!(facts.mounts, [at.to_string_lossy()]);
-    assert_eq!((facts.held, &facts.content), (Held::Free, &Content::Blank), "nothing but the mount table tells");
+    assert_eq!(
+        (facts.held, &facts.content),
+        (Held::Free, &Content::Blank),
+        "nothing but the mount table tells"
+    );
     drop(bound);
     assert!(of(&scan(), &device.name).mounts.is_empty());
 }
@@ -142,7 +183,10 @@ fn swap_exclusive_holders_and_loops_on_top_are_seen() {
     assert_eq!(of(&scanned, &base.name).loops_on_top, std::slice::from_ref(&top.name));
     assert_eq!(of(&scanned, &top.name).backing.as_ref().unwrap().path, base.dev());
     assert_like_lsblk(&scanned, &[&base.name, &top.name]);
-    assert!(!of(&scanned, &top.name).evidence.iter().any(|evidence| evidence.source == "loop:file"), "a device is no file");
+    assert!(
+        !of(&scanned, &top.name).evidence.iter().any(|evidence| evidence.source == "loop:file"),
+        "a device is no file"
+    );
 }
 
 #[test]
@@ -160,16 +204,23 @@ fn read_only_empty_and_deleted() {
     run("udevadm", &["settle", "--timeout=30"]);
     let mut scanner = scanner();
     let scanned = scanner.scan(Scan::Everything).unwrap();
-    assert_like_lsblk(&scanned, &[&read_only.name, &empty.name, &deleted.name, &odd.name, &tiny.name]);
+    assert_like_lsblk(
+        &scanned,
+        &[&read_only.name, &empty.name, &deleted.name, &odd.name, &tiny.name],
+    );
     assert!(of(&scanned, &read_only.name).read_only);
     assert_eq!(of(&scanned, &read_only.name).content, Content::Blank);
-    assert_eq!((of(&scanned, &empty.name).size, &of(&scanned, &empty.name).content), (0, &Content::Unread));
+    assert_eq!(
+        (of(&scanned, &empty.name).size, &of(&scanned, &empty.name).content),
+        (0, &Content::Unread)
+    );
     assert_eq!(of(&scanned, &odd.name).content, Content::UnknownData);
     assert_eq!(of(&scanned, &tiny.name).content, Content::Blank);
     let facts = of(&scanned, &deleted.name);
     let backing = facts.backing.as_ref().unwrap();
     assert_eq!((backing.path.as_str(), backing.deleted), (&*deleted_file.to_string_lossy(), false));
-    let identity = &facts.evidence.iter().find(|evidence| evidence.source == "loop:file").unwrap().value;
+    let identity =
+        &facts.evidence.iter().find(|evidence| evidence.source == "loop:file").unwrap().value;
     let parts: Vec<&str> = identity.split('#').collect();
     assert_eq!((parts.len(), parts[0]), (3, &*deleted_file.to_string_lossy()));
 
@@ -188,7 +239,12 @@ fn the_path_of_a_backing_file_is_the_nodes_own() {
     let scanned = Scanner::new(host, Limits::default()).scan(Scan::Everything).unwrap();
     let facts = of(&scanned, &device.name);
     assert_eq!(facts.backing.as_ref().unwrap().path, "/data/inside");
-    assert!(facts.evidence.iter().any(|evidence| evidence.source == "loop:file" && evidence.value.starts_with("/data/inside#")), "{:?}", facts.evidence);
+    assert!(
+        facts.evidence.iter().any(|evidence| evidence.source == "loop:file"
+            && evidence.value.starts_with("/data/inside#")),
+        "{:?}",
+        facts.evidence
+    );
 }
 
 /// udev is told a model, serial and WWN by a rule; hostile ones as well.
@@ -209,8 +265,19 @@ fn what_udev_says_is_taken_as_lsblk_takes_it() {
     let facts = of(&scanned, &device.name);
     assert_eq!(facts.model.as_deref(), Some("QEMU HARD"));
     assert_eq!(facts.by_id, ["scsi-QEMU_HARD_S1"]);
-    let said: Vec<(&str, &str)> = facts.evidence.iter().map(|evidence| (evidence.source.as_str(), evidence.value.as_str())).collect();
-    assert_eq!(said[..3], [("udev:ID_WWN_WITH_EXTENSION", "0x50001234"), ("udev:ID_SERIAL_SHORT", "S1"), ("udev:ID_SERIAL", "QEMU_HARD_S1")]);
+    let said: Vec<(&str, &str)> = facts
+        .evidence
+        .iter()
+        .map(|evidence| (evidence.source.as_str(), evidence.value.as_str()))
+        .collect();
+    assert_eq!(
+        said[..3],
+        [
+            ("udev:ID_WWN_WITH_EXTENSION", "0x50001234"),
+            ("udev:ID_SERIAL_SHORT", "S1"),
+            ("udev:ID_SERIAL", "QEMU_HARD_S1")
+        ]
+    );
     drop(device);
     run("udevadm", &["settle", "--timeout=30"]);
     drop(rules);
@@ -239,7 +306,10 @@ impl Drop for Rules {
 #[test]
 fn a_bogus_root_is_told_with_the_remedy() {
     let folder = folder();
-    let error = Scanner::new(quarry_node::Host::view(folder.path()).unwrap(), Limits::default()).scan(Scan::Everything).unwrap_err().sentence();
+    let error = Scanner::new(quarry_node::Host::view(folder.path()).unwrap(), Limits::default())
+        .scan(Scan::Everything)
+        .unwrap_err()
+        .sentence();
     assert!(error.contains("check that") && error.contains("/sys is mounted there"), "{error}");
     let error = quarry_node::Host::view("/nowhere/at/all").unwrap_err().sentence();
     assert!(error.contains("/nowhere/at/all"), "{error}");

@@ -27,7 +27,12 @@ pub struct Disk {
 
 impl Disk {
     pub fn new(folder: &Path, path: &Path, other: &Path) -> Self {
-        Disk { device: ManuallyDrop::new(Loop::new(path)), path: path.to_owned(), other: other.to_owned(), folder: folder.to_owned() }
+        Disk {
+            device: ManuallyDrop::new(Loop::new(path)),
+            path: path.to_owned(),
+            other: other.to_owned(),
+            folder: folder.to_owned(),
+        }
     }
 
     pub fn dev(&self) -> String {
@@ -35,7 +40,8 @@ impl Disk {
     }
 
     fn is_over(&self, file: &Path) -> bool {
-        fs::read_to_string(format!("/sys/block/{}/loop/backing_file", self.device.name)).is_ok_and(|over| Path::new(over.trim_end()) == file)
+        fs::read_to_string(format!("/sys/block/{}/loop/backing_file", self.device.name))
+            .is_ok_and(|over| Path::new(over.trim_end()) == file)
     }
 }
 
@@ -88,7 +94,9 @@ impl Foreigner {
             (Foreigner::Swaps, _) => said.contains("is not there"),
             (Foreigner::Formatted(tool), _) => said.contains(tool.name()),
             // In its middle there may be something to be seen already.
-            (Foreigner::Formats(tool), _) => said.contains("exclusively") || said.contains(tool.name()),
+            (Foreigner::Formats(tool), _) => {
+                said.contains("exclusively") || said.contains(tool.name())
+            }
             (Foreigner::Opens | Foreigner::Loops, _) => said.contains("exclusively"),
         }
     }
@@ -97,7 +105,12 @@ impl Foreigner {
     pub fn try_it(self, disk: &Disk) -> Result<Got, String> {
         let (dev, folder) = (disk.dev(), disk.folder.as_path());
         match self {
-            Foreigner::Opens => OpenOptions::new().read(true).custom_flags(O_EXCL).open(dev).map(Got::Opened).map_err(|error| error.to_string()),
+            Foreigner::Opens => OpenOptions::new()
+                .read(true)
+                .custom_flags(O_EXCL)
+                .open(dev)
+                .map(Got::Opened)
+                .map_err(|error| error.to_string()),
             Foreigner::Mounts => {
                 let at = folder.join("mnt");
                 fs::create_dir_all(&at).unwrap();
@@ -147,9 +160,15 @@ impl Tool {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {
             // Without a journal and with nothing left for later, nobody but the one who mounts it writes to it.
-            Tool::Ext4 => command.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0"]),
+            Tool::Ext4 => {
+                command.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0"])
+            }
             // As xfs's own tests do: otherwise it makes nothing below 300 MB.
-            Tool::Xfs => command.args(["-q", "-f"]).envs([("TEST_DIR", "-"), ("TEST_DEV", "-"), ("QA_CHECK_FS", "-")]),
+            Tool::Xfs => command.args(["-q", "-f"]).envs([
+                ("TEST_DIR", "-"),
+                ("TEST_DEV", "-"),
+                ("QA_CHECK_FS", "-"),
+            ]),
         };
         command
     }
@@ -165,7 +184,11 @@ impl Tool {
 
 fn tried(command: &mut Command) -> Result<(), String> {
     let output = command.output().unwrap();
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// A format that has the device and waits for a file which nobody writes: a list of bad blocks, what is to be in a file.
@@ -186,7 +209,11 @@ impl Formatting {
             Tool::Ext4 => command.arg("-l").arg(&awaited),
             Tool::Xfs => {
                 let prototype = disk.folder.join("prototype");
-                fs::write(&prototype, format!("/none\n0 0\nd--755 0 0\nfile ---644 0 0 {}\n$\n", awaited.display())).unwrap();
+                fs::write(
+                    &prototype,
+                    format!("/none\n0 0\nd--755 0 0\nfile ---644 0 0 {}\n$\n", awaited.display()),
+                )
+                .unwrap();
                 command.arg("-p").arg(prototype)
             }
         };
@@ -194,7 +221,9 @@ impl Formatting {
         let mut ended = None;
         eventually("a format is refused, or in its middle", || {
             ended = process.has_ended();
-            ended.is_some() || fs::read_to_string(format!("/proc/{}/wchan", process.0.id())).is_ok_and(|call| call == "wait_for_partner")
+            ended.is_some()
+                || fs::read_to_string(format!("/proc/{}/wchan", process.0.id()))
+                    .is_ok_and(|call| call == "wait_for_partner")
         });
         match ended {
             None => {
@@ -212,7 +241,12 @@ impl Formatting {
     fn end(self, disk: &Disk) {
         drop(OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(self.awaited).unwrap());
         let output = self.process.end();
-        assert!(output.status.success(), "{:?}: {}", self.tool, String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{:?}: {}",
+            self.tool,
+            String::from_utf8_lossy(&output.stderr)
+        );
         self.tool.check(disk);
     }
 }
@@ -222,18 +256,32 @@ pub struct Process(Child);
 
 impl Process {
     pub fn start(command: &mut Command) -> Self {
-        Process(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Process(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// `Err` when it ended without stopping.
     pub fn stopped(mut self) -> Result<Self, Output> {
         let mut changed = None;
         eventually("a process stops or ends", || {
-            let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let options = WaitIdOptions::STOPPED
+                | WaitIdOptions::EXITED
+                | WaitIdOptions::NOHANG
+                | WaitIdOptions::NOWAIT;
             changed = waitid(WaitId::Pid(Pid::from_child(&self.0)), options).unwrap();
             changed.is_some()
         });
-        if changed.is_some_and(|changed| changed.stopped()) { Ok(self) } else { Err(self.has_ended().unwrap()) }
+        if changed.is_some_and(|changed| changed.stopped()) {
+            Ok(self)
+        } else {
+            Err(self.has_ended().unwrap())
+        }
     }
 
     pub fn go_on(&self) {

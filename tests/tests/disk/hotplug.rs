@@ -46,7 +46,11 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if !Command::new("losetup").args(["--detach", &self.path()]).status().is_ok_and(|status| status.success()) {
+        if !Command::new("losetup")
+            .args(["--detach", &self.path()])
+            .status()
+            .is_ok_and(|status| status.success())
+        {
             eprintln!("{} was not attached any more", self.name);
         }
     }
@@ -80,32 +84,61 @@ async fn a_disk_comes_changes_and_goes() {
     let disk = Disk::attach(&folder, "a.img", 64 * MIB);
     let seen = parts.wait_inventory("shows it", |status| find(status, &disk).is_some()).await;
     let device = find(&seen, &disk).unwrap();
-    assert_eq!((device.kind.as_str(), device.size, device.state, reasons(device)), ("loop", 64 << 20, DeviceState::Unknown, vec!["TooNew"]));
-    assert!(device.identity.as_ref().unwrap().starts_with(&format!("file:{}#", disk.file.display())), "{device:?}");
+    assert_eq!(
+        (device.kind.as_str(), device.size, device.state, reasons(device)),
+        ("loop", 64 << 20, DeviceState::Unknown, vec!["TooNew"])
+    );
+    assert!(
+        device.identity.as_ref().unwrap().starts_with(&format!("file:{}#", disk.file.display())),
+        "{device:?}"
+    );
 
     run("mkfs.ext4", &["-q", &disk.path()]);
     // Without a udev daemon nobody tells that a device was written to: the kernel is asked to.
     disk.event();
-    let seen = parts.wait_inventory("shows the file system", |status| find(status, &disk).is_some_and(|device| device.fs_type.is_some())).await;
+    let seen = parts
+        .wait_inventory("shows the file system", |status| {
+            find(status, &disk).is_some_and(|device| device.fs_type.is_some())
+        })
+        .await;
     let device = find(&seen, &disk).unwrap();
-    assert_eq!((device.fs_type.as_deref(), device.state), (Some("ext4"), DeviceState::NotAvailable));
+    assert_eq!(
+        (device.fs_type.as_deref(), device.state),
+        (Some("ext4"), DeviceState::NotAvailable)
+    );
     assert!(reasons(device).contains(&"Signature"));
 
     let file = disk.file.to_str().unwrap().to_owned();
     let grown = fs::File::options().write(true).open(&disk.file).unwrap();
     grown.set_len(128 << 20).unwrap();
     run("losetup", &["--set-capacity", &disk.path()]);
-    parts.wait_inventory("shows its new size", |status| find(status, &disk).is_some_and(|device| device.size == 128 << 20)).await;
+    parts
+        .wait_inventory("shows its new size", |status| {
+            find(status, &disk).is_some_and(|device| device.size == 128 << 20)
+        })
+        .await;
     drop(disk);
-    let gone = |status: &NodeInventoryStatus| !status.devices.iter().any(|device| device.backing_file.as_deref() == Some(file.as_str()));
+    let gone = |status: &NodeInventoryStatus| {
+        !status.devices.iter().any(|device| device.backing_file.as_deref() == Some(file.as_str()))
+    };
     parts.wait_inventory("does not show it any more", gone).await;
 
     let events: Api<Event> = Api::namespaced(parts.client(), "default");
     // They follow the status.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let told: Vec<String> = events.list(&ListParams::default()).await.unwrap().items.into_iter().filter_map(|event| event.reason).collect();
-        if ["DeviceAppeared", "DeviceDisappeared", "DeviceVerdictChanged"].iter().all(|reason| told.iter().any(|seen| seen == reason)) {
+        let told: Vec<String> = events
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .into_iter()
+            .filter_map(|event| event.reason)
+            .collect();
+        if ["DeviceAppeared", "DeviceDisappeared", "DeviceVerdictChanged"]
+            .iter()
+            .all(|reason| told.iter().any(|seen| seen == reason))
+        {
             break;
         }
         assert!(Instant::now() < deadline, "{told:?}");
@@ -118,17 +151,26 @@ async fn a_disk_comes_changes_and_goes() {
 async fn a_mount_and_a_swap_are_seen_when_they_come_and_when_they_go() {
     let folder = tempfile::tempdir().unwrap();
     // Before the agent is there: a plug is followed by looks that would see a mount as well.
-    let (disk, swap) = (Disk::attach(&folder, "a.img", 64 * MIB), Disk::attach(&folder, "b.img", 64 * MIB));
+    let (disk, swap) =
+        (Disk::attach(&folder, "a.img", 64 * MIB), Disk::attach(&folder, "b.img", 64 * MIB));
     run("mkfs.ext4", &["-q", &disk.path()]);
     run("mkswap", &["--quiet", &swap.path()]);
     let parts = Parts::start(folder.path()).await;
-    let shown = |status: &NodeInventoryStatus, disk: &Disk, reason: &str| find(status, disk).is_some_and(|device| reasons(device).contains(&reason));
-    parts.wait_inventory("shows both", |status| find(status, &disk).is_some() && find(status, &swap).is_some()).await;
+    let shown = |status: &NodeInventoryStatus, disk: &Disk, reason: &str| {
+        find(status, disk).is_some_and(|device| reasons(device).contains(&reason))
+    };
+    parts
+        .wait_inventory("shows both", |status| {
+            find(status, &disk).is_some() && find(status, &swap).is_some()
+        })
+        .await;
     for _ in 0..2 {
         let mounted = Mounted::new(&[&disk.path()], &folder.path().join("mnt"));
         parts.wait_inventory("shows the mount", |status| shown(status, &disk, "Mounted")).await;
         drop(mounted);
-        parts.wait_inventory("shows that it is over", |status| !shown(status, &disk, "Mounted")).await;
+        parts
+            .wait_inventory("shows that it is over", |status| !shown(status, &disk, "Mounted"))
+            .await;
     }
     run("swapon", &[&swap.path()]);
     let seen = parts.wait_inventory("shows the swap", |status| shown(status, &swap, "Swap")).await;
@@ -142,8 +184,11 @@ async fn a_mount_and_a_swap_are_seen_when_they_come_and_when_they_go() {
 async fn a_flood_of_events_costs_no_memory_and_what_is_lost_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let parts = Parts::start(folder.path()).await;
-    let disks: Vec<Disk> = (0..8).map(|number| Disk::attach(&folder, &format!("{number}.img"), 16 * MIB)).collect();
-    parts.wait_inventory("shows all", |status| disks.iter().all(|disk| find(status, disk).is_some())).await;
+    let disks: Vec<Disk> =
+        (0..8).map(|number| Disk::attach(&folder, &format!("{number}.img"), 16 * MIB)).collect();
+    parts
+        .wait_inventory("shows all", |status| disks.iter().all(|disk| find(status, disk).is_some()))
+        .await;
     let pid = parts.agent_pid().unwrap();
     // First a few: they fill caches of the allocator.
     let flood = |count: usize| (0..count).for_each(|number| disks[number % disks.len()].event());
@@ -154,9 +199,14 @@ async fn a_flood_of_events_costs_no_memory_and_what_is_lost_is_found() {
     flood(10_000);
     drop(mark);
     let mark = Disk::attach(&folder, "mark2.img", 16 * MIB);
-    parts.wait_inventory("goes on after the second flood", |status| find(status, &mark).is_some()).await;
+    parts
+        .wait_inventory("goes on after the second flood", |status| find(status, &mark).is_some())
+        .await;
     let grown = resident(pid).saturating_sub(before);
-    println!("figure: agent after 12,000 events: {} KiB resident, grown by {grown} KiB in the last 10,000", resident(pid));
+    println!(
+        "figure: agent after 12,000 events: {} KiB resident, grown by {grown} KiB in the last 10,000",
+        resident(pid)
+    );
     assert!(grown < 4096, "grown by {grown} KiB");
 
     // While it does not listen, more come than the socket holds; among those that are lost is a new disk's.
@@ -165,7 +215,11 @@ async fn a_flood_of_events_costs_no_memory_and_what_is_lost_is_found() {
     let lost = Disk::attach(&folder, "lost.img", 16 * MIB);
     flood(100);
     signal(pid, Signal::CONT);
-    parts.wait_inventory("shows the disk whose event was lost", |status| find(status, &lost).is_some()).await;
+    parts
+        .wait_inventory("shows the disk whose event was lost", |status| {
+            find(status, &lost).is_some()
+        })
+        .await;
     drop((disks, mark, lost));
     parts.stop().await;
     // udev has got all of them, too: the tests behind this one need it.
@@ -184,7 +238,11 @@ async fn what_happened_without_the_api_is_told_when_it_is_back() {
     drop(first);
     parts.api_up().await;
     let caught_up = |status: &NodeInventoryStatus| {
-        find(status, &second).is_some() && !status.devices.iter().any(|device| device.backing_file.as_deref() == Some(gone.as_str()))
+        find(status, &second).is_some()
+            && !status
+                .devices
+                .iter()
+                .any(|device| device.backing_file.as_deref() == Some(gone.as_str()))
     };
     parts.wait_inventory("has caught up", caught_up).await;
     drop(second);
@@ -202,7 +260,10 @@ async fn a_device_that_vanishes_while_it_is_read_hurts_nobody() {
         drop(Disk::attach(&folder, &format!("flies-{}.img", round % 3), 16 * MIB));
     }
     let settled = |status: &NodeInventoryStatus| {
-        find(status, &stays).is_some() && !status.devices.iter().any(|device| device.backing_file.as_ref().is_some_and(|file| file.contains("flies-")))
+        find(status, &stays).is_some()
+            && !status.devices.iter().any(|device| {
+                device.backing_file.as_ref().is_some_and(|file| file.contains("flies-"))
+            })
     };
     let status = parts.wait_inventory("shows only the one that stays", settled).await;
     assert!(status.problems.is_empty(), "{:?}", status.problems);
@@ -223,7 +284,11 @@ async fn at_rest_nothing_is_written() {
     }
     let mark = Disk::attach(&folder, "mark.img", 16 * MIB);
     parts.wait_inventory("shows the mark", |status| find(status, &mark).is_some()).await;
-    assert!(parts.writes() - before <= 4, "{} writes for one new disk and its Event", parts.writes() - before);
+    assert!(
+        parts.writes() - before <= 4,
+        "{} writes for one new disk and its Event",
+        parts.writes() - before
+    );
     drop((disk, mark));
     parts.stop().await;
 }

@@ -3,7 +3,10 @@
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::{Format, Observed};
 use quarry_node::Hands;
-use quarry_tests::disk::{Bed, Links, MIB, Mounted, cleanup_order, drop_partitions, filesystem, new_uid, prepare_order, run, snatch, succeed, volumes_of};
+use quarry_tests::disk::{
+    Bed, Links, MIB, Mounted, cleanup_order, drop_partitions, filesystem, new_uid, prepare_order,
+    run, snatch, succeed, volumes_of,
+};
 use std::{fs, os::unix::fs::MetadataExt, time::Instant};
 
 fn blkid(path: &str, tag: &str) -> String {
@@ -34,9 +37,14 @@ fn a_file_system_volume_lives_and_goes() {
 
             let devices = volumes_of(&hands);
             assert_eq!(devices.len(), 1);
-            assert_eq!((devices[0].volume_uid.as_deref(), devices[0].link.as_deref()), (Some(uid.as_str()), Some(result.path.as_str())));
+            assert_eq!(
+                (devices[0].volume_uid.as_deref(), devices[0].link.as_deref()),
+                (Some(uid.as_str()), Some(result.path.as_str()))
+            );
             assert_eq!(devices[0].name, result.device_name);
-            assert!(devices[0].backing.as_ref().unwrap().path.ends_with(&format!("data/volumes/{uid}")));
+            assert!(
+                devices[0].backing.as_ref().unwrap().path.ends_with(&format!("data/volumes/{uid}"))
+            );
 
             succeed(&hands, &cleanup_order(&uid));
             bed.assert_clean(&uid);
@@ -89,19 +97,30 @@ fn from_every_partial_state_the_same_end_is_reached() {
             // Detached behind our back.
             if format == Format::Partition {
                 drop_partitions(&first.device_name);
-                assert_eq!(succeed(&hands, &prepare).map(|r| r.capacity), Some(first.capacity), "the partition is added again");
+                assert_eq!(
+                    succeed(&hands, &prepare).map(|r| r.capacity),
+                    Some(first.capacity),
+                    "the partition is added again"
+                );
             }
             snatch(&first.device_name);
             let again = succeed(&hands, &prepare).unwrap();
             assert_eq!((again.path, again.capacity), (first.path, first.capacity));
-            assert_eq!(fs::metadata(bed.file(&uid)).unwrap().ino(), inode, "a finished file is never made again");
+            assert_eq!(
+                fs::metadata(bed.file(&uid)).unwrap().ino(),
+                inode,
+                "a finished file is never made again"
+            );
 
             succeed(&hands, &cleanup_order(&uid));
             bed.assert_clean(&uid);
             // Nothing there: nothing to do.
             succeed(&hands, &cleanup_order(&uid));
             let seen = hands.look(&uid).unwrap();
-            assert_eq!(seen, Observed { in_ledger: true, udev: links == Links::Udev, ..Observed::default() });
+            assert_eq!(
+                seen,
+                Observed { in_ledger: true, udev: links == Links::Udev, ..Observed::default() }
+            );
         }
     }
 }
@@ -114,7 +133,11 @@ fn many_volumes_at_once_do_not_take_each_others_loops() {
     std::thread::scope(|scope| {
         for part in uids.chunks(6) {
             let hands = &hands;
-            scope.spawn(move || part.iter().for_each(|uid| drop(succeed(hands, &prepare_order(uid, 8 * MIB, filesystem(FsType::Ext4))))));
+            scope.spawn(move || {
+                part.iter().for_each(|uid| {
+                    drop(succeed(hands, &prepare_order(uid, 8 * MIB, filesystem(FsType::Ext4))))
+                })
+            });
         }
     });
     let devices = volumes_of(&hands);
@@ -123,7 +146,9 @@ fn many_volumes_at_once_do_not_take_each_others_loops() {
     std::thread::scope(|scope| {
         for part in uids.chunks(6) {
             let hands = &hands;
-            scope.spawn(move || part.iter().for_each(|uid| drop(succeed(hands, &cleanup_order(uid)))));
+            scope.spawn(move || {
+                part.iter().for_each(|uid| drop(succeed(hands, &cleanup_order(uid))))
+            });
         }
     });
     uids.iter().for_each(|uid| bed.assert_clean(uid));

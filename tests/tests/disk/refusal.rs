@@ -3,7 +3,10 @@
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::Format;
 use quarry_node::{Hands, RealHands};
-use quarry_tests::disk::{Bed, Links, MIB, Mounted, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch, succeed};
+use quarry_tests::disk::{
+    Bed, Links, MIB, Mounted, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch,
+    succeed,
+};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::{MetadataExt, OpenOptionsExt, symlink},
@@ -62,7 +65,10 @@ fn a_mounted_volume_is_not_taken_down() {
         let at = bed.data.join("mnt with blank");
         let mount = Mounted::new(&[&format!("/dev/{device}")], &at);
         let why = fail(&hands, &cleanup_order(&uid));
-        assert!(why.contains(&format!("{device} is mounted at")) && why.contains("mnt with blank"), "{why}");
+        assert!(
+            why.contains(&format!("{device} is mounted at")) && why.contains("mnt with blank"),
+            "{why}"
+        );
         assert_eq!(bed.loops(), [device]);
         assert_eq!(bed.files(), [uid.as_str()]);
         assert_eq!(bed.links(&uid).len(), 1);
@@ -87,13 +93,18 @@ fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
     let hands = bed.hands();
     for format in [ext4(), Format::Partition] {
         let (uid, device) = prepared(&hands, format.clone());
-        let published = if format == Format::Partition { format!("/dev/{device}p1") } else { format!("/dev/{device}") };
+        let published = if format == Format::Partition {
+            format!("/dev/{device}p1")
+        } else {
+            format!("/dev/{device}")
+        };
         // As kubelet does it for a Block volume: through a bind mount, so that no name betrays the device.
         let disguise = bed.data.join("disguise");
         fs::write(&disguise, "").unwrap();
         run("mount", &["--bind", &published, &disguise.to_string_lossy()]);
         let mount = Mounted(disguise.clone());
-        let top = OnTop(run("losetup", &["-f", "--show", &disguise.to_string_lossy()]).trim().to_owned());
+        let top =
+            OnTop(run("losetup", &["-f", "--show", &disguise.to_string_lossy()]).trim().to_owned());
         drop(mount);
         let why = fail(&hands, &cleanup_order(&uid));
         assert!(why.contains(&format!("backing {}", top.0.trim_start_matches("/dev/"))), "{why}");
@@ -110,7 +121,11 @@ fn a_device_that_is_held_exclusively_is_not_taken_down() {
     let hands = bed.hands();
     for format in [ext4(), Format::Partition] {
         let (uid, device) = prepared(&hands, format.clone());
-        let path = if format == Format::Partition { format!("/dev/{device}p1") } else { format!("/dev/{device}") };
+        let path = if format == Format::Partition {
+            format!("/dev/{device}p1")
+        } else {
+            format!("/dev/{device}")
+        };
         let excl = rustix::fs::OFlags::EXCL.bits() as i32;
         let held = OpenOptions::new().read(true).custom_flags(excl).open(path).unwrap();
         let why = fail(&hands, &cleanup_order(&uid));
@@ -147,7 +162,10 @@ fn a_loop_that_somebody_else_put_over_our_file_is_used_and_a_second_one_refused(
     let why = fail(&hands, &prepare_order(&uid, 16 * MIB, ext4()));
     assert!(why.contains("detach all but one") && why.contains(&device), "{why}");
     drop(second);
-    assert_eq!(succeed(&hands, &prepare_order(&uid, 16 * MIB, ext4())).unwrap().device_name, device);
+    assert_eq!(
+        succeed(&hands, &prepare_order(&uid, 16 * MIB, ext4())).unwrap().device_name,
+        device
+    );
     succeed(&hands, &cleanup_order(&uid));
     bed.assert_clean(&uid);
 }
@@ -159,7 +177,10 @@ fn another_size_or_content_is_refused_and_the_file_kept() {
     let (uid, _) = prepared(&hands, ext4());
     let inode = fs::metadata(bed.file(&uid)).unwrap().ino();
     assert!(fail(&hands, &prepare_order(&uid, 17 * MIB, ext4())).contains("instead of"));
-    assert!(fail(&hands, &prepare_order(&uid, 16 * MIB, Format::Partition)).contains("a file system instead of a partition table"));
+    assert!(
+        fail(&hands, &prepare_order(&uid, 16 * MIB, Format::Partition))
+            .contains("a file system instead of a partition table")
+    );
     assert_eq!(fs::metadata(bed.file(&uid)).unwrap().ino(), inode);
     succeed(&hands, &cleanup_order(&uid));
 }
@@ -171,8 +192,15 @@ fn without_udev_somebody_elses_link_stays() {
     let folder = bed.at("/dev/disk/by-uuid");
     fs::create_dir_all(&folder).unwrap();
     // Any block device that is not a loop; it is only named, never opened.
-    let foreign = fs::read_dir("/sys/block").unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned()).find(|name| !name.starts_with("loop"));
-    let Some(foreign) = foreign.filter(|name| std::path::Path::new("/dev").join(name).exists()) else { return };
+    let foreign = fs::read_dir("/sys/block")
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .find(|name| !name.starts_with("loop"));
+    let Some(foreign) = foreign.filter(|name| std::path::Path::new("/dev").join(name).exists())
+    else {
+        return;
+    };
     symlink(format!("../../{foreign}"), folder.join(&uid)).unwrap();
     let why = fail(&hands, &prepare_order(&uid, 16 * MIB, ext4()));
     assert!(why.contains(&format!("leads to {foreign}")), "{why}");

@@ -14,9 +14,16 @@ async fn killed_at_every_failpoint_the_story_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let mut parts = Parts::start(folder.path()).await;
     // Those of claimed devices are for `wipe.rs`.
-    let claimed = |name: &&&str| ["claim-", "confirm.", "wipe."].iter().any(|prefix| name.starts_with(prefix));
-    let agent = quarry_node::failpoints::ALL.iter().filter(|name| !claimed(name)).map(|name| (Victim::Agent, (*name).to_owned()));
-    let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| (1..=OPERATOR_HITS).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
+    let claimed = |name: &&&str| {
+        ["claim-", "confirm.", "wipe."].iter().any(|prefix| name.starts_with(prefix))
+    };
+    let agent = quarry_node::failpoints::ALL
+        .iter()
+        .filter(|name| !claimed(name))
+        .map(|name| (Victim::Agent, (*name).to_owned()));
+    let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| {
+        (1..=OPERATOR_HITS).map(move |hit| (Victim::Operator, format!("{name}:{hit}")))
+    });
     let mut deaths: BTreeMap<String, usize> = BTreeMap::new();
     let mut runs = 0;
     for (victim, point) in agent.chain(operator) {
@@ -32,13 +39,31 @@ async fn killed_at_every_failpoint_the_story_ends_the_same() {
     parts.stop().await;
     let reached = deaths.values().filter(|count| **count > 0).count();
     let total: usize = deaths.values().sum();
-    println!("figure: crash story on real parts: {runs} runs, {total} deaths at {reached} of {} failpoints, every run ended the same", deaths.len());
+    println!(
+        "figure: crash story on real parts: {runs} runs, {total} deaths at {reached} of {} failpoints, every run ended the same",
+        deaths.len()
+    );
     // With a udev daemon the agent makes no link of its own, and a fast one leaves it none to wait for; a draft is
     // discarded only after a crash in mid-build: `crash.rs` kills at those with the hands alone.
-    let elsewhere = ["make-link", "remove-link", "discard-draft", "await-link", "await-no-link", "add-partition"];
-    let missed: Vec<&String> =
-        deaths.iter().filter(|(name, count)| **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))).map(|(name, _)| name).collect();
-    assert!(missed.is_empty(), "no process died at {missed:?}: a failpoint that nothing reaches proves nothing");
+    let elsewhere = [
+        "make-link",
+        "remove-link",
+        "discard-draft",
+        "await-link",
+        "await-no-link",
+        "add-partition",
+    ];
+    let missed: Vec<&String> = deaths
+        .iter()
+        .filter(|(name, count)| {
+            **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        missed.is_empty(),
+        "no process died at {missed:?}: a failpoint that nothing reaches proves nothing"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +74,10 @@ async fn an_absent_agent_is_told_with_since_when_and_the_volume_goes_on_when_it_
     parts.story("before", "Filesystem").await;
     parts.stop_agent().await;
     let says = |volume: Option<&quarry_api::Volume>| {
-        let message = volume.and_then(|volume| volume.ready()).and_then(|ready| ready.message.clone()).unwrap_or_default();
+        let message = volume
+            .and_then(|volume| volume.ready())
+            .and_then(|ready| ready.message.clone())
+            .unwrap_or_default();
         message.contains("the agent on node story-node is absent since 20")
     };
     parts.create("waiting", "Filesystem").await;
@@ -60,7 +88,12 @@ async fn an_absent_agent_is_told_with_since_when_and_the_volume_goes_on_when_it_
     parts.create("patient", "Block").await;
     parts.wait("patient", "says that the agent is absent", says).await;
     parts.restart(Victim::Agent, None).await;
-    parts.wait("patient", "is Available", |volume| volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))).await;
+    parts
+        .wait("patient", "is Available", |volume| {
+            volume
+                .is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
+        })
+        .await;
     parts.delete("patient").await;
     parts.wait("patient", "is gone", |volume| volume.is_none()).await;
     parts.stop().await;
@@ -71,13 +104,20 @@ async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_th
     let folder = tempfile::tempdir().unwrap();
     let mut parts = Parts::start(folder.path()).await;
     let uid = parts.create("robbed", "Filesystem").await.metadata.uid.unwrap();
-    let available = |volume: Option<&quarry_api::Volume>| volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available));
+    let available = |volume: Option<&quarry_api::Volume>| {
+        volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
+    };
     parts.wait("robbed", "is Available", available).await;
     // A whole second later: the API's times have no finer grain.
     parts
         .wait("robbed", "has been Available for a second", |volume| {
-            let since = volume.and_then(|volume| volume.ready()).and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
-            since.is_some_and(|since| jiff::Timestamp::now().duration_since(since).as_millis() > 1100)
+            let since = volume
+                .and_then(|volume| volume.ready())
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .map(|time| time.0);
+            since.is_some_and(|since| {
+                jiff::Timestamp::now().duration_since(since).as_millis() > 1100
+            })
         })
         .await;
     parts.snatch_loop(&uid);
@@ -85,7 +125,10 @@ async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_th
         .wait("robbed", "says that its device is missing", |volume| {
             let status = volume.and_then(|volume| volume.status.clone()).unwrap_or_default();
             status.device_name.is_none()
-                && status.conditions[0].message.as_deref().is_some_and(|message| message.contains("the device of this volume is missing"))
+                && status.conditions[0]
+                    .message
+                    .as_deref()
+                    .is_some_and(|message| message.contains("the device of this volume is missing"))
         })
         .await;
     parts.restart(Victim::Agent, None).await;
@@ -103,10 +146,19 @@ async fn one_operator_leads_gives_the_lease_back_and_ends_when_it_is_lost() {
     let mut first = parts.spawn_operator("first");
     parts.leader("the first leads", |holder| holder == Some("first")).await;
     let mut second = parts.spawn_operator("second");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&first), rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&first),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
     assert!(first.wait().unwrap().success(), "a stop on request is not a failure");
-    parts.leader("the lease was given back and the second leads", |holder| holder == Some("second")).await;
+    parts
+        .leader("the lease was given back and the second leads", |holder| holder == Some("second"))
+        .await;
     parts.steal_lease().await;
-    assert!(!second.wait().unwrap().success(), "an operator that lost its lease ends, and says so by its code");
+    assert!(
+        !second.wait().unwrap().success(),
+        "an operator that lost its lease ends, and says so by its code"
+    );
     parts.stop().await;
 }

@@ -6,15 +6,21 @@ use quarry_node::{
     Agent, AgentOptions, Hands, RealHands,
     agent::{Restored, Workers},
 };
-use quarry_tests::disk::{Bed, Links, MIB, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch, succeed, volumes_of};
+use quarry_tests::disk::{
+    Bed, Links, MIB, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch, succeed,
+    volumes_of,
+};
 use std::{fs, io::Write, sync::Arc};
 
 fn restore(hands: &Arc<RealHands>) -> Restored {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         // Nobody listens there, and nobody needs to: bringing devices back asks nobody.
-        let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let agent = Agent::new(client, hands.clone(), Workers::pool(4).unwrap(), AgentOptions::new("n"));
+        let client =
+            kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
+                .unwrap();
+        let agent =
+            Agent::new(client, hands.clone(), Workers::pool(4).unwrap(), AgentOptions::new("n"));
         agent.restore().await.unwrap()
     })
 }
@@ -53,9 +59,12 @@ fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
         let bed = Bed::new(links);
         let hands = bed.hands();
         let (fs_uid, block_uid, bad_uid) = (new_uid(), new_uid(), new_uid());
-        let fs_volume = succeed(&hands, &prepare_order(&fs_uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();
-        let block_volume = succeed(&hands, &prepare_order(&block_uid, 16 * MIB, Format::Partition)).unwrap();
-        let bad_volume = succeed(&hands, &prepare_order(&bad_uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();
+        let fs_volume =
+            succeed(&hands, &prepare_order(&fs_uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();
+        let block_volume =
+            succeed(&hands, &prepare_order(&block_uid, 16 * MIB, Format::Partition)).unwrap();
+        let bad_volume =
+            succeed(&hands, &prepare_order(&bad_uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();
         assert_eq!(restore(&hands).changed, Vec::<String>::new(), "all is well: nothing to do");
 
         // As after a reboot.
@@ -76,7 +85,8 @@ fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
         assert!(restored.failed[0].1.contains("not a plain file"), "{restored:?}");
         fs::remove_dir(bed.file(&bad_uid)).unwrap();
         let devices = volumes_of(&hands);
-        let mut linked: Vec<&str> = devices.iter().filter_map(|device| device.link.as_deref()).collect();
+        let mut linked: Vec<&str> =
+            devices.iter().filter_map(|device| device.link.as_deref()).collect();
         linked.sort();
         let mut wanted = [fs_volume.path.as_str(), block_volume.path.as_str()];
         wanted.sort();
@@ -107,7 +117,11 @@ fn a_second_agent_on_the_node_is_refused_with_the_first_ones_pid() {
     let bed = Bed::new(Links::Own);
     let first = bed.hands();
     let error = RealHands::open(bed.host(), false).map(drop).unwrap_err().to_string();
-    assert!(error.contains("another agent runs on this node") && error.contains(&std::process::id().to_string()), "{error}");
+    assert!(
+        error.contains("another agent runs on this node")
+            && error.contains(&std::process::id().to_string()),
+        "{error}"
+    );
     drop(first);
     RealHands::open(bed.host(), false).map(drop).unwrap();
 }

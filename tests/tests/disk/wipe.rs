@@ -10,7 +10,9 @@ use quarry_api::{
 };
 use quarry_core::device::Content;
 use quarry_failpoint::VARIABLE;
-use quarry_node::{Hands, HeldDevice, HoldRequest, NodeView, Progress, agent::Ran, failpoints::ALL};
+use quarry_node::{
+    Hands, HeldDevice, HoldRequest, NodeView, Progress, agent::Ran, failpoints::ALL,
+};
 use quarry_tests::{
     claim::World,
     disk::{Bed, Links, Mounted, eventually, run},
@@ -46,14 +48,23 @@ pub fn fill(path: &Path) {
 /// The pages in which anything is still to be read.
 fn found(path: &Path) -> Vec<usize> {
     let zero = [0; 4096];
-    fs::read(path).unwrap().chunks(4096).enumerate().filter(|(_, page)| **page != zero[..page.len()]).map(|(at, _)| at).collect()
+    fs::read(path)
+        .unwrap()
+        .chunks(4096)
+        .enumerate()
+        .filter(|(_, page)| **page != zero[..page.len()])
+        .map(|(at, _)| at)
+        .collect()
 }
 
 /// First and last MiB are zero, and data between them is not.
 #[track_caller]
 fn assert_quick(left: &[usize], path: &Path, when: &str) {
     let pages = (fs::metadata(path).unwrap().len() / 4096) as usize;
-    assert!(left.iter().all(|page| (256..pages - 256).contains(page)), "{when}: an end is not zero");
+    assert!(
+        left.iter().all(|page| (256..pages - 256).contains(page)),
+        "{when}: an end is not zero"
+    );
     assert!(left.len() > pages / 2, "{when}: the middle stays");
 }
 
@@ -65,11 +76,15 @@ fn hash(path: &Path) -> u64 {
 
 fn view(world: &World, claim: &Claim) -> NodeView {
     let _ = world;
-    NodeView { spec: quarry_api::NodeInventorySpec { claims: vec![claim.clone()], ..Default::default() }, ..NodeView::default() }
+    NodeView {
+        spec: quarry_api::NodeInventorySpec { claims: vec![claim.clone()], ..Default::default() },
+        ..NodeView::default()
+    }
 }
 
 fn hold(ground: &Ground, claim: &Claim) -> Result<Box<dyn HeldDevice>, String> {
-    let request = HoldRequest { claim: claim.clone(), pv_uid: "p".into(), view: view(&ground.world, claim) };
+    let request =
+        HoldRequest { claim: claim.clone(), pv_uid: "p".into(), view: view(&ground.world, claim) };
     ground.hands.hold(&request).map_err(|error| error.sentence())
 }
 
@@ -89,14 +104,25 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
             let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
             let (ran, job) = world.wipe(&ground.hands, &claim, policy).await;
             let status = job.status.unwrap();
-            assert_eq!((ran, status.phase), (Ran::Succeeded(None), Some(JobPhase::Succeeded)), "{policy:?} {sector}: {:?}", status.message);
+            assert_eq!(
+                (ran, status.phase),
+                (Ran::Succeeded(None), Some(JobPhase::Succeeded)),
+                "{policy:?} {sector}: {:?}",
+                status.message
+            );
             let left = found(&path);
             match policy {
                 WipePolicy::Quick => assert_quick(&left, &path, sector),
-                WipePolicy::Discard | WipePolicy::Zero => assert!(left.is_empty(), "{policy:?} {sector}: {left:?}"),
+                WipePolicy::Discard | WipePolicy::Zero => {
+                    assert!(left.is_empty(), "{policy:?} {sector}: {left:?}")
+                }
             }
             assert_eq!(ground.facts(&device).content, Content::Blank);
-            assert_eq!(Command::new("blkid").args(["-p", &device.dev()]).output().unwrap().status.code(), Some(2), "blkid finds nothing");
+            assert_eq!(
+                Command::new("blkid").args(["-p", &device.dev()]).output().unwrap().status.code(),
+                Some(2),
+                "blkid finds nothing"
+            );
             super::claims::assert_free(&device);
         }
     }
@@ -104,10 +130,20 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
     // In the ledger, with everything that somebody may want to know later.
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
     let first: Vec<&str> = ledger.lines().take(2).collect();
-    for word in ["\"kind\":\"intent\"", "\"action\":\"Wipe\"", "\"device\":\"file:/", "\"pv\":{\"name\":\"local-pv-", "Quick of"] {
+    for word in [
+        "\"kind\":\"intent\"",
+        "\"action\":\"Wipe\"",
+        "\"device\":\"file:/",
+        "\"pv\":{\"name\":\"local-pv-",
+        "Quick of",
+    ] {
         assert!(first[0].contains(word), "{word}: {}", first[0]);
     }
-    assert!(first[1].contains("\"result\":\"succeeded\"") && first[1].contains("signatures removed"), "{}", first[1]);
+    assert!(
+        first[1].contains("\"result\":\"succeeded\"") && first[1].contains("signatures removed"),
+        "{}",
+        first[1]
+    );
     assert_eq!(ledger.lines().count(), 12);
 }
 
@@ -146,7 +182,11 @@ async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
     let names = device.add_partitions();
     assert_eq!(names.len(), 2);
     let claim = ground.claim(&device);
-    let wipe = || hold(&ground, &claim).and_then(|held| held.wipe(WipePolicy::Quick, &Progress::default()).map_err(|error| error.sentence()));
+    let wipe = || {
+        hold(&ground, &claim).and_then(|held| {
+            held.wipe(WipePolicy::Quick, &Progress::default()).map_err(|error| error.sentence())
+        })
+    };
     run("mkfs.ext4", &["-q", &format!("/dev/{}", names[1])]);
     let mounted = Mounted::new(&[&format!("/dev/{}", names[1])], &ground.folder.path().join("mnt"));
     let refused = wipe().unwrap_err();
@@ -162,9 +202,15 @@ async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
     let refused = wipe().unwrap_err();
     assert!(refused.contains("opened by another process"), "{refused}");
     drop(opened);
-    assert!(matches!(ground.facts(&device).content, Content::Found(found) if found.table.as_deref() == Some("gpt")), "nothing was touched");
+    assert!(
+        matches!(ground.facts(&device).content, Content::Found(found) if found.table.as_deref() == Some("gpt")),
+        "nothing was touched"
+    );
     wipe().unwrap();
-    assert!(!Path::new(&format!("/sys/block/{}/{}", device.name, names[0])).exists(), "the kernel has forgotten them");
+    assert!(
+        !Path::new(&format!("/sys/block/{}/{}", device.name, names[0])).exists(),
+        "the kernel has forgotten them"
+    );
     assert_eq!(ground.facts(&device).content, Content::Blank);
 }
 
@@ -206,7 +252,13 @@ async fn whoever_uses_the_device_keeps_it() {
         ((|claim, _| claim.size += 512) as fn(&mut Claim, &mut NodeView), "were claimed"),
         (
             |claim, view| {
-                view.spec.claims.push(Claim { owner: quarry_api::node_inventory::ClaimOwner { uid: "x".into(), ..claim.owner.clone() }, ..claim.clone() })
+                view.spec.claims.push(Claim {
+                    owner: quarry_api::node_inventory::ClaimOwner {
+                        uid: "x".into(),
+                        ..claim.owner.clone()
+                    },
+                    ..claim.clone()
+                })
             },
             "is claimed by",
         ),
@@ -224,15 +276,33 @@ async fn whoever_uses_the_device_keeps_it() {
     ] {
         let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
         spoil(&mut spoilt, &mut view);
-        let why = ground.hands.hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view }).unwrap_err().sentence();
+        let why = ground
+            .hands
+            .hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view })
+            .unwrap_err()
+            .sentence();
         assert!(why.contains(words), "{words}: {why}");
     }
     // While we hold it, nobody else gets it.
     let held = hold(&ground, &claim).unwrap();
     let others: [&mut dyn FnMut() -> bool; 3] = [
         &mut || OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok(),
-        &mut || Command::new("mount").args([device.dev(), ground.folder.path().join("mnt").display().to_string()]).output().unwrap().status.success(),
-        &mut || Command::new("mkfs.xfs").args(["-q", "-f", &device.dev()]).output().unwrap().status.success(),
+        &mut || {
+            Command::new("mount")
+                .args([device.dev(), ground.folder.path().join("mnt").display().to_string()])
+                .output()
+                .unwrap()
+                .status
+                .success()
+        },
+        &mut || {
+            Command::new("mkfs.xfs")
+                .args(["-q", "-f", &device.dev()])
+                .output()
+                .unwrap()
+                .status
+                .success()
+        },
     ];
     for (at, other) in others.into_iter().enumerate() {
         assert!(!other(), "{at} got a device that is held");
@@ -258,7 +328,8 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_micros(700 * round));
                 while !stop.load(Ordering::Relaxed) {
-                    let mounted = Command::new("mount").args(["-t", "ext4", &dev]).arg(&at).output().unwrap();
+                    let mounted =
+                        Command::new("mount").args(["-t", "ext4", &dev]).arg(&at).output().unwrap();
                     if mounted.status.success() {
                         // Whoever has it mounted finds a file system, not what is left of one.
                         fs::write(at.join("mine"), "mine").unwrap();
@@ -269,7 +340,9 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
             })
         };
         let policy = WipePolicy::ALL[round as usize % 3];
-        let wiped = hold(&ground, &claim).and_then(|held| held.wipe(policy, &Progress::default()).map_err(|error| error.sentence()));
+        let wiped = hold(&ground, &claim).and_then(|held| {
+            held.wipe(policy, &Progress::default()).map_err(|error| error.sentence())
+        });
         stop.store(true, Ordering::Relaxed);
         let mounted = mounter.join().unwrap();
         if mounted {
@@ -284,7 +357,10 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
                 assert!(!mounted, "round {round}: both");
                 assert_eq!(ground.facts(&device).content, Content::Blank);
             }
-            Err(why) => assert!(mounted || why.contains("opened exclusively"), "round {round}: neither, {why}"),
+            Err(why) => assert!(
+                mounted || why.contains("opened exclusively"),
+                "round {round}: neither, {why}"
+            ),
         }
     }
     assert!(path.exists());
@@ -309,7 +385,14 @@ async fn a_device_swapped_under_its_name_is_not_erased() {
     let newcomer = ground.claim(&device);
     let held = hold(&ground, &newcomer).unwrap();
     run("losetup", &["-d", &device.dev()]);
-    assert!(!Command::new("losetup").args([&device.dev(), &path.to_string_lossy().into_owned()]).output().unwrap().status.success());
+    assert!(
+        !Command::new("losetup")
+            .args([&device.dev(), &path.to_string_lossy().into_owned()])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     held.wipe(WipePolicy::Zero, &Progress::default()).unwrap();
     assert_eq!(hash(&path), ours);
     assert!(found(&other).is_empty());
@@ -329,7 +412,9 @@ impl Cable {
             .stdout(Stdio::null())
             .spawn()
             .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0));
+        eventually("the daemon serves the file", || {
+            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
+        });
         Cable(child)
     }
 
@@ -348,7 +433,8 @@ impl Drop for Cable {
 /// Something that was full of data has a zero in its second MiB.
 pub fn has_begun(path: &Path) -> bool {
     let mut byte = [1];
-    fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut byte, MIB).is_ok() && byte[0] == 0)
+    fs::File::open(path)
+        .is_ok_and(|file| file.read_exact_at(&mut byte, MIB).is_ok() && byte[0] == 0)
 }
 
 /// What was verified is not what is there at the end: nobody can say what of it was erased.
@@ -406,14 +492,22 @@ fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
     match (output.status.signal(), output.status.success()) {
         (Some(9), _) => true,
         (None, true) => false,
-        _ => panic!("{arguments:?} at {point}: {} {}", output.status, String::from_utf8_lossy(&output.stderr)),
+        _ => panic!(
+            "{arguments:?} at {point}: {} {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ),
     }
 }
 
 #[track_caller]
 fn finish(bed: &Bed, arguments: &[&str], after: &str) -> String {
     let output = hand(bed, arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?} after a kill at {after}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?} after a kill at {after}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -429,15 +523,26 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     let (device, second, bystander) = (Loop::new(&path), Loop::new(&wiped), Loop::new(&other));
     let untouched = hash(&other);
     let survey = bed.hands().survey(&quarry_node::SurveyRequest::default()).unwrap();
-    let claim_of = |device: &Loop| quarry_tests::claim::claim_of(survey.devices.iter().find(|facts| facts.name == device.name).unwrap(), Default::default());
+    let claim_of = |device: &Loop| {
+        quarry_tests::claim::claim_of(
+            survey.devices.iter().find(|facts| facts.name == device.name).unwrap(),
+            Default::default(),
+        )
+    };
     let claim = claim_of(&device);
     let text = serde_json::to_string(&claim).unwrap();
     let ending = serde_json::to_string(&Claim { ending: true, ..claim.clone() }).unwrap();
     let link = bed.at(&claim.link);
-    let of = |prefixes: &'static [&'static str]| ALL.iter().copied().filter(move |point| prefixes.iter().any(|prefix| point.starts_with(prefix)));
+    let of = |prefixes: &'static [&'static str]| {
+        ALL.iter()
+            .copied()
+            .filter(move |point| prefixes.iter().any(|prefix| point.starts_with(prefix)))
+    };
     let mut met = BTreeSet::new();
     for point in of(&["claim", "confirm", "inventory"]) {
-        for (order, said) in [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Ended\"")] {
+        for (order, said) in
+            [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Ended\"")]
+        {
             if killed_at(&bed, &["look", order], point) {
                 met.insert(point);
             }
@@ -452,7 +557,8 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
         for policy in WipePolicy::ALL {
             fill(&wiped);
             poke(&wiped, 0, &[0; 4096]);
-            let order = ["wipe", &serde_json::to_string(&claim_of(&second)).unwrap(), policy.as_str()];
+            let order =
+                ["wipe", &serde_json::to_string(&claim_of(&second)).unwrap(), policy.as_str()];
             if killed_at(&bed, &order, point) {
                 met.insert(point);
                 finish(&bed, &order, point);
@@ -460,11 +566,14 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
             let left = found(&wiped);
             match policy {
                 WipePolicy::Quick => assert_quick(&left, &wiped, point),
-                WipePolicy::Discard | WipePolicy::Zero => assert!(left.is_empty(), "{policy:?} after a kill at {point}: {left:?}"),
+                WipePolicy::Discard | WipePolicy::Zero => {
+                    assert!(left.is_empty(), "{policy:?} after a kill at {point}: {left:?}")
+                }
             }
         }
     }
-    let wanted: BTreeSet<&str> = of(&["claim", "confirm", "wipe", "ledger", "status.finished", "inventory"]).collect();
+    let wanted: BTreeSet<&str> =
+        of(&["claim", "confirm", "wipe", "ledger", "status.finished", "inventory"]).collect();
     let missed: Vec<_> = wanted.difference(&met).collect();
     assert!(missed.is_empty(), "never met: {missed:?}");
     assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);

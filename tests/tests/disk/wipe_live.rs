@@ -19,7 +19,8 @@ use quarry_api::{
 };
 use quarry_core::sparse::{Observed, Step};
 use quarry_node::{
-    Agent, AgentOptions, Hands, HandsError, HeldDevice, HoldRequest, Intent, Outcome, RealHands, Survey, SurveyRequest,
+    Agent, AgentOptions, Hands, HandsError, HeldDevice, HoldRequest, Intent, Outcome, RealHands,
+    Survey, SurveyRequest,
     agent::{Ran, Workers},
 };
 use quarry_tests::{
@@ -85,24 +86,38 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     async fn patch_pv(&self, patch: serde_json::Value) {
-        self.world.all::<PersistentVolume>().patch(&self.pv, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.world
+            .all::<PersistentVolume>()
+            .patch(&self.pv, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 
     async fn patch_inventory(&self, patch: serde_json::Value) {
-        self.world.all::<NodeInventory>().patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.world
+            .all::<NodeInventory>()
+            .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 }
 
 /// Runs the job up to where the device is held, lets `meanwhile` happen, and lets it go on.
-async fn run_with(ground: &Ground, device: &Loop, meanwhile: impl AsyncFnOnce(&Scene<'_>)) -> (Result<Ran, String>, Option<NodeJob>) {
+async fn run_with(
+    ground: &Ground,
+    device: &Loop,
+    meanwhile: impl AsyncFnOnce(&Scene<'_>),
+) -> (Result<Ran, String>, Option<NodeJob>) {
     let world = World::new().await;
     let claim = quarry_tests::claim::claim_of(&ground.facts(device), world.owner());
     world.claim(std::slice::from_ref(&claim)).await;
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let ((held, is_held), (go_on, waits)) = (channel(), channel());
-    let hands = Arc::new(Between { hands: ground.hands.clone(), pause: Mutex::new(Some((held, waits))) });
-    let options = AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
+    let hands =
+        Arc::new(Between { hands: ground.hands.clone(), pause: Mutex::new(Some((held, waits))) });
+    let options =
+        AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
     let agent = Agent::new(world.client.clone(), hands, Workers::pool(2).unwrap(), options);
     let running = {
         let job = job.clone();
@@ -118,7 +133,11 @@ async fn run_with(ground: &Ground, device: &Loop, meanwhile: impl AsyncFnOnce(&S
 }
 
 fn intents(ground: &Ground) -> usize {
-    fs::read_to_string(ground.bed.data.join("ledger")).unwrap_or_default().lines().filter(|line| line.contains("\"intent\"")).count()
+    fs::read_to_string(ground.bed.data.join("ledger"))
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| line.contains("\"intent\""))
+        .count()
 }
 
 fn bytes(path: &Path) -> Vec<u8> {
@@ -126,7 +145,13 @@ fn bytes(path: &Path) -> Vec<u8> {
 }
 
 /// What happens while the device is held ends the job; nothing is written, and nothing was meant.
-async fn refused(ground: &Ground, device: &Loop, path: &Path, words: &str, meanwhile: impl AsyncFnOnce(&Scene<'_>)) {
+async fn refused(
+    ground: &Ground,
+    device: &Loop,
+    path: &Path,
+    words: &str,
+    meanwhile: impl AsyncFnOnce(&Scene<'_>),
+) {
     let before = bytes(path);
     let (ran, job) = run_with(ground, device, meanwhile).await;
     let why = match ran {
@@ -149,27 +174,38 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     let (device, path) = ground.disk("d", 8 << 20);
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
     refused(&ground, &device, &path, "was replaced by another", async |scene: &Scene<'_>| {
-        let sets: Api<LocalVolumeSet> = Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
+        let sets: Api<LocalVolumeSet> =
+            Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
         sets.delete(SET, &DeleteParams::default()).await.unwrap();
         scene.world.make_set().await;
     })
     .await;
     refused(&ground, &device, &path, "is gone", async |scene: &Scene<'_>| {
-        let sets: Api<LocalVolumeSet> = Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
+        let sets: Api<LocalVolumeSet> =
+            Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
         sets.delete(SET, &DeleteParams::default()).await.unwrap();
     })
     .await;
-    refused(&ground, &device, &path, "is not claimed any more", async |scene: &Scene<'_>| scene.patch_inventory(json!({"spec": {"claims": null}})).await).await;
+    refused(&ground, &device, &path, "is not claimed any more", async |scene: &Scene<'_>| {
+        scene.patch_inventory(json!({"spec": {"claims": null}})).await
+    })
+    .await;
     refused(&ground, &device, &path, "the claim was changed", async |scene: &Scene<'_>| {
-        scene.patch_inventory(json!({"spec": {"claims": [Claim { round: 2, ..scene.claim.clone() }]}})).await;
+        scene
+            .patch_inventory(
+                json!({"spec": {"claims": [Claim { round: 2, ..scene.claim.clone() }]}}),
+            )
+            .await;
     })
     .await;
     refused(&ground, &device, &path, "keeps its data", async |scene: &Scene<'_>| {
         scene.patch_pv(json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})).await
     })
     .await;
-    refused(&ground, &device, &path, "is gone, or is another one", async |scene: &Scene<'_>| scene.patch_pv(json!({"metadata": {"finalizers": null}})).await)
-        .await;
+    refused(&ground, &device, &path, "is gone, or is another one", async |scene: &Scene<'_>| {
+        scene.patch_pv(json!({"metadata": {"finalizers": null}})).await
+    })
+    .await;
     refused(&ground, &device, &path, "still exists", async |scene: &Scene<'_>| {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(scene.world.client.clone(), "default");
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = scene.world.all();
@@ -184,18 +220,33 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     })
     .await;
     refused(&ground, &device, &path, "the job is gone", async |scene: &Scene<'_>| {
-        drop(scene.world.all::<NodeJob>().delete(&scene.job, &DeleteParams::default()).await.unwrap());
+        drop(
+            scene
+                .world
+                .all::<NodeJob>()
+                .delete(&scene.job, &DeleteParams::default())
+                .await
+                .unwrap(),
+        );
     })
     .await;
     // Something else is known about the device now: it is looked at again, with that.
     refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
-        let entry = Quarantine { identity: scene.claim.identity.clone(), reason: "IdentityElsewhere".into(), detail: "sdx of node n2".into() };
+        let entry = Quarantine {
+            identity: scene.claim.identity.clone(),
+            reason: "IdentityElsewhere".into(),
+            detail: "sdx of node n2".into(),
+        };
         scene.patch_inventory(json!({"spec": {"quarantine": [entry]}})).await;
     })
     .await;
     // What does not concern it is no reason to stop.
     let (ran, job) = run_with(&ground, &device, async |scene: &Scene<'_>| {
-        scene.patch_inventory(json!({"spec": {"foreignPVs": [{"name": "p", "path": "/mnt/somewhere"}]}})).await;
+        scene
+            .patch_inventory(
+                json!({"spec": {"foreignPVs": [{"name": "p", "path": "/mnt/somewhere"}]}}),
+            )
+            .await;
     })
     .await;
     assert_eq!(ran, Ok(Ran::Succeeded(None)));
@@ -220,7 +271,8 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
     let jobs: Api<NodeJob> = world.all();
     // Every word that the agent writes, not only those that are there when somebody looks.
     let watched = tokio::spawn({
-        let mut words = Box::pin(watcher(jobs.clone(), watcher::Config::default()).applied_objects());
+        let mut words =
+            Box::pin(watcher(jobs.clone(), watcher::Config::default()).applied_objects());
         async move {
             let mut seen = Vec::new();
             while let Some(job) = words.try_next().await.unwrap() {
@@ -228,13 +280,20 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
                 if status.phase.is_some_and(JobPhase::finished) {
                     break;
                 }
-                seen.extend(status.progress.map(|percent| (percent, status.message.unwrap_or_default())));
+                seen.extend(
+                    status.progress.map(|percent| (percent, status.message.unwrap_or_default())),
+                );
             }
             seen
         }
     });
-    let options = AgentOptions { progress_after: Duration::from_millis(1), progress_every: Duration::from_millis(2), ..AgentOptions::new(NODE) };
-    let agent = Agent::new(world.client.clone(), ground.hands.clone(), Workers::pool(2).unwrap(), options);
+    let options = AgentOptions {
+        progress_after: Duration::from_millis(1),
+        progress_every: Duration::from_millis(2),
+        ..AgentOptions::new(NODE)
+    };
+    let agent =
+        Agent::new(world.client.clone(), ground.hands.clone(), Workers::pool(2).unwrap(), options);
     let running = {
         let job = job.clone();
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
@@ -256,10 +315,18 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
     assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
     slow.join().unwrap();
     let seen = watched.await.unwrap();
-    assert!(seen.is_sorted() && !seen.is_empty() && seen.iter().all(|(percent, _)| (1..100).contains(percent)), "{seen:?}");
+    assert!(
+        seen.is_sorted()
+            && !seen.is_empty()
+            && seen.iter().all(|(percent, _)| (1..100).contains(percent)),
+        "{seen:?}"
+    );
     assert!(seen.iter().all(|(_, words)| *words == format!("zeroing {}", device.name)), "{seen:?}");
     let status = jobs.get(&job.name_any()).await.unwrap().status.unwrap();
-    assert_eq!((status.phase, status.progress, status.message.as_deref()), (Some(JobPhase::Succeeded), None, Some("zeroed")));
+    assert_eq!(
+        (status.phase, status.progress, status.message.as_deref()),
+        (Some(JobPhase::Succeeded), None, Some("zeroed"))
+    );
     drop(device);
     let _ = std::process::Command::new("umount").arg("-l").arg(&export).output();
 }

@@ -62,7 +62,16 @@ const WIPE: [(Whose, &[&str]); 3] = [
             "wipe.proven",
         ],
     ),
-    (Whose::LetGo, &["ledger.outcome.before", "ledger.torn:2", "ledger.outcome.after", "status.finished.before", "status.finished.after"]),
+    (
+        Whose::LetGo,
+        &[
+            "ledger.outcome.before",
+            "ledger.torn:2",
+            "ledger.outcome.after",
+            "status.finished.before",
+            "status.finished.after",
+        ],
+    ),
 ];
 /// Nothing is written up to here.
 const FIRST_BYTE: &str = "wipe.before";
@@ -70,7 +79,17 @@ const FIRST_BYTE: &str = "wipe.before";
 /// The device is read while it is held, and its link is made.
 const CONFIRMATION: [(Whose, &[&str]); 3] = [
     (Whose::Free, &["hand.look", "hand.confirm"]),
-    (Whose::Held, &["confirm.held", "claim-link.before", "claim-link.made", "claim-link.after", "confirm.linked", "confirm.recorded"]),
+    (
+        Whose::Held,
+        &[
+            "confirm.held",
+            "claim-link.before",
+            "claim-link.made",
+            "claim-link.after",
+            "confirm.linked",
+            "confirm.recorded",
+        ],
+    ),
     (Whose::LetGo, &["inventory.before", "inventory.after"]),
 ];
 
@@ -84,8 +103,16 @@ fn points(table: [(Whose, &'static [&'static str]); 3]) -> Vec<(&'static str, Wh
 /// Every failpoint of the agent with one of these beginnings is in the table, whichever of its hits.
 #[track_caller]
 fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
-    let named: BTreeSet<&str> = table.iter().map(|(point, _)| point.split(':').next().unwrap()).filter(|name| !name.starts_with("hand.")).collect();
-    let all: BTreeSet<&str> = ALL.iter().copied().filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))).collect();
+    let named: BTreeSet<&str> = table
+        .iter()
+        .map(|(point, _)| point.split(':').next().unwrap())
+        .filter(|name| !name.starts_with("hand."))
+        .collect();
+    let all: BTreeSet<&str> = ALL
+        .iter()
+        .copied()
+        .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
     assert_eq!(named, all);
 }
 
@@ -127,7 +154,11 @@ impl Stage {
         super::wipe::fill(&other);
         let disk = Disk::new(folder.path(), &path, &other);
         let survey = bed.hands().survey(&SurveyRequest::default()).unwrap();
-        let facts = survey.devices.iter().find(|facts| format!("/dev/{}", facts.name) == disk.dev()).unwrap();
+        let facts = survey
+            .devices
+            .iter()
+            .find(|facts| format!("/dev/{}", facts.name) == disk.dev())
+            .unwrap();
         let claim = claim_of(facts, Default::default());
         assert!(Tool::Ext4.command().arg(disk.dev()).status().unwrap().success());
         let mounted = Mounted::new(&["-t", "ext4", &disk.dev()], &folder.path().join("mnt"));
@@ -141,12 +172,18 @@ impl Stage {
     /// With these bytes, and a loop device of its own.
     fn disk(&self, bytes: &[u8]) -> Disk {
         // udev may have had it open when it was detached. Two devices over one file are refused.
-        eventually("the last device is gone", || run("losetup", &["-j", &self.path.to_string_lossy()]).is_empty());
+        eventually("the last device is gone", || {
+            run("losetup", &["-j", &self.path.to_string_lossy()]).is_empty()
+        });
         let image = OpenOptions::new().write(true).open(&self.path).unwrap();
         image.set_len(0).unwrap();
         image.set_len(SIZE).unwrap();
         // Where it is blank it stays sparse.
-        for (at, piece) in (0..).step_by(PIECE).zip(bytes.chunks(PIECE)).filter(|(_, piece)| *piece != &self.blank[..PIECE]) {
+        for (at, piece) in (0..)
+            .step_by(PIECE)
+            .zip(bytes.chunks(PIECE))
+            .filter(|(_, piece)| *piece != &self.blank[..PIECE])
+        {
             image.write_all_at(piece, at).unwrap();
         }
         Disk::new(self.folder.path(), &self.path, &self.other)
@@ -157,15 +194,25 @@ impl Stage {
     }
 
     fn ledger(&self) -> Vec<String> {
-        fs::read_to_string(self.bed.data.join("ledger")).unwrap_or_default().lines().map(str::to_owned).collect()
+        fs::read_to_string(self.bed.data.join("ledger"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// A process that has stopped at this point of the order.
     #[track_caller]
     fn stopped(&self, order: &[&str], point: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
-        command.arg(&self.bed.root).arg(&self.bed.data_on_node).args(order).env(VARIABLE, format!("{point}!stop"));
-        Process::start(&mut command).stopped().unwrap_or_else(|output| panic!("{order:?} never comes to {point}: {output:?}"))
+        command
+            .arg(&self.bed.root)
+            .arg(&self.bed.data_on_node)
+            .args(order)
+            .env(VARIABLE, format!("{point}!stop"));
+        Process::start(&mut command)
+            .stopped()
+            .unwrap_or_else(|output| panic!("{order:?} never comes to {point}: {output:?}"))
     }
 
     /// Refused if the device is held, and only then.
@@ -176,23 +223,35 @@ impl Stage {
             let before = self.bytes();
             match foreigner.try_it(disk) {
                 Ok(_) => panic!("{at}: it is held, and {foreigner:?} has got it"),
-                Err(said) => assert!(is_busy(&said), "{at}: {foreigner:?} is refused, but not for who holds it: {said}"),
+                Err(said) => assert!(
+                    is_busy(&said),
+                    "{at}: {foreigner:?} is refused, but not for who holds it: {said}"
+                ),
             }
             assert!(before == self.bytes(), "{at}: {foreigner:?} was refused and wrote");
             return None;
         }
         let mut got = None;
         // Somebody else's agent may look at it for a moment.
-        eventually(&format!("{at}: {foreigner:?} gets what nobody holds"), || match foreigner.try_it(disk) {
-            Ok(what) => got.replace(what).is_none(),
-            Err(said) if is_busy(&said) => false,
-            Err(said) => panic!("{at}: {foreigner:?}: {said}"),
+        eventually(&format!("{at}: {foreigner:?} gets what nobody holds"), || {
+            match foreigner.try_it(disk) {
+                Ok(what) => got.replace(what).is_none(),
+                Err(said) if is_busy(&said) => false,
+                Err(said) => panic!("{at}: {foreigner:?}: {said}"),
+            }
         });
         got
     }
 
     /// One wipe, one foreigner.
-    fn wipe(&self, point: &str, whose: Whose, foreigner: Foreigner, policy: WipePolicy, begun: bool) {
+    fn wipe(
+        &self,
+        point: &str,
+        whose: Whose,
+        foreigner: Foreigner,
+        policy: WipePolicy,
+        begun: bool,
+    ) {
         let at = format!("wipe, {point}, {foreigner:?}");
         let disk = self.disk(&self.data);
         let recorded = self.ledger().len();
@@ -217,15 +276,25 @@ impl Stage {
         let refused = match foreigner {
             Foreigner::Loops => true,
             Foreigner::Formatted(_) => false,
-            Foreigner::Opens | Foreigner::Mounts | Foreigner::Formats(_) | Foreigner::Swaps => whose == Whose::Free,
+            Foreigner::Opens | Foreigner::Mounts | Foreigner::Formats(_) | Foreigner::Swaps => {
+                whose == Whose::Free
+            }
         };
         assert_eq!(output.status.success(), !refused, "{at}: {said}");
         if refused {
             assert!(foreigner.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
-            assert_eq!((count("\"kind\":\"intent\""), count("\"result\":\"succeeded\"")), (0, 0), "{at}: {ledger:?}");
+            assert_eq!(
+                (count("\"kind\":\"intent\""), count("\"result\":\"succeeded\"")),
+                (0, 0),
+                "{at}: {ledger:?}"
+            );
             assert!(seen == self.bytes(), "{at}: both have written");
         } else {
-            assert_eq!((count("\"kind\":\"intent\""), count("\"result\":\"succeeded\""), ledger.len()), (1, 1, 2), "{at}: {ledger:?}");
+            assert_eq!(
+                (count("\"kind\":\"intent\""), count("\"result\":\"succeeded\""), ledger.len()),
+                (1, 1, 2),
+                "{at}: {ledger:?}"
+            );
             match whose {
                 Whose::LetGo => assert!(seen == self.bytes(), "{at}: written after it was let go"),
                 Whose::Free | Whose::Held => self.assert_erased(policy, &at),
@@ -240,7 +309,9 @@ impl Stage {
     fn assert_erased(&self, policy: WipePolicy, at: &str) {
         let (bytes, end) = (self.bytes(), MIB as usize);
         let erased = match policy {
-            WipePolicy::Quick => bytes[..end] == self.blank[..end] && bytes[bytes.len() - end..] == self.blank[..end],
+            WipePolicy::Quick => {
+                bytes[..end] == self.blank[..end] && bytes[bytes.len() - end..] == self.blank[..end]
+            }
             WipePolicy::Discard | WipePolicy::Zero => bytes == self.blank,
         };
         assert!(erased, "{at}: it is not erased");
@@ -250,7 +321,11 @@ impl Stage {
     fn confirm(&self, point: &str, whose: Whose, foreigner: Foreigner) {
         let at = format!("confirmation, {point}, {foreigner:?}");
         // A device that is to be mounted has a file system, and a claim that says so.
-        let (content, bytes) = if foreigner == Foreigner::Mounts { (ClaimContent::Any, &self.data) } else { (ClaimContent::Blank, &self.blank) };
+        let (content, bytes) = if foreigner == Foreigner::Mounts {
+            (ClaimContent::Any, &self.data)
+        } else {
+            (ClaimContent::Blank, &self.blank)
+        };
         let disk = self.disk(bytes);
         let claim = serde_json::to_string(&Claim { content, ..self.claim.clone() }).unwrap();
         let lines = self.ledger().len();
@@ -262,7 +337,14 @@ impl Stage {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{at}: {output:?}");
         let refused = whose == Whose::Free || foreigner == Foreigner::Loops;
-        assert!(said.contains(if refused { "\"state\":\"Refused\"" } else { "\"state\":\"Confirmed\"" }), "{at}: {said}");
+        assert!(
+            said.contains(if refused {
+                "\"state\":\"Refused\""
+            } else {
+                "\"state\":\"Confirmed\""
+            }),
+            "{at}: {said}"
+        );
         assert!(!refused || foreigner.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
         let leads_to = fs::read_link(self.bed.at(&self.claim.link)).ok();
         assert_eq!(leads_to, (!refused).then(|| disk.dev().into()), "{at}: {said}");
@@ -313,5 +395,8 @@ fn at_every_point_of_a_confirmation_a_foreigner_and_the_claim_never_both_succeed
             runs += 1;
         }
     }
-    println!("figure: foreigners at {} points of a confirmation: {runs} runs, never both", table.len());
+    println!(
+        "figure: foreigners at {} points of a confirmation: {runs} runs, never both",
+        table.len()
+    );
 }

@@ -12,13 +12,21 @@ async fn the_binary_in_a_guest_reaches_the_api_on_the_host() {
     let identity = ServingIdentity::load_or_create(folder.path()).unwrap();
     let token = load_or_create_token(folder.path()).unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&kubeconfig).unwrap();
-    tokio::spawn(async move { server.serve(listener, identity, token, std::future::pending::<()>()).await });
+    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
+        .write(&kubeconfig)
+        .unwrap();
+    tokio::spawn(async move {
+        server.serve(listener, identity, token, std::future::pending::<()>()).await
+    });
 
     let look = move |mut guest: Box<dyn std::ops::DerefMut<Target = Guest>>| {
         let (quarry, kubeconfig) = (guest.bring_quarry(), guest.join(&kubeconfig));
         let answer = guest.exec(&format!("{quarry} volumes --kubeconfig {kubeconfig}"));
-        assert!(answer.success() && !answer.stdout.contains("refused"), "{}: {answer:?}", guest.name());
+        assert!(
+            answer.success() && !answer.stdout.contains("refused"),
+            "{}: {answer:?}",
+            guest.name()
+        );
         guest.api_at(None);
         let cut_off = guest.exec(&format!("{quarry} volumes --kubeconfig {kubeconfig}"));
         assert!(!cut_off.success(), "{}: {cut_off:?}", guest.name());

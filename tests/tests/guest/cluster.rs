@@ -41,13 +41,24 @@ impl Cluster {
     /// With these nodes, all of them covered by a LocalVolumeDiscovery.
     pub fn start(nodes: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let client = runtime.block_on(serve(&folder));
         runtime.block_on(make_objects(&client, nodes));
         let log = File::create(folder.path().join("operator.log")).unwrap();
-        let binary = std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
+        let binary =
+            std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
         let operator = Command::new(binary)
-            .args(["operator", "--no-leader-election", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])
+            .args([
+                "operator",
+                "--no-leader-election",
+                "--metrics-listen",
+                "127.0.0.1:0",
+                "--kubeconfig",
+            ])
             .arg(folder.path().join("kubeconfig"))
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
@@ -61,7 +72,8 @@ impl Cluster {
     /// Brings the binary into the guest and starts the agent of the node that is named as the guest.
     #[track_caller]
     pub fn start_agent(&self, guest: &mut Guest, settling_time: &str) {
-        let (quarry, kubeconfig) = (guest.bring_quarry(), guest.join(&self.folder.path().join("kubeconfig")));
+        let (quarry, kubeconfig) =
+            (guest.bring_quarry(), guest.join(&self.folder.path().join("kubeconfig")));
         let name = guest.name().to_owned();
         guest.spawn("agent", &format!("{quarry} agent --node-name {name} --data-dir {AGENT_DATA} --settling-time {settling_time} --kubeconfig {kubeconfig}"));
     }
@@ -82,36 +94,60 @@ impl Cluster {
 
     pub fn status(&self, node: &str) -> NodeInventoryStatus {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        self.runtime.block_on(inventories.get_opt(node)).unwrap().and_then(|inventory| inventory.status).unwrap_or_default()
+        self.runtime
+            .block_on(inventories.get_opt(node))
+            .unwrap()
+            .and_then(|inventory| inventory.status)
+            .unwrap_or_default()
     }
 
     /// Waits until the inventory of the guest's node is so.
     #[track_caller]
-    pub fn inventory<T>(&self, guest: &Guest, what: &str, mut wanted: impl FnMut(&NodeInventoryStatus) -> Option<T>) -> T {
+    pub fn inventory<T>(
+        &self,
+        guest: &Guest,
+        what: &str,
+        mut wanted: impl FnMut(&NodeInventoryStatus) -> Option<T>,
+    ) -> T {
         until(&format!("the inventory of {}: {what}", guest.name()), || {
             let status = self.status(guest.name());
-            wanted(&status).ok_or_else(|| format!("{}\n{}\n{}", lines(&status), self.log(), tail(&guest.log_of("agent"))))
+            wanted(&status).ok_or_else(|| {
+                format!("{}\n{}\n{}", lines(&status), self.log(), tail(&guest.log_of("agent")))
+            })
         })
     }
 
     /// The one device with this serial, once it is so.
     #[track_caller]
-    pub fn device(&self, guest: &Guest, serial: &str, what: &str, wanted: impl Fn(&Device) -> bool) -> Device {
-        self.inventory(guest, &format!("{serial} {what}"), |status| of(status, serial).filter(|device| wanted(device)).cloned())
+    pub fn device(
+        &self,
+        guest: &Guest,
+        serial: &str,
+        what: &str,
+        wanted: impl Fn(&Device) -> bool,
+    ) -> Device {
+        self.inventory(guest, &format!("{serial} {what}"), |status| {
+            of(status, serial).filter(|device| wanted(device)).cloned()
+        })
     }
 
     #[track_caller]
     pub fn gone(&self, guest: &Guest, serial: &str) {
-        self.inventory(guest, &format!("{serial} is gone"), |status| of(status, serial).is_none().then_some(()));
+        self.inventory(guest, &format!("{serial} is gone"), |status| {
+            of(status, serial).is_none().then_some(())
+        });
     }
 
     /// Waits until the discovery result of the node is so.
     #[track_caller]
     pub fn result(&self, node: &str, what: &str, wanted: impl Fn(&[DiscoveredDevice]) -> bool) {
-        let results: Api<LocalVolumeDiscoveryResult> = Api::namespaced(self.client.clone(), DEFAULT_NAMESPACE);
+        let results: Api<LocalVolumeDiscoveryResult> =
+            Api::namespaced(self.client.clone(), DEFAULT_NAMESPACE);
         until(&format!("the discovery result of {node}: {what}"), || {
-            let found = self.runtime.block_on(results.get_opt(&names::discovery_result(node))).unwrap();
-            let devices = found.and_then(|result| result.status).unwrap_or_default().discovered_devices;
+            let found =
+                self.runtime.block_on(results.get_opt(&names::discovery_result(node))).unwrap();
+            let devices =
+                found.and_then(|result| result.status).unwrap_or_default().discovered_devices;
             if wanted(&devices) { Ok(()) } else { Err(format!("{devices:?}\n{}", self.log())) }
         });
     }
@@ -123,8 +159,10 @@ impl Cluster {
         until(&format!("an Event {reason} with {words:?}"), || {
             let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap().items;
             let told = |event: &&Event| event.reason.as_deref() == Some(reason);
-            let messages: Vec<String> = all.iter().filter(told).filter_map(|event| event.message.clone()).collect();
-            let found = messages.iter().any(|message| words.iter().all(|word| message.contains(word)));
+            let messages: Vec<String> =
+                all.iter().filter(told).filter_map(|event| event.message.clone()).collect();
+            let found =
+                messages.iter().any(|message| words.iter().all(|word| message.contains(word)));
             if found { Ok(()) } else { Err(messages.join("\n")) }
         });
     }
@@ -136,33 +174,50 @@ impl Cluster {
 
 async fn serve(folder: &TempDir) -> Client {
     let mut options = Options::new(quarry_api::crds());
-    options.policies = quarry_api::admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+    options.policies = quarry_api::admission::embedded_policies()
+        .into_iter()
+        .map(|policy| (policy.policy, policy.binding))
+        .collect();
     let server = Server::in_memory(options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let identity = ServingIdentity::load_or_create(folder.path()).unwrap();
     let token = load_or_create_token(folder.path()).unwrap();
-    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&folder.path().join("kubeconfig")).unwrap();
+    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
+        .write(&folder.path().join("kubeconfig"))
+        .unwrap();
     let client = server.client("default");
-    tokio::spawn(async move { server.serve(listener, identity, token, std::future::pending::<()>()).await });
+    tokio::spawn(async move {
+        server.serve(listener, identity, token, std::future::pending::<()>()).await
+    });
     client
 }
 
 async fn make_objects(client: &Client, nodes: &[&str]) {
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": DEFAULT_NAMESPACE}})).unwrap();
+    let namespace =
+        serde_json::from_value(json!({"metadata": {"name": DEFAULT_NAMESPACE}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     for node in nodes {
         let labels = json!({"kubernetes.io/hostname": node});
-        api.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": node, "labels": labels}})).unwrap()).await.unwrap();
+        api.create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": node, "labels": labels}})).unwrap(),
+        )
+        .await
+        .unwrap();
     }
-    let discoveries: Api<quarry_api::LocalVolumeDiscovery> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
+    let discoveries: Api<quarry_api::LocalVolumeDiscovery> =
+        Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
     let discovery = json!({
         "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeDiscovery",
         "metadata": {"name": "auto-discover-devices", "namespace": DEFAULT_NAMESPACE}, "spec": {},
     });
-    discoveries.create(&PostParams::default(), &serde_json::from_value(discovery).unwrap()).await.unwrap();
+    discoveries
+        .create(&PostParams::default(), &serde_json::from_value(discovery).unwrap())
+        .await
+        .unwrap();
 }
 
 pub fn of<'a>(status: &'a NodeInventoryStatus, serial: &str) -> Option<&'a Device> {
@@ -178,7 +233,16 @@ pub fn has(device: &Device, reason: &str) -> bool {
 }
 
 fn lines(status: &NodeInventoryStatus) -> String {
-    let line = |device: &Device| format!("{} {:?} {} {} {:?}", device.name, device.identity, device.size, device.state.as_str(), device.reasons);
+    let line = |device: &Device| {
+        format!(
+            "{} {:?} {} {} {:?}",
+            device.name,
+            device.identity,
+            device.size,
+            device.state.as_str(),
+            device.reasons
+        )
+    };
     status.devices.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

@@ -33,8 +33,13 @@ fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_na
     let disks = disks();
     let mut guest = Qemu::boot("hardware", &disks);
     guest.bring_quarry();
-    guest.qmp("device_add", json!({"driver": "scsi-cd", "bus": "scsi0.0", "id": "drive", "serial": "CD1"}));
-    guest.until("the slowest, USB, is there", "ls /dev/disk/by-id", |names| names.contains("usb-QEMU_QEMU_HARDDISK_USB1"));
+    guest.qmp(
+        "device_add",
+        json!({"driver": "scsi-cd", "bus": "scsi0.0", "id": "drive", "serial": "CD1"}),
+    );
+    guest.until("the slowest, USB, is there", "ls /dev/disk/by-id", |names| {
+        names.contains("usb-QEMU_QEMU_HARDDISK_USB1")
+    });
     guest.until("the optical drive is there", "ls /dev/sr0", |names| names.contains("sr0"));
     // One path writes a table, and both show its partition.
     guest.run(
@@ -51,9 +56,16 @@ fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_na
     drop(guest);
 
     let again = under_other_names(&disks, &seen);
-    for (serial, before) in unique(&seen).iter().filter(|(serial, _)| !["SATA1", "SAS1", "CD1"].contains(&serial.as_str())) {
+    for (serial, before) in unique(&seen)
+        .iter()
+        .filter(|(serial, _)| !["SATA1", "SAS1", "CD1"].contains(&serial.as_str()))
+    {
         let after = again.serial(serial);
-        assert_eq!((&after["identity"], &after["deviceID"]), (&before["identity"], &before["deviceID"]), "{serial}");
+        assert_eq!(
+            (&after["identity"], &after["deviceID"]),
+            (&before["identity"], &before["deviceID"]),
+            "{serial}"
+        );
         assert!(after["identity"].is_string() && after["deviceID"].is_string(), "{after}");
     }
 }
@@ -63,10 +75,16 @@ fn looks_as_made(seen: &Seen) {
     for (serial, wanted) in [
         ("NV1", json!({"transport": "nvme", "model": "QEMU NVMe Ctrl"})),
         ("VIRT1", json!({"vendor": "0x1af4", "rotational": true, "fsType": "ext4"})),
-        ("HDD1", json!({"vendor": "SEAGATE", "model": "ST2000LM", "rotational": true, "kernelState": "running"})),
+        (
+            "HDD1",
+            json!({"vendor": "SEAGATE", "model": "ST2000LM", "rotational": true, "kernelState": "running"}),
+        ),
         ("FOURK", json!({"vendor": "QEMU", "rotational": null, "tableType": "gpt"})),
         ("READONLY", json!({"readOnly": true})),
-        ("SATA1", json!({"vendor": "ATA", "transport": "sata", "model": "INTEL_SSDSC2", "fsType": "xfs", "fsLabel": "labelled"})),
+        (
+            "SATA1",
+            json!({"vendor": "ATA", "transport": "sata", "model": "INTEL_SSDSC2", "fsType": "xfs", "fsLabel": "labelled"}),
+        ),
         ("SAS1", json!({"transport": "sas"})),
         ("USB1", json!({"transport": "usb", "removable": true})),
         ("CD1", json!({"type": "rom", "removable": true})),
@@ -83,26 +101,85 @@ fn is_judged(seen: &Seen) {
     let four = format!("HasChildren: {}1", seen.serial("FOURK")["name"].as_str().unwrap());
     let four = [four.as_str(), "PartitionTable: gpt"];
     for (serial, identity, source, link, why) in [
-        ("NV1", "serial:QEMU NVMe Ctrl:NV1", ("sysfs:serial", "NV1"), "nvme-QEMU_NVMe_Ctrl_NV1", &[][..]),
+        (
+            "NV1",
+            "serial:QEMU NVMe Ctrl:NV1",
+            ("sysfs:serial", "NV1"),
+            "nvme-QEMU_NVMe_Ctrl_NV1",
+            &[][..],
+        ),
         ("VIRT1", "serial::VIRT1", ("sysfs:serial", "VIRT1"), "virtio-VIRT1", &["Signature: ext4"]),
-        ("HDD1", "wwn:5000c50000000001", ("sysfs:wwid", "naa.5000c50000000001"), "wwn-0x5000c50000000001", &[]),
-        ("FOURK", "serial:QEMU HARDDISK:FOURK", ("sysfs:vpd80", "FOURK"), "scsi-0QEMU_QEMU_HARDDISK_FOURK", &four),
-        ("READONLY", "serial:QEMU HARDDISK:READONLY", ("sysfs:vpd80", "READONLY"), "scsi-0QEMU_QEMU_HARDDISK_READONLY", &["ReadOnly"]),
-        ("SATA1", "serial:INTEL_SSDSC2:SATA1", ("sysfs:vpd80", "SATA1"), "ata-INTEL_SSDSC2_SATA1", &["Signature: xfs"]),
-        ("SAS1", "wwn:5000c50000000003", ("sysfs:wwid", "naa.5000c50000000003"), "wwn-0x5000c50000000003", &[]),
-        ("USB1", "serial:QEMU HARDDISK:USB1", ("udev:ID_SERIAL_SHORT", "USB1"), "usb-QEMU_QEMU_HARDDISK_USB1-0:0", &["Removable"]),
-        ("CD1", "serial:QEMU CD-ROM:CD1", ("udev:ID_SERIAL_SHORT", "CD1"), "scsi-0QEMU_QEMU_CD-ROM_CD1", &["ReadOnly", "Removable", "NoMedium"]),
+        (
+            "HDD1",
+            "wwn:5000c50000000001",
+            ("sysfs:wwid", "naa.5000c50000000001"),
+            "wwn-0x5000c50000000001",
+            &[],
+        ),
+        (
+            "FOURK",
+            "serial:QEMU HARDDISK:FOURK",
+            ("sysfs:vpd80", "FOURK"),
+            "scsi-0QEMU_QEMU_HARDDISK_FOURK",
+            &four,
+        ),
+        (
+            "READONLY",
+            "serial:QEMU HARDDISK:READONLY",
+            ("sysfs:vpd80", "READONLY"),
+            "scsi-0QEMU_QEMU_HARDDISK_READONLY",
+            &["ReadOnly"],
+        ),
+        (
+            "SATA1",
+            "serial:INTEL_SSDSC2:SATA1",
+            ("sysfs:vpd80", "SATA1"),
+            "ata-INTEL_SSDSC2_SATA1",
+            &["Signature: xfs"],
+        ),
+        (
+            "SAS1",
+            "wwn:5000c50000000003",
+            ("sysfs:wwid", "naa.5000c50000000003"),
+            "wwn-0x5000c50000000003",
+            &[],
+        ),
+        (
+            "USB1",
+            "serial:QEMU HARDDISK:USB1",
+            ("udev:ID_SERIAL_SHORT", "USB1"),
+            "usb-QEMU_QEMU_HARDDISK_USB1-0:0",
+            &["Removable"],
+        ),
+        (
+            "CD1",
+            "serial:QEMU CD-ROM:CD1",
+            ("udev:ID_SERIAL_SHORT", "CD1"),
+            "scsi-0QEMU_QEMU_CD-ROM_CD1",
+            &["ReadOnly", "Removable", "NoMedium"],
+        ),
     ] {
         let device = seen.serial(serial);
         assert_eq!(device["identity"], identity, "{serial}");
         assert_eq!(sources(device).get(source.0), Some(&source.1), "{serial}: {device}");
         assert_eq!(device["deviceID"], format!("/dev/disk/by-id/{link}"), "{serial}");
         assert_eq!(reasons(device), why, "{serial}");
-        assert_eq!(device["state"], if why.is_empty() { "Available" } else { "NotAvailable" }, "{serial}");
+        assert_eq!(
+            device["state"],
+            if why.is_empty() { "Available" } else { "NotAvailable" },
+            "{serial}"
+        );
     }
-    let nameless: Vec<&Value> = seen.0.iter().filter(|device| device["vendor"] == "0x1af4" && device["serial"].is_null()).collect();
+    let nameless: Vec<&Value> = seen
+        .0
+        .iter()
+        .filter(|device| device["vendor"] == "0x1af4" && device["serial"].is_null())
+        .collect();
     assert_eq!(nameless.len(), 1);
-    assert_eq!((&nameless[0]["identity"], reasons(nameless[0])), (&Value::Null, vec!["NoIdentity".to_owned()]));
+    assert_eq!(
+        (&nameless[0]["identity"], reasons(nameless[0])),
+        (&Value::Null, vec!["NoIdentity".to_owned()])
+    );
 
     // Two disks that say the same, and one disk that is seen twice: both sides name the other, partitions too.
     assert_eq!(twins(seen, "EQUAL", ""), ["serial:QEMU HARDDISK:EQUAL"; 2]);
@@ -112,7 +189,11 @@ fn is_judged(seen: &Seen) {
 
 /// The identities of two equal disks, or of a partition on each.
 fn twins(seen: &Seen, serial: &str, partition: &str) -> Vec<String> {
-    let names: Vec<String> = seen.serials(serial).iter().map(|device| format!("{}{partition}", device["name"].as_str().unwrap())).collect();
+    let names: Vec<String> = seen
+        .serials(serial)
+        .iter()
+        .map(|device| format!("{}{partition}", device["name"].as_str().unwrap()))
+        .collect();
     assert_eq!(names.len(), 2, "{serial}");
     for (name, other) in [(&names[0], &names[1]), (&names[1], &names[0])] {
         let why = reasons(seen.named(name));
@@ -126,22 +207,34 @@ fn twins(seen: &Seen, serial: &str, partition: &str) -> Vec<String> {
 /// Those that no other disk is mistaken for.
 fn unique(seen: &Seen) -> BTreeMap<String, &Value> {
     let serials = seen.0.iter().filter_map(|device| device["serial"].as_str());
-    serials.filter(|serial| seen.serials(serial).len() == 1).map(|serial| (serial.to_owned(), seen.serial(serial))).collect()
+    serials
+        .filter(|serial| seen.serials(serial).len() == 1)
+        .map(|serial| (serial.to_owned(), seen.serial(serial)))
+        .collect()
 }
 
 /// The same disks in another guest, as after a reboot, plugged in such an order that one is sure to have another letter.
 fn under_other_names(disks: &[Disk], before: &Seen) -> Seen {
     let mut guest = Qemu::restore("renamed");
     guest.bring_quarry();
-    let (hdd, rest): (Vec<&Disk>, Vec<&Disk>) = disks.iter().filter(|disk| disk.can_be_plugged()).partition(|disk| disk.serial() == Some("HDD1"));
+    let (hdd, rest): (Vec<&Disk>, Vec<&Disk>) = disks
+        .iter()
+        .filter(|disk| disk.can_be_plugged())
+        .partition(|disk| disk.serial() == Some("HDD1"));
     let was = before.serial("HDD1")["name"].clone();
-    let all: Vec<&Disk> = if was == "sda" { rest.into_iter().rev().chain(hdd).collect() } else { hdd.into_iter().chain(rest).collect() };
+    let all: Vec<&Disk> = if was == "sda" {
+        rest.into_iter().rev().chain(hdd).collect()
+    } else {
+        hdd.into_iter().chain(rest).collect()
+    };
     for (index, disk) in all.iter().enumerate() {
         guest.plug(disk);
         guest.until("it is there", "lsblk -dnro NAME", |names| names.lines().count() == index + 1);
     }
     guest.until("all have their links", "ls /dev/disk/by-id", |names| {
-        ["NV1", "VIRT1", "5000c50000000001", "FOURK", "READONLY", "USB1"].iter().all(|name| names.contains(name))
+        ["NV1", "VIRT1", "5000c50000000001", "FOURK", "READONLY", "USB1"]
+            .iter()
+            .all(|name| names.contains(name))
     });
     let seen = agreed(&mut guest);
     assert_ne!(seen.serial("HDD1")["name"], was);

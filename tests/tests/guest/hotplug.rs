@@ -14,10 +14,17 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
     let cluster = Cluster::start(&["hotplug"]);
     let mut guest = Qemu::restore("hotplug");
     cluster.start_agent(&mut guest, "1s");
-    cluster.inventory(&guest, "is there, without disks", |status| (status.boot_id.is_some() && status.devices.is_empty()).then_some(()));
+    cluster.inventory(&guest, "is there, without disks", |status| {
+        (status.boot_id.is_some() && status.devices.is_empty()).then_some(())
+    });
     cluster.result("hotplug", "is there, without disks", <[_]>::is_empty);
 
-    let (first, nvme, virtio, usb) = (scsi("HOTSCSI", 0x5000_c500_0000_0010), Disk::nvme("HOTNVME"), Disk::virtio("HOTVIRTIO"), Disk::usb("HOTUSB"));
+    let (first, nvme, virtio, usb) = (
+        scsi("HOTSCSI", 0x5000_c500_0000_0010),
+        Disk::nvme("HOTNVME"),
+        Disk::virtio("HOTVIRTIO"),
+        Disk::usb("HOTUSB"),
+    );
     guest.plug(&usb);
     for (disk, serial, identity, link) in [
         (&first, "HOTSCSI", "wwn:5000c50000000010", "wwn-0x5000c50000000010"),
@@ -25,40 +32,64 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
         (&virtio, "HOTVIRTIO", "serial::HOTVIRTIO", "virtio-HOTVIRTIO"),
     ] {
         guest.plug(disk);
-        let device = cluster.device(&guest, serial, "is Available, with its link", |device| is_available(device) && device.device_id.is_some());
+        let device = cluster.device(&guest, serial, "is Available, with its link", |device| {
+            is_available(device) && device.device_id.is_some()
+        });
         assert_eq!(device.identity.as_deref(), Some(identity));
         assert_eq!(device.device_id, Some(format!("/dev/disk/by-id/{link}")));
         // By its name: a virtio disk that is slow to say its serial is told before it has an identity.
-        cluster.told("DeviceAppeared", &[&format!("{} (disk", device.name), "less than the settling time"]);
+        cluster.told(
+            "DeviceAppeared",
+            &[&format!("{} (disk", device.name), "less than the settling time"],
+        );
     }
     let stick = cluster.device(&guest, "HOTUSB", "is there, settled", |device| device.settled);
-    assert_eq!((stick.state, stick.transport.as_deref(), has(&stick, "Removable")), (DeviceState::NotAvailable, Some("usb"), true));
+    assert_eq!(
+        (stick.state, stick.transport.as_deref(), has(&stick, "Removable")),
+        (DeviceState::NotAvailable, Some("usb"), true)
+    );
     cluster.result("hotplug", "all four", |devices| {
-        let has = |serial: &str, state| devices.iter().any(|device| device.serial == serial && device.status.state == state && !device.device_id.is_empty());
+        let has = |serial: &str, state| {
+            devices.iter().any(|device| {
+                device.serial == serial
+                    && device.status.state == state
+                    && !device.device_id.is_empty()
+            })
+        };
         devices.len() == 4
-            && ["HOTSCSI", "HOTNVME", "HOTVIRTIO"].iter().all(|serial| has(serial, DeviceState::Available))
+            && ["HOTSCSI", "HOTNVME", "HOTVIRTIO"]
+                .iter()
+                .all(|serial| has(serial, DeviceState::Available))
             && has("HOTUSB", DeviceState::NotAvailable)
     });
 
     for (disk, serial) in [(&first, "HOTSCSI"), (&virtio, "HOTVIRTIO")] {
         guest.resize(disk, 96 * MIB);
         cluster.device(&guest, serial, "has grown", |device| device.size == 96 << 20);
-        cluster.result("hotplug", "one has grown", |devices| devices.iter().any(|device| device.serial == serial && device.size.0 == 96 << 20));
+        cluster.result("hotplug", "one has grown", |devices| {
+            devices.iter().any(|device| device.serial == serial && device.size.0 == 96 << 20)
+        });
     }
 
     let name = cluster.device(&guest, "HOTSCSI", "is Available", is_available).name;
     guest.run(&format!("mkfs.ext4 -q /dev/{name}"));
-    cluster.device(&guest, "HOTSCSI", "has a file system", |device| device.fs_type.as_deref() == Some("ext4") && has(device, "Signature"));
+    cluster.device(&guest, "HOTSCSI", "has a file system", |device| {
+        device.fs_type.as_deref() == Some("ext4") && has(device, "Signature")
+    });
     cluster.told("DeviceVerdictChanged", &["wwn:5000c50000000010", "now NotAvailable", "ext4"]);
     guest.run(&format!("wipefs -qa /dev/{name}"));
-    cluster.device(&guest, "HOTSCSI", "holds bytes that nothing explains", |device| device.fs_type.is_none() && !is_available(device));
+    cluster.device(&guest, "HOTSCSI", "holds bytes that nothing explains", |device| {
+        device.fs_type.is_none() && !is_available(device)
+    });
 
     for (disk, serial) in [(&nvme, "HOTNVME"), (&virtio, "HOTVIRTIO"), (&usb, "HOTUSB")] {
         guest.unplug(disk);
         cluster.gone(&guest, serial);
         cluster.told("DeviceDisappeared", &[serial]);
     }
-    cluster.result("hotplug", "one is left", |devices| devices.len() == 1 && devices[0].serial == "HOTSCSI");
+    cluster.result("hotplug", "one is left", |devices| {
+        devices.len() == 1 && devices[0].serial == "HOTSCSI"
+    });
 
     another_disk_under_the_same_name(&cluster, &mut guest, &first, &name);
     the_api_is_away_meanwhile(&cluster, &mut guest);
@@ -71,7 +102,10 @@ fn another_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: 
     guest.unplug(first);
     guest.plug(&second);
     let after = cluster.device(guest, "SWAPPED", "is Available", is_available);
-    assert_eq!((after.name.as_str(), after.identity.as_deref()), (name, Some("wwn:5000c50000000011")));
+    assert_eq!(
+        (after.name.as_str(), after.identity.as_deref()),
+        (name, Some("wwn:5000c50000000011"))
+    );
     assert_ne!(after.diskseq, before.diskseq);
     assert!(after.reasons.is_empty(), "it is another disk, not a changed one: {:?}", after.reasons);
     cluster.told("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().sentence]);
@@ -87,15 +121,22 @@ fn the_api_is_away_meanwhile(cluster: &Cluster, guest: &mut Qemu) {
     guest.api_at(None);
     guest.unplug(&pulled);
     guest.plug(&plugged);
-    guest.until("the kernel has both changes", "ls /dev/disk/by-id", |names| names.contains("PLUGGED") && !names.contains("PULLED"));
+    guest.until("the kernel has both changes", "ls /dev/disk/by-id", |names| {
+        names.contains("PLUGGED") && !names.contains("PULLED")
+    });
     guest.run("mkfs.ext4 -q /dev/disk/by-id/wwn-0x5000c50000000011");
     cluster.rejoin(guest);
     cluster.gone(guest, "PULLED");
     cluster.device(guest, "PLUGGED", "is Available", is_available);
-    cluster.device(guest, "SWAPPED", "has a file system", |device| device.fs_type.as_deref() == Some("ext4"));
+    cluster.device(guest, "SWAPPED", "has a file system", |device| {
+        device.fs_type.as_deref() == Some("ext4")
+    });
     cluster.told("DeviceDisappeared", &["PULLED"]);
     cluster.result("hotplug", "has caught up", |devices| {
-        devices.len() == 2 && devices.iter().all(|device| (device.serial == "PLUGGED") == (device.status.state == DeviceState::Available))
+        devices.len() == 2
+            && devices.iter().all(|device| {
+                (device.serial == "PLUGGED") == (device.status.state == DeviceState::Available)
+            })
     });
 }
 
@@ -106,7 +147,11 @@ fn disks_that_come_together_are_told_one_by_one() {
     cluster.start_agent(&mut uml, "1s");
     cluster.inventory(&uml, "is there", |status| status.boot_id.clone());
     uml.scsi_debug(3, 16);
-    cluster.inventory(&uml, "all three", |status| (status.devices.iter().filter(|device| device.vendor.as_deref() == Some("ACME")).count() == 3).then_some(()));
+    cluster.inventory(&uml, "all three", |status| {
+        (status.devices.iter().filter(|device| device.vendor.as_deref() == Some("ACME")).count()
+            == 3)
+            .then_some(())
+    });
     for identity in ["wwn:33333330000007d0", "wwn:3333333000000bb8", "wwn:3333333000000fa0"] {
         cluster.told("DeviceAppeared", &[identity]);
     }

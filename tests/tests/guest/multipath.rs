@@ -13,35 +13,60 @@ fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
     let second = disk.second_path();
     guest.plug(&disk);
     guest.plug(&second);
-    guest.until("both paths are there", "lsblk -dnro WWN", |shown| shown.matches("0x5000c50000000009").count() == 2);
+    guest.until("both paths are there", "lsblk -dnro WWN", |shown| {
+        shown.matches("0x5000c50000000009").count() == 2
+    });
     let seen = agreed(&mut guest);
     let pair = seen.serials("MP1");
     assert_eq!(pair.len(), 2, "{seen:?}");
     for (one, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
         assert_eq!(one["identity"], "wwn:5000c50000000009");
-        assert_eq!((&one["state"], reasons(one)), (&"NotAvailable".into(), vec![format!("DuplicateIdentity: {}", other["name"].as_str().unwrap())]));
+        assert_eq!(
+            (&one["state"], reasons(one)),
+            (
+                &"NotAvailable".into(),
+                vec![format!("DuplicateIdentity: {}", other["name"].as_str().unwrap())]
+            )
+        );
     }
-    let names: BTreeSet<String> = pair.iter().map(|path| path["name"].as_str().unwrap().to_owned()).collect();
+    let names: BTreeSet<String> =
+        pair.iter().map(|path| path["name"].as_str().unwrap().to_owned()).collect();
 
     guest.start_multipathd();
-    guest.until("one map over two paths", "lsblk -nro NAME,TYPE", |shown| shown.matches(" mpath").count() == 2);
+    guest.until("one map over two paths", "lsblk -nro NAME,TYPE", |shown| {
+        shown.matches(" mpath").count() == 2
+    });
     let seen = agreed(&mut guest);
     let map = seen.serial("MP1");
-    assert_eq!((&map["type"], &map["mappedName"], &map["identity"]), (&"mpath".into(), &"mpatha".into(), &"wwn:5000c50000000009".into()));
+    assert_eq!(
+        (&map["type"], &map["mappedName"], &map["identity"]),
+        (&"mpath".into(), &"mpatha".into(), &"wwn:5000c50000000009".into())
+    );
     assert_eq!(paths(map), names);
     assert_eq!((&map["state"], reasons(map)), (&"Available".into(), vec![]));
-    assert_eq!((&map["vendor"], &map["model"]), (&"ACME".into(), &"ARRAY".into()), "what its paths say");
+    assert_eq!(
+        (&map["vendor"], &map["model"]),
+        (&"ACME".into(), &"ARRAY".into()),
+        "what its paths say"
+    );
     assert_eq!(map["deviceID"], "/dev/disk/by-id/wwn-0x5000c50000000009");
     assert_eq!(seen.0.len(), 1, "the paths are no devices of their own: {seen:?}");
 
     // A path that is lost changes nothing but the number of paths.
     guest.unplug(&second);
-    guest.until("one path is left", "lsblk -nro NAME,TYPE", |shown| shown.matches(" mpath").count() == 1);
+    guest.until("one path is left", "lsblk -nro NAME,TYPE", |shown| {
+        shown.matches(" mpath").count() == 1
+    });
     let seen = agreed(&mut guest);
     let map = seen.serial("MP1");
-    assert_eq!((&map["identity"], &map["state"], paths(map).len()), (&"wwn:5000c50000000009".into(), &"Available".into(), 1));
+    assert_eq!(
+        (&map["identity"], &map["state"], paths(map).len()),
+        (&"wwn:5000c50000000009".into(), &"Available".into(), 1)
+    );
     guest.plug(&second);
-    guest.until("two paths again", "lsblk -nro NAME,TYPE", |shown| shown.matches(" mpath").count() == 2);
+    guest.until("two paths again", "lsblk -nro NAME,TYPE", |shown| {
+        shown.matches(" mpath").count() == 2
+    });
 
     // What is done to the map is said of the map.
     guest.run("sgdisk -n 1:0:+16M -c 1:inside -n 2:0:0 -t 2:ef00 /dev/mapper/mpatha && kpartx -a /dev/mapper/mpatha && udevadm settle && mkfs.ext4 -q /dev/mapper/mpatha1");
@@ -49,14 +74,37 @@ fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
     let seen: Seen = agreed(&mut guest);
     let (map, part) = (seen.named("mpatha"), seen.named("mpatha1"));
     let holder = |name: &str| format!("HasHolders: {}", seen.named(name)["name"].as_str().unwrap());
-    assert_eq!(reasons(map), [holder("mpatha1"), holder("mpatha2"), "HeldExclusively".into(), "PartitionTable: gpt".into()]);
-    assert_eq!((&part["type"], reasons(part)), (&"part".into(), vec!["Mounted: /mnt".to_owned(), "HeldExclusively".into(), "Signature: ext4".into()]));
-    assert_eq!(part["identity"], format!("part:{}", part["partUUID"].as_str().unwrap()), "as it was before there was a map");
+    assert_eq!(
+        reasons(map),
+        [
+            holder("mpatha1"),
+            holder("mpatha2"),
+            "HeldExclusively".into(),
+            "PartitionTable: gpt".into()
+        ]
+    );
+    assert_eq!(
+        (&part["type"], reasons(part)),
+        (
+            &"part".into(),
+            vec!["Mounted: /mnt".to_owned(), "HeldExclusively".into(), "Signature: ext4".into()]
+        )
+    );
+    assert_eq!(
+        part["identity"],
+        format!("part:{}", part["partUUID"].as_str().unwrap()),
+        "as it was before there was a map"
+    );
     let efi = reasons(seen.named("mpatha2"));
     assert!(efi.iter().any(|why| why.starts_with("BootLabel: type c12a7328")), "{efi:?}");
     guest.run("umount /mnt");
 }
 
 fn paths(map: &serde_json::Value) -> BTreeSet<String> {
-    map["paths"].as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    map["paths"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect()
 }

@@ -10,7 +10,9 @@ use std::thread;
 fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
     let names = ["rack-a", "rack-b", "rack-c"];
     let cluster = Cluster::start(&names);
-    let mut nodes = names.map(|name| thread::spawn(move || Qemu::restore(name))).map(|node| node.join().unwrap());
+    let mut nodes = names
+        .map(|name| thread::spawn(move || Qemu::restore(name)))
+        .map(|node| node.join().unwrap());
     let shared = || Disk::scsi("SHARED").vendor("ACME").model("LUN").wwn(0x5000_c500_0000_0042);
     let (on_a, on_b) = (shared(), shared());
     for node in &mut nodes {
@@ -20,34 +22,55 @@ fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
     }
     let [a, b, c] = &mut nodes;
     for node in [&*a, &*b, &*c] {
-        let own = cluster.device(node, &format!("OWN-{}", node.name()), "is Available", is_available);
+        let own =
+            cluster.device(node, &format!("OWN-{}", node.name()), "is Available", is_available);
         assert_eq!(own.identity, Some(format!("serial:QEMU NVMe Ctrl:OWN-{}", node.name())));
     }
-    let mut boots: Vec<_> = names.iter().map(|name| cluster.status(name)).map(|status| (status.boot_id, status.machine_id)).collect();
+    let mut boots: Vec<_> = names
+        .iter()
+        .map(|name| cluster.status(name))
+        .map(|status| (status.boot_id, status.machine_id))
+        .collect();
     boots.sort();
     boots.dedup();
     assert_eq!(boots.len(), 3, "each is a machine of its own: {boots:?}");
 
     a.plug(&on_a);
-    let seen = cluster.device(a, "SHARED", "is Available while only one node shows it", is_available);
+    let seen =
+        cluster.device(a, "SHARED", "is Available while only one node shows it", is_available);
     assert_eq!(seen.identity.as_deref(), Some("wwn:5000c50000000042"));
     b.plug(&on_b);
     for (node, other) in [(&*a, "rack-b"), (&*b, "rack-a")] {
-        let device = cluster.device(node, "SHARED", "is quarantined", |device| has(device, Reason::IdentityElsewhere.as_str()));
+        let device = cluster.device(node, "SHARED", "is quarantined", |device| {
+            has(device, Reason::IdentityElsewhere.as_str())
+        });
         assert_eq!(device.state, DeviceState::NotAvailable);
-        let why = device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere.as_str()).unwrap();
+        let why = device
+            .reasons
+            .iter()
+            .find(|told| told.reason == Reason::IdentityElsewhere.as_str())
+            .unwrap();
         assert!(why.detail.contains(other), "the other side is named: {why:?}");
         cluster.result(node.name(), "the disk is not to be had", |devices| {
-            devices.iter().any(|device| device.serial == "SHARED" && device.status.state == DeviceState::NotAvailable)
+            devices.iter().any(|device| {
+                device.serial == "SHARED" && device.status.state == DeviceState::NotAvailable
+            })
         });
-        cluster.inventory(node, "one is quarantined", |status| status.summary.as_ref().filter(|summary| summary.quarantined == 1).map(drop));
+        cluster.inventory(node, "one is quarantined", |status| {
+            status.summary.as_ref().filter(|summary| summary.quarantined == 1).map(drop)
+        });
     }
     cluster.told("DeviceVerdictChanged", &["wwn:5000c50000000042", "was Available", "rack-b"]);
     assert!(of(&cluster.status("rack-c"), "SHARED").is_none());
-    assert!(of(&cluster.status("rack-c"), "OWN-rack-c").is_some_and(is_available), "who has nothing to do with it is left alone");
+    assert!(
+        of(&cluster.status("rack-c"), "OWN-rack-c").is_some_and(is_available),
+        "who has nothing to do with it is left alone"
+    );
 
     b.unplug(&on_b);
     cluster.gone(b, "SHARED");
     cluster.device(a, "SHARED", "is Available again", is_available);
-    cluster.inventory(a, "nothing is quarantined", |status| status.summary.as_ref().filter(|summary| summary.quarantined == 0).map(drop));
+    cluster.inventory(a, "nothing is quarantined", |status| {
+        status.summary.as_ref().filter(|summary| summary.quarantined == 0).map(drop)
+    });
 }

@@ -23,7 +23,10 @@ impl Seen {
 
     #[track_caller]
     pub fn named(&self, name: &str) -> &Value {
-        self.0.iter().find(|device| title(device) == name || device["name"] == name).unwrap_or_else(|| panic!("no {name} in {:?}", self.names()))
+        self.0
+            .iter()
+            .find(|device| title(device) == name || device["name"] == name)
+            .unwrap_or_else(|| panic!("no {name} in {:?}", self.names()))
     }
 
     #[track_caller]
@@ -48,14 +51,22 @@ pub fn reasons(device: &Value) -> Vec<String> {
     let told = device["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     told.iter()
-        .map(|told| if told["detail"].is_null() { text(&told["reason"]) } else { format!("{}: {}", text(&told["reason"]), text(&told["detail"])) })
+        .map(|told| {
+            if told["detail"].is_null() {
+                text(&told["reason"])
+            } else {
+                format!("{}: {}", text(&told["reason"]), text(&told["detail"]))
+            }
+        })
         .collect()
 }
 
 /// The sources of its identity that said so: `sysfs:wwid`.
 pub fn sources(device: &Value) -> BTreeMap<&str, &str> {
     let all = device["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter().filter_map(|evidence| Some((evidence["source"].as_str()?, evidence["value"].as_str()?))).collect()
+    all.iter()
+        .filter_map(|evidence| Some((evidence["source"].as_str()?, evidence["value"].as_str()?)))
+        .collect()
 }
 
 fn title(device: &Value) -> &str {
@@ -78,7 +89,9 @@ pub fn agreed(guest: &mut Guest) -> Seen {
 fn rows(guest: &mut Guest) -> BTreeMap<String, (Value, BTreeSet<String>)> {
     fn flatten(row: &Value, into: &mut BTreeMap<String, (Value, BTreeSet<String>)>) {
         let text = |column: &str| row[column].as_str().map(str::to_owned);
-        let entry = into.entry(text("kname").expect("lsblk names every device")).or_insert_with(|| (row.clone(), BTreeSet::new()));
+        let entry = into
+            .entry(text("kname").expect("lsblk names every device"))
+            .or_insert_with(|| (row.clone(), BTreeSet::new()));
         entry.1.extend(text("pkname"));
         row["children"].as_array().into_iter().flatten().for_each(|child| flatten(child, into));
     }
@@ -89,7 +102,11 @@ fn rows(guest: &mut Guest) -> BTreeMap<String, (Value, BTreeSet<String>)> {
 
 /// `blkid -p`: TYPE and PTTYPE of every device that can be read.
 fn probed(guest: &mut Guest, seen: &Seen) -> BTreeMap<String, [Option<String>; 2]> {
-    let readable = seen.0.iter().filter(|device| device["kernelState"] != "suspended").filter_map(|device| device["name"].as_str());
+    let readable = seen
+        .0
+        .iter()
+        .filter(|device| device["kernelState"] != "suspended")
+        .filter_map(|device| device["name"].as_str());
     let names = readable.collect::<Vec<_>>().join(" ");
     let text = guest.run(&format!("for name in {names}; do echo DEVICE=$name; /usr/sbin/blkid -p -o export /dev/$name; done; true"));
     let mut found: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
@@ -105,13 +122,25 @@ fn probed(guest: &mut Guest, seen: &Seen) -> BTreeMap<String, [Option<String>; 2
     found
 }
 
-fn compare(seen: &Seen, rows: &BTreeMap<String, (Value, BTreeSet<String>)>, probed: &BTreeMap<String, [Option<String>; 2]>) -> Vec<String> {
+fn compare(
+    seen: &Seen,
+    rows: &BTreeMap<String, (Value, BTreeSet<String>)>,
+    probed: &BTreeMap<String, [Option<String>; 2]>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
-    let paths: BTreeSet<&str> = seen.0.iter().filter_map(|device| device["paths"].as_array()).flatten().filter_map(Value::as_str).collect();
+    let paths: BTreeSet<&str> = seen
+        .0
+        .iter()
+        .filter_map(|device| device["paths"].as_array())
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let ours: BTreeSet<&str> = seen.names().into_iter().collect();
     for (name, (_, parents)) in rows.iter().filter(|(name, _)| !ours.contains(name.as_str())) {
         // The paths of a map, and what the kernel finds on them, are the map.
-        if !paths.contains(name.as_str()) && !parents.iter().any(|parent| paths.contains(parent.as_str())) {
+        if !paths.contains(name.as_str())
+            && !parents.iter().any(|parent| paths.contains(parent.as_str()))
+        {
             wrong.push(format!("{name}: lsblk has it, quarry has not"));
         }
     }
@@ -148,15 +177,27 @@ fn compare(seen: &Seen, rows: &BTreeMap<String, (Value, BTreeSet<String>)>, prob
             ("rotational", "rota"),
             ("size", "size"),
         ] {
-            let from_paths = is_map && ["model", "vendor", "serial", "tran", "rm", "rota"].contains(&column) && row[column].is_null();
+            let from_paths = is_map
+                && ["model", "vendor", "serial", "tran", "rm", "rota"].contains(&column)
+                && row[column].is_null();
             if !from_paths {
                 check(column, plain(&device[field]), plain(&row[column]));
             }
         }
         check("name", title(device).to_owned(), plain(&row["name"]));
-        let below = device["slaves"].as_array().into_iter().flatten().chain(Some(&device["parent"])).filter_map(Value::as_str);
+        let below = device["slaves"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .chain(Some(&device["parent"]))
+            .filter_map(Value::as_str);
         check("pkname", format!("{:?}", below.collect::<BTreeSet<_>>()), format!("{parents:?}"));
-        let mounts: Vec<&str> = device["mountPoints"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let mounts: Vec<&str> = device["mountPoints"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let theirs = plain(&row["mountpoint"]);
         let ours = match mounts.first() {
             _ if device["swap"] == true => "[SWAP]",

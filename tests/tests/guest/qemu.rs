@@ -7,20 +7,31 @@ use std::{fs, thread};
 #[test]
 fn disks_come_grow_and_go() {
     let mut guest = Qemu::restore("hotplug");
-    let disks = [Disk::nvme("HOTNVME"), Disk::virtio("HOTVIRTIO"), Disk::scsi("HOTSCSI"), Disk::usb("HOTUSB")];
+    let disks = [
+        Disk::nvme("HOTNVME"),
+        Disk::virtio("HOTVIRTIO"),
+        Disk::scsi("HOTSCSI"),
+        Disk::usb("HOTUSB"),
+    ];
     for disk in &disks {
         guest.plug(disk);
     }
-    let all = |names: &str| ["HOTNVME", "HOTVIRTIO", "HOTSCSI", "HOTUSB"].iter().all(|serial| names.contains(serial));
+    let all = |names: &str| {
+        ["HOTNVME", "HOTVIRTIO", "HOTSCSI", "HOTUSB"].iter().all(|serial| names.contains(serial))
+    };
     guest.until("all have their links", "ls /dev/disk/by-id", all);
     for disk in &disks[1..3] {
         guest.resize(disk, 96 * MIB);
     }
-    guest.until("two have grown", "lsblk -bdnro SIZE", |sizes| sizes.matches(&(96 * MIB).to_string()).count() == 2);
+    guest.until("two have grown", "lsblk -bdnro SIZE", |sizes| {
+        sizes.matches(&(96 * MIB).to_string()).count() == 2
+    });
     for disk in &disks {
         guest.unplug(disk);
     }
-    guest.until("all are gone", "lsblk -dnro NAME; ls /dev/disk/by-id", |left| left.trim().is_empty());
+    guest.until("all are gone", "lsblk -dnro NAME; ls /dev/disk/by-id", |left| {
+        left.trim().is_empty()
+    });
     // What was pulled can be plugged in again.
     guest.plug(&disks[0]);
     guest.until("it is back", "ls /dev/disk/by-id", |names| names.contains("HOTNVME"));
@@ -29,8 +40,11 @@ fn disks_come_grow_and_go() {
 #[test]
 fn three_nodes_at_once_differ() {
     let server = answering_server();
-    let nodes: Vec<_> =
-        ["node-a", "node-b", "node-c"].map(|name| thread::spawn(move || Qemu::restore(name))).into_iter().map(|node| node.join().unwrap()).collect();
+    let nodes: Vec<_> = ["node-a", "node-b", "node-c"]
+        .map(|name| thread::spawn(move || Qemu::restore(name)))
+        .into_iter()
+        .map(|node| node.join().unwrap())
+        .collect();
     let mut seen = Vec::new();
     for mut node in nodes {
         let disk = Disk::nvme(&format!("OF-{}", node.name()));
@@ -42,9 +56,12 @@ fn three_nodes_at_once_differ() {
         fs::write(node.share().join("in"), "from the host").unwrap();
         assert_eq!(node.run("cat /share/in; hostname > /share/out"), "from the host");
         assert_eq!(fs::read_to_string(node.share().join("out")).unwrap().trim(), node.name());
-        let drift = node.run("date +%s").trim().parse::<i64>().unwrap() - jiff::Timestamp::now().as_second();
+        let drift = node.run("date +%s").trim().parse::<i64>().unwrap()
+            - jiff::Timestamp::now().as_second();
         assert!(drift.abs() < 60, "its clock is not the saved one: {drift} s off");
-        seen.push(node.run("hostname; cat /proc/sys/kernel/random/boot_id /etc/machine-id; lsblk -dnro SERIAL"));
+        seen.push(node.run(
+            "hostname; cat /proc/sys/kernel/random/boot_id /etc/machine-id; lsblk -dnro SERIAL",
+        ));
         let past = node.exec(&get(&format!("10.0.2.2:{}", server.port())));
         assert!(past.stdout.is_empty(), "the host's other ports are out of reach: {past:?}");
         node.api_at(None);
@@ -69,7 +86,11 @@ fn a_power_cut_keeps_what_was_flushed() {
     guest.plug(&disks[0]);
     guest.until("it is there again", &format!("ls {device}"), |shown| !shown.is_empty());
     assert_eq!(guest.run(&format!("head -c 7 {device}")), "flushed");
-    assert_eq!(guest.run(&format!("dd if={device} bs=4096 skip=1000 count=1 2>/dev/null | tr -d '\\000'")), "", "what was not flushed is lost");
+    assert_eq!(
+        guest.run(&format!("dd if={device} bs=4096 skip=1000 count=1 2>/dev/null | tr -d '\\000'")),
+        "",
+        "what was not flushed is lost"
+    );
 }
 
 #[test]
@@ -87,13 +108,18 @@ fn a_dropped_guest_leaves_no_process() {
 fn output_and_failure_of_a_command_come_back_whole() {
     let mut guest = Qemu::restore("commands");
     let output = guest.exec("echo out; echo err >&2; exit 3");
-    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (3, "out\n", "err\n"));
+    assert_eq!(
+        (output.code, output.stdout.as_str(), output.stderr.as_str()),
+        (3, "out\n", "err\n")
+    );
     let long = guest.run("seq 1 60000");
     assert_eq!(long.lines().count(), 60000);
     assert_eq!(long.lines().last(), Some("60000"));
     let stuck = guest.exec_within("exec sleep 600", std::time::Duration::from_secs(1));
     assert_eq!(stuck.code, 137, "a command that does not end is ended");
     let pid = guest.spawn("daemon", "sh -c \"echo started; sleep 600\"");
-    guest.until("it runs on", &format!("ls -d /proc/{pid}; cat /share/daemon.log"), |shown| shown.contains("started") && shown.contains("/proc/"));
+    guest.until("it runs on", &format!("ls -d /proc/{pid}; cat /share/daemon.log"), |shown| {
+        shown.contains("started") && shown.contains("/proc/")
+    });
     assert_eq!(guest.log_of("daemon"), "started\n");
 }

@@ -44,15 +44,32 @@ fn told(seen: &Seen, name: &str) -> Vec<String> {
 
 /// Arrays, volumes and maps, and the disks below them.
 fn built(seen: &Seen) {
-    for (name, kind, level, members) in [("mirror", "md", "raid1", "ab"), ("stripe", "md", "raid0", "cd"), ("both", "md", "raid10", "efgh")] {
-        let array = seen.0.iter().find(|device| device["type"] == level).unwrap_or_else(|| panic!("no {level}"));
-        assert!(array["identity"].as_str().is_some_and(|identity| identity.starts_with(&format!("{kind}:")) && identity.len() == 35), "{array}");
+    for (name, kind, level, members) in [
+        ("mirror", "md", "raid1", "ab"),
+        ("stripe", "md", "raid0", "cd"),
+        ("both", "md", "raid10", "efgh"),
+    ] {
+        let array = seen
+            .0
+            .iter()
+            .find(|device| device["type"] == level)
+            .unwrap_or_else(|| panic!("no {level}"));
+        assert!(
+            array["identity"].as_str().is_some_and(|identity| identity
+                .starts_with(&format!("{kind}:"))
+                && identity.len() == 35),
+            "{array}"
+        );
         assert_eq!(array["deviceID"], format!("/dev/disk/by-id/md-name-any:{name}"));
         let mounted = ["Mounted: /mnt", "HeldExclusively", "Signature: ext4"];
         assert_eq!(reasons(array), if name == "both" { &mounted[..] } else { &[] });
         for member in members.chars().map(|letter| format!("ubd{letter}")) {
             let holder = format!("HasHolders: {}", array["name"].as_str().unwrap());
-            assert_eq!(told(seen, &member), ["NoIdentity", &holder, "HeldExclusively", "Signature: linux_raid_member"], "{member}");
+            assert_eq!(
+                told(seen, &member),
+                ["NoIdentity", &holder, "HeldExclusively", "Signature: linux_raid_member"],
+                "{member}"
+            );
         }
     }
     for (name, kind, form, why) in [
@@ -67,13 +84,27 @@ fn built(seen: &Seen) {
         assert_eq!(reasons(device), why, "{name}");
     }
     assert_eq!(told(seen, "ubdi").last().unwrap(), "Signature: LVM2_member");
-    assert_eq!(told(seen, "ubdk").iter().filter(|why| why.starts_with("HasHolders: dm-")).count(), 2);
+    assert_eq!(
+        told(seen, "ubdk").iter().filter(|why| why.starts_with("HasHolders: dm-")).count(),
+        2
+    );
 }
 
 /// Partitions as the kernel finds them in a GPT and in an MBR.
 fn divided(seen: &Seen) {
-    assert_eq!(told(seen, "ubdl"), ["NoIdentity", "HasChildren: ubdl1, ubdl2, ubdl3, ubdl4", "HeldExclusively", "PartitionTable: gpt"]);
-    assert_eq!(told(seen, "ubdm"), ["NoIdentity", "HasChildren: ubdm1, ubdm2, ubdm3", "PartitionTable: dos"]);
+    assert_eq!(
+        told(seen, "ubdl"),
+        [
+            "NoIdentity",
+            "HasChildren: ubdl1, ubdl2, ubdl3, ubdl4",
+            "HeldExclusively",
+            "PartitionTable: gpt"
+        ]
+    );
+    assert_eq!(
+        told(seen, "ubdm"),
+        ["NoIdentity", "HasChildren: ubdm1, ubdm2, ubdm3", "PartitionTable: dos"]
+    );
     for (name, why) in [
         ("ubdl1", &["BootLabel: type c12a7328-f81f-11d2-ba4b-00a0c93ec93b"][..]),
         ("ubdl2", &["BootLabel: bios thing"]),
@@ -85,8 +116,15 @@ fn divided(seen: &Seen) {
     ] {
         let partition = seen.named(name);
         assert_eq!(reasons(partition), why, "{name}");
-        assert_eq!((&partition["type"], partition["parent"].as_str()), (&"part".into(), Some(&name[..4])));
-        assert_eq!(partition["identity"], format!("part:{}", partition["partUUID"].as_str().unwrap()), "{name}");
+        assert_eq!(
+            (&partition["type"], partition["parent"].as_str()),
+            (&"part".into(), Some(&name[..4]))
+        );
+        assert_eq!(
+            partition["identity"],
+            format!("part:{}", partition["partUUID"].as_str().unwrap()),
+            "{name}"
+        );
     }
     assert_eq!(seen.named("ubdm3")["identity"], "part:cafe1234-03");
     assert_eq!(seen.named("ubdl3")["partLabel"], "with blanks");
@@ -97,9 +135,13 @@ fn divided(seen: &Seen) {
 fn does_not_answer(uml: &mut Uml) {
     uml.run("udevadm control --stop-exec-queue; dmsetup create --noudevsync waiting --table '0 2048 linear /dev/mapper/asleep 0'");
     uml.run("/run/quarry devices --local --all -o json >/run/look </dev/null 2>&1 &");
-    let text = uml.until("everything is told", "cat /run/look", |text| text.trim_end().ends_with(']'));
+    let text =
+        uml.until("everything is told", "cat /run/look", |text| text.trim_end().ends_with(']'));
     let seen = Seen(serde_json::from_str(&text).unwrap());
-    assert_eq!((told(&seen, "waiting"), &seen.named("waiting")["state"]), (vec!["TimedOut".to_owned()], &"Unknown".into()));
+    assert_eq!(
+        (told(&seen, "waiting"), &seen.named("waiting")["state"]),
+        (vec!["TimedOut".to_owned()], &"Unknown".into())
+    );
     built_as_before(&seen);
     uml.run("dmsetup --noudevsync resume asleep; udevadm control --start-exec-queue");
     let seen = agreed(uml);
@@ -118,6 +160,9 @@ fn half_an_array(uml: &mut Uml) {
     uml.run("mdadm --stop /dev/md/mirror && mdadm --zero-superblock /dev/ubdb && udevadm settle && (mdadm -I /dev/ubda || true)");
     let seen = agreed(uml);
     let disk = told(&seen, "ubda");
-    let array = disk.iter().find_map(|why| why.strip_prefix("HasHolders: ")).unwrap_or_else(|| panic!("{disk:?}"));
+    let array = disk
+        .iter()
+        .find_map(|why| why.strip_prefix("HasHolders: "))
+        .unwrap_or_else(|| panic!("{disk:?}"));
     assert!(told(&seen, array).iter().any(|why| why == "ZeroSize"), "{:?}", told(&seen, array));
 }

@@ -8,13 +8,20 @@ fn uml_makes_raid_of_three_levels() {
     let disks: Vec<Image> = (0..8).map(|_| Image::raw(64 * MIB)).collect();
     let mut uml = Uml::boot("raid", &disks);
     let create = "mdadm --create --homehost=any --run";
-    uml.run(&format!("{create} /dev/md/mirror --level=1 --raid-devices=2 --assume-clean /dev/ubda /dev/ubdb"));
+    uml.run(&format!(
+        "{create} /dev/md/mirror --level=1 --raid-devices=2 --assume-clean /dev/ubda /dev/ubdb"
+    ));
     uml.run(&format!("{create} /dev/md/stripe --level=0 --raid-devices=2 /dev/ubdc /dev/ubdd"));
-    uml.run(&format!("{create} /dev/md/both --level=10 --raid-devices=4 --assume-clean /dev/ubd[efgh]"));
+    uml.run(&format!(
+        "{create} /dev/md/both --level=10 --raid-devices=4 --assume-clean /dev/ubd[efgh]"
+    ));
     uml.until("the links are there", "ls /dev/disk/by-id", |names| {
-        ["mirror", "stripe", "both"].iter().all(|name| names.contains(&format!("md-name-any:{name}")))
+        ["mirror", "stripe", "both"]
+            .iter()
+            .all(|name| names.contains(&format!("md-name-any:{name}")))
     });
-    let mut levels: Vec<String> = uml.run("lsblk -nro TYPE | sort -u").lines().map(str::to_owned).collect();
+    let mut levels: Vec<String> =
+        uml.run("lsblk -nro TYPE | sort -u").lines().map(str::to_owned).collect();
     levels.retain(|kind| kind.starts_with("raid"));
     assert_eq!(levels, ["raid0", "raid1", "raid10"]);
     uml.run("mkfs.ext4 -q /dev/md/both && mount /dev/md/both /mnt && echo kept > /mnt/file && umount /mnt");
@@ -34,10 +41,15 @@ fn uml_makes_lvm_and_suspends_it() {
 #[test]
 fn uml_scans_partitions_and_sees_disks_come_and_go() {
     let image = Image::raw(64 * MIB);
-    quarry_tests::disk::run("sgdisk", &["-n", "1:0:+16M", "-c", "1:first", "-n", "2:0:0", &image.path().to_string_lossy()]);
+    quarry_tests::disk::run(
+        "sgdisk",
+        &["-n", "1:0:+16M", "-c", "1:first", "-n", "2:0:0", &image.path().to_string_lossy()],
+    );
     let mut uml = Uml::boot("partitions", &[]);
     let name = uml.plug(&image);
-    uml.until("the partitions are there", "ls /dev /dev/disk/by-partlabel", |names| names.contains(&format!("{name}2")) && names.contains("first"));
+    uml.until("the partitions are there", "ls /dev /dev/disk/by-partlabel", |names| {
+        names.contains(&format!("{name}2")) && names.contains("first")
+    });
     uml.unplug(&name);
     uml.until("the disk is gone", "lsblk -nro NAME", |names| !names.contains(&name));
 

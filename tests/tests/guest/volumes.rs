@@ -30,9 +30,13 @@ impl Cluster {
         });
         if let Some(node) = node {
             let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
-            set["spec"]["nodeSelector"] = json!({"nodeSelectorTerms": [{"matchExpressions": [here]}]});
+            set["spec"]["nodeSelector"] =
+                json!({"nodeSelectorTerms": [{"matchExpressions": [here]}]});
         }
-        self.block_on(self.sets().create(&PostParams::default(), &serde_json::from_value(set).unwrap())).unwrap();
+        self.block_on(
+            self.sets().create(&PostParams::default(), &serde_json::from_value(set).unwrap()),
+        )
+        .unwrap();
     }
 
     pub fn delete_set(&self, name: &str) {
@@ -50,14 +54,25 @@ impl Cluster {
             "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
         });
         let classes: Api<StorageClass> = Api::all(self.client());
-        self.block_on(classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap())).unwrap();
+        self.block_on(
+            classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()),
+        )
+        .unwrap();
     }
 
     pub fn volumes(&self) -> Volumes {
         let pvs: Api<PersistentVolume> = Api::all(self.client());
         let mut found = Volumes::new();
         for pv in self.block_on(pvs.list(&ListParams::default())).unwrap().items {
-            found.entry(pv.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()).unwrap_or_default()).or_default().push(pv);
+            found
+                .entry(
+                    pv.spec
+                        .as_ref()
+                        .and_then(|spec| spec.storage_class_name.clone())
+                        .unwrap_or_default(),
+                )
+                .or_default()
+                .push(pv);
         }
         found
     }
@@ -74,30 +89,61 @@ impl Cluster {
 
     /// Waits until the PersistentVolumes are so. Those that fail to come are explained by sets, jobs and logs.
     #[track_caller]
-    pub fn volumes_are<T>(&self, guests: &[&Guest], what: &str, wanted: impl Fn(&Volumes) -> Option<T>) -> T {
+    pub fn volumes_are<T>(
+        &self,
+        guests: &[&Guest],
+        what: &str,
+        wanted: impl Fn(&Volumes) -> Option<T>,
+    ) -> T {
         until(&format!("PersistentVolumes: {what}"), || {
             let found = self.volumes();
             wanted(&found).ok_or_else(|| {
                 let sets = self.block_on(self.sets().list(&ListParams::default())).unwrap().items;
-                let sets: Vec<String> = sets.iter().map(|set| format!("{}: {}", set.name_any(), json!(set.status))).collect();
+                let sets: Vec<String> = sets
+                    .iter()
+                    .map(|set| format!("{}: {}", set.name_any(), json!(set.status)))
+                    .collect();
                 let pvs: Vec<String> = found.values().flatten().map(line).collect();
-                let agents: Vec<String> =
-                    guests.iter().map(|guest| format!("{}: {}\n{}", guest.name(), json!(self.spec(guest.name())), tail(&guest.log_of("agent")))).collect();
-                format!("{}\n{}\n{}\n{}\n{}", pvs.join("\n"), sets.join("\n"), json!(self.jobs()), self.log(), agents.join("\n"))
+                let agents: Vec<String> = guests
+                    .iter()
+                    .map(|guest| {
+                        format!(
+                            "{}: {}\n{}",
+                            guest.name(),
+                            json!(self.spec(guest.name())),
+                            tail(&guest.log_of("agent"))
+                        )
+                    })
+                    .collect();
+                format!(
+                    "{}\n{}\n{}\n{}\n{}",
+                    pvs.join("\n"),
+                    sets.join("\n"),
+                    json!(self.jobs()),
+                    self.log(),
+                    agents.join("\n")
+                )
             })
         })
     }
 
     /// Waits until exactly these classes have a volume to offer, each one.
     #[track_caller]
-    pub fn offered(&self, guests: &[&Guest], classes: &[&str]) -> BTreeMap<String, PersistentVolume> {
+    pub fn offered(
+        &self,
+        guests: &[&Guest],
+        classes: &[&str],
+    ) -> BTreeMap<String, PersistentVolume> {
         self.volumes_are(guests, &format!("{classes:?} have one each, available"), |found| {
             let single = |(class, pvs): (&String, &Vec<PersistentVolume>)| match pvs.as_slice() {
                 [pv] if is_offered(pv) => Some((class.clone(), pv.clone())),
                 _ => None,
             };
             let offered: Option<BTreeMap<_, _>> = found.iter().map(single).collect();
-            offered.filter(|offered| offered.len() == classes.len() && classes.iter().all(|class| offered.contains_key(*class)))
+            offered.filter(|offered| {
+                offered.len() == classes.len()
+                    && classes.iter().all(|class| offered.contains_key(*class))
+            })
         })
     }
 
@@ -105,7 +151,8 @@ impl Cluster {
     pub fn bind(&self, pv: &PersistentVolume) {
         let claim = json!({"spec": {"claimRef": {"namespace": "default", "name": "data", "uid": "11111111-2222-3333-4444-555555555555"}}});
         let pvs: Api<PersistentVolume> = Api::all(self.client());
-        self.block_on(pvs.patch(&pv.name_any(), &PatchParams::default(), &Patch::Merge(claim))).unwrap();
+        self.block_on(pvs.patch(&pv.name_any(), &PatchParams::default(), &Patch::Merge(claim)))
+            .unwrap();
         self.set_phase(pv, "Bound");
     }
 
@@ -130,11 +177,21 @@ fn phase(pv: &PersistentVolume) -> &str {
 }
 
 fn line(pv: &PersistentVolume) -> String {
-    format!("{} {} {} deleted: {:?}", pv.name_any(), path(pv), phase(pv), pv.metadata.deletion_timestamp)
+    format!(
+        "{} {} {} deleted: {:?}",
+        pv.name_any(),
+        path(pv),
+        phase(pv),
+        pv.metadata.deletion_timestamp
+    )
 }
 
 pub fn path(pv: &PersistentVolume) -> &str {
-    pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str()).unwrap_or_default()
+    pv.spec
+        .as_ref()
+        .and_then(|spec| spec.local.as_ref())
+        .map(|local| local.path.as_str())
+        .unwrap_or_default()
 }
 
 /// The serial of the disk that the volume's path leads to, by the guest's own tools.
@@ -145,6 +202,8 @@ pub fn serial_behind(guest: &mut Guest, pv: &PersistentVolume) -> String {
 
 /// All claims of the node are confirmed and lead to their devices.
 pub fn all_confirmed(status: &NodeInventoryStatus, count: usize) -> bool {
-    let sure = status.claims.iter().filter(|report| report.state == ClaimState::Confirmed && report.linked && report.device.is_some());
+    let sure = status.claims.iter().filter(|report| {
+        report.state == ClaimState::Confirmed && report.linked && report.device.is_some()
+    });
     status.claims.len() == count && sure.count() == count
 }

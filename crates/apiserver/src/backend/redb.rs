@@ -4,7 +4,9 @@
 use super::{Backend, Batch, CommitError, Loaded, Snapshot};
 use crate::files::{self, FileError};
 use crate::server::SetupError;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -21,11 +23,17 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Why a store does not open. Nothing was changed on the disk.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the store {path} is in use by another process; stop that one, or give this one another --data-dir")]
+    #[error(
+        "the store {path} is in use by another process; stop that one, or give this one another --data-dir"
+    )]
     InUse { path: PathBuf },
-    #[error("the store {path} is damaged and was left as it is; restore it from a backup, or move it away to start empty")]
+    #[error(
+        "the store {path} is damaged and was left as it is; restore it from a backup, or move it away to start empty"
+    )]
     Damaged { path: PathBuf, source: Cause },
-    #[error("the store {path} has format {found}, this program knows {FORMAT}; use the program that wrote it")]
+    #[error(
+        "the store {path} has format {found}, this program knows {FORMAT}; use the program that wrote it"
+    )]
     Format { path: PathBuf, found: u64 },
     #[error("there is no store {path}; start `quarry up` once, or name its --data-dir")]
     Missing { path: PathBuf },
@@ -92,7 +100,9 @@ impl Redb {
         let database = open(&self.path)?;
         let found = load(&self.path, &database)?.version;
         if found != self.version {
-            return Err(format!("the store is at version {found} instead of {}", self.version).into());
+            return Err(
+                format!("the store is at version {found} instead of {}", self.version).into()
+            );
         }
         Ok(database)
     }
@@ -102,7 +112,11 @@ impl Backend for Redb {
     fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         self.write(batch).map_err(|source| {
             let path = self.path.display().to_string();
-            if is_full(&*source) { CommitError::Full { path, source } } else { CommitError::Failed { path, source } }
+            if is_full(&*source) {
+                CommitError::Full { path, source }
+            } else {
+                CommitError::Failed { path, source }
+            }
         })
     }
 }
@@ -138,7 +152,10 @@ fn create(path: &Path) -> Result<(), OpenError> {
     files::create_private_file(&new)?;
     let failed = |source: Cause| OpenError::Failed { path: path.to_owned(), source };
     {
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(&new).map_err(|why| failed(why.into()))?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create(&new)
+            .map_err(|why| failed(why.into()))?;
         let write = || -> Result<(), Cause> {
             let transaction = database.begin_write()?;
             transaction.open_table(OBJECTS)?;
@@ -161,9 +178,18 @@ fn open_error(path: &Path, why: DatabaseError) -> OpenError {
     let path = path.to_owned();
     match why {
         DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { path },
-        DatabaseError::Storage(StorageError::Io(ref error)) if error.kind() == std::io::ErrorKind::NotFound => OpenError::Missing { path },
+        DatabaseError::Storage(StorageError::Io(ref error))
+            if error.kind() == std::io::ErrorKind::NotFound =>
+        {
+            OpenError::Missing { path }
+        }
         // A file that is not redb's at all is reported as an I/O error of this kind.
-        DatabaseError::Storage(StorageError::Io(ref error)) if !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) => {
+        DatabaseError::Storage(StorageError::Io(ref error))
+            if !matches!(
+                error.kind(),
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+            ) =>
+        {
             OpenError::Failed { path, source: why.into() }
         }
         other => OpenError::Damaged { path, source: other.into() },
@@ -175,7 +201,9 @@ fn load(path: &Path, database: &impl ReadableDatabase) -> Result<Snapshot, OpenE
     let read = || -> Result<(u64, Snapshot), Cause> {
         let transaction = database.begin_read()?;
         let numbers = transaction.open_table(NUMBERS)?;
-        let number = |name: &str| -> Result<u64, Cause> { Ok(numbers.get(name)?.ok_or_else(|| format!("the number {name} is missing"))?.value()) };
+        let number = |name: &str| -> Result<u64, Cause> {
+            Ok(numbers.get(name)?.ok_or_else(|| format!("the number {name} is missing"))?.value())
+        };
         let mut snapshot = Snapshot { version: number("version")?, objects: Vec::new() };
         for entry in transaction.open_table(OBJECTS)?.iter()? {
             let (key, value) = entry?;
@@ -202,7 +230,9 @@ fn parse(key: &str, value: &[u8]) -> Result<Loaded, Cause> {
 
 /// FNV-1a over key and value: finds flipped bits that redb, which trusts a cleanly closed file, would pass on.
 fn checksum(key: &str, json: &[u8]) -> u64 {
-    key.bytes().chain(json.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    key.bytes().chain(json.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -223,7 +253,8 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
         {
             return true;
         }
-        if let Some(redb::CommitError::Storage(StorageError::Io(io))) = error.downcast_ref::<redb::CommitError>()
+        if let Some(redb::CommitError::Storage(StorageError::Io(io))) =
+            error.downcast_ref::<redb::CommitError>()
             && full(io.kind())
         {
             return true;
@@ -255,5 +286,9 @@ pub fn dump(data_dir: &Path) -> Result<Vec<DumpedObject>, OpenError> {
         }
         Err(why) => return Err(open_error(&path, why)),
     };
-    Ok(snapshot.objects.into_iter().map(|object| DumpedObject { group_resource: object.bucket, value: object.value }).collect())
+    Ok(snapshot
+        .objects
+        .into_iter()
+        .map(|object| DumpedObject { group_resource: object.bucket, value: object.value })
+        .collect())
 }

@@ -33,11 +33,18 @@ impl Engine {
     }
 
     /// Follows up on an object that was changed or removed, and on those that depended on it.
-    pub(super) fn settle_after(&mut self, mut touched: Vec<(usize, Key)>, old: &Arc<Stored>, outside: &Outside<'_>) {
+    pub(super) fn settle_after(
+        &mut self,
+        mut touched: Vec<(usize, Key)>,
+        old: &Arc<Stored>,
+        outside: &Outside<'_>,
+    ) {
         let uid = old.metadata()["uid"].as_str().unwrap_or_default().to_owned();
         if self.store.find_uid(&uid).is_none() {
             touched.extend(self.store.dependents(&uid));
-            touched.extend(owner_uids(&old.value).filter_map(|owner| self.store.find_uid(owner).cloned()));
+            touched.extend(
+                owner_uids(&old.value).filter_map(|owner| self.store.find_uid(owner).cloned()),
+            );
             touched.extend(self.namespace_of(&old.value));
         }
         self.settle(touched, outside);
@@ -54,7 +61,14 @@ impl Engine {
         Some((bucket, namespace.to_owned()))
     }
 
-    fn settle_one(&mut self, bucket: usize, at: &str, stored: &Arc<Stored>, outside: &Outside<'_>, queue: &mut VecDeque<(usize, Key)>) {
+    fn settle_one(
+        &mut self,
+        bucket: usize,
+        at: &str,
+        stored: &Arc<Stored>,
+        outside: &Outside<'_>,
+        queue: &mut VecDeque<(usize, Key)>,
+    ) {
         if meta::is_deleting(&stored.value) {
             self.settle_deleting(bucket, at, stored, outside, queue);
             return;
@@ -63,7 +77,8 @@ impl Engine {
         if owners.is_empty() {
             return;
         }
-        let (gone, there): (Vec<&Value>, Vec<&Value>) = owners.iter().partition(|owner| self.is_dangling(owner));
+        let (gone, there): (Vec<&Value>, Vec<&Value>) =
+            owners.iter().partition(|owner| self.is_dangling(owner));
         if gone.is_empty() {
             // An owner that waits in the foreground takes its dependents along.
             if owners.iter().all(|owner| self.waits_in_foreground(owner)) {
@@ -84,20 +99,31 @@ impl Engine {
     /// The owner is of a kind served here and does not exist. Owners of other kinds are taken to exist.
     fn is_dangling(&self, owner: &Value) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        self.registry.of_kind(text("apiVersion"), text("kind")).is_some() && self.store.find_uid(text("uid")).is_none()
+        self.registry.of_kind(text("apiVersion"), text("kind")).is_some()
+            && self.store.find_uid(text("uid")).is_none()
     }
 
     fn waits_in_foreground(&self, owner: &Value) -> bool {
         let uid = owner["uid"].as_str().unwrap_or_default();
         let found = self.store.find_uid(uid).and_then(|(bucket, at)| self.store.get(*bucket, at));
-        found.is_some_and(|stored| meta::is_deleting(&stored.value) && meta::finalizers(&stored.value).contains(&"foregroundDeletion"))
+        found.is_some_and(|stored| {
+            meta::is_deleting(&stored.value)
+                && meta::finalizers(&stored.value).contains(&"foregroundDeletion")
+        })
     }
 
     fn requeue_owners(&self, stored: &Stored, queue: &mut VecDeque<(usize, Key)>) {
         queue.extend(owner_uids(&stored.value).filter_map(|uid| self.store.find_uid(uid).cloned()));
     }
 
-    fn settle_deleting(&mut self, bucket: usize, at: &str, stored: &Arc<Stored>, outside: &Outside<'_>, queue: &mut VecDeque<(usize, Key)>) {
+    fn settle_deleting(
+        &mut self,
+        bucket: usize,
+        at: &str,
+        stored: &Arc<Stored>,
+        outside: &Outside<'_>,
+        queue: &mut VecDeque<(usize, Key)>,
+    ) {
         let uid = stored.metadata()["uid"].as_str().unwrap_or_default();
         let finalizers = meta::finalizers(&stored.value);
         if finalizers.contains(&"orphan") {
@@ -112,12 +138,18 @@ impl Engine {
                 .store
                 .dependents(uid)
                 .into_iter()
-                .filter(|(bucket, at)| self.store.get(*bucket, at).is_some_and(|dependent| blocks(dependent, uid)))
+                .filter(|(bucket, at)| {
+                    self.store.get(*bucket, at).is_some_and(|dependent| blocks(dependent, uid))
+                })
                 .collect();
             if blocking.is_empty() {
                 self.drop_finalizer(bucket, at, "foregroundDeletion", outside);
             } else {
-                let waiting = |(bucket, at): &(usize, Key)| self.store.get(*bucket, at).is_some_and(|dependent| !meta::is_deleting(&dependent.value));
+                let waiting = |(bucket, at): &(usize, Key)| {
+                    self.store
+                        .get(*bucket, at)
+                        .is_some_and(|dependent| !meta::is_deleting(&dependent.value))
+                };
                 queue.extend(blocking.iter().filter(|at| waiting(at)).cloned());
             }
             return;
@@ -138,7 +170,11 @@ impl Engine {
     fn drop_finalizer(&mut self, bucket: usize, at: &str, finalizer: &str, outside: &Outside<'_>) {
         let Some(stored) = self.store.get(bucket, at).cloned() else { return };
         let mut object = stored.value.clone();
-        let left: Vec<Value> = meta::finalizers(&object).into_iter().filter(|name| *name != finalizer).map(Value::from).collect();
+        let left: Vec<Value> = meta::finalizers(&object)
+            .into_iter()
+            .filter(|name| *name != finalizer)
+            .map(Value::from)
+            .collect();
         object["metadata"]["finalizers"] = left.into();
         meta::tidy_metadata(&mut object);
         if is_finished(&object) {
@@ -150,24 +186,42 @@ impl Engine {
     }
 
     /// A namespace that is being deleted takes its contents along and goes when they are gone.
-    fn empty_namespace(&mut self, bucket: usize, at: &str, stored: &Arc<Stored>, outside: &Outside<'_>) {
-        let held = stored.value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    fn empty_namespace(
+        &mut self,
+        bucket: usize,
+        at: &str,
+        stored: &Arc<Stored>,
+        outside: &Outside<'_>,
+    ) {
+        let held =
+            stored.value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
         if stored.value["kind"] != "Namespace" || stored.value["apiVersion"] != "v1" || !held {
             return;
         }
         let prefix = format!("{at}/");
         let registry = self.registry.clone();
-        let namespaced: BTreeSet<usize> = registry.iter().filter(|resource| resource.namespaced).map(|resource| resource.bucket).collect();
+        let namespaced: BTreeSet<usize> = registry
+            .iter()
+            .filter(|resource| resource.namespaced)
+            .map(|resource| resource.bucket)
+            .collect();
         let contents = |engine: &Self| -> Vec<(usize, Key)> {
             let mut found = Vec::new();
             for &bucket in &namespaced {
                 let keys = engine.store.bucket(bucket).range::<String, _>(prefix.clone()..);
-                found.extend(keys.map(|(key, _)| key.clone()).take_while(|key| key.starts_with(&prefix)).map(|key| (bucket, key)));
+                found.extend(
+                    keys.map(|(key, _)| key.clone())
+                        .take_while(|key| key.starts_with(&prefix))
+                        .map(|key| (bucket, key)),
+                );
             }
             found
         };
         for (bucket, key) in contents(self) {
-            let waiting = self.store.get(bucket, &key).is_some_and(|stored| !meta::is_deleting(&stored.value));
+            let waiting = self
+                .store
+                .get(bucket, &key)
+                .is_some_and(|stored| !meta::is_deleting(&stored.value));
             if waiting {
                 self.delete_quietly(bucket, &key, outside);
             }
@@ -191,12 +245,17 @@ impl Engine {
             return;
         }
         self.last_expiry = Some(outside.now);
-        let Some(bucket) = self.registry.buckets().iter().position(|name| name == "/events") else { return };
+        let Some(bucket) = self.registry.buckets().iter().position(|name| name == "/events") else {
+            return;
+        };
         let old: Vec<(Key, Arc<Stored>)> = self
             .store
             .bucket(bucket)
             .iter()
-            .filter(|(_, stored)| last_seen(&stored.value).is_some_and(|seen| outside.now.duration_since(seen) > EVENT_LIFE))
+            .filter(|(_, stored)| {
+                last_seen(&stored.value)
+                    .is_some_and(|seen| outside.now.duration_since(seen) > EVENT_LIFE)
+            })
             .map(|(key, stored)| (key.clone(), stored.clone()))
             .collect();
         for (key, stored) in old {
@@ -206,12 +265,17 @@ impl Engine {
 }
 
 fn blocks(dependent: &Stored, uid: &str) -> bool {
-    let owners = dependent.metadata()["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let owners =
+        dependent.metadata()["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
     owners.iter().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
 }
 
 /// When an Event last changed: its series, its last time, or its creation.
 fn last_seen(event: &Value) -> Option<jiff::Timestamp> {
-    let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["metadata"]["creationTimestamp"]];
+    let times = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["metadata"]["creationTimestamp"],
+    ];
     times.into_iter().filter_map(|time| time.as_str()?.parse().ok()).max()
 }

@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 100;
 pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let duplicates = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Node { path: String::new(), depth: 0, duplicates: &duplicates }.deserialize(&mut reader)?;
+    let value =
+        Node { path: String::new(), depth: 0, duplicates: &duplicates }.deserialize(&mut reader)?;
     reader.end()?;
     Ok((value, duplicates.into_inner()))
 }
@@ -95,7 +96,11 @@ impl<'de> Visitor<'de> for Node<'_> {
             if out.contains_key(&key) {
                 self.duplicates.borrow_mut().push(path.clone());
             }
-            let value = entries.next_value_seed(Node { path, depth: self.depth + 1, duplicates: self.duplicates })?;
+            let value = entries.next_value_seed(Node {
+                path,
+                depth: self.depth + 1,
+                duplicates: self.duplicates,
+            })?;
             out.insert(key, value);
         }
         Ok(Value::Object(out))

@@ -3,7 +3,9 @@
 use super::meta::{self, text};
 use super::store::key;
 use super::write::is_finished;
-use super::{Answer, Answered, DeleteOptions, Engine, ListOptions, Outside, Propagation, Request, Stored};
+use super::{
+    Answer, Answered, DeleteOptions, Engine, ListOptions, Outside, Propagation, Request, Stored,
+};
 use crate::admission::Operation;
 use crate::kind::Resource;
 use crate::status::{ApiError, Named, resource_details};
@@ -16,7 +18,12 @@ const PERMANENT: [&str; 2] = ["default", "kube-system"];
 const POD_GRACE: i64 = 30;
 
 impl Engine {
-    pub(super) fn delete(&mut self, request: &Request, options: &DeleteOptions, outside: &Outside<'_>) -> Result<Answer, ApiError> {
+    pub(super) fn delete(
+        &mut self,
+        request: &Request,
+        options: &DeleteOptions,
+        outside: &Outside<'_>,
+    ) -> Result<Answer, ApiError> {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let at = key(&request.namespace, &request.name);
@@ -24,19 +31,38 @@ impl Engine {
             return Err(ApiError::not_found(&resource.named(), &request.name));
         };
         check_preconditions(resource, &request.name, options, &old.value)?;
-        if resource.group.is_empty() && resource.kind == "Namespace" && PERMANENT.contains(&request.name.as_str()) {
-            return Err(ApiError::forbidden(&resource.named(), &request.name, "this namespace may not be deleted"));
+        if resource.group.is_empty()
+            && resource.kind == "Namespace"
+            && PERMANENT.contains(&request.name.as_str())
+        {
+            return Err(ApiError::forbidden(
+                &resource.named(),
+                &request.name,
+                "this namespace may not be deleted",
+            ));
         }
-        let warnings = self.admit(resource, request, Operation::Delete, options.dry_run, &request.name, None, Some(&old.value))?;
+        let warnings = self.admit(
+            resource,
+            request,
+            Operation::Delete,
+            options.dry_run,
+            &request.name,
+            None,
+            Some(&old.value),
+        )?;
         let (object, removed) = plan(resource, &old.value, options, outside);
         let answer = match (removed, resource.returns_deleted) {
-            (true, false) => Answered::Status(success(&resource.named(), &request.name, text(&old.value, "uid"))),
+            (true, false) => {
+                Answered::Status(success(&resource.named(), &request.name, text(&old.value, "uid")))
+            }
             (true, true) | (false, _) => Answered::Object(Stored::new(object.clone())),
         };
         if options.dry_run {
             return Ok(Answer { code: 200, body: answer, warnings });
         }
-        let answer = self.carry_out(resource, &at, &old, object, removed, outside).map_or(answer, Answered::Object);
+        let answer = self
+            .carry_out(resource, &at, &old, object, removed, outside)
+            .map_or(answer, Answered::Object);
         Ok(Answer { code: 200, body: answer, warnings })
     }
 
@@ -49,7 +75,11 @@ impl Engine {
     ) -> Result<Answer, ApiError> {
         let found = self.select(request, list)?;
         for item in &found.items {
-            let one = Request { namespace: text(&item.value, "namespace").to_owned(), name: text(&item.value, "name").to_owned(), ..request.clone() };
+            let one = Request {
+                namespace: text(&item.value, "namespace").to_owned(),
+                name: text(&item.value, "name").to_owned(),
+                ..request.clone()
+            };
             match self.delete(&one, options, outside) {
                 // Somebody was faster, or it went with its owner.
                 Err(error) if error.code == 404 => {}
@@ -70,7 +100,15 @@ impl Engine {
     }
 
     /// Returns the object when it stays for now.
-    fn carry_out(&mut self, resource: &Resource, at: &str, old: &Arc<Stored>, object: Value, removed: bool, outside: &Outside<'_>) -> Option<Arc<Stored>> {
+    fn carry_out(
+        &mut self,
+        resource: &Resource,
+        at: &str,
+        old: &Arc<Stored>,
+        object: Value,
+        removed: bool,
+        outside: &Outside<'_>,
+    ) -> Option<Arc<Stored>> {
         if removed {
             self.store.remove(resource.bucket, at, &object);
             self.settle_after(vec![(resource.bucket, at.to_owned())], old, outside);
@@ -86,7 +124,12 @@ impl Engine {
 }
 
 /// The object after the request, and whether it goes at once.
-fn plan(resource: &Resource, old: &Value, options: &DeleteOptions, outside: &Outside<'_>) -> (Value, bool) {
+fn plan(
+    resource: &Resource,
+    old: &Value,
+    options: &DeleteOptions,
+    outside: &Outside<'_>,
+) -> (Value, bool) {
     let mut object = old.clone();
     let grace = grace_seconds(resource, old, options);
     let already = meta::is_deleting(old);
@@ -104,7 +147,8 @@ fn plan(resource: &Resource, old: &Value, options: &DeleteOptions, outside: &Out
     if let Some(extra) = extra
         && !already
     {
-        let mut finalizers: Vec<Value> = meta::finalizers(old).into_iter().map(Value::from).collect();
+        let mut finalizers: Vec<Value> =
+            meta::finalizers(old).into_iter().map(Value::from).collect();
         if !finalizers.contains(&extra.into()) {
             finalizers.push(extra.into());
         }
@@ -119,7 +163,9 @@ fn plan(resource: &Resource, old: &Value, options: &DeleteOptions, outside: &Out
         object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
         meta::raise_generation(&mut object);
         if namespace {
-            object["metadata"].as_object_mut().map(|metadata| metadata.remove("deletionGracePeriodSeconds"));
+            object["metadata"]
+                .as_object_mut()
+                .map(|metadata| metadata.remove("deletionGracePeriodSeconds"));
             object["status"]["phase"] = "Terminating".into();
         }
     }
@@ -131,12 +177,18 @@ fn grace_seconds(resource: &Resource, old: &Value, options: &DeleteOptions) -> i
     if !resource.graceful {
         return 0;
     }
-    let running = !old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() && !matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let running = !old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        && !matches!(old["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let own = old["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
     if running { options.grace_seconds.unwrap_or(own).max(0) } else { 0 }
 }
 
-fn check_preconditions(resource: &Resource, name: &str, options: &DeleteOptions, old: &Value) -> Result<(), ApiError> {
+fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    options: &DeleteOptions,
+    old: &Value,
+) -> Result<(), ApiError> {
     // The server names the kind here, not the resource.
     let named = resource.named();
     let as_kind = Named { resource: named.kind, ..named };

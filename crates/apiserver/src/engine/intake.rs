@@ -23,9 +23,11 @@ impl DecodeError {
     pub fn of_object(self, resource: &Resource) -> ApiError {
         match self {
             DecodeError::Refused(error) => error,
-            DecodeError::Malformed(why) => {
-                ApiError::bad_request(format!("{kind} in version \"{}\" cannot be handled as a {kind}: {why}", resource.version, kind = resource.kind,))
-            }
+            DecodeError::Malformed(why) => ApiError::bad_request(format!(
+                "{kind} in version \"{}\" cannot be handled as a {kind}: {why}",
+                resource.version,
+                kind = resource.kind,
+            )),
         }
     }
 
@@ -42,11 +44,18 @@ impl DecodeError {
 }
 
 /// From a body to a pruned and defaulted object in the resource's own shape.
-pub fn decode(resource: &Resource, request: &Request, body: Body, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<Value, DecodeError> {
+pub fn decode(
+    resource: &Resource,
+    request: &Request,
+    body: Body,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<Value, DecodeError> {
     let Body { value: mut object, duplicates } = body;
     let kind = &resource.kind;
     let unrecognized = |why: &str| {
-        let message = format!("the object provided is unrecognized (must be of type {kind}): {why}");
+        let message =
+            format!("the object provided is unrecognized (must be of type {kind}): {why}");
         DecodeError::Refused(ApiError::bad_request(message))
     };
     if !object.is_object() {
@@ -64,19 +73,26 @@ pub fn decode(resource: &Resource, request: &Request, body: Body, validation: Fi
         ))));
     }
     if !given_kind.is_empty() && given_kind != *kind {
-        return Err(DecodeError::Refused(ApiError::bad_request(format!("{given_kind} in version \"{}\" cannot be handled as a {kind}", resource.version))));
+        return Err(DecodeError::Refused(ApiError::bad_request(format!(
+            "{given_kind} in version \"{}\" cannot be handled as a {kind}",
+            resource.version
+        ))));
     }
     object["kind"] = kind.clone().into();
     object["apiVersion"] = expected.into();
     let unknown = schema::prune(&resource.schema, &mut object);
-    let mut complaints: Vec<String> = duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    let mut complaints: Vec<String> =
+        duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
     complaints.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => warnings.extend(complaints),
         FieldValidation::Strict if complaints.is_empty() => {}
         FieldValidation::Strict => {
-            return Err(DecodeError::Malformed(format!("strict decoding error: {}", complaints.join(", "))));
+            return Err(DecodeError::Malformed(format!(
+                "strict decoding error: {}",
+                complaints.join(", ")
+            )));
         }
     }
     check_types(resource, &object)?;
@@ -99,7 +115,9 @@ fn check_types(resource: &Resource, object: &Value) -> Result<(), DecodeError> {
     };
     let wrong = errors.iter().find(|error| matches!(error.problem, Problem::TypeInvalid(..)));
     match wrong {
-        Some(error) if !(error.field.is_empty() && object["metadata"].is_null()) => Err(DecodeError::Malformed(error.to_string())),
+        Some(error) if !(error.field.is_empty() && object["metadata"].is_null()) => {
+            Err(DecodeError::Malformed(error.to_string()))
+        }
         _ => Ok(()),
     }
 }
@@ -108,7 +126,9 @@ fn check_types(resource: &Resource, object: &Value) -> Result<(), DecodeError> {
 fn place(resource: &Resource, request: &Request, object: &mut Value) -> Result<(), ApiError> {
     let namespace = text(object, "namespace").to_owned();
     if !namespace.is_empty() && namespace != request.namespace {
-        return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     if resource.namespaced {
         object["metadata"]["namespace"] = request.namespace.clone().into();
@@ -116,7 +136,10 @@ fn place(resource: &Resource, request: &Request, object: &mut Value) -> Result<(
     let name = text(object, "name").to_owned();
     if !request.name.is_empty() {
         if !name.is_empty() && name != request.name {
-            return Err(ApiError::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({})", request.name)));
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                request.name
+            )));
         }
         object["metadata"]["name"] = request.name.clone().into();
     }
@@ -124,7 +147,12 @@ fn place(resource: &Resource, request: &Request, object: &mut Value) -> Result<(
 }
 
 /// Everything that is wrong with an object, at once.
-pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>, name: &str) -> Result<(), ApiError> {
+pub fn validate(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    name: &str,
+) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     match old {
         None if name.is_empty() => {
@@ -153,5 +181,9 @@ pub fn validate(resource: &Resource, object: &Value, old: Option<&Value>, name: 
         let why = format!("the object has {size} bytes; at most {OBJECT_MAX} are stored");
         errors.push(FieldError::new("", Problem::Invalid(Shown::Nothing, why)));
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&resource.named(), name, &errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid(&resource.named(), name, &errors))
+    }
 }

@@ -7,7 +7,8 @@ use crate::status::{FieldError, Problem};
 use serde_json::{Map, Value, json};
 
 /// Fields of metadata that only the server sets.
-const SERVER_FIELDS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+const SERVER_FIELDS: [&str; 5] =
+    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     if !object["metadata"].is_object() {
@@ -54,7 +55,8 @@ pub fn tidy_built_in(schema: &Schema, value: &mut Value) {
         Value::Object(map) => {
             map.retain(|key, inner| {
                 let Some(property) = schema.child(key) else { return true };
-                let is_map = property.properties.is_empty() && !matches!(property.additional, Additional::None);
+                let is_map = property.properties.is_empty()
+                    && !matches!(property.additional, Additional::None);
                 let empty = match inner {
                     Value::Null => true,
                     Value::Array(items) => items.is_empty(),
@@ -169,9 +171,16 @@ pub fn check_finalizers(object: &Value, old: &Value, errors: &mut Vec<FieldError
         return;
     }
     let known = finalizers(old);
-    let new: Vec<String> = finalizers(object).into_iter().filter(|finalizer| !known.contains(finalizer)).map(crate::status::go_quote).collect();
+    let new: Vec<String> = finalizers(object)
+        .into_iter()
+        .filter(|finalizer| !known.contains(finalizer))
+        .map(crate::status::go_quote)
+        .collect();
     if !new.is_empty() {
-        let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", new.join(", "));
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            new.join(", ")
+        );
         errors.push(FieldError::new("metadata.finalizers", Problem::Forbidden(why)));
     }
 }
@@ -180,7 +189,9 @@ pub fn check_finalizers(object: &Value, old: &Value, errors: &mut Vec<FieldError
 pub fn name_suffix(uid: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // FNV-1a: the uid is random already, this only spreads it over the letters.
-    let mut hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let mut hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     let mut out = String::new();
     for _ in 0..5 {
         out.push(LETTERS[(hash % LETTERS.len() as u64) as usize] as char);

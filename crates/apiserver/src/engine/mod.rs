@@ -155,16 +155,26 @@ impl Engine {
     pub fn handle(&mut self, request: Request, outside: &Outside<'_>) -> Result<Answer, ApiError> {
         let resource = self.registry.get(request.resource);
         if request.status && resource.status == crate::kind::StatusMode::Plain {
-            return Err(ApiError::new(404, "NotFound", "the server could not find the requested resource").with_details(serde_json::json!({})));
+            return Err(ApiError::new(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            )
+            .with_details(serde_json::json!({})));
         }
         let is_write = !matches!(request.verb, Verb::Get | Verb::List(_));
         if is_write && resource.read_only {
-            let message = format!("{} are compiled into Quarry and cannot be changed here; on a Kubernetes cluster apply them with kubectl", resource.plural);
+            let message = format!(
+                "{} are compiled into Quarry and cannot be changed here; on a Kubernetes cluster apply them with kubectl",
+                resource.plural
+            );
             return Err(ApiError::method_not_allowed(message));
         }
         let bucket = self.registry.buckets()[resource.bucket].clone();
         let dry_run = match &request.verb {
-            Verb::Create(_, options) | Verb::Update(_, options) | Verb::Patch(_, _, options) => options.dry_run,
+            Verb::Create(_, options) | Verb::Update(_, options) | Verb::Patch(_, _, options) => {
+                options.dry_run
+            }
             Verb::Delete(options) | Verb::DeleteCollection(_, options) => options.dry_run,
             Verb::Get | Verb::List(_) => true,
         };
@@ -175,7 +185,9 @@ impl Engine {
             Verb::Update(body, options) => self.update(&request, body, &options, outside),
             Verb::Patch(kind, body, options) => self.patch(&request, kind, body, &options, outside),
             Verb::Delete(options) => self.delete(&request, &options, outside),
-            Verb::DeleteCollection(list, options) => self.delete_collection(&request, &list, &options, outside),
+            Verb::DeleteCollection(list, options) => {
+                self.delete_collection(&request, &list, &options, outside)
+            }
         }?;
         if is_write && !dry_run {
             *self.writes.entry(bucket).or_default() += 1;

@@ -28,12 +28,20 @@ impl Engine {
         }
     }
 
-    pub(super) fn list(&self, request: &Request, options: &ListOptions) -> Result<Answer, ApiError> {
+    pub(super) fn list(
+        &self,
+        request: &Request,
+        options: &ListOptions,
+    ) -> Result<Answer, ApiError> {
         let list = self.select(request, options)?;
         Ok(Answer { code: 200, body: Answered::List(list), warnings: Vec::new() })
     }
 
-    pub(super) fn select(&self, request: &Request, options: &ListOptions) -> Result<List, ApiError> {
+    pub(super) fn select(
+        &self,
+        request: &Request,
+        options: &ListOptions,
+    ) -> Result<List, ApiError> {
         let resource = self.resource(request);
         check_fields(resource, &options.fields)?;
         let newest = self.store.version();
@@ -51,7 +59,9 @@ impl Engine {
                 (version, Some(start))
             }
             (_, Some(version)) if version < self.store.compacted() => {
-                return Err(ApiError::expired("The resourceVersion for the provided list is too old."));
+                return Err(ApiError::expired(
+                    "The resourceVersion for the provided list is too old.",
+                ));
             }
             (_, Some(version)) => (version, None),
             _ => (newest, None),
@@ -63,7 +73,11 @@ impl Engine {
             earlier = self.store.bucket_at(resource.bucket, version);
             &earlier
         };
-        let prefix = if request.namespace.is_empty() { String::new() } else { format!("{}/", request.namespace) };
+        let prefix = if request.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", request.namespace)
+        };
         let mut matching = objects
             .range::<String, _>(prefix.clone()..)
             .take_while(|(at, _)| at.starts_with(&prefix))
@@ -93,11 +107,15 @@ impl Engine {
 }
 
 pub(super) fn matches(resource: &Resource, options: &ListOptions, object: &Value) -> bool {
-    options.labels.matches(object["metadata"]["labels"].as_object()) && options.fields.matches(object, |object, label| resource.field_text(object, label))
+    options.labels.matches(object["metadata"]["labels"].as_object())
+        && options.fields.matches(object, |object, label| resource.field_text(object, label))
 }
 
 /// A field selector may use what the kind offers, nothing else.
-pub(super) fn check_fields(resource: &Resource, fields: &crate::select::FieldSelector) -> Result<(), ApiError> {
+pub(super) fn check_fields(
+    resource: &Resource,
+    fields: &crate::select::FieldSelector,
+) -> Result<(), ApiError> {
     for field in fields.fields() {
         if resource.selects_by(field) {
             continue;
@@ -105,7 +123,9 @@ pub(super) fn check_fields(resource: &Resource, fields: &crate::select::FieldSel
         let message = if resource.custom || !resource.selectable.is_empty() {
             format!("field label not supported: {field}")
         } else {
-            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            format!(
+                "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )
         };
         return Err(ApiError::bad_request(message));
     }
@@ -121,16 +141,25 @@ pub(super) fn too_large(asked: u64, newest: u64) -> ApiError {
 }
 
 fn make_token(version: u64, last: &str) -> String {
-    BASE64.encode(json!({"v": "meta.k8s.io/v1", "rv": version, "start": format!("/{last}\u{0}")}).to_string())
+    BASE64.encode(
+        json!({"v": "meta.k8s.io/v1", "rv": version, "start": format!("/{last}\u{0}")}).to_string(),
+    )
 }
 
 fn parse_token(token: &str) -> Result<(u64, String), ApiError> {
-    let refuse = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let refuse = |why: &str| {
+        ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    };
     let bytes = BASE64.decode(token).map_err(|_| refuse("it is not base64"))?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|_| refuse("it is not JSON"))?;
-    let start = value["start"].as_str().and_then(|start| start.strip_prefix('/')).map(|start| start.trim_end_matches('\u{0}'));
+    let start = value["start"]
+        .as_str()
+        .and_then(|start| start.strip_prefix('/'))
+        .map(|start| start.trim_end_matches('\u{0}'));
     match (value["rv"].as_u64(), start) {
-        (Some(version), Some(start)) if value["v"] == "meta.k8s.io/v1" => Ok((version, start.to_owned())),
+        (Some(version), Some(start)) if value["v"] == "meta.k8s.io/v1" => {
+            Ok((version, start.to_owned()))
+        }
         _ => Err(refuse("the server does not recognize this encoded version")),
     }
 }

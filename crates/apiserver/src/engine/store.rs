@@ -142,13 +142,33 @@ impl Store {
         self.record(bucket, key, Some(before), None, Stored::new(last));
     }
 
-    fn record(&mut self, bucket: usize, key: &str, before: Option<Arc<Stored>>, after: Option<Arc<Stored>>, shown: Arc<Stored>) {
+    fn record(
+        &mut self,
+        bucket: usize,
+        key: &str,
+        before: Option<Arc<Stored>>,
+        after: Option<Arc<Stored>>,
+        shown: Arc<Stored>,
+    ) {
         let value = after.as_ref().map(|after| after.json.clone());
-        self.pending.push(Change { bucket: self.names[bucket].clone(), key: key.to_owned(), value });
+        self.pending.push(Change {
+            bucket: self.names[bucket].clone(),
+            key: key.to_owned(),
+            value,
+        });
         self.log_bytes += shown.json.len();
-        self.log.push_back(Entry { version: self.last_version, bucket, key: key.to_owned(), before, after, shown });
+        self.log.push_back(Entry {
+            version: self.last_version,
+            bucket,
+            key: key.to_owned(),
+            before,
+            after,
+            shown,
+        });
         // The newest change always stays: a watcher that is up to date must never be told it is too old.
-        while self.log.len() > 1 && (self.log.len() > LOG_MAX_ENTRIES || self.log_bytes > LOG_MAX_BYTES) {
+        while self.log.len() > 1
+            && (self.log.len() > LOG_MAX_ENTRIES || self.log_bytes > LOG_MAX_BYTES)
+        {
             if let Some(dropped) = self.log.pop_front() {
                 self.log_bytes -= dropped.shown.json.len();
                 self.compacted = dropped.version;
@@ -156,7 +176,13 @@ impl Store {
         }
     }
 
-    fn index(&mut self, bucket: usize, key: &str, before: Option<&Arc<Stored>>, after: Option<&Arc<Stored>>) {
+    fn index(
+        &mut self,
+        bucket: usize,
+        key: &str,
+        before: Option<&Arc<Stored>>,
+        after: Option<&Arc<Stored>>,
+    ) {
         let at = (bucket, key.to_owned());
         if let Some(before) = before {
             if let Some(uid) = before.metadata()["uid"].as_str() {
@@ -221,6 +247,7 @@ impl Store {
 }
 
 pub fn owner_uids(value: &Value) -> impl Iterator<Item = &str> {
-    let owners = value["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let owners =
+        value["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
     owners.iter().filter_map(|owner| owner["uid"].as_str())
 }

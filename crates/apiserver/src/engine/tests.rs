@@ -20,15 +20,28 @@ impl Lab {
         let registry = Arc::new(registry);
         let store = Store::new(registry.buckets(), 0);
         let engine = Engine::new(registry, Policies::default(), store);
-        let mut lab = Self { engine, now: "2026-01-01T00:00:00Z".parse().unwrap(), next: Cell::new(0) };
+        let mut lab =
+            Self { engine, now: "2026-01-01T00:00:00Z".parse().unwrap(), next: Cell::new(0) };
         lab.create("namespaces", "", json!({"metadata": {"name": "n"}}));
         lab
     }
 
-    fn call(&mut self, plural: &str, namespace: &str, name: &str, verb: Verb) -> Result<Answer, ApiError> {
+    fn call(
+        &mut self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        verb: Verb,
+    ) -> Result<Answer, ApiError> {
         let group = if plural == "leases" { "coordination.k8s.io" } else { "" };
         let resource = self.engine.registry.find(group, "v1", plural).unwrap();
-        let request = Request { resource, namespace: namespace.into(), name: name.into(), status: false, verb };
+        let request = Request {
+            resource,
+            namespace: namespace.into(),
+            name: name.into(),
+            status: false,
+            verb,
+        };
         let uids = || {
             self.next.set(self.next.get() + 1);
             format!("uid-{}", self.next.get())
@@ -38,7 +51,9 @@ impl Lab {
 
     fn create(&mut self, plural: &str, namespace: &str, value: Value) -> Value {
         let body = Body { value, duplicates: Vec::new() };
-        object(self.call(plural, namespace, "", Verb::Create(body, WriteOptions::default())).unwrap())
+        object(
+            self.call(plural, namespace, "", Verb::Create(body, WriteOptions::default())).unwrap(),
+        )
     }
 
     fn map(&mut self, name: &str, metadata: Value) -> Value {
@@ -56,8 +71,15 @@ impl Lab {
     }
 
     fn release(&mut self, name: &str) {
-        let body = Body { value: json!({"metadata": {"finalizers": null}}), duplicates: Vec::new() };
-        self.call("configmaps", "n", name, Verb::Patch(PatchKind::Merge, body, WriteOptions::default())).unwrap();
+        let body =
+            Body { value: json!({"metadata": {"finalizers": null}}), duplicates: Vec::new() };
+        self.call(
+            "configmaps",
+            "n",
+            name,
+            Verb::Patch(PatchKind::Merge, body, WriteOptions::default()),
+        )
+        .unwrap();
     }
 }
 
@@ -87,7 +109,10 @@ fn orphans_stay_without_their_owner() {
     lab.map("child", owned_by(&owner, true));
     lab.delete("configmaps", "n", "owner", propagating(Propagation::Orphan));
     assert!(lab.get("configmaps", "n", "owner").is_none());
-    assert_eq!(lab.get("configmaps", "n", "child").unwrap()["metadata"].get("ownerReferences"), None);
+    assert_eq!(
+        lab.get("configmaps", "n", "child").unwrap()["metadata"].get("ownerReferences"),
+        None
+    );
 }
 
 #[test]
@@ -156,7 +181,12 @@ fn a_running_pod_is_removed_by_the_second_delete() {
     let ending = lab.get("pods", "n", "p").unwrap();
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(ending["metadata"]["deletionTimestamp"], "2026-01-01T00:00:30Z");
-    lab.delete("pods", "n", "p", DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() });
+    lab.delete(
+        "pods",
+        "n",
+        "p",
+        DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() },
+    );
     assert!(lab.get("pods", "n", "p").is_none());
 }
 
@@ -178,11 +208,25 @@ fn a_watch_that_fell_behind_is_told_so() {
     let made = lab.map("m", json!({}));
     let start: u64 = made["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let resource = lab.engine.registry.find("", "v1", "configmaps").unwrap();
-    let call = Request { resource, namespace: String::new(), name: String::new(), status: false, verb: Verb::Get };
-    let (_, mut watching) = lab.engine.watch(call, ListOptions::default(), WatchFrom::After(start)).unwrap();
+    let call = Request {
+        resource,
+        namespace: String::new(),
+        name: String::new(),
+        status: false,
+        verb: Verb::Get,
+    };
+    let (_, mut watching) =
+        lab.engine.watch(call, ListOptions::default(), WatchFrom::After(start)).unwrap();
     for round in 0..9000 {
-        let body = Body { value: json!({"data": {"a": round.to_string()}}), duplicates: Vec::new() };
-        lab.call("configmaps", "n", "m", Verb::Patch(PatchKind::Merge, body, WriteOptions::default())).unwrap();
+        let body =
+            Body { value: json!({"data": {"a": round.to_string()}}), duplicates: Vec::new() };
+        lab.call(
+            "configmaps",
+            "n",
+            "m",
+            Verb::Patch(PatchKind::Merge, body, WriteOptions::default()),
+        )
+        .unwrap();
     }
     let newest = lab.engine.version();
     let expired = lab.engine.events(&mut watching, newest).unwrap_err();
@@ -202,7 +246,10 @@ fn what_the_disk_refused_never_happened() {
     assert!(lab.get("configmaps", "n", "child").is_none());
     lab.engine.roll_back(before);
     assert!(lab.get("configmaps", "n", "new").is_none());
-    assert!(lab.get("configmaps", "n", "owner").is_some() && lab.get("configmaps", "n", "child").is_some());
+    assert!(
+        lab.get("configmaps", "n", "owner").is_some()
+            && lab.get("configmaps", "n", "child").is_some()
+    );
     assert_eq!(lab.engine.version(), before, "nobody may see a version that is not on the disk");
     lab.delete("configmaps", "n", "owner", DeleteOptions::default());
     assert!(lab.get("configmaps", "n", "child").is_none(), "the indexes are as before, too");
@@ -220,7 +267,10 @@ fn the_same_calls_lead_to_the_same_state() {
         lab.create("configmaps", "n", json!({"metadata": {"generateName": "g-"}}));
         lab.delete("configmaps", "n", "owner", DeleteOptions::default());
         let changes = lab.engine.take_pending();
-        changes.iter().map(|change| format!("{} {} {:?}", change.bucket, change.key, change.value)).collect::<Vec<_>>()
+        changes
+            .iter()
+            .map(|change| format!("{} {} {:?}", change.bucket, change.key, change.value))
+            .collect::<Vec<_>>()
     };
     assert_eq!(run(), run());
 }

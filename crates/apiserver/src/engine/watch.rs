@@ -39,7 +39,12 @@ pub struct Watching {
 
 impl Engine {
     /// The first events of a watch, and its state.
-    pub fn watch(&self, request: Request, options: ListOptions, from: WatchFrom) -> Result<(Vec<WatchEvent>, Watching), ApiError> {
+    pub fn watch(
+        &self,
+        request: Request,
+        options: ListOptions,
+        from: WatchFrom,
+    ) -> Result<(Vec<WatchEvent>, Watching), ApiError> {
         check_fields(self.resource(&request), &options.fields)?;
         let newest = self.store.version();
         let (events, cursor) = match from {
@@ -51,7 +56,9 @@ impl Engine {
                 let added = |object| WatchEvent { kind: WatchEventKind::Added, object };
                 (list.items.into_iter().map(added).collect(), newest)
             }
-            WatchFrom::After(version) if version > newest => return Err(too_large(version, newest)),
+            WatchFrom::After(version) if version > newest => {
+                return Err(too_large(version, newest));
+            }
             WatchFrom::After(version) => (Vec::new(), version),
         };
         Ok((events, Watching { request, options, cursor }))
@@ -60,7 +67,11 @@ impl Engine {
     /// Events up to a durable version; moves the cursor there.
     pub fn events(&self, watching: &mut Watching, upto: u64) -> Result<Vec<WatchEvent>, ApiError> {
         if watching.cursor < self.store.compacted() {
-            let message = format!("too old resource version: {} ({})", watching.cursor, self.store.compacted());
+            let message = format!(
+                "too old resource version: {} ({})",
+                watching.cursor,
+                self.store.compacted()
+            );
             return Err(ApiError::expired(message));
         }
         let resource = self.resource(&watching.request);
@@ -68,7 +79,11 @@ impl Engine {
             "" => String::new(),
             namespace => format!("{namespace}/"),
         };
-        let wanted = |stored: &Option<Arc<Stored>>| stored.as_ref().is_some_and(|stored| matches(resource, &watching.options, &stored.value));
+        let wanted = |stored: &Option<Arc<Stored>>| {
+            stored
+                .as_ref()
+                .is_some_and(|stored| matches(resource, &watching.options, &stored.value))
+        };
         let mut events = Vec::new();
         for entry in self.store.log_between(watching.cursor, upto) {
             if entry.bucket != resource.bucket || !entry.key.starts_with(&prefix) {
@@ -76,10 +91,16 @@ impl Engine {
             }
             let (before, after) = (wanted(&entry.before), wanted(&entry.after));
             let event = match (before, after) {
-                (false, true) => WatchEvent { kind: WatchEventKind::Added, object: entry.shown.clone() },
-                (true, true) => WatchEvent { kind: WatchEventKind::Modified, object: entry.shown.clone() },
+                (false, true) => {
+                    WatchEvent { kind: WatchEventKind::Added, object: entry.shown.clone() }
+                }
+                (true, true) => {
+                    WatchEvent { kind: WatchEventKind::Modified, object: entry.shown.clone() }
+                }
                 // It is gone for this watcher: shown as it was last seen, under the version of its leaving.
-                (true, false) => WatchEvent { kind: WatchEventKind::Deleted, object: leaving(entry) },
+                (true, false) => {
+                    WatchEvent { kind: WatchEventKind::Deleted, object: leaving(entry) }
+                }
                 (false, false) => continue,
             };
             events.push(event);

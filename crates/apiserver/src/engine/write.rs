@@ -17,13 +17,24 @@ use std::sync::Arc;
 const NAME_ATTEMPTS: usize = 8;
 
 impl Engine {
-    pub(super) fn create(&mut self, request: &Request, body: Body, options: &WriteOptions, outside: &Outside<'_>) -> Result<Answer, ApiError> {
+    pub(super) fn create(
+        &mut self,
+        request: &Request,
+        body: Body,
+        options: &WriteOptions,
+        outside: &Outside<'_>,
+    ) -> Result<Answer, ApiError> {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let mut warnings = Vec::new();
-        let mut object = decode(resource, request, body, options.validation, &mut warnings).map_err(|error| error.of_object(resource))?;
+        let mut object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_object(resource))?;
         if !text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::new(
+                500,
+                "",
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         if resource.namespaced {
             self.check_namespace(resource, request, &object)?;
@@ -47,7 +58,15 @@ impl Engine {
         (resource.hooks.prepare)(&mut object, None, &outside.now_text());
         let name = text(&object, "name").to_owned();
         validate(resource, &object, None, &name)?;
-        warnings.extend(self.admit(resource, request, Operation::Create, options.dry_run, &name, Some(&object), None)?);
+        warnings.extend(self.admit(
+            resource,
+            request,
+            Operation::Create,
+            options.dry_run,
+            &name,
+            Some(&object),
+            None,
+        )?);
         let at = key(&request.namespace, &name);
         if self.store.get(resource.bucket, &at).is_some() {
             return Err(ApiError::already_exists(&resource.named(), &name));
@@ -60,15 +79,25 @@ impl Engine {
         Ok(Answer { warnings, ..Answer::object(201, stored) })
     }
 
-    pub(super) fn update(&mut self, request: &Request, body: Body, options: &WriteOptions, outside: &Outside<'_>) -> Result<Answer, ApiError> {
+    pub(super) fn update(
+        &mut self,
+        request: &Request,
+        body: Body,
+        options: &WriteOptions,
+        outside: &Outside<'_>,
+    ) -> Result<Answer, ApiError> {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let at = key(&request.namespace, &request.name);
-        if resource.create_on_update && !request.status && self.store.get(resource.bucket, &at).is_none() {
+        if resource.create_on_update
+            && !request.status
+            && self.store.get(resource.bucket, &at).is_none()
+        {
             return self.create(request, body, options, outside);
         }
         let mut warnings = Vec::new();
-        let object = decode(resource, request, body, options.validation, &mut warnings).map_err(|error| error.of_object(resource))?;
+        let object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_object(resource))?;
         let object = resource.to_stored(object);
         let Some(old) = self.store.get(resource.bucket, &at).cloned() else {
             return Err(ApiError::not_found(&resource.named(), &request.name));
@@ -81,19 +110,28 @@ impl Engine {
         Ok(Answer { warnings: [warnings, answer.warnings].concat(), ..answer })
     }
 
-    pub(super) fn patch(&mut self, request: &Request, kind: PatchKind, body: Body, options: &WriteOptions, outside: &Outside<'_>) -> Result<Answer, ApiError> {
+    pub(super) fn patch(
+        &mut self,
+        request: &Request,
+        kind: PatchKind,
+        body: Body,
+        options: &WriteOptions,
+        outside: &Outside<'_>,
+    ) -> Result<Answer, ApiError> {
         let registry = self.registry.clone();
         let resource = registry.get(request.resource);
         let at = key(&request.namespace, &request.name);
         let Some(old) = self.store.get(resource.bucket, &at).cloned() else {
             return Err(ApiError::not_found(&resource.named(), &request.name));
         };
-        let current = if resource.shows_stored() { old.value.clone() } else { resource.show(&old.value) };
+        let current =
+            if resource.shows_stored() { old.value.clone() } else { resource.show(&old.value) };
         let patched = patch::apply(kind, &current, &body.value, resource.hooks.merge_keys)?;
         let mut warnings = Vec::new();
         let body = Body { value: patched, duplicates: body.duplicates };
         let shown = body.value.to_string();
-        let object = decode(resource, request, body, options.validation, &mut warnings).map_err(|error| error.of_patch(&shown))?;
+        let object = decode(resource, request, body, options.validation, &mut warnings)
+            .map_err(|error| error.of_patch(&shown))?;
         let object = resource.to_stored(object);
         let answer = self.replace(resource, request, object, &old, options, outside)?;
         Ok(Answer { warnings: [warnings, answer.warnings].concat(), ..answer })
@@ -115,7 +153,15 @@ impl Engine {
         (resource.hooks.prepare)(&mut object, Some(&old.value), &outside.now_text());
         meta::bump_generation(resource, &mut object, &old.value);
         validate(resource, &object, Some(&old.value), &request.name)?;
-        let warnings = self.admit(resource, request, Operation::Update, options.dry_run, &request.name, Some(&object), Some(&old.value))?;
+        let warnings = self.admit(
+            resource,
+            request,
+            Operation::Update,
+            options.dry_run,
+            &request.name,
+            Some(&object),
+            Some(&old.value),
+        )?;
         if object == old.value {
             return Ok(Answer { warnings, ..Answer::object(200, old.clone()) });
         }
@@ -131,19 +177,30 @@ impl Engine {
         };
         // Owners may have changed on either side, or the object may be gone now.
         let mut touched = vec![(resource.bucket, at)];
-        touched.extend(super::store::owner_uids(&old.value).filter_map(|uid| self.store.find_uid(uid).cloned()));
+        touched.extend(
+            super::store::owner_uids(&old.value)
+                .filter_map(|uid| self.store.find_uid(uid).cloned()),
+        );
         self.settle_after(touched, old, outside);
         Ok(Answer { warnings, ..Answer::object(200, stored) })
     }
 
-    fn check_namespace(&self, resource: &Resource, request: &Request, object: &Value) -> Result<(), ApiError> {
+    fn check_namespace(
+        &self,
+        resource: &Resource,
+        request: &Request,
+        object: &Value,
+    ) -> Result<(), ApiError> {
         let registry = &self.registry;
         let namespaces = registry.find("", "v1", "namespaces").map(|id| registry.get(id));
         let Some(namespaces) = namespaces else { return Ok(()) };
         match self.store.get(namespaces.bucket, &request.namespace) {
             None => Err(ApiError::not_found(&namespaces.named(), &request.namespace)),
             Some(found) if meta::is_deleting(&found.value) => {
-                let why = format!("unable to create new content in namespace {} because it is being terminated", request.namespace);
+                let why = format!(
+                    "unable to create new content in namespace {} because it is being terminated",
+                    request.namespace
+                );
                 let mut error = ApiError::forbidden(&resource.named(), text(object, "name"), &why);
                 if let Some(details) = &mut error.details {
                     let about = format!("namespace {} is being terminated", request.namespace);
@@ -172,13 +229,19 @@ impl Engine {
         }
         let shown = |value: &Value| resource.show(value);
         let (object, old) = (object.map(shown), old.map(shown));
-        let namespaces = self.registry.find("", "v1", "namespaces").map(|id| self.registry.get(id).bucket);
-        let namespace_object = namespaces.and_then(|bucket| self.store.get(bucket, &request.namespace));
+        let namespaces =
+            self.registry.find("", "v1", "namespaces").map(|id| self.registry.get(id).bucket);
+        let namespace_object =
+            namespaces.and_then(|bucket| self.store.get(bucket, &request.namespace));
         let review = Review {
             operation,
             named: resource.named(),
             version: &resource.version,
-            resource: if request.status { format!("{}/status", resource.plural) } else { resource.plural.clone() },
+            resource: if request.status {
+                format!("{}/status", resource.plural)
+            } else {
+                resource.plural.clone()
+            },
             namespace: &request.namespace,
             name,
             dry_run,
@@ -187,7 +250,9 @@ impl Engine {
             namespace_object: namespace_object.map(|stored| &stored.value),
         };
         self.policies.judge(&review, &|api_version, kind, reference, namespace| {
-            let Some(resource) = self.registry.of_kind(api_version, kind) else { return Vec::new() };
+            let Some(resource) = self.registry.of_kind(api_version, kind) else {
+                return Vec::new();
+            };
             let namespace = match (&reference.namespace, resource.namespaced) {
                 (_, false) => String::new(),
                 (Some(namespace), true) => namespace.clone(),
@@ -195,7 +260,12 @@ impl Engine {
             };
             let show = |stored: &Arc<Stored>| Arc::new(resource.show(&stored.value));
             if let Some(name) = reference.name.as_deref().filter(|name| !name.is_empty()) {
-                return self.store.get(resource.bucket, &key(&namespace, name)).map(show).into_iter().collect();
+                return self
+                    .store
+                    .get(resource.bucket, &key(&namespace, name))
+                    .map(show)
+                    .into_iter()
+                    .collect();
             }
             let selector = serde_json::to_value(&reference.selector).unwrap_or_default();
             let selector = LabelSelector::from_object(&selector);
@@ -221,16 +291,24 @@ pub(super) fn is_finished(object: &Value) -> bool {
 
 fn no_version(resource: &Resource, name: &str) -> ApiError {
     let named = resource.named();
-    let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+    let error =
+        FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
     // The server names the resource here, not the kind.
     let as_kind = crate::status::Named { kind: named.resource, ..named };
     ApiError::invalid(&as_kind, name, &[error])
 }
 
-fn check_preconditions(resource: &Resource, name: &str, object: &Value, old: &Value) -> Result<(), ApiError> {
+fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    old: &Value,
+) -> Result<(), ApiError> {
     let (uid, stored_uid) = (text(object, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != stored_uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}");
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}"
+        );
         return Err(ApiError::conflict(&resource.named(), name, &why));
     }
     let given = text(object, "resourceVersion");
@@ -238,7 +316,9 @@ fn check_preconditions(resource: &Resource, name: &str, object: &Value, old: &Va
         return Ok(());
     }
     if given.parse::<u64>().is_err() {
-        let why = format!("the resourceVersion {given:?} is not a version of this server; send the one you read");
+        let why = format!(
+            "the resourceVersion {given:?} is not a version of this server; send the one you read"
+        );
         return Err(ApiError::new(500, "", why));
     }
     Err(ApiError::modified(&resource.named(), name))

@@ -5,7 +5,9 @@ use super::{Hooks, Registry, Resource, StatusMode, View, api_version, core, even
 use crate::present::Columns;
 use crate::schema;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::{NamespaceResourceScope, Resource as Typed};
 use schemars::{JsonSchema, Schema as RawSchema, SchemaGenerator, generate::SchemaSettings};
@@ -137,24 +139,49 @@ impl BuiltIn {
 /// The kinds that are always served.
 pub fn standard() -> Vec<BuiltIn> {
     vec![
-        BuiltIn::of::<Namespace>().short_names(&["ns"]).with_status().selectable(&["status.phase"]).hooks(core::NAMESPACE).columns(Columns::Namespace),
+        BuiltIn::of::<Namespace>()
+            .short_names(&["ns"])
+            .with_status()
+            .selectable(&["status.phase"])
+            .hooks(core::NAMESPACE)
+            .columns(Columns::Namespace),
         BuiltIn {
             keeps_status_on_create: true,
-            ..BuiltIn::of::<Node>().short_names(&["no"]).with_status().selectable(&["spec.unschedulable"]).hooks(core::NODE).columns(Columns::Node)
+            ..BuiltIn::of::<Node>()
+                .short_names(&["no"])
+                .with_status()
+                .selectable(&["spec.unschedulable"])
+                .hooks(core::NODE)
+                .columns(Columns::Node)
         },
         BuiltIn {
             returns_deleted: true,
-            ..BuiltIn::of::<PersistentVolume>().short_names(&["pv"]).with_status().hooks(storage::PERSISTENT_VOLUME).columns(Columns::PersistentVolume)
+            ..BuiltIn::of::<PersistentVolume>()
+                .short_names(&["pv"])
+                .with_status()
+                .hooks(storage::PERSISTENT_VOLUME)
+                .columns(Columns::PersistentVolume)
         },
         BuiltIn {
             returns_deleted: true,
-            ..BuiltIn::of::<PersistentVolumeClaim>().short_names(&["pvc"]).with_status().hooks(storage::CLAIM).columns(Columns::PersistentVolumeClaim)
+            ..BuiltIn::of::<PersistentVolumeClaim>()
+                .short_names(&["pvc"])
+                .with_status()
+                .hooks(storage::CLAIM)
+                .columns(Columns::PersistentVolumeClaim)
         },
         BuiltIn::of::<Secret>().selectable(&["type"]).hooks(core::SECRET).columns(Columns::Secret),
-        BuiltIn::of::<ConfigMap>().short_names(&["cm"]).hooks(core::CONFIG_MAP).columns(Columns::ConfigMap),
+        BuiltIn::of::<ConfigMap>()
+            .short_names(&["cm"])
+            .hooks(core::CONFIG_MAP)
+            .columns(Columns::ConfigMap),
         BuiltIn {
             create_on_update: true,
-            ..BuiltIn::of::<Event>().short_names(&["ev"]).selectable(event::SELECTABLE).hooks(event::HOOKS).columns(Columns::Event)
+            ..BuiltIn::of::<Event>()
+                .short_names(&["ev"])
+                .selectable(event::SELECTABLE)
+                .hooks(event::HOOKS)
+                .columns(Columns::Event)
         },
         BuiltIn {
             create_on_update: true,
@@ -167,14 +194,26 @@ pub fn standard() -> Vec<BuiltIn> {
                 .hooks(event::HOOKS)
                 .columns(Columns::Event)
         },
-        BuiltIn { returns_deleted: true, ..BuiltIn::of::<StorageClass>().short_names(&["sc"]).hooks(storage::CLASS).columns(Columns::StorageClass) },
-        BuiltIn { create_on_update: true, unconditional_update: false, ..BuiltIn::of::<Lease>().hooks(core::LEASE).columns(Columns::Lease) },
+        BuiltIn {
+            returns_deleted: true,
+            ..BuiltIn::of::<StorageClass>()
+                .short_names(&["sc"])
+                .hooks(storage::CLASS)
+                .columns(Columns::StorageClass)
+        },
+        BuiltIn {
+            create_on_update: true,
+            unconditional_update: false,
+            ..BuiltIn::of::<Lease>().hooks(core::LEASE).columns(Columns::Lease)
+        },
     ]
 }
 
 /// Adds built-in kinds to the registry, their schemas to its definitions.
 pub fn register(registry: &mut Registry, kinds: Vec<BuiltIn>) -> Result<(), schema::CompileError> {
-    let mut generator = SchemaSettings::openapi3().with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator();
+    let mut generator = SchemaSettings::openapi3()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
     for kind in &kinds {
         (kind.schema)(&mut generator);
     }
@@ -241,7 +280,9 @@ pub fn builtin_merge_keys(path: &[&str]) -> Option<&'static str> {
     match path {
         [.., "status", "conditions" | "addresses"] => Some("type"),
         ["spec", "finalizers"] => None,
-        [.., "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env"] => Some("name"),
+        [.., "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env"] => {
+            Some("name")
+        }
         [.., "volumeMounts"] => Some("mountPath"),
         [.., "volumeDevices"] => Some("devicePath"),
         [.., "ports"] => Some("containerPort"),
@@ -255,5 +296,9 @@ pub fn builtin_merge_keys(path: &[&str]) -> Option<&'static str> {
 
 /// The definition of the metadata that every object has.
 pub fn object_meta(registry: &Registry) -> Value {
-    registry.definitions.get("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").cloned().unwrap_or_default()
+    registry
+        .definitions
+        .get("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+        .cloned()
+        .unwrap_or_default()
 }

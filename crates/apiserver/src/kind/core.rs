@@ -5,11 +5,19 @@ use super::{Hooks, names};
 use crate::status::{FieldError, Problem};
 use serde_json::{Value, json};
 
-pub const NAMESPACE: Hooks = Hooks { prepare: prepare_namespace, validate: validate_namespace, merge_keys: builtin_merge_keys };
-pub const NODE: Hooks = Hooks { prepare: prepare_node, validate: |_, _, _| {}, merge_keys: builtin_merge_keys };
-pub const SECRET: Hooks = Hooks { prepare: prepare_secret, validate: validate_secret, merge_keys: builtin_merge_keys };
-pub const CONFIG_MAP: Hooks = Hooks { prepare: |_, _, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
-pub const LEASE: Hooks = Hooks { prepare: |_, _, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
+pub const NAMESPACE: Hooks = Hooks {
+    prepare: prepare_namespace,
+    validate: validate_namespace,
+    merge_keys: builtin_merge_keys,
+};
+pub const NODE: Hooks =
+    Hooks { prepare: prepare_node, validate: |_, _, _| {}, merge_keys: builtin_merge_keys };
+pub const SECRET: Hooks =
+    Hooks { prepare: prepare_secret, validate: validate_secret, merge_keys: builtin_merge_keys };
+pub const CONFIG_MAP: Hooks =
+    Hooks { prepare: |_, _, _| {}, validate: validate_config_map, merge_keys: builtin_merge_keys };
+pub const LEASE: Hooks =
+    Hooks { prepare: |_, _, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
 
 /// The largest Secret or ConfigMap.
 const DATA_MAX: usize = 1024 * 1024;
@@ -32,7 +40,11 @@ fn validate_namespace(object: &Value, _old: Option<&Value>, errors: &mut Vec<Fie
     if name.contains('.') {
         errors.push(FieldError::invalid("metadata.name", name, "must not contain dots"));
     } else if names::subdomain(name).is_empty() {
-        errors.extend(names::label(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
+        errors.extend(
+            names::label(name)
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.name", name, why)),
+        );
     }
 }
 
@@ -114,7 +126,10 @@ fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     {
         for field in ["immutable", "data", "binaryData"] {
             if old[field] != object[field] {
-                errors.push(FieldError::forbidden(field, "field is immutable when `immutable` is set"));
+                errors.push(FieldError::forbidden(
+                    field,
+                    "field is immutable when `immutable` is set",
+                ));
             }
         }
     }
@@ -126,12 +141,20 @@ fn validate_lease(object: &Value, _old: Option<&Value>, errors: &mut Vec<FieldEr
         if let Some(number) = spec[field].as_i64()
             && number <= 0
         {
-            errors.push(FieldError::invalid(format!("spec.{field}"), number, "must be greater than 0"));
+            errors.push(FieldError::invalid(
+                format!("spec.{field}"),
+                number,
+                "must be greater than 0",
+            ));
         }
     }
     if let Some(number) = spec["leaseTransitions"].as_i64()
         && number < 0
     {
-        errors.push(FieldError::invalid("spec.leaseTransitions", number, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "spec.leaseTransitions",
+            number,
+            "must be greater than or equal to 0",
+        ));
     }
 }

@@ -22,13 +22,15 @@ pub fn register(registry: &mut Registry, crd: &CustomResourceDefinition) -> Resu
     let Some(stored) = stored else { return Err(CrdError::NoStorageVersion { name }) };
     let stored_api_version = api_version(&spec.group, &stored.name);
     let bucket = registry.bucket(&format!("{}/{}", spec.group, spec.names.plural));
-    let metadata = schema::compile_with_definitions(&builtin::object_meta(registry), &registry.definitions)
-        .map_err(|source| CrdError::Schema { name: name.clone(), source })?;
+    let metadata =
+        schema::compile_with_definitions(&builtin::object_meta(registry), &registry.definitions)
+            .map_err(|source| CrdError::Schema { name: name.clone(), source })?;
     for version in spec.versions.iter().filter(|version| version.served) {
         let raw = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
         let raw = raw.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
         let mut compiled = match &raw {
-            Value::Object(_) => schema::compile(&raw).map_err(|source| CrdError::Schema { name: name.clone(), source })?,
+            Value::Object(_) => schema::compile(&raw)
+                .map_err(|source| CrdError::Schema { name: name.clone(), source })?,
             _ => Schema { preserve_unknown: true, ..Schema::object([]) },
         };
         compiled.properties.insert("apiVersion".into(), Schema::string());
@@ -44,16 +46,26 @@ pub fn register(registry: &mut Registry, crd: &CustomResourceDefinition) -> Resu
             let path = label.split('.').map(str::to_owned).collect();
             (label, path)
         });
-        let columns = version.additional_printer_columns.iter().flatten().map(|column| CustomColumn {
-            name: column.name.clone(),
-            kind: column.type_.clone(),
-            format: column.format.clone().unwrap_or_default(),
-            description: column.description.clone().unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {}", column.json_path)),
-            priority: column.priority.unwrap_or_default(),
-            path: crate::present::JsonPath::parse(&column.json_path),
-        });
+        let columns =
+            version.additional_printer_columns.iter().flatten().map(|column| CustomColumn {
+                name: column.name.clone(),
+                kind: column.type_.clone(),
+                format: column.format.clone().unwrap_or_default(),
+                description: column.description.clone().unwrap_or_else(|| {
+                    format!(
+                        "Custom resource definition column (in JSONPath format): {}",
+                        column.json_path
+                    )
+                }),
+                priority: column.priority.unwrap_or_default(),
+                path: crate::present::JsonPath::parse(&column.json_path),
+            });
         let names = &spec.names;
-        let singular = names.singular.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| names.kind.to_lowercase());
+        let singular = names
+            .singular
+            .clone()
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| names.kind.to_lowercase());
         let list_kind = names.list_kind.clone().filter(|kind| !kind.is_empty());
         let resource = Resource {
             group: spec.group.clone(),

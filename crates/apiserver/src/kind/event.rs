@@ -5,7 +5,8 @@ use super::{Hooks, View};
 use crate::status::FieldError;
 use serde_json::Value;
 
-pub const HOOKS: Hooks = Hooks { prepare: prepare_event, validate: validate_event, merge_keys: builtin_merge_keys };
+pub const HOOKS: Hooks =
+    Hooks { prepare: prepare_event, validate: validate_event, merge_keys: builtin_merge_keys };
 pub const VIEW: View = View { to_stored, from_stored };
 
 /// Field labels of Events in both groups, spelled as in the core group.
@@ -88,9 +89,17 @@ fn validate_event(object: &Value, _old: Option<&Value>, errors: &mut Vec<FieldEr
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if about.is_empty() {
         if namespace != "default" && namespace != "kube-system" {
-            errors.push(FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"));
+            errors.push(FieldError::invalid(
+                "involvedObject.namespace",
+                about,
+                "does not match event.namespace",
+            ));
         }
     } else if about != namespace {
-        errors.push(FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"));
+        errors.push(FieldError::invalid(
+            "involvedObject.namespace",
+            about,
+            "does not match event.namespace",
+        ));
     }
 }

@@ -43,7 +43,11 @@ pub struct Hooks {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { prepare: |_, _, _| {}, validate: |_, _, _| {}, merge_keys: builtin::metadata_merge_keys }
+        Self {
+            prepare: |_, _, _| {},
+            validate: |_, _, _| {},
+            merge_keys: builtin::metadata_merge_keys,
+        }
     }
 }
 
@@ -217,13 +221,16 @@ impl Registry {
 
     /// Any resource of a bucket: the one whose objects are stored as they are shown.
     pub fn of_bucket(&self, bucket: usize) -> Option<(ResourceId, &Resource)> {
-        let mut of_bucket = self.resources.iter().enumerate().filter(|(_, resource)| resource.bucket == bucket);
+        let mut of_bucket =
+            self.resources.iter().enumerate().filter(|(_, resource)| resource.bucket == bucket);
         let first = of_bucket.clone().next();
         of_bucket.find(|(_, resource)| resource.shows_stored()).or(first)
     }
 
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
-        self.resources.iter().find(|resource| resource.kind == kind && resource.api_version() == api_version)
+        self.resources
+            .iter()
+            .find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
     /// Groups in the order kubectl prefers names: core first, then as registered.

@@ -6,8 +6,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const QUALIFIED: &str =
-    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+const QUALIFIED: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 
 /// The longest object name.
 const SUBDOMAIN_MAX: usize = 253;
@@ -38,12 +37,18 @@ pub fn label(name: &str) -> Vec<String> {
 
 fn is_label(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    !text.is_empty() && text.chars().all(|c| plain(c) || c == '-') && text.starts_with(plain) && text.ends_with(plain)
+    !text.is_empty()
+        && text.chars().all(|c| plain(c) || c == '-')
+        && text.starts_with(plain)
+        && text.ends_with(plain)
 }
 
 fn is_name_part(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
-    !text.is_empty() && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.')) && text.starts_with(plain) && text.ends_with(plain)
+    !text.is_empty()
+        && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
+        && text.starts_with(plain)
+        && text.ends_with(plain)
 }
 
 /// A label or annotation key, or a finalizer: `[prefix/]name`.
@@ -110,17 +115,31 @@ pub fn validate_metadata(metadata: &serde_json::Value, errors: &mut Vec<FieldErr
     }
     let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
     for owner in owners {
-        for (field, what) in
-            [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
-        {
+        for (field, what) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::invalid(format!("metadata.ownerReferences.{field}"), "", what));
+                errors.push(FieldError::invalid(
+                    format!("metadata.ownerReferences.{field}"),
+                    "",
+                    what,
+                ));
             }
         }
     }
-    let controllers: Vec<&str> = owners.iter().filter(|owner| owner["controller"] == true).map(|owner| owner["name"].as_str().unwrap_or_default()).collect();
+    let controllers: Vec<&str> = owners
+        .iter()
+        .filter(|owner| owner["controller"] == true)
+        .map(|owner| owner["name"].as_str().unwrap_or_default())
+        .collect();
     if controllers.len() > 1 {
-        let why = "Only one reference can have Controller set to true. Found \"true\" in references for ".to_owned() + &controllers.join(" and ");
+        let why =
+            "Only one reference can have Controller set to true. Found \"true\" in references for "
+                .to_owned()
+                + &controllers.join(" and ");
         errors.push(FieldError::invalid("metadata.ownerReferences", owners.to_vec(), why));
     }
 }

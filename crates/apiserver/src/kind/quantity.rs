@@ -12,7 +12,11 @@ pub fn canonical(text: &str) -> Option<String> {
     }
     let mut number: u128 = text[..digits].parse().ok()?;
     let suffix = &text[digits..];
-    let (table, factor) = if suffix.is_empty() || DECIMAL.contains(&suffix) { (DECIMAL, 1000) } else { (BINARY, 1024) };
+    let (table, factor) = if suffix.is_empty() || DECIMAL.contains(&suffix) {
+        (DECIMAL, 1000)
+    } else {
+        (BINARY, 1024)
+    };
     let mut power = table.iter().position(|known| *known == suffix)?;
     if number == 0 {
         return Some("0".into());
@@ -29,17 +33,23 @@ pub fn is_quantity(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let (number, suffix) = rest.split_at(end);
-    let exponent =
-        suffix.strip_prefix(['e', 'E']).is_some_and(|digits| !digits.is_empty() && digits.trim_start_matches(['+', '-']).chars().all(|c| c.is_ascii_digit()));
+    let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|digits| {
+        !digits.is_empty()
+            && digits.trim_start_matches(['+', '-']).chars().all(|c| c.is_ascii_digit())
+    });
     number.chars().any(|c| c.is_ascii_digit())
         && number.matches('.').count() <= 1
-        && (exponent || matches!(suffix, "n" | "u" | "m") || BINARY.contains(&suffix) || DECIMAL.contains(&suffix))
+        && (exponent
+            || matches!(suffix, "n" | "u" | "m")
+            || BINARY.contains(&suffix)
+            || DECIMAL.contains(&suffix))
 }
 
 /// Whether it is above zero.
 pub fn is_positive(text: &str) -> bool {
     is_quantity(text) && !text.starts_with('-') && {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '+').unwrap_or(text.len());
+        let end =
+            text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '+').unwrap_or(text.len());
         text[..end].chars().any(|c| ('1'..='9').contains(&c))
     }
 }

@@ -6,9 +6,12 @@ use super::{Hooks, quantity};
 use crate::status::{FieldError, Problem, Shown};
 use serde_json::{Map, Value, json};
 
-pub const PERSISTENT_VOLUME: Hooks = Hooks { prepare: prepare_volume, validate: validate_volume, merge_keys: builtin_merge_keys };
-pub const CLAIM: Hooks = Hooks { prepare: prepare_claim, validate: validate_claim, merge_keys: builtin_merge_keys };
-pub const CLASS: Hooks = Hooks { prepare: prepare_class, validate: validate_class, merge_keys: builtin_merge_keys };
+pub const PERSISTENT_VOLUME: Hooks =
+    Hooks { prepare: prepare_volume, validate: validate_volume, merge_keys: builtin_merge_keys };
+pub const CLAIM: Hooks =
+    Hooks { prepare: prepare_claim, validate: validate_claim, merge_keys: builtin_merge_keys };
+pub const CLASS: Hooks =
+    Hooks { prepare: prepare_class, validate: validate_class, merge_keys: builtin_merge_keys };
 
 const SOURCES: [&str; 22] = [
     "awsElasticBlockStore",
@@ -34,7 +37,8 @@ const SOURCES: [&str; 22] = [
     "storageos",
     "vsphereVolume",
 ];
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const ACCESS_MODES: [&str; 4] =
+    ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 fn default(object: &mut Value, field: &str, value: &str) {
     if object[field].as_str().unwrap_or_default().is_empty() {
@@ -71,7 +75,10 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
     match spec["capacity"].as_object() {
         None => {
             errors.push(FieldError::required("spec.capacity", ""));
-            errors.push(FieldError::new("spec.capacity", Problem::NotSupported(Shown::Json(Value::Null), vec!["storage".into()])));
+            errors.push(FieldError::new(
+                "spec.capacity",
+                Problem::NotSupported(Shown::Json(Value::Null), vec!["storage".into()]),
+            ));
         }
         Some(capacity) => validate_capacity(capacity, errors),
     }
@@ -80,7 +87,10 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
         [_] => {}
         [_, more @ ..] => {
             for source in more {
-                errors.push(FieldError::forbidden(format!("spec.{source}"), "may not specify more than 1 volume type"));
+                errors.push(FieldError::forbidden(
+                    format!("spec.{source}"),
+                    "may not specify more than 1 volume type",
+                ));
             }
         }
     }
@@ -92,23 +102,44 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
             errors.push(FieldError::invalid("spec.local.path", path, "must not contain '..'"));
         }
         if !spec["nodeAffinity"]["required"].is_object() {
-            errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
+            errors.push(FieldError::required(
+                "spec.nodeAffinity",
+                "Local volume requires node affinity",
+            ));
         }
     }
-    validate_choice(spec, "spec", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], errors);
+    validate_choice(
+        spec,
+        "spec",
+        "persistentVolumeReclaimPolicy",
+        &["Delete", "Recycle", "Retain"],
+        errors,
+    );
     validate_choice(spec, "spec", "volumeMode", &["Block", "Filesystem"], errors);
     let Some(old) = old else { return };
     let only_sources = |spec: &Value| SOURCES.map(|source| spec[source].clone());
     if only_sources(&old["spec"]) != only_sources(spec) {
-        errors.push(FieldError::forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"));
+        errors.push(FieldError::forbidden(
+            "spec.persistentvolumesource",
+            "spec.persistentvolumesource is immutable after creation",
+        ));
     }
     if old["spec"]["volumeMode"] != spec["volumeMode"] {
-        errors.push(FieldError::invalid("volumeMode", spec["volumeMode"].clone(), "field is immutable"));
+        errors.push(FieldError::invalid(
+            "volumeMode",
+            spec["volumeMode"].clone(),
+            "field is immutable",
+        ));
     }
-    if old["spec"]["nodeAffinity"].is_object() && old["spec"]["nodeAffinity"] != spec["nodeAffinity"] {
+    if old["spec"]["nodeAffinity"].is_object()
+        && old["spec"]["nodeAffinity"] != spec["nodeAffinity"]
+    {
         errors.push(FieldError::new(
             "nodeAffinity",
-            Problem::Invalid(Shown::Json(spec["nodeAffinity"].clone()), "field is immutable, except for updating from beta label to GA".into()),
+            Problem::Invalid(
+                Shown::Json(spec["nodeAffinity"].clone()),
+                "field is immutable, except for updating from beta label to GA".into(),
+            ),
         ));
     }
 }
@@ -118,7 +149,10 @@ fn validate_capacity(capacity: &Map<String, Value>, errors: &mut Vec<FieldError>
         let at = format!("spec.capacity[{name}]");
         let text = amount.as_str().unwrap_or_default();
         if name != "storage" {
-            errors.push(FieldError::new("spec.capacity", Problem::NotSupported(Shown::Json(capacity.clone().into()), vec!["storage".into()])));
+            errors.push(FieldError::new(
+                "spec.capacity",
+                Problem::NotSupported(Shown::Json(capacity.clone().into()), vec!["storage".into()]),
+            ));
         } else if !quantity::is_positive(text) {
             errors.push(FieldError::invalid(at, text, "must be greater than zero"));
         }
@@ -133,17 +167,27 @@ fn validate_access_modes(spec: &Value, hint: &str, errors: &mut Vec<FieldError>)
     for mode in modes {
         if !ACCESS_MODES.iter().any(|known| mode == known) {
             let known = ACCESS_MODES.iter().map(|mode| (*mode).into()).collect();
-            errors.push(FieldError::new("spec.accessModes", Problem::NotSupported(Shown::Json(mode.clone()), known)));
+            errors.push(FieldError::new(
+                "spec.accessModes",
+                Problem::NotSupported(Shown::Json(mode.clone()), known),
+            ));
         }
     }
 }
 
-fn validate_choice(object: &Value, at: &str, field: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_choice(
+    object: &Value,
+    at: &str,
+    field: &str,
+    allowed: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
     let value = &object[field];
     if !value.is_null() && !allowed.iter().any(|known| value == known) {
         let allowed = allowed.iter().map(|known| (*known).into()).collect();
         let at = if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") };
-        errors.push(FieldError::new(at, Problem::NotSupported(Shown::Json(value.clone()), allowed)));
+        errors
+            .push(FieldError::new(at, Problem::NotSupported(Shown::Json(value.clone()), allowed)));
     }
 }
 
@@ -163,7 +207,11 @@ fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     match spec["resources"]["requests"]["storage"].as_str() {
         None => errors.push(FieldError::required("spec.resources[storage]", "")),
         Some(text) if !quantity::is_positive(text) => {
-            errors.push(FieldError::invalid("spec.resources[storage]", text, "must be greater than zero"));
+            errors.push(FieldError::invalid(
+                "spec.resources[storage]",
+                text,
+                "must be greater than zero",
+            ));
         }
         Some(_) => {}
     }
@@ -199,7 +247,13 @@ fn validate_class(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         errors.push(FieldError::required("provisioner", ""));
     }
     validate_choice(object, "", "reclaimPolicy", &["Delete", "Retain"], errors);
-    validate_choice(object, "", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], errors);
+    validate_choice(
+        object,
+        "",
+        "volumeBindingMode",
+        &["Immediate", "WaitForFirstConsumer"],
+        errors,
+    );
     let Some(old) = old else { return };
     for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         if old[field] != object[field] {

@@ -10,11 +10,20 @@ const MAX_OPERATIONS: usize = 10_000;
 
 pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
     let Some(list) = patch.as_array() else {
-        return Err(ApiError::bad_request("error decoding patch: a JSON patch is a list of operations"));
+        return Err(ApiError::bad_request(
+            "error decoding patch: a JSON patch is a list of operations",
+        ));
     };
-    let operations: Vec<PatchOperation> = list.iter().map(|op| serde_json::from_value(op.clone())).collect::<Result<_, _>>().map_err(|_| refused())?;
+    let operations: Vec<PatchOperation> = list
+        .iter()
+        .map(|op| serde_json::from_value(op.clone()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| refused())?;
     if operations.len() > MAX_OPERATIONS {
-        let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len());
+        let why = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
         return Err(ApiError::new(413, "RequestEntityTooLarge", why));
     }
     let mut out = current.clone();
@@ -28,10 +37,15 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
             }
             // The server's library makes a replaced key of an existing object when it is missing.
             PatchOperation::Replace(replace) if out.pointer(replace.path.as_str()).is_none() => {
-                let add = PatchOperation::Add(json_patch::AddOperation { path: replace.path.clone(), value: replace.value.clone() });
+                let add = PatchOperation::Add(json_patch::AddOperation {
+                    path: replace.path.clone(),
+                    value: replace.value.clone(),
+                });
                 json_patch::patch(&mut out, &[add]).map_err(|_| refused())?;
             }
-            other => json_patch::patch(&mut out, std::slice::from_ref(other)).map_err(|_| refused())?,
+            other => {
+                json_patch::patch(&mut out, std::slice::from_ref(other)).map_err(|_| refused())?
+            }
         }
     }
     Ok(out)
@@ -39,5 +53,6 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
 
 /// The server says no more than this; which operation failed stays its secret.
 fn refused() -> ApiError {
-    ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request").with_details(json!({}))
+    ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
+        .with_details(json!({}))
 }

@@ -20,12 +20,19 @@ pub enum PatchKind {
 }
 
 /// The patched copy of `current`.
-pub fn apply(kind: PatchKind, current: &Value, patch: &Value, keys: MergeKeys) -> Result<Value, ApiError> {
+pub fn apply(
+    kind: PatchKind,
+    current: &Value,
+    patch: &Value,
+    keys: MergeKeys,
+) -> Result<Value, ApiError> {
     match kind {
         PatchKind::Json => json_patch(current, patch),
         PatchKind::Merge => {
             if !patch.is_object() {
-                return Err(ApiError::bad_request("error decoding patch: a merge patch is a JSON object"));
+                return Err(ApiError::bad_request(
+                    "error decoding patch: a merge patch is a JSON object",
+                ));
             }
             let mut out = current.clone();
             json_patch::merge(&mut out, patch);
@@ -33,7 +40,9 @@ pub fn apply(kind: PatchKind, current: &Value, patch: &Value, keys: MergeKeys) -
         }
         PatchKind::Strategic => {
             if !patch.is_object() {
-                return Err(ApiError::bad_request("error decoding patch: a strategic merge patch is a JSON object"));
+                return Err(ApiError::bad_request(
+                    "error decoding patch: a strategic merge patch is a JSON object",
+                ));
             }
             strategic_merge(current, patch, keys)
         }

@@ -14,7 +14,9 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 pub fn strategic_merge(current: &Value, patch: &Value, keys: MergeKeys) -> Result<Value, ApiError> {
     let mut path = Vec::new();
     match (current, patch) {
-        (Value::Object(current), Value::Object(patch)) => Ok(Value::Object(merge_map(current, patch, keys, &mut path)?)),
+        (Value::Object(current), Value::Object(patch)) => {
+            Ok(Value::Object(merge_map(current, patch, keys, &mut path)?))
+        }
         _ => Ok(patch.clone()),
     }
 }
@@ -29,7 +31,9 @@ fn merge_map<'a>(
         Some("replace") => return Ok(without_directives(patch)),
         Some("delete") => return Ok(Map::new()),
         Some("merge") | None => {}
-        Some(other) => return Err(ApiError::bad_request(format!("unknown $patch directive {other:?}"))),
+        Some(other) => {
+            return Err(ApiError::bad_request(format!("unknown $patch directive {other:?}")));
+        }
     }
     let mut out = current.clone();
     if let Some(retain) = patch.get("$retainKeys").and_then(Value::as_array) {
@@ -49,8 +53,12 @@ fn merge_map<'a>(
         path.push(key);
         let merged = match (out.get(key), value) {
             (_, Value::Null) => None,
-            (Some(Value::Object(old)), Value::Object(new)) => Some(Value::Object(merge_map(old, new, keys, path)?)),
-            (None, Value::Object(new)) => Some(Value::Object(merge_map(&Map::new(), new, keys, path)?)),
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                Some(Value::Object(merge_map(old, new, keys, path)?))
+            }
+            (None, Value::Object(new)) => {
+                Some(Value::Object(merge_map(&Map::new(), new, keys, path)?))
+            }
             (old, Value::Array(new)) => {
                 let old = old.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
                 Some(Value::Array(merge_list(old, new, keys, path)?))
@@ -67,7 +75,8 @@ fn merge_map<'a>(
         let (Some(field), Value::Array(order)) = (key.strip_prefix(ORDER), order) else { continue };
         path.push(field);
         if let Some(Value::Array(list)) = out.get_mut(field) {
-            let before = current.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let before =
+                current.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
             *list = in_order(std::mem::take(list), order, before, keys(path).unwrap_or_default());
         }
         path.pop();
@@ -75,7 +84,12 @@ fn merge_map<'a>(
     Ok(out)
 }
 
-fn merge_list<'a>(old: &[Value], new: &'a [Value], keys: MergeKeys, path: &mut Vec<&'a str>) -> Result<Vec<Value>, ApiError> {
+fn merge_list<'a>(
+    old: &[Value],
+    new: &'a [Value],
+    keys: MergeKeys,
+    path: &mut Vec<&'a str>,
+) -> Result<Vec<Value>, ApiError> {
     let Some(merge_key) = keys(path) else { return Ok(new.iter().map(strip).collect()) };
     if merge_key.is_empty() {
         let mut out = old.to_vec();
@@ -92,10 +106,15 @@ fn merge_list<'a>(old: &[Value], new: &'a [Value], keys: MergeKeys, path: &mut V
     let mut out = old.to_vec();
     for item in new {
         let Value::Object(item_map) = item else {
-            return Err(ApiError::bad_request(format!("{} holds an item that is not an object", path.join("."))));
+            return Err(ApiError::bad_request(format!(
+                "{} holds an item that is not an object",
+                path.join(".")
+            )));
         };
         let Some(key) = item_map.get(merge_key) else {
-            return Err(ApiError::bad_request(format!("map: {item} does not contain declared merge key: {merge_key}")));
+            return Err(ApiError::bad_request(format!(
+                "map: {item} does not contain declared merge key: {merge_key}"
+            )));
         };
         let position = out.iter().position(|existing| existing.get(merge_key) == Some(key));
         if item_map.get("$patch").and_then(Value::as_str) == Some("delete") {
@@ -103,7 +122,9 @@ fn merge_list<'a>(old: &[Value], new: &'a [Value], keys: MergeKeys, path: &mut V
             continue;
         }
         match position.and_then(|at| out[at].as_object().map(|map| (at, map.clone()))) {
-            Some((at, existing)) => out[at] = Value::Object(merge_map(&existing, item_map, keys, path)?),
+            Some((at, existing)) => {
+                out[at] = Value::Object(merge_map(&existing, item_map, keys, path)?)
+            }
             None => out.push(Value::Object(merge_map(&Map::new(), item_map, keys, path)?)),
         }
     }
@@ -114,15 +135,22 @@ fn merge_list<'a>(old: &[Value], new: &'a [Value], keys: MergeKeys, path: &mut V
 /// place relative to items that were there before, and otherwise follows.
 fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], merge_key: &str) -> Vec<Value> {
     let same = |a: &Value, b: &Value| {
-        if merge_key.is_empty() { a == b } else { a.get(merge_key).is_some() && a.get(merge_key) == b.get(merge_key) }
+        if merge_key.is_empty() {
+            a == b
+        } else {
+            a.get(merge_key).is_some() && a.get(merge_key) == b.get(merge_key)
+        }
     };
-    let (mut named, rest): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|item| order.iter().any(|wanted| same(wanted, item)));
+    let (mut named, rest): (Vec<Value>, Vec<Value>) =
+        list.into_iter().partition(|item| order.iter().any(|wanted| same(wanted, item)));
     named.sort_by_key(|item| order.iter().position(|wanted| same(wanted, item)));
     let place = |item: &Value| before.iter().position(|known| same(known, item));
     let mut out = Vec::with_capacity(named.len() + rest.len());
     let mut named = named.into_iter().peekable();
     for item in rest {
-        while let Some(next) = named.next_if(|next| place(next).is_none_or(|at| Some(at) < place(&item))) {
+        while let Some(next) =
+            named.next_if(|next| place(next).is_none_or(|at| Some(at) < place(&item)))
+        {
             out.push(next);
         }
         out.push(item);
@@ -139,5 +167,8 @@ fn strip(value: &Value) -> Value {
 }
 
 fn without_directives(map: &Map<String, Value>) -> Map<String, Value> {
-    map.iter().filter(|(key, _)| !key.starts_with('$')).map(|(key, value)| (key.clone(), strip(value))).collect()
+    map.iter()
+        .filter(|(key, _)| !key.starts_with('$'))
+        .map(|(key, value)| (key.clone(), strip(value)))
+        .collect()
 }

@@ -13,15 +13,24 @@ fn strategic(current: Value, patch: Value) -> Value {
 fn lists_with_a_key_are_merged_by_it() {
     let current = json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
     assert_eq!(
-        strategic(current.clone(), json!({"status": {"conditions": [{"type": "B", "status": "False"}]}})),
+        strategic(
+            current.clone(),
+            json!({"status": {"conditions": [{"type": "B", "status": "False"}]}})
+        ),
         json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]}})
     );
     assert_eq!(
-        strategic(current.clone(), json!({"status": {"conditions": [{"type": "A", "$patch": "delete"}]}})),
+        strategic(
+            current.clone(),
+            json!({"status": {"conditions": [{"type": "A", "$patch": "delete"}]}})
+        ),
         json!({"status": {"conditions": [{"type": "B", "status": "True"}]}})
     );
     assert_eq!(
-        strategic(current, json!({"status": {"conditions": [{"type": "C"}, {"$patch": "replace"}]}})),
+        strategic(
+            current,
+            json!({"status": {"conditions": [{"type": "C"}, {"$patch": "replace"}]}})
+        ),
         json!({"status": {"conditions": [{"type": "C"}]}})
     );
 }
@@ -40,7 +49,10 @@ fn plain_lists_merge_as_sets_and_lose_what_is_named() {
         strategic(current.clone(), json!({"metadata": {"finalizers": ["more", "held"]}})),
         json!({"metadata": {"finalizers": ["more", "held", "other"]}})
     );
-    assert_eq!(strategic(current, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["held"]}})), json!({"metadata": {"finalizers": ["other"]}}));
+    assert_eq!(
+        strategic(current, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["held"]}})),
+        json!({"metadata": {"finalizers": ["other"]}})
+    );
 }
 
 #[test]
@@ -56,8 +68,17 @@ fn the_order_of_the_patch_holds() {
 #[test]
 fn maps_are_replaced_deleted_or_kept_by_key() {
     let current = json!({"spec": {"a": {"x": 1, "y": 2}, "b": 1}});
-    assert_eq!(strategic(current.clone(), json!({"spec": {"a": {"$patch": "replace", "z": 3}, "b": null}})), json!({"spec": {"a": {"z": 3}}}));
-    assert_eq!(strategic(current, json!({"spec": {"a": {"$retainKeys": ["y", "z"], "z": 3}}})), json!({"spec": {"a": {"y": 2, "z": 3}, "b": 1}}));
+    assert_eq!(
+        strategic(
+            current.clone(),
+            json!({"spec": {"a": {"$patch": "replace", "z": 3}, "b": null}})
+        ),
+        json!({"spec": {"a": {"z": 3}}})
+    );
+    assert_eq!(
+        strategic(current, json!({"spec": {"a": {"$retainKeys": ["y", "z"], "z": 3}}})),
+        json!({"spec": {"a": {"y": 2, "z": 3}, "b": 1}})
+    );
 }
 
 #[test]
@@ -65,7 +86,9 @@ fn a_test_of_an_absent_path_against_null_holds() {
     let current = json!({"metadata": {"name": "a"}});
     let patch = |value: Value| apply(PatchKind::Json, &current, &value, builtin_merge_keys);
     let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["f"]});
-    let out = patch(json!([{"op": "test", "path": "/metadata/finalizers", "value": null}, add.clone()])).unwrap();
+    let out =
+        patch(json!([{"op": "test", "path": "/metadata/finalizers", "value": null}, add.clone()]))
+            .unwrap();
     assert_eq!(out["metadata"]["finalizers"], json!(["f"]));
     for refused in [
         json!([{"op": "test", "path": "/metadata/name", "value": null}, add]),
@@ -82,10 +105,12 @@ fn any_object() -> impl Strategy<Value = Value> {
     let inner = leaf.prop_recursive(2, 12, 3, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            prop::collection::btree_map("[abc]", inner, 0..3).prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map("[abc]", inner, 0..3)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     });
-    prop::collection::btree_map("[abc]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect()))
+    prop::collection::btree_map("[abc]", inner, 0..4)
+        .prop_map(|map| Value::Object(map.into_iter().collect()))
 }
 
 proptest! {

@@ -69,7 +69,9 @@ impl Columns {
             Columns::Custom(_) => &[],
             Columns::NameAndAge => &[("Name", "string", 0), ("Age", "string", 0)],
             Columns::Definition => &[("Name", "string", 0), ("Created At", "date", 0)],
-            Columns::Namespace => &[("Name", "string", 0), ("Status", "string", 0), ("Age", "string", 0)],
+            Columns::Namespace => {
+                &[("Name", "string", 0), ("Status", "string", 0), ("Age", "string", 0)]
+            }
             Columns::Node => &[
                 ("Name", "string", 0),
                 ("Status", "string", 0),
@@ -106,8 +108,15 @@ impl Columns {
                 ("Age", "string", 0),
                 ("VolumeMode", "string", 1),
             ],
-            Columns::Secret => &[("Name", "string", 0), ("Type", "string", 0), ("Data", "string", 0), ("Age", "string", 0)],
-            Columns::ConfigMap => &[("Name", "string", 0), ("Data", "string", 0), ("Age", "string", 0)],
+            Columns::Secret => &[
+                ("Name", "string", 0),
+                ("Type", "string", 0),
+                ("Data", "string", 0),
+                ("Age", "string", 0),
+            ],
+            Columns::ConfigMap => {
+                &[("Name", "string", 0), ("Data", "string", 0), ("Age", "string", 0)]
+            }
             Columns::Event => &[
                 ("Last Seen", "string", 0),
                 ("Type", "string", 0),
@@ -128,7 +137,9 @@ impl Columns {
                 ("AllowVolumeExpansion", "string", 0),
                 ("Age", "string", 0),
             ],
-            Columns::Lease => &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)],
+            Columns::Lease => {
+                &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)]
+            }
         }
     }
 
@@ -172,8 +183,10 @@ impl Columns {
             }
             Columns::PersistentVolumeClaim => {
                 let bound = !text(&spec["volumeName"]).is_empty();
-                let modes = if bound { access_modes(&status["accessModes"]) } else { String::new() };
-                let capacity = if bound { text(&status["capacity"]["storage"]) } else { String::new() };
+                let modes =
+                    if bound { access_modes(&status["accessModes"]) } else { String::new() };
+                let capacity =
+                    if bound { text(&status["capacity"]["storage"]) } else { String::new() };
                 json!([
                     name,
                     phase(object),
@@ -187,13 +200,22 @@ impl Columns {
                 ])
             }
             Columns::Secret => json!([name, text(&object["type"]), count(&object["data"]), age]),
-            Columns::ConfigMap => json!([name, count(&object["data"]) + count(&object["binaryData"]), age]),
+            Columns::ConfigMap => {
+                json!([name, count(&object["data"]) + count(&object["binaryData"]), age])
+            }
             Columns::Event => event_cells(object, &name, now),
             Columns::StorageClass => {
                 let default = &object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
                 let shown = text(&name) + if default == "true" { " (default)" } else { "" };
                 let expansion = object["allowVolumeExpansion"].as_bool().unwrap_or_default();
-                json!([shown, text(&object["provisioner"]), text(&object["reclaimPolicy"]), text(&object["volumeBindingMode"]), expansion, age,])
+                json!([
+                    shown,
+                    text(&object["provisioner"]),
+                    text(&object["reclaimPolicy"]),
+                    text(&object["volumeBindingMode"]),
+                    expansion,
+                    age,
+                ])
             }
             Columns::Lease => json!([name, text(&spec["holderIdentity"]), age]),
         }
@@ -220,14 +242,24 @@ fn count(value: &Value) -> usize {
 }
 
 fn phase(object: &Value) -> String {
-    if object["metadata"]["deletionTimestamp"].is_string() { "Terminating".into() } else { text(&object["status"]["phase"]) }
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating".into()
+    } else {
+        text(&object["status"]["phase"])
+    }
 }
 
 fn access_modes(modes: &Value) -> String {
     let modes = modes.as_array().map(Vec::as_slice).unwrap_or_default();
     let has = |mode: &str| modes.iter().any(|known| known == mode);
-    let table = [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
-    let short: Vec<&str> = table.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect();
+    let table = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let short: Vec<&str> =
+        table.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect();
     short.join(",")
 }
 
@@ -257,8 +289,12 @@ fn node_cells(object: &Value, name: &Value, age: &Value) -> Value {
         shown.push("SchedulingDisabled");
     }
     let labels = object["metadata"]["labels"].as_object();
-    let mut roles: Vec<&str> =
-        labels.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).filter(|role| !role.is_empty()).collect();
+    let mut roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
+        .filter(|role| !role.is_empty())
+        .collect();
     roles.sort_unstable();
     let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
     let addresses = status["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -286,8 +322,15 @@ fn node_cells(object: &Value, name: &Value, age: &Value) -> Value {
 }
 
 fn event_cells(object: &Value, name: &Value, now: Timestamp) -> Value {
-    let when = |fields: &[&Value]| fields.iter().find(|time| time.is_string()).map_or(Value::Null, |time| (*time).clone());
-    let last = when(&[&object["series"]["lastObservedTime"], &object["lastTimestamp"], &object["eventTime"], &object["firstTimestamp"]]);
+    let when = |fields: &[&Value]| {
+        fields.iter().find(|time| time.is_string()).map_or(Value::Null, |time| (*time).clone())
+    };
+    let last = when(&[
+        &object["series"]["lastObservedTime"],
+        &object["lastTimestamp"],
+        &object["eventTime"],
+        &object["firstTimestamp"],
+    ]);
     let first = when(&[&object["firstTimestamp"], &object["eventTime"]]);
     let about = &object["involvedObject"];
     let target = format!("{}/{}", text(&about["kind"]).to_lowercase(), text(&about["name"]));

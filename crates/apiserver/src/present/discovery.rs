@@ -24,14 +24,25 @@ fn verbs(resource: &Resource) -> Value {
     }
     if resource.custom {
         // The order in which the server lists the verbs of custom resources.
-        return json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]);
+        return json!([
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch"
+        ]);
     }
     json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"])
 }
 
 pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for resource in registry.iter().filter(|resource| resource.group == group && resource.version == version) {
+    for resource in
+        registry.iter().filter(|resource| resource.group == group && resource.version == version)
+    {
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": verbs(resource),
@@ -60,8 +71,11 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
 }
 
 pub fn group(registry: &Registry, name: &str) -> Option<Value> {
-    let versions: Vec<Value> =
-        registry.versions(name).into_iter().map(|version| json!({"groupVersion": api_version(name, version), "version": version})).collect();
+    let versions: Vec<Value> = registry
+        .versions(name)
+        .into_iter()
+        .map(|version| json!({"groupVersion": api_version(name, version), "version": version}))
+        .collect();
     let preferred = versions.first()?.clone();
     Some(json!({
         "kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": preferred,
@@ -92,8 +106,11 @@ pub fn aggregated(registry: &Registry, core: bool, form: &str) -> Value {
                 .versions(name)
                 .into_iter()
                 .map(|version| {
-                    let resources: Vec<Value> =
-                        registry.iter().filter(|resource| resource.group == name && resource.version == version).map(aggregated_resource).collect();
+                    let resources: Vec<Value> = registry
+                        .iter()
+                        .filter(|resource| resource.group == name && resource.version == version)
+                        .map(aggregated_resource)
+                        .collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();

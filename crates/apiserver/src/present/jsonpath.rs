@@ -121,7 +121,11 @@ fn bracket(inner: &str) -> Step {
     if let Some(name) = unquote(inner) {
         return Step::Field(name);
     }
-    inner.strip_prefix("?(").and_then(|filter| filter.strip_suffix(')')).and_then(filter).unwrap_or(Step::Unsupported)
+    inner
+        .strip_prefix("?(")
+        .and_then(|filter| filter.strip_suffix(')'))
+        .and_then(filter)
+        .unwrap_or(Step::Unsupported)
 }
 
 fn filter(text: &str) -> Option<Step> {
@@ -140,6 +144,7 @@ fn filter(text: &str) -> Option<Step> {
 }
 
 fn unquote(text: &str) -> Option<String> {
-    let inner = ['"', '\''].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))?;
+    let inner =
+        ['"', '\''].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))?;
     Some(inner.to_owned())
 }

@@ -16,13 +16,16 @@ pub fn openapi_name(group: &str, version: &str, kind: &str) -> String {
 pub fn custom_openapi(schema: &Value, group: &str, version: &str, kind: &str) -> Value {
     let mut out = if schema.is_object() { schema.clone() } else { json!({"type": "object"}) };
     let string = |description: &str| json!({"type": "string", "description": description});
-    out["properties"]["apiVersion"] = string("APIVersion defines the versioned schema of this representation of an object.");
-    out["properties"]["kind"] = string("Kind is a string value representing the REST resource this object represents.");
+    out["properties"]["apiVersion"] =
+        string("APIVersion defines the versioned schema of this representation of an object.");
+    out["properties"]["kind"] =
+        string("Kind is a string value representing the REST resource this object represents.");
     out["properties"]["metadata"] = json!({
         "description": "Standard object's metadata.",
         "allOf": [{"$ref": format!("#/components/schemas/{META}")}],
     });
-    out["x-kubernetes-group-version-kind"] = json!([{"group": group, "version": version, "kind": kind}]);
+    out["x-kubernetes-group-version-kind"] =
+        json!([{"group": group, "version": version, "kind": kind}]);
     out
 }
 
@@ -45,7 +48,10 @@ fn path_of(group: &str, version: &str) -> String {
 }
 
 pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let resources: Vec<&Resource> = registry.iter().filter(|resource| resource.group == group && resource.version == version).collect();
+    let resources: Vec<&Resource> = registry
+        .iter()
+        .filter(|resource| resource.group == group && resource.version == version)
+        .collect();
     if resources.is_empty() {
         return None;
     }
@@ -53,7 +59,8 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
     for resource in resources {
         add_paths(&mut paths, resource);
         let mut schema = resource.openapi.clone();
-        schema["x-kubernetes-group-version-kind"] = json!([{"group": group, "version": version, "kind": resource.kind}]);
+        schema["x-kubernetes-group-version-kind"] =
+            json!([{"group": group, "version": version, "kind": resource.kind}]);
         add_referenced(&mut schemas, registry, &schema);
         schemas.insert(resource.openapi_name.clone(), schema);
     }
@@ -67,7 +74,8 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
 fn add_referenced(schemas: &mut Map<String, Value>, registry: &Registry, schema: &Value) {
     match schema {
         Value::Object(map) => {
-            if let Some(name) = map.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
+            if let Some(name) =
+                map.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
                 && !schemas.contains_key(name)
                 && let Some(definition) = registry.definitions.get(name)
             {
@@ -76,17 +84,24 @@ fn add_referenced(schemas: &mut Map<String, Value>, registry: &Registry, schema:
             }
             map.values().for_each(|inner| add_referenced(schemas, registry, inner));
         }
-        Value::Array(items) => items.iter().for_each(|item| add_referenced(schemas, registry, item)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| add_referenced(schemas, registry, item))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 fn add_paths(paths: &mut Map<String, Value>, resource: &Resource) {
     let base = format!("/{}", path_of(&resource.group, &resource.version));
-    let collection = if resource.namespaced { format!("{base}/namespaces/{{namespace}}/{}", resource.plural) } else { format!("{base}/{}", resource.plural) };
+    let collection = if resource.namespaced {
+        format!("{base}/namespaces/{{namespace}}/{}", resource.plural)
+    } else {
+        format!("{base}/{}", resource.plural)
+    };
     let one = format!("{collection}/{{name}}");
     let read = |action: &str| operation(resource, action, &[]);
-    let write = |action: &str| operation(resource, action, &["dryRun", "fieldManager", "fieldValidation"]);
+    let write =
+        |action: &str| operation(resource, action, &["dryRun", "fieldManager", "fieldValidation"]);
     let mut on_collection = json!({"get": read("list")});
     let mut on_one = json!({"get": read("get")});
     if !resource.read_only {
@@ -117,10 +132,12 @@ fn operation(resource: &Resource, action: &str, parameters: &[&str]) -> Value {
             {"group": resource.group, "version": resource.version, "kind": resource.kind},
     });
     if matches!(action, "post" | "put") {
-        out["requestBody"] = json!({"content": {"application/json": {"schema": reference}}, "required": true});
+        out["requestBody"] =
+            json!({"content": {"application/json": {"schema": reference}}, "required": true});
     }
     if action == "patch" {
-        let mut content = json!({"application/json-patch+json": {}, "application/merge-patch+json": {}});
+        let mut content =
+            json!({"application/json-patch+json": {}, "application/merge-patch+json": {}});
         if !resource.custom {
             content["application/strategic-merge-patch+json"] = json!({});
         }

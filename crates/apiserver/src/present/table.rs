@@ -15,7 +15,14 @@ pub enum Include {
 }
 
 /// `objects` are in the stored shape. Later tables of a watch leave the header out.
-pub fn table<'a>(resource: &Resource, objects: impl Iterator<Item = &'a Value>, metadata: Value, include: Include, header: bool, now: Timestamp) -> Value {
+pub fn table<'a>(
+    resource: &Resource,
+    objects: impl Iterator<Item = &'a Value>,
+    metadata: Value,
+    include: Include,
+    header: bool,
+    now: Timestamp,
+) -> Value {
     let rows: Vec<Value> = objects
         .map(|object| {
             let mut row = json!({"cells": resource.columns.cells(object, now)});

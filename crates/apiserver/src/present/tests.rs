@@ -56,11 +56,22 @@ fn built_in_rows_show_what_kubectl_users_know() {
             "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "n", "name": "c"}, "volumeMode": "Block"},
         "status": {"phase": "Bound"},
     });
-    assert_eq!(Columns::PersistentVolume.cells(&pv, now), json!(["pv", "1Gi", "RWO,RWX", "Retain", "Bound", "n/c", "", "<unset>", "", "60m", "Block"]));
+    assert_eq!(
+        Columns::PersistentVolume.cells(&pv, now),
+        json!([
+            "pv", "1Gi", "RWO,RWX", "Retain", "Bound", "n/c", "", "<unset>", "", "60m", "Block"
+        ])
+    );
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     assert_eq!(Columns::Node.cells(&node, now)[1], "Ready,SchedulingDisabled");
-    for columns in [Columns::Node, Columns::Event, Columns::PersistentVolumeClaim, Columns::Lease, Columns::Secret] {
+    for columns in [
+        Columns::Node,
+        Columns::Event,
+        Columns::PersistentVolumeClaim,
+        Columns::Lease,
+        Columns::Secret,
+    ] {
         let heads = columns.definitions().as_array().unwrap().len();
         assert_eq!(columns.cells(&json!({}), now).as_array().unwrap().len(), heads, "{columns:?}");
     }

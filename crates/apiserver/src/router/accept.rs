@@ -23,15 +23,27 @@ pub fn negotiate(header: &str) -> Result<Form, ApiError> {
             continue;
         }
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
-        let get = |key: &str| parameters.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| *value);
+        let get = |key: &str| {
+            parameters.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| *value)
+        };
         match (get("as"), get("g"), get("v")) {
             ("", _, _) => return Ok(Form::Whole),
             ("Table", "meta.k8s.io", "v1") => return Ok(Form::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => return Ok(Form::Partial),
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => return Ok(Form::Discovery("v2")),
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => return Ok(Form::Discovery("v2beta1")),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+                return Ok(Form::Partial);
+            }
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => {
+                return Ok(Form::Discovery("v2"));
+            }
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => {
+                return Ok(Form::Discovery("v2beta1"));
+            }
             _ => {}
         }
     }
-    Err(ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json"))
+    Err(ApiError::new(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json",
+    ))
 }

@@ -67,7 +67,11 @@ where
                 Ok(body) => body.to_bytes(),
                 Err(why) => {
                     let error = if why.is::<http_body_util::LengthLimitError>() {
-                        ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {BODY_MAX}"))
+                        ApiError::new(
+                            413,
+                            "RequestEntityTooLarge",
+                            format!("Request entity too large: limit is {BODY_MAX}"),
+                        )
                     } else {
                         ApiError::bad_request(format!("the body could not be read: {why}"))
                     };
@@ -80,17 +84,27 @@ where
     }
 }
 
-async fn answer(inner: Arc<Inner>, parts: &http::request::Parts, body: Bytes) -> Result<Response<ApiBody>, ApiError> {
+async fn answer(
+    inner: Arc<Inner>,
+    parts: &http::request::Parts,
+    body: Bytes,
+) -> Result<Response<ApiBody>, ApiError> {
     let registry = inner.registry.clone();
     let path = parts.uri.path();
     let route = path::route(&registry, path)?;
-    if !matches!(route, Route::Objects(_)) && parts.method != Method::GET && parts.method != Method::HEAD {
-        return Err(ApiError::method_not_allowed("the server does not allow this method on the requested resource"));
+    if !matches!(route, Route::Objects(_))
+        && parts.method != Method::GET
+        && parts.method != Method::HEAD
+    {
+        return Err(ApiError::method_not_allowed(
+            "the server does not allow this method on the requested resource",
+        ));
     }
     if matches!(route, Route::Health) {
         return Ok(plain(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok")));
     }
-    let header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header =
+        parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let form = match accept::negotiate(header) {
         Ok(form) => form,
         // OpenAPI is asked for as protobuf first; JSON is what there is.
@@ -99,8 +113,10 @@ async fn answer(inner: Arc<Inner>, parts: &http::request::Parts, body: Bytes) ->
     };
     let group_unknown = |group: &str| path::unknown(&format!("the group {group} is not served"));
     if let (Route::CoreVersions | Route::Groups, Form::Discovery(version)) = (&route, form) {
-        let document = present::aggregated(&registry, matches!(route, Route::CoreVersions), version);
-        let content = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let document =
+            present::aggregated(&registry, matches!(route, Route::CoreVersions), version);
+        let content =
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
         return Ok(plain(200, &content, document.to_string().into()));
     }
     match route {
@@ -116,12 +132,14 @@ async fn answer(inner: Arc<Inner>, parts: &http::request::Parts, body: Bytes) ->
             Ok(json_body(200, &found))
         }
         Route::Resources { group, version } => {
-            let found = present::resource_list(&registry, &group, &version).ok_or_else(|| group_unknown(&group))?;
+            let found = present::resource_list(&registry, &group, &version)
+                .ok_or_else(|| group_unknown(&group))?;
             Ok(json_body(200, &found))
         }
         Route::OpenApiIndex => Ok(json_body(200, &present::index(&registry))),
         Route::OpenApi { group, version } => {
-            let found = present::document(&registry, &group, &version).ok_or_else(|| group_unknown(&group))?;
+            let found = present::document(&registry, &group, &version)
+                .ok_or_else(|| group_unknown(&group))?;
             Ok(json_body(200, &found))
         }
         Route::Nothing { kind, version } => {
@@ -133,7 +151,13 @@ async fn answer(inner: Arc<Inner>, parts: &http::request::Parts, body: Bytes) ->
     }
 }
 
-async fn objects(inner: &Arc<Inner>, parts: &http::request::Parts, body: Bytes, target: Target, form: Form) -> Result<Response<ApiBody>, ApiError> {
+async fn objects(
+    inner: &Arc<Inner>,
+    parts: &http::request::Parts,
+    body: Bytes,
+    target: Target,
+    form: Form,
+) -> Result<Response<ApiBody>, ApiError> {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let registry = inner.registry.clone();
     let resource = registry.get(target.resource);
@@ -145,7 +169,8 @@ async fn objects(inner: &Arc<Inner>, parts: &http::request::Parts, body: Bytes, 
             list.fields = crate::select::FieldSelector::parse(&format!("metadata.name={name}"))?;
         }
         let options = query.watch()?;
-        let call = Call { resource: id, namespace, name: String::new(), status: false, verb: Verb::Get };
+        let call =
+            Call { resource: id, namespace, name: String::new(), status: false, verb: Verb::Get };
         return watch::start(inner.clone(), call, list, options, form, query.include()).await;
     }
     let verb = verb(resource, parts, &query, body, &name, &namespace)?;
@@ -162,16 +187,31 @@ async fn objects(inner: &Arc<Inner>, parts: &http::request::Parts, body: Bytes, 
     render::answer(resource, outcome?, form, query.include(), now)
 }
 
-fn verb(resource: &Resource, parts: &http::request::Parts, query: &Query, body: Bytes, name: &str, namespace: &str) -> Result<Verb, ApiError> {
+fn verb(
+    resource: &Resource,
+    parts: &http::request::Parts,
+    query: &Query,
+    body: Bytes,
+    name: &str,
+    namespace: &str,
+) -> Result<Verb, ApiError> {
     let one = !name.is_empty();
     match parts.method {
         Method::GET | Method::HEAD if one => Ok(Verb::Get),
         Method::GET | Method::HEAD => Ok(Verb::List(query.list()?)),
-        Method::POST if one => Err(ApiError::method_not_allowed("the server does not allow this method on the requested resource")),
-        Method::POST | Method::PUT if resource.namespaced && namespace.is_empty() => Err(path::unknown("objects of this kind are created in a namespace")),
-        Method::POST => Ok(Verb::Create(object(resource, parts, &body)?, query.write("CreateOptions")?)),
+        Method::POST if one => Err(ApiError::method_not_allowed(
+            "the server does not allow this method on the requested resource",
+        )),
+        Method::POST | Method::PUT if resource.namespaced && namespace.is_empty() => {
+            Err(path::unknown("objects of this kind are created in a namespace"))
+        }
+        Method::POST => {
+            Ok(Verb::Create(object(resource, parts, &body)?, query.write("CreateOptions")?))
+        }
         Method::PUT | Method::PATCH if !one => Err(ApiError::bad_request("name must be provided")),
-        Method::PUT => Ok(Verb::Update(object(resource, parts, &body)?, query.write("UpdateOptions")?)),
+        Method::PUT => {
+            Ok(Verb::Update(object(resource, parts, &body)?, query.write("UpdateOptions")?))
+        }
         Method::PATCH => {
             let (kind, body) = patch(resource, parts, &body)?;
             Ok(Verb::Patch(kind, body, query.write("PatchOptions")?))
@@ -179,26 +219,39 @@ fn verb(resource: &Resource, parts: &http::request::Parts, query: &Query, body: 
         Method::DELETE => {
             let given = if body.is_empty() { Value::Null } else { parse(parts, &body)?.value };
             let options = query.delete(&given)?;
-            if one { Ok(Verb::Delete(options)) } else { Ok(Verb::DeleteCollection(query.list()?, options)) }
+            if one {
+                Ok(Verb::Delete(options))
+            } else {
+                Ok(Verb::DeleteCollection(query.list()?, options))
+            }
         }
-        _ => Err(ApiError::method_not_allowed("the server does not allow this method on the requested resource")),
+        _ => Err(ApiError::method_not_allowed(
+            "the server does not allow this method on the requested resource",
+        )),
     }
 }
 
 fn content_type(parts: &http::request::Parts) -> &str {
-    let header = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     header.split(';').next().unwrap_or_default().trim()
 }
 
 fn parse(parts: &http::request::Parts, body: &[u8]) -> Result<ObjectBody, ApiError> {
     match content_type(parts) {
         "" | "application/json" | "*/*" => {
-            let (value, duplicates) = parse_json(body).map_err(|why| ApiError::bad_request(why.to_string()))?;
+            let (value, duplicates) =
+                parse_json(body).map_err(|why| ApiError::bad_request(why.to_string()))?;
             Ok(ObjectBody { value, duplicates })
         }
         "application/yaml" | "application/x-yaml" => {
-            let text = std::str::from_utf8(body).map_err(|why| ApiError::bad_request(why.to_string()))?;
-            let value = serde_saphyr::from_str(text).map_err(|why| ApiError::bad_request(why.to_string()))?;
+            let text =
+                std::str::from_utf8(body).map_err(|why| ApiError::bad_request(why.to_string()))?;
+            let value = serde_saphyr::from_str(text)
+                .map_err(|why| ApiError::bad_request(why.to_string()))?;
             Ok(ObjectBody { value, duplicates: Vec::new() })
         }
         "application/vnd.kubernetes.protobuf" => Err(ApiError::unsupported_media_type(
@@ -210,7 +263,11 @@ fn parse(parts: &http::request::Parts, body: &[u8]) -> Result<ObjectBody, ApiErr
     }
 }
 
-fn object(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Result<ObjectBody, ApiError> {
+fn object(
+    resource: &Resource,
+    parts: &http::request::Parts,
+    body: &[u8],
+) -> Result<ObjectBody, ApiError> {
     parse(parts, body).map_err(|error| match error.code {
         400 => ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
@@ -220,7 +277,11 @@ fn object(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Res
     })
 }
 
-fn patch(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Result<(PatchKind, ObjectBody), ApiError> {
+fn patch(
+    resource: &Resource,
+    parts: &http::request::Parts,
+    body: &[u8],
+) -> Result<(PatchKind, ObjectBody), ApiError> {
     let accepted = if resource.custom {
         "application/json-patch+json, application/merge-patch+json"
     } else {
@@ -241,7 +302,8 @@ fn patch(resource: &Resource, parts: &http::request::Parts, body: &[u8]) -> Resu
             )));
         }
     };
-    let (value, duplicates) = parse_json(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    let (value, duplicates) = parse_json(body)
+        .map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
     Ok((kind, ObjectBody { value, duplicates }))
 }
 
@@ -259,7 +321,8 @@ fn plain(code: u16, content_type: &str, body: Bytes) -> Response<ApiBody> {
 
 fn respond(code: u16, content_type: &str, body: ApiBody) -> Response<ApiBody> {
     let mut response = Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(value) = content_type.parse() {
         response.headers_mut().insert(header::CONTENT_TYPE, value);
     }

@@ -40,7 +40,8 @@ pub struct Target {
 }
 
 pub fn route(registry: &Registry, path: &str) -> Result<Route, ApiError> {
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
+    let parts: Vec<String> =
+        path.split('/').filter(|part| !part.is_empty()).map(percent_decode).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => Ok(Route::Health),
@@ -48,21 +49,36 @@ pub fn route(registry: &Registry, path: &str) -> Result<Route, ApiError> {
         ["api"] => Ok(Route::CoreVersions),
         ["apis"] => Ok(Route::Groups),
         ["apis", group] => Ok(Route::Group((*group).into())),
-        ["api", version] => Ok(Route::Resources { group: String::new(), version: (*version).into() }),
-        ["apis", group, version] => Ok(Route::Resources { group: (*group).into(), version: (*version).into() }),
+        ["api", version] => {
+            Ok(Route::Resources { group: String::new(), version: (*version).into() })
+        }
+        ["apis", group, version] => {
+            Ok(Route::Resources { group: (*group).into(), version: (*version).into() })
+        }
         ["openapi", "v3"] => Ok(Route::OpenApiIndex),
-        ["openapi", "v3", "api", version] => Ok(Route::OpenApi { group: String::new(), version: (*version).into() }),
-        ["openapi", "v3", "apis", group, version] => Ok(Route::OpenApi { group: (*group).into(), version: (*version).into() }),
+        ["openapi", "v3", "api", version] => {
+            Ok(Route::OpenApi { group: String::new(), version: (*version).into() })
+        }
+        ["openapi", "v3", "apis", group, version] => {
+            Ok(Route::OpenApi { group: (*group).into(), version: (*version).into() })
+        }
         ["api", version, rest @ ..] => objects(registry, "", version, rest),
         ["apis", group, version, rest @ ..] => objects(registry, group, version, rest),
         _ => Err(unknown(&format!("the path {path} is not served"))),
     }
 }
 
-fn objects(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Result<Route, ApiError> {
+fn objects(
+    registry: &Registry,
+    group: &str,
+    version: &str,
+    rest: &[&str],
+) -> Result<Route, ApiError> {
     // A namespace's own path looks like the prefix of what is in it.
     let (namespace, rest) = match rest {
-        ["namespaces", namespace, inner @ ..] if !matches!(inner, [] | ["status" | "finalize"]) => (*namespace, inner),
+        ["namespaces", namespace, inner @ ..] if !matches!(inner, [] | ["status" | "finalize"]) => {
+            (*namespace, inner)
+        }
         _ => ("", rest),
     };
     let (plural, name, sub) = match rest {
@@ -76,7 +92,9 @@ fn objects(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Re
             return Ok(Route::Nothing { kind: "PodList", version: "v1" });
         }
         let what = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
-        return Err(unknown(&format!("{what} in version {version} are not served by Quarry's embedded API")));
+        return Err(unknown(&format!(
+            "{what} in version {version} are not served by Quarry's embedded API"
+        )));
     };
     let found = registry.get(resource);
     if found.namespaced && namespace.is_empty() && !name.is_empty() {
@@ -88,14 +106,21 @@ fn objects(registry: &Registry, group: &str, version: &str, rest: &[&str]) -> Re
     let status = match sub {
         "" => false,
         "status" => true,
-        other => return Err(unknown(&format!("the subresource {other} of {plural} is not served"))),
+        other => {
+            return Err(unknown(&format!("the subresource {other} of {plural} is not served")));
+        }
     };
     Ok(Route::Objects(Target { resource, namespace: namespace.into(), name: name.into(), status }))
 }
 
 /// 404 in the server's words, and what is missing in ours.
 pub fn unknown(what: &str) -> ApiError {
-    ApiError::new(404, "NotFound", format!("the server could not find the requested resource: {what}")).with_details(json!({}))
+    ApiError::new(
+        404,
+        "NotFound",
+        format!("the server could not find the requested resource: {what}"),
+    )
+    .with_details(json!({}))
 }
 
 pub fn percent_decode(text: &str) -> String {
@@ -103,7 +128,10 @@ pub fn percent_decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten().and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let hex = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match hex {
             Some(byte) => {
                 out.push(byte);

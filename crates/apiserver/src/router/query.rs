@@ -1,7 +1,9 @@
 //! Owns query strings: from `?limit=10&labelSelector=...` to typed options, with the server's complaints.
 
 use super::path::percent_decode;
-use crate::engine::{DeleteOptions, FieldValidation, ListOptions, Propagation, WatchFrom, WriteOptions};
+use crate::engine::{
+    DeleteOptions, FieldValidation, ListOptions, Propagation, WatchFrom, WriteOptions,
+};
 use crate::present::Include;
 use crate::select::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, FieldError, Named, Problem, Shown};
@@ -81,7 +83,11 @@ impl Query {
             errors.push(FieldError::forbidden("resourceVersionMatch", why));
         }
         if !matches!(matching, "" | "Exact" | "NotOlderThan") {
-            errors.push(unsupported("resourceVersionMatch", matching, &["Exact", "NotOlderThan", ""]));
+            errors.push(unsupported(
+                "resourceVersionMatch",
+                matching,
+                &["Exact", "NotOlderThan", ""],
+            ));
         }
         if self.flag("sendInitialEvents") && matching != "NotOlderThan" {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
@@ -119,7 +125,11 @@ impl Query {
             "Ignore" => FieldValidation::Ignore,
             "" | "Warn" => FieldValidation::Warn,
             other => {
-                errors.push(unsupported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]));
+                errors.push(unsupported(
+                    "fieldValidation",
+                    other,
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
@@ -131,7 +141,8 @@ impl Query {
         let values: Vec<&str> = self.all("dryRun").collect();
         if values.iter().any(|value| *value != "All") {
             let shown = Shown::Json(json!(values));
-            errors.push(FieldError::new("dryRun", Problem::NotSupported(shown, vec!["All".into()])));
+            errors
+                .push(FieldError::new("dryRun", Problem::NotSupported(shown, vec!["All".into()])));
         }
         !values.is_empty()
     }
@@ -141,10 +152,13 @@ impl Query {
         let mut errors = Vec::new();
         let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
         if kind != "DeleteOptions" {
-            return Err(ApiError::bad_request(format!("the body of a deletion is a DeleteOptions object, not {kind}")));
+            return Err(ApiError::bad_request(format!(
+                "the body of a deletion is a DeleteOptions object, not {kind}"
+            )));
         }
         let mut dry_run = self.dry_run(&mut errors);
-        dry_run |= body["dryRun"].as_array().is_some_and(|list| list.iter().any(|value| value == "All"));
+        dry_run |=
+            body["dryRun"].as_array().is_some_and(|list| list.iter().any(|value| value == "All"));
         let policy = match body["propagationPolicy"].as_str() {
             Some(policy) => policy,
             None => self.get("propagationPolicy"),
@@ -156,7 +170,11 @@ impl Query {
             ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
             ("Foreground", _) => Some(Propagation::Foreground),
             (other, _) => {
-                errors.push(unsupported("propagationPolicy", other, &["Foreground", "Background", "Orphan", "nil"]));
+                errors.push(unsupported(
+                    "propagationPolicy",
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
                 None
             }
         };
@@ -167,7 +185,9 @@ impl Query {
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
             propagation,
-            grace_seconds: body["gracePeriodSeconds"].as_i64().or(self.get("gracePeriodSeconds").parse().ok()),
+            grace_seconds: body["gracePeriodSeconds"]
+                .as_i64()
+                .or(self.get("gracePeriodSeconds").parse().ok()),
         })
     }
 }

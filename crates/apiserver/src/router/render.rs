@@ -12,18 +12,31 @@ use http::{HeaderValue, Response};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub fn answer(resource: &Resource, answer: Answer, form: Form, include: Include, now: Timestamp) -> Result<Response<ApiBody>, ApiError> {
+pub fn answer(
+    resource: &Resource,
+    answer: Answer,
+    form: Form,
+    include: Include,
+    now: Timestamp,
+) -> Result<Response<ApiBody>, ApiError> {
     let mut response = match &answer.body {
         Answered::Status(status) => json_body(answer.code, status),
         Answered::Object(stored) => match form {
             Form::Table => {
                 let metadata = json!({"resourceVersion": stored.metadata()["resourceVersion"]});
-                json_body(answer.code, &table(resource, [&stored.value].into_iter(), metadata, include, true, now))
+                json_body(
+                    answer.code,
+                    &table(resource, [&stored.value].into_iter(), metadata, include, true, now),
+                )
             }
             Form::Partial => json_body(answer.code, &partial(&stored.value)),
-            Form::Whole | Form::Discovery(_) => plain(answer.code, "application/json", whole(resource, stored)),
+            Form::Whole | Form::Discovery(_) => {
+                plain(answer.code, "application/json", whole(resource, stored))
+            }
         },
-        Answered::List(list) => plain(answer.code, "application/json", render_list(resource, list, form, include, now)),
+        Answered::List(list) => {
+            plain(answer.code, "application/json", render_list(resource, list, form, include, now))
+        }
     };
     for warning in &answer.warnings {
         if let Some(value) = warning_header(warning) {
@@ -35,10 +48,20 @@ pub fn answer(resource: &Resource, answer: Answer, form: Form, include: Include,
 
 /// An object as JSON in the resource's shape.
 pub fn whole(resource: &Resource, stored: &Stored) -> Bytes {
-    if resource.shows_stored() { stored.json.clone() } else { resource.show(&stored.value).to_string().into() }
+    if resource.shows_stored() {
+        stored.json.clone()
+    } else {
+        resource.show(&stored.value).to_string().into()
+    }
 }
 
-fn render_list(resource: &Resource, list: &List, form: Form, include: Include, now: Timestamp) -> Bytes {
+fn render_list(
+    resource: &Resource,
+    list: &List,
+    form: Form,
+    include: Include,
+    now: Timestamp,
+) -> Bytes {
     let metadata = list_metadata(resource.custom && form == Form::Whole, list);
     match form {
         Form::Table => {
@@ -46,7 +69,8 @@ fn render_list(resource: &Resource, list: &List, form: Form, include: Include, n
             table(resource, objects, metadata, include, true, now).to_string().into()
         }
         Form::Partial => {
-            let items: Vec<Value> = list.items.iter().map(|stored| partial(&stored.value)).collect();
+            let items: Vec<Value> =
+                list.items.iter().map(|stored| partial(&stored.value)).collect();
             json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata, "items": items,
@@ -101,5 +125,7 @@ fn list_metadata(always_token: bool, list: &List) -> Value {
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
-    HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok().or_else(|| HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()).ok())
+    HeaderValue::from_str(&format!("299 - \"{quoted}\""))
+        .ok()
+        .or_else(|| HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()).ok())
 }

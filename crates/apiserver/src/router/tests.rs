@@ -9,8 +9,19 @@ fn server() -> Server {
     Server::in_memory(Options::new(Vec::new()))
 }
 
-async fn ask(server: &Server, method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
-    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type).body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+async fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &str,
+) -> (u16, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(Full::new(Bytes::from(body.to_owned())))
+        .unwrap();
     let response = server.service().oneshot(request).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -26,7 +37,10 @@ fn the_accept_header_decides_the_form() {
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(Form::Table)),
         ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Ok(Form::Whole)),
         ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Ok(Form::Partial)),
-        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", Ok(Form::Discovery("v2"))),
+        (
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Ok(Form::Discovery("v2")),
+        ),
         ("text/plain", Err(406)),
     ] {
         assert_eq!(negotiate(header).map_err(|error| error.code), wanted, "{header}");
@@ -65,19 +79,34 @@ fn paths_name_their_objects() {
 #[tokio::test]
 async fn what_is_not_offered_says_so() {
     let server = server();
-    let (code, body) = ask(&server, "PATCH", "/api/v1/nodes/n", "application/apply-patch+yaml", "{}").await;
+    let (code, body) =
+        ask(&server, "PATCH", "/api/v1/nodes/n", "application/apply-patch+yaml", "{}").await;
     assert_eq!(code, 415);
-    assert!(body["message"].as_str().unwrap().starts_with("server-side apply is not supported"), "{body}");
-    let (code, body) = ask(&server, "POST", "/api/v1/namespaces", "application/vnd.kubernetes.protobuf", "k8s").await;
+    assert!(
+        body["message"].as_str().unwrap().starts_with("server-side apply is not supported"),
+        "{body}"
+    );
+    let (code, body) =
+        ask(&server, "POST", "/api/v1/namespaces", "application/vnd.kubernetes.protobuf", "k8s")
+            .await;
     assert_eq!(code, 415);
     assert!(body["message"].as_str().unwrap().contains("kubectl apply -f"), "{body}");
     let (code, body) = ask(&server, "GET", "/api/v1/namespaces/default/pods/p", "", "").await;
     assert_eq!(code, 404);
-    assert!(body["message"].as_str().unwrap().contains("not served by Quarry's embedded API"), "{body}");
-    let (code, _) = ask(&server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "{}").await;
+    assert!(
+        body["message"].as_str().unwrap().contains("not served by Quarry's embedded API"),
+        "{body}"
+    );
+    let (code, _) =
+        ask(&server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "{}")
+            .await;
     assert_eq!(code, 405);
     let (code, body) = ask(&server, "GET", "/api/v1/namespaces/default/pods", "", "").await;
-    assert_eq!((code, &body["kind"]), (200, &json!("PodList")), "describe asks for pods; there are none");
+    assert_eq!(
+        (code, &body["kind"]),
+        (200, &json!("PodList")),
+        "describe asks for pods; there are none"
+    );
 }
 
 #[tokio::test]
@@ -86,9 +115,15 @@ async fn bodies_may_be_yaml_and_may_not_be_huge() {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: b}\n";
     let path = "/api/v1/namespaces/default/configmaps";
     assert_eq!(ask(&server, "POST", path, "application/yaml", yaml).await.0, 201);
-    let huge = format!("{{\"metadata\":{{\"name\":\"h\"}},\"data\":{{\"a\":\"{}\"}}}}", "x".repeat(BODY_MAX));
+    let huge = format!(
+        "{{\"metadata\":{{\"name\":\"h\"}},\"data\":{{\"a\":\"{}\"}}}}",
+        "x".repeat(BODY_MAX)
+    );
     assert_eq!(ask(&server, "POST", path, "application/json", &huge).await.0, 413);
-    let large = format!("{{\"metadata\":{{\"name\":\"h\"}},\"data\":{{\"a\":\"{}\"}}}}", "x".repeat(2 << 20));
+    let large = format!(
+        "{{\"metadata\":{{\"name\":\"h\"}},\"data\":{{\"a\":\"{}\"}}}}",
+        "x".repeat(2 << 20)
+    );
     assert_eq!(ask(&server, "POST", path, "application/json", &large).await.0, 422);
 }
 

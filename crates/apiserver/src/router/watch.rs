@@ -54,7 +54,8 @@ pub async fn start(
     let progress = inner.committer.progress();
     let (initial, watching, pending) = {
         let mut engine = inner.committer.engine();
-        let (initial, watching) = engine.watch(call, ListOptions { limit: 0, ..list }, options.from)?;
+        let (initial, watching) =
+            engine.watch(call, ListOptions { limit: 0, ..list }, options.from)?;
         // What the watch starts from, a bookmark's version included, must be durable.
         let pending = inner.committer.hand_over(&mut engine);
         (initial, watching, pending)

@@ -11,7 +11,9 @@ pub enum CompileError {
     Pattern { path: String, pattern: String, source: regex::Error },
     #[error("schema at {path}: {what}")]
     Malformed { path: String, what: String },
-    #[error("schema at {path}: nested more than {MAX_DEPTH} levels; recursive schemas are not supported")]
+    #[error(
+        "schema at {path}: nested more than {MAX_DEPTH} levels; recursive schemas are not supported"
+    )]
     TooDeep { path: String },
 }
 
@@ -23,7 +25,10 @@ pub fn compile(schema: &Value) -> Result<Schema, CompileError> {
 }
 
 /// Compiles a schema whose `$ref`s point into `definitions`.
-pub fn compile_with_definitions(schema: &Value, definitions: &Map<String, Value>) -> Result<Schema, CompileError> {
+pub fn compile_with_definitions(
+    schema: &Value,
+    definitions: &Map<String, Value>,
+) -> Result<Schema, CompileError> {
     Compiler { definitions: Some(definitions) }.node(schema, String::new(), 0)
 }
 
@@ -53,7 +58,8 @@ impl Compiler<'_> {
         }
         let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
         let mut out = Schema::any();
-        out.int_or_string = flag("x-kubernetes-int-or-string") || map.get("format") == Some(&"int-or-string".into());
+        out.int_or_string = flag("x-kubernetes-int-or-string")
+            || map.get("format") == Some(&"int-or-string".into());
         (out.kind, out.nullable) = self.kind(map, &path)?;
         if out.int_or_string {
             out.kind = Type::Any;
@@ -69,7 +75,9 @@ impl Compiler<'_> {
         }
         out.additional = match map.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
-            Some(inner @ Value::Object(_)) => Additional::Schema(Box::new(self.node(inner, format!("{path}[*]"), depth + 1)?)),
+            Some(inner @ Value::Object(_)) => {
+                Additional::Schema(Box::new(self.node(inner, format!("{path}[*]"), depth + 1)?))
+            }
             _ => Additional::None,
         };
         if let Some(items) = map.get("items") {
@@ -86,8 +94,11 @@ impl Compiler<'_> {
         };
         out.list_map_keys = strings(map, "x-kubernetes-list-map-keys");
         let branches = |key: &str| -> Result<Vec<Schema>, CompileError> {
-            let list = map.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            list.iter().map(|branch| self.node(branch, format!("{path}.{key}"), depth + 1)).collect()
+            let list =
+                map.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            list.iter()
+                .map(|branch| self.node(branch, format!("{path}.{key}"), depth + 1))
+                .collect()
         };
         // int-or-string carries its own anyOf; the check is built in.
         if !out.int_or_string {
@@ -101,7 +112,12 @@ impl Compiler<'_> {
         Ok(out)
     }
 
-    fn reference(&self, reference: &str, path: String, depth: usize) -> Result<Schema, CompileError> {
+    fn reference(
+        &self,
+        reference: &str,
+        path: String,
+        depth: usize,
+    ) -> Result<Schema, CompileError> {
         let name = reference.rsplit('/').next().unwrap_or(reference);
         if name.ends_with(".api.resource.Quantity") {
             return Ok(Schema { kind: Type::Quantity, ..Schema::any() });
@@ -115,7 +131,10 @@ impl Compiler<'_> {
         let target = self.definitions.and_then(|definitions| definitions.get(name));
         match target {
             Some(target) => self.node(target, path, depth + 1),
-            None => Err(CompileError::Malformed { path, what: format!("reference {reference} is not defined") }),
+            None => Err(CompileError::Malformed {
+                path,
+                what: format!("reference {reference} is not defined"),
+            }),
         }
     }
 
@@ -125,7 +144,11 @@ impl Compiler<'_> {
             Some(Value::String(name)) => (name.as_str(), false),
             // JSON Schema's way of saying nullable.
             Some(Value::Array(names)) => {
-                let name = names.iter().filter_map(Value::as_str).find(|name| *name != "null").unwrap_or_default();
+                let name = names
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .find(|name| *name != "null")
+                    .unwrap_or_default();
                 (name, names.iter().any(|name| name == "null"))
             }
             Some(_) => ("", false),
@@ -138,7 +161,10 @@ impl Compiler<'_> {
             "number" => Type::Number,
             "boolean" => Type::Boolean,
             other => {
-                return Err(CompileError::Malformed { path: path.into(), what: format!("unknown type {other:?}") });
+                return Err(CompileError::Malformed {
+                    path: path.into(),
+                    what: format!("unknown type {other:?}"),
+                });
             }
         };
         Ok((kind, name.1))
@@ -156,7 +182,11 @@ fn bounds(map: &Map<String, Value>, path: &str) -> Result<Bounds, CompileError> 
     let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
     let pattern = match map.get("pattern").and_then(Value::as_str) {
         None => None,
-        Some(pattern) => Some(Regex::new(pattern).map_err(|source| CompileError::Pattern { path: path.into(), pattern: pattern.into(), source })?),
+        Some(pattern) => Some(Regex::new(pattern).map_err(|source| CompileError::Pattern {
+            path: path.into(),
+            pattern: pattern.into(),
+            source,
+        })?),
     };
     Ok(Bounds {
         enumeration: map.get("enum").and_then(Value::as_array).cloned(),

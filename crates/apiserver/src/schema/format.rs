@@ -14,7 +14,9 @@ pub fn holds(format: &str, text: &str) -> bool {
         "byte" => is_base64(text),
         "mac" => is_mac(text),
         "hostname" => is_hostname(text),
-        "email" => text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty()),
+        "email" => {
+            text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
+        }
         "uri" => text.split_once(':').is_some_and(|(scheme, _)| !scheme.is_empty()),
         "duration" => is_duration(text),
         _ => true,
@@ -24,7 +26,8 @@ pub fn holds(format: &str, text: &str) -> bool {
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let Ok(bits) = bits.parse::<u8>() else { return false };
-    (Ipv4Addr::from_str(address).is_ok() && bits <= 32) || (Ipv6Addr::from_str(address).is_ok() && bits <= 128)
+    (Ipv4Addr::from_str(address).is_ok() && bits <= 32)
+        || (Ipv6Addr::from_str(address).is_ok() && bits <= 128)
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -41,7 +44,8 @@ fn is_base64(text: &str) -> bool {
 fn is_mac(text: &str) -> bool {
     let separator = if text.contains(':') { ':' } else { '-' };
     let parts: Vec<&str> = text.split(separator).collect();
-    matches!(parts.len(), 6 | 8 | 20) && parts.iter().all(|p| p.len() == 2 && p.chars().all(|c| c.is_ascii_hexdigit()))
+    matches!(parts.len(), 6 | 8 | 20)
+        && parts.iter().all(|p| p.len() == 2 && p.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
 fn is_hostname(text: &str) -> bool {
@@ -70,10 +74,10 @@ fn is_duration(text: &str) -> bool {
             return false;
         }
         rest = &rest[digits..];
-        let Some(unit) = ["ns", "us", "µs", "ms", "s", "m", "h"]
-            .iter()
-            .find(|unit| rest.starts_with(**unit) && !rest[unit.len()..].starts_with(|c: char| c.is_ascii_alphabetic()))
-        else {
+        let Some(unit) = ["ns", "us", "µs", "ms", "s", "m", "h"].iter().find(|unit| {
+            rest.starts_with(**unit)
+                && !rest[unit.len()..].starts_with(|c: char| c.is_ascii_alphabetic())
+        }) else {
             return false;
         };
         rest = &rest[unit.len()..];

@@ -24,7 +24,9 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
             let mut gone = Vec::new();
             for (key, inner) in map.iter_mut() {
                 let at = child(path, key);
-                if schema.embedded_resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+                if schema.embedded_resource
+                    && matches!(key.as_str(), "apiVersion" | "kind" | "metadata")
+                {
                     continue;
                 }
                 if let Some(property) = schema.properties.get(key) {
@@ -36,7 +38,8 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
                     walk(property, inner, &at, unknown);
                 } else if let Additional::Schema(additional) = &schema.additional {
                     walk(additional, inner, &at, unknown);
-                } else if !schema.preserve_unknown && !matches!(schema.additional, Additional::Any) {
+                } else if !schema.preserve_unknown && !matches!(schema.additional, Additional::Any)
+                {
                     unknown.push(at);
                     gone.push(key.clone());
                 }

@@ -16,25 +16,77 @@ fn problems(raw: Value, value: Value) -> Vec<String> {
 fn problems_are_worded_as_the_api_server_words_them() {
     let object = |property: Value| json!({"type": "object", "properties": {"a": property}});
     for (property, value, wanted) in [
-        (json!({"type": "string"}), json!(5), r#"a: Invalid value: "integer": a in body must be of type string: "integer""#),
-        (json!({"type": "integer", "minimum": 1}), json!(0), "a: Invalid value: 0: a in body should be greater than or equal to 1"),
-        (json!({"type": "integer", "maximum": 1, "exclusiveMaximum": true}), json!(1), "a: Invalid value: 1: a in body should be less than 1"),
-        (json!({"type": "number", "multipleOf": 2}), json!(3), "a: Invalid value: 3: a in body should be a multiple of 2"),
-        (json!({"type": "string", "enum": ["x", "y"]}), json!("z"), r#"a: Unsupported value: "z": supported values: "x", "y""#),
-        (json!({"type": "string", "pattern": "^x$"}), json!("z"), r#"a: Invalid value: "z": a in body should match '^x$'"#),
-        (json!({"type": "string", "minLength": 2}), json!("z"), r#"a: Invalid value: "z": a in body should be at least 2 chars long"#),
-        (json!({"type": "string", "maxLength": 2}), json!("zzz"), "a: Too long: may not be more than 2 bytes"),
-        (json!({"type": "string", "format": "date-time"}), json!("no"), r#"a: Invalid value: "no": a in body must be of type date-time: "no""#),
-        (json!({"type": "array", "minItems": 1, "items": {}}), json!([]), "a: Invalid value: 0: a in body should have at least 1 items"),
-        (json!({"type": "array", "maxItems": 1, "items": {}}), json!([1, 2]), "a: Too many: 2: must have at most 1 items"),
-        (json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}), json!(["a", "a"]), r#"a[1]: Duplicate value: "a""#),
+        (
+            json!({"type": "string"}),
+            json!(5),
+            r#"a: Invalid value: "integer": a in body must be of type string: "integer""#,
+        ),
+        (
+            json!({"type": "integer", "minimum": 1}),
+            json!(0),
+            "a: Invalid value: 0: a in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"type": "integer", "maximum": 1, "exclusiveMaximum": true}),
+            json!(1),
+            "a: Invalid value: 1: a in body should be less than 1",
+        ),
+        (
+            json!({"type": "number", "multipleOf": 2}),
+            json!(3),
+            "a: Invalid value: 3: a in body should be a multiple of 2",
+        ),
+        (
+            json!({"type": "string", "enum": ["x", "y"]}),
+            json!("z"),
+            r#"a: Unsupported value: "z": supported values: "x", "y""#,
+        ),
+        (
+            json!({"type": "string", "pattern": "^x$"}),
+            json!("z"),
+            r#"a: Invalid value: "z": a in body should match '^x$'"#,
+        ),
+        (
+            json!({"type": "string", "minLength": 2}),
+            json!("z"),
+            r#"a: Invalid value: "z": a in body should be at least 2 chars long"#,
+        ),
+        (
+            json!({"type": "string", "maxLength": 2}),
+            json!("zzz"),
+            "a: Too long: may not be more than 2 bytes",
+        ),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!("no"),
+            r#"a: Invalid value: "no": a in body must be of type date-time: "no""#,
+        ),
+        (
+            json!({"type": "array", "minItems": 1, "items": {}}),
+            json!([]),
+            "a: Invalid value: 0: a in body should have at least 1 items",
+        ),
+        (
+            json!({"type": "array", "maxItems": 1, "items": {}}),
+            json!([1, 2]),
+            "a: Too many: 2: must have at most 1 items",
+        ),
+        (
+            json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
+            json!(["a", "a"]),
+            r#"a[1]: Duplicate value: "a""#,
+        ),
         (json!({"type": "object", "required": ["b"]}), json!({}), "a.b: Required value"),
         (
             json!({"type": "object", "not": {"required": ["b"]}, "properties": {"b": {}}}),
             json!({"b": 1}),
             r#"<nil>: Invalid value: "": "a" must not validate the schema (not)"#,
         ),
-        (json!({"x-kubernetes-int-or-string": true}), json!(true), r#"a: Invalid value: "boolean": a in body must be of type integer,string: "boolean""#),
+        (
+            json!({"x-kubernetes-int-or-string": true}),
+            json!(true),
+            r#"a: Invalid value: "boolean": a in body must be of type integer,string: "boolean""#,
+        ),
     ] {
         assert_eq!(problems(object(property), json!({"a": value})), [wanted]);
     }
@@ -57,7 +109,8 @@ fn what_did_not_change_is_not_judged_again() {
     }}));
     let old = json!({"a": "old", "l": [{"name": "one", "v": 1}]});
     let new = json!({"a": "old", "b": 1, "l": [{"name": "two", "v": 2}, {"name": "one", "v": 1}]});
-    let found: Vec<String> = validate(&schema, &new, Some(&old)).iter().map(|error| error.field.clone()).collect();
+    let found: Vec<String> =
+        validate(&schema, &new, Some(&old)).iter().map(|error| error.field.clone()).collect();
     assert_eq!(found, ["l[0].v"]);
     assert_eq!(validate(&schema, &new, None).len(), 3);
 }
@@ -76,7 +129,10 @@ fn unknown_fields_are_pruned_and_named() {
         "list": [{"k": 1}, {"q": 1}], "nul": null,
     });
     assert_eq!(prune(&schema, &mut value), ["a.c", "list[1].q", "map.m.n", "open.in.z", "x"]);
-    assert_eq!(value, json!({"a": {}, "open": {"y": 1, "in": {}}, "map": {"m": {"k": 1}}, "list": [{"k": 1}, {}], "nul": null}));
+    assert_eq!(
+        value,
+        json!({"a": {}, "open": {"y": 1, "in": {}}, "map": {"m": {"k": 1}}, "list": [{"k": 1}, {}], "nul": null})
+    );
 }
 
 #[test]
@@ -111,11 +167,17 @@ fn formats_hold_or_not() {
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), (-5i64..5).prop_map(Value::from), "[ab]{0,2}".prop_map(Value::from),];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-5i64..5).prop_map(Value::from),
+        "[ab]{0,2}".prop_map(Value::from),
+    ];
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[abc]", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map("[abc]", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
 }

@@ -14,7 +14,13 @@ pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Fiel
     errors
 }
 
-fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if old == Some(value) {
         return;
     }
@@ -25,7 +31,14 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
         let found = type_name(value);
         errors.push(FieldError::new(
             path,
-            Problem::TypeInvalid(Shown::Json(found.into()), format!("{} must be of type {expected}: {}", in_body(path), crate::status::go_quote(found))),
+            Problem::TypeInvalid(
+                Shown::Json(found.into()),
+                format!(
+                    "{} must be of type {expected}: {}",
+                    in_body(path),
+                    crate::status::go_quote(found)
+                ),
+            ),
         ));
         if found == "number" && expected == "integer" {
             let why = format!("Checked value must be of type integer (default format) in {path}");
@@ -48,12 +61,21 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
         && !allowed.contains(value)
     {
         let allowed = allowed.iter().map(plain).collect();
-        errors.push(FieldError::new(path, Problem::NotSupported(Shown::Json(value.clone()), allowed)));
+        errors.push(FieldError::new(
+            path,
+            Problem::NotSupported(Shown::Json(value.clone()), allowed),
+        ));
     }
     combinators(schema, value, old, path, errors);
 }
 
-fn object(schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Value>>, path: &str, errors: &mut Vec<FieldError>) {
+fn object(
+    schema: &Schema,
+    map: &Map<String, Value>,
+    old: Option<&Map<String, Value>>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let bounds = &schema.bounds;
     if let Some(min) = bounds.min_properties
         && map.len() < min
@@ -81,7 +103,13 @@ fn object(schema: &Schema, map: &Map<String, Value>, old: Option<&Map<String, Va
     }
 }
 
-fn array(schema: &Schema, items: &[Value], old: Option<&Vec<Value>>, path: &str, errors: &mut Vec<FieldError>) {
+fn array(
+    schema: &Schema,
+    items: &[Value],
+    old: Option<&Vec<Value>>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let bounds = &schema.bounds;
     if let Some(min) = bounds.min_items
         && items.len() < min
@@ -109,7 +137,13 @@ fn old_item<'a>(schema: &Schema, item: &Value, old: Option<&'a Vec<Value>>) -> O
     old?.iter().find(|item| item_key(schema, item).as_ref() == Some(&key))
 }
 
-fn duplicates(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn duplicates(
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if old == Some(value) {
         return;
     }
@@ -117,11 +151,18 @@ fn duplicates(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, e
         Value::Object(map) => {
             for (key, value) in map {
                 let Some(inner) = schema.child(key) else { continue };
-                duplicates(inner, value, old.and_then(|old| old.get(key)), &child(path, key), errors);
+                duplicates(
+                    inner,
+                    value,
+                    old.and_then(|old| old.get(key)),
+                    &child(path, key),
+                    errors,
+                );
             }
         }
         Value::Array(items) => {
-            let keys: Vec<Option<Value>> = items.iter().map(|item| item_key(schema, item)).collect();
+            let keys: Vec<Option<Value>> =
+                items.iter().map(|item| item_key(schema, item)).collect();
             for (index, item) in items.iter().enumerate() {
                 let at = format!("{path}[{index}]");
                 if let Some(key) = &keys[index]
@@ -130,7 +171,13 @@ fn duplicates(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, e
                     errors.push(FieldError::new(&at, Problem::Duplicate(Shown::Json(key.clone()))));
                 }
                 if let Some(inner) = &schema.items {
-                    duplicates(inner, item, old_item(schema, item, old.and_then(Value::as_array)), &at, errors);
+                    duplicates(
+                        inner,
+                        item,
+                        old_item(schema, item, old.and_then(Value::as_array)),
+                        &at,
+                        errors,
+                    );
                 }
             }
         }
@@ -146,7 +193,10 @@ fn item_key(schema: &Schema, item: &Value) -> Option<Value> {
         ListType::Set => Some(item.clone()),
         ListType::Map => {
             let item = item.as_object()?;
-            let key = schema.list_map_keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
+            let key = schema
+                .list_map_keys
+                .iter()
+                .filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
             Some(Value::Object(key.collect()))
         }
     }
@@ -163,16 +213,25 @@ fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>)
     } else if let Some(min) = bounds.min_length
         && length < min
     {
-        errors.push(FieldError::invalid(path, text, format!("{} should be at least {min} chars long", in_body(path))));
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            format!("{} should be at least {min} chars long", in_body(path)),
+        ));
     } else if let Some(pattern) = &bounds.pattern
         && !pattern.is_match(text)
     {
-        errors.push(FieldError::invalid(path, text, format!("{} should match '{}'", in_body(path), pattern.as_str())));
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            format!("{} should match '{}'", in_body(path), pattern.as_str()),
+        ));
     }
     if let Some(name) = &schema.format
         && !format::holds(name, text)
     {
-        let why = format!("{} must be of type {name}: {}", in_body(path), crate::status::go_quote(text));
+        let why =
+            format!("{} must be of type {name}: {}", in_body(path), crate::status::go_quote(text));
         errors.push(FieldError::new(path, Problem::TypeInvalid(Shown::Json(text.into()), why)));
     }
 }
@@ -203,7 +262,13 @@ fn numeric(bounds: &Bounds, number: f64, value: &Value, path: &str, errors: &mut
     }
 }
 
-fn combinators(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn combinators(
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let errors_of = |branch: &Schema| {
         let mut inner = Vec::new();
         walk(branch, value, old, path, &mut inner);
@@ -218,7 +283,11 @@ fn combinators(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, 
         let results: Vec<_> = schema.one_of.iter().map(errors_of).collect();
         let valid = results.iter().filter(|errors| errors.is_empty()).count();
         if valid != 1 {
-            let found = if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
+            let found = if valid == 0 {
+                "Found none valid".to_owned()
+            } else {
+                format!("Found {valid} valid alternatives")
+            };
             refuse(format!("must validate one and only one schema (oneOf). {found}"));
             if valid == 0 {
                 extra.extend(best(results));
@@ -233,7 +302,8 @@ fn combinators(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, 
         }
     }
     if !schema.all_of.is_empty() {
-        let failed: Vec<_> = schema.all_of.iter().map(errors_of).filter(|errors| !errors.is_empty()).collect();
+        let failed: Vec<_> =
+            schema.all_of.iter().map(errors_of).filter(|errors| !errors.is_empty()).collect();
         if !failed.is_empty() {
             let none = if failed.len() == schema.all_of.len() { ". None validated" } else { "" };
             refuse(format!("must validate all the schemas (allOf){none}"));

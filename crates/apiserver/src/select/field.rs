@@ -24,10 +24,14 @@ impl FieldSelector {
             }
             let (field, value, equal) = if let Some((field, value)) = part.split_once("!=") {
                 (field, value, false)
-            } else if let Some((field, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+            } else if let Some((field, value)) =
+                part.split_once("==").or_else(|| part.split_once('='))
+            {
                 (field, value, true)
             } else {
-                return Err(ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid selector: '{text}'; can't understand '{part}'"
+                )));
             };
             terms.push(Term { field: field.to_owned(), value: unescape(value), equal });
         }

@@ -24,7 +24,8 @@ enum Test {
 
 impl LabelSelector {
     pub fn parse(text: &str) -> Result<Self, ApiError> {
-        let refuse = |why: String| ApiError::bad_request(format!("unable to parse requirement: {why}"));
+        let refuse =
+            |why: String| ApiError::bad_request(format!("unable to parse requirement: {why}"));
         let mut out = Vec::new();
         for part in split_outside_parentheses(text) {
             let part = part.trim();
@@ -74,7 +75,8 @@ impl LabelSelector {
 
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.0.iter().all(|requirement| {
-            let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
+            let value =
+                labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
             let number = || value.and_then(|value| value.parse::<i64>().ok());
             match &requirement.test {
                 Test::In(values) => value.is_some_and(|value| values.iter().any(|v| v == value)),
@@ -117,7 +119,9 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
         return Ok(Requirement { key: key_of(key)?, test: Test::In(vec![value_of(value)?]) });
     }
-    for (operator, make) in [('>', Test::Greater as fn(i64) -> Test), ('<', Test::Less as fn(i64) -> Test)] {
+    for (operator, make) in
+        [('>', Test::Greater as fn(i64) -> Test), ('<', Test::Less as fn(i64) -> Test)]
+    {
         if let Some((key, value)) = part.split_once(operator) {
             let bound = value.trim().parse().map_err(|_| format!("{value:?} is not an integer"))?;
             return Ok(Requirement { key: key_of(key)?, test: make(bound) });
@@ -132,11 +136,17 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     let Some((operator, list)) = rest.split_once('(') else {
         let mut words = rest.split_whitespace();
         return Err(match (words.next(), words.next()) {
-            (Some("in" | "notin"), next) => format!("found '{}' expected: '('", next.unwrap_or_default()),
-            (word, _) => format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", word.unwrap_or_default()),
+            (Some("in" | "notin"), next) => {
+                format!("found '{}' expected: '('", next.unwrap_or_default())
+            }
+            (word, _) => format!(
+                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
+                word.unwrap_or_default()
+            ),
         });
     };
-    let list = list.strip_suffix(')').ok_or_else(|| format!("found {rest:?}, expected: ',' or ')'"))?;
+    let list =
+        list.strip_suffix(')').ok_or_else(|| format!("found {rest:?}, expected: ',' or ')'"))?;
     let values = list.split(',').map(value_of).collect::<Result<Vec<_>, _>>()?;
     match operator.trim() {
         "in" => Ok(Requirement { key, test: Test::In(values) }),

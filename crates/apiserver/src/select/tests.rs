@@ -53,7 +53,9 @@ fn a_selector_object_matches_like_its_text() {
     }));
     assert!(selector.matches(Some(&labels(json!({"a": "b", "c": "x"})))));
     assert!(!selector.matches(Some(&labels(json!({"a": "b", "c": "d"})))));
-    let odd = LabelSelector::from_object(&json!({"matchExpressions": [{"key": "c", "operator": "Like"}]}));
+    let odd = LabelSelector::from_object(
+        &json!({"matchExpressions": [{"key": "c", "operator": "Like"}]}),
+    );
     assert!(!odd.matches(Some(&labels(json!({"c": "d"})))), "an unknown operator selects nothing");
 }
 
@@ -61,7 +63,8 @@ fn a_selector_object_matches_like_its_text() {
 fn fields_are_compared_as_text_with_escapes() {
     let read = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let object = json!({"a": "x,y=z", "b": "2"});
-    for (text, wanted) in [("a=x\\,y\\=z", true), ("b=2,a!=q", true), ("b!=2", false), ("c=", true)] {
+    for (text, wanted) in [("a=x\\,y\\=z", true), ("b=2,a!=q", true), ("b!=2", false), ("c=", true)]
+    {
         assert_eq!(FieldSelector::parse(text).unwrap().matches(&object, read), wanted, "{text}");
     }
 }

@@ -9,7 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "example.com", version = "v1", kind = "Widget", plural = "widgets", namespaced, schema = "disabled")]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Widget",
+    plural = "widgets",
+    namespaced,
+    schema = "disabled"
+)]
 #[kube(status = "Value")]
 pub struct WidgetSpec {
     pub size: String,

@@ -22,13 +22,21 @@ fn asker(uid: &str, terms: Value, tolerations: Value) -> Asker {
         kind: "LocalVolumeDiscovery".into(),
         name: "disks".into(),
         uid: uid.into(),
-        selector: serde_json::from_value(if terms.is_null() { terms } else { json!({"nodeSelectorTerms": terms}) }).unwrap(),
+        selector: serde_json::from_value(if terms.is_null() {
+            terms
+        } else {
+            json!({"nodeSelectorTerms": terms})
+        })
+        .unwrap(),
         tolerations: serde_json::from_value(tolerations).unwrap(),
     }
 }
 
 fn kept(name: &str, taints: Value) -> Arc<Node> {
-    Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"taints": taints}})).unwrap())
+    Arc::new(
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"taints": taints}}))
+            .unwrap(),
+    )
 }
 
 fn rack(value: &str) -> Value {
@@ -39,7 +47,13 @@ fn rack(value: &str) -> Value {
 fn shape(asked: &Asked) -> Value {
     let Some(set) = desired(&wanted("a:1"), asked) else { return Value::Null };
     let pod = set.spec.unwrap().template.spec.unwrap();
-    let owners: Vec<String> = set.metadata.owner_references.unwrap_or_default().into_iter().map(|owner| format!("{}/{}", owner.kind, owner.uid)).collect();
+    let owners: Vec<String> = set
+        .metadata
+        .owner_references
+        .unwrap_or_default()
+        .into_iter()
+        .map(|owner| format!("{}/{}", owner.kind, owner.uid))
+        .collect();
     json!({"owners": owners, "affinity": pod.affinity, "tolerations": pod.tolerations})
 }
 
@@ -60,14 +74,23 @@ fn the_same_wish_is_never_outdated() {
 fn agents_run_where_somebody_needs_them() {
     let exists = json!([{"operator": "Exists"}]);
     let cases = [
-        ("volumes are on: everywhere, whatever else is asked", Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() }),
+        (
+            "volumes are on: everywhere, whatever else is asked",
+            Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() },
+        ),
         ("nobody asks", Asked::default()),
         ("a selector", Asked { askers: vec![asker("d", rack("a"), exists)], ..Asked::default() }),
         (
             "no selector: all nodes, even beside another one",
-            Asked { askers: vec![asker("d", Value::Null, json!([])), asker("e", rack("a"), json!([]))], ..Asked::default() },
+            Asked {
+                askers: vec![asker("d", Value::Null, json!([])), asker("e", rack("a"), json!([]))],
+                ..Asked::default()
+            },
         ),
-        ("empty terms mean no node, not all", Asked { askers: vec![asker("d", json!([{}]), json!([]))], ..Asked::default() }),
+        (
+            "empty terms mean no node, not all",
+            Asked { askers: vec![asker("d", json!([{}]), json!([]))], ..Asked::default() },
+        ),
         (
             "two ask alike, one node is kept with its taint",
             Asked {
@@ -75,20 +98,36 @@ fn agents_run_where_somebody_needs_them() {
                     asker("d", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
                     asker("e", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
                 ],
-                kept: vec![kept("n7", json!([{"key": "dedicated", "value": "db", "effect": "NoExecute"}]))],
+                kept: vec![kept(
+                    "n7",
+                    json!([{"key": "dedicated", "value": "db", "effect": "NoExecute"}]),
+                )],
                 ..Asked::default()
             },
         ),
-        ("only kept ones", Asked { kept: vec![kept("n7", json!(null)), kept("n8", json!(null))], ..Asked::default() }),
+        (
+            "only kept ones",
+            Asked {
+                kept: vec![kept("n7", json!(null)), kept("n8", json!(null))],
+                ..Asked::default()
+            },
+        ),
     ];
-    let shown: Vec<Value> = cases.iter().map(|(case, asked)| json!({"case": case, "set": shape(asked)})).collect();
+    let shown: Vec<Value> =
+        cases.iter().map(|(case, asked)| json!({"case": case, "set": shape(asked)})).collect();
     insta::assert_yaml_snapshot!(shown);
 }
 
 #[test]
 fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
-    let asked = |value: &str| Asked { askers: vec![asker("d", rack(value), json!([]))], ..Asked::default() };
-    let (old, new) = (desired(&wanted("a:1"), &asked("a")).unwrap(), desired(&wanted("a:1"), &asked("b")).unwrap());
+    let asked = |value: &str| Asked {
+        askers: vec![asker("d", rack(value), json!([]))],
+        ..Asked::default()
+    };
+    let (old, new) = (
+        desired(&wanted("a:1"), &asked("a")).unwrap(),
+        desired(&wanted("a:1"), &asked("b")).unwrap(),
+    );
     assert!(outdated(&old, &new));
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "annotations": old.spec.unwrap().template.metadata.unwrap().annotations}, "spec": {"nodeName": "n", "containers": []},
@@ -98,34 +137,59 @@ fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
     let all = desired(&wanted("a:1"), &everywhere()).unwrap();
     assert!(replaceable(std::slice::from_ref(&pod), &all, |_| false).is_empty());
     let patch = changes(&all);
-    assert!(patch["spec"]["template"]["spec"].as_object().unwrap().contains_key("affinity"), "a merge must remove it: {patch}");
+    assert!(
+        patch["spec"]["template"]["spec"].as_object().unwrap().contains_key("affinity"),
+        "a merge must remove it: {patch}"
+    );
     assert!(patch["spec"]["template"]["spec"]["affinity"].is_null());
 }
 
 #[test]
 fn an_agent_with_a_running_job_is_not_replaced() {
-    let pod = |node: &str| -> Pod { serde_json::from_value(json!({"metadata": {"name": node}, "spec": {"nodeName": node, "containers": []}})).unwrap() };
+    let pod = |node: &str| -> Pod {
+        serde_json::from_value(
+            json!({"metadata": {"name": node}, "spec": {"nodeName": node, "containers": []}}),
+        )
+        .unwrap()
+    };
     let pods = [pod("a"), pod("b")];
     let set = desired(&wanted("a:1"), &everywhere()).unwrap();
-    let names: Vec<_> = replaceable(&pods, &set, |node| node == "a").iter().map(|pod| pod.metadata.name.clone().unwrap()).collect();
+    let names: Vec<_> = replaceable(&pods, &set, |node| node == "a")
+        .iter()
+        .map(|pod| pod.metadata.name.clone().unwrap())
+        .collect();
     assert_eq!(names, ["b"]);
 }
 
 #[test]
 fn other_times_are_given_to_the_agents_and_replace_them() {
-    let times = |rescan_interval, settling_time| desired(&Wanted { rescan_interval, settling_time, ..wanted("a:1") }, &everywhere()).unwrap();
-    let args = |set: &DaemonSet| set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap()[3..].join(" ");
+    let times = |rescan_interval, settling_time| {
+        desired(&Wanted { rescan_interval, settling_time, ..wanted("a:1") }, &everywhere()).unwrap()
+    };
+    let args = |set: &DaemonSet| {
+        set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0]
+            .args
+            .clone()
+            .unwrap()[3..]
+            .join(" ")
+    };
     let (minutes, millis) = (SignedDuration::from_mins, SignedDuration::from_millis);
     let usual = times(minutes(60), minutes(1));
     assert_eq!(args(&usual), "--rescan-interval=1h --settling-time=1m");
     assert_eq!(args(&times(minutes(90), millis(0))), "--rescan-interval=1h 30m --settling-time=0s");
-    assert_eq!(args(&times(minutes(10), millis(500))), "--rescan-interval=10m --settling-time=500ms");
+    assert_eq!(
+        args(&times(minutes(10), millis(500))),
+        "--rescan-interval=10m --settling-time=500ms"
+    );
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "annotations": usual.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().annotations}, "spec": {"containers": []},
     }))
     .unwrap();
     assert!(replaceable(std::slice::from_ref(&pod), &usual, |_| false).is_empty());
-    assert_eq!(replaceable(std::slice::from_ref(&pod), &times(minutes(60), minutes(2)), |_| false).len(), 1);
+    assert_eq!(
+        replaceable(std::slice::from_ref(&pod), &times(minutes(60), minutes(2)), |_| false).len(),
+        1
+    );
 }
 
 #[test]

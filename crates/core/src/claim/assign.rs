@@ -92,7 +92,9 @@ pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
         if want.owner.uid == uid {
             return found.into_iter().map(|(row, _)| row).collect();
         }
-        owners.extend(found.into_iter().filter_map(|(_, claim)| Some((claim?.identity, &want.owner))));
+        owners.extend(
+            found.into_iter().filter_map(|(_, claim)| Some((claim?.identity, &want.owner))),
+        );
     }
     Vec::new()
 }
@@ -100,22 +102,46 @@ pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
 /// Those who are for this node, the oldest first.
 fn ranked(world: &NodeWorld) -> Vec<&Want> {
     let Some(node) = &world.node else { return Vec::new() };
-    let mut wants: Vec<&Want> = world.wants.iter().filter(|want| want.takes_more() && want.covers(node) == Covers::Yes).collect();
+    let mut wants: Vec<&Want> = world
+        .wants
+        .iter()
+        .filter(|want| want.takes_more() && want.covers(node) == Covers::Yes)
+        .collect();
     wants.sort_by(|a, b| a.rank().cmp(&b.rank()));
     wants
 }
 
-fn rows(world: &NodeWorld, index: &Index<'_>, want: &Want, owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
+fn rows(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    want: &Want,
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<Claim>)> {
     match &want.asks {
         Asks::Set(set) => rows_of_set(world, index, want, set, owners),
         Asks::Paths(asked) => rows_of_paths(world, index, want, asked, owners),
     }
 }
 
-fn rows_of_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk, owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
-    let has = world.inventory.spec.claims.iter().filter(|claim| claim.owner.uid == want.owner.uid && !claim.ending).count();
-    let mut standings: Vec<(&Device, Result<(), Standing>)> =
-        index.devices.iter().map(|seen| (seen.device, usable_by_set(world, index, want, set, seen, owners))).collect();
+fn rows_of_set(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    want: &Want,
+    set: &SetAsk,
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<Claim>)> {
+    let has = world
+        .inventory
+        .spec
+        .claims
+        .iter()
+        .filter(|claim| claim.owner.uid == want.owner.uid && !claim.ending)
+        .count();
+    let mut standings: Vec<(&Device, Result<(), Standing>)> = index
+        .devices
+        .iter()
+        .map(|seen| (seen.device, usable_by_set(world, index, want, set, seen, owners)))
+        .collect();
     // Not by kernel name, which changes: the same devices are taken whatever they are called today.
     standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
     let free = standings.iter().filter(|(_, standing)| standing.is_ok()).count();
@@ -125,17 +151,31 @@ fn rows_of_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk, 
         .into_iter()
         .map(|(device, standing)| match standing {
             Err(standing) => (row(device, standing), None),
-            Ok(()) if !enough => (row(device, Standing::BelowMin { found: has + free, min: set.min }), None),
-            Ok(()) if room == 0 => (row(device, Standing::OverMax(set.max.unwrap_or_default())), None),
+            Ok(()) if !enough => {
+                (row(device, Standing::BelowMin { found: has + free, min: set.min }), None)
+            }
+            Ok(()) if room == 0 => {
+                (row(device, Standing::OverMax(set.max.unwrap_or_default())), None)
+            }
             Ok(()) => {
                 room -= 1;
-                (row(device, Standing::Gets), make(want, device, &set.becomes, ClaimContent::Blank, None))
+                (
+                    row(device, Standing::Gets),
+                    make(want, device, &set.becomes, ClaimContent::Blank, None),
+                )
             }
         })
         .collect()
 }
 
-fn usable_by_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk, seen: &Seen<'_>, owners: &Owners<'_>) -> Result<(), Standing> {
+fn usable_by_set(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    want: &Want,
+    set: &SetAsk,
+    seen: &Seen<'_>,
+    owners: &Owners<'_>,
+) -> Result<(), Standing> {
     if let Some(standing) = owned(want, seen, owners) {
         return Err(standing);
     }
@@ -143,36 +183,78 @@ fn usable_by_set(world: &NodeWorld, index: &Index<'_>, want: &Want, set: &SetAsk
     if !wrong.is_empty() {
         return Err(Standing::Mismatch(wrong));
     }
-    let named = |told: &DeviceReason| told.reason == Reason::NotLocal.as_str() && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind));
+    let named = |told: &DeviceReason| {
+        told.reason == Reason::NotLocal.as_str()
+            && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
+    };
     usable(world, index, seen, set.becomes.mode, |told| !named(told))
 }
 
 /// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
 fn is_of_kind(detail: &str, kind: &str) -> bool {
-    detail.to_lowercase().split_whitespace().any(|word| word == kind || word.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-')))
+    detail.to_lowercase().split_whitespace().any(|word| {
+        word == kind || word.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-'))
+    })
 }
 
-fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[PathAsk], owners: &Owners<'_>) -> Vec<(Row, Option<Claim>)> {
+fn rows_of_paths(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    want: &Want,
+    asked: &[PathAsk],
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<Claim>)> {
     let mut rows: Vec<(Row, Option<Claim>)> = Vec::new();
     for ask in asked {
-        let blind = |standing: Standing| Row { device: ask.path.clone(), identity: None, size: 0, standing };
+        let blind = |standing: Standing| Row {
+            device: ask.path.clone(),
+            identity: None,
+            size: 0,
+            standing,
+        };
         if let Some(claim) = claim_of_path(world, want, &ask.path) {
-            rows.push((Row { device: ask.path.clone(), identity: Some(claim.identity.clone()), size: claim.size, standing: Standing::Has }, None));
+            rows.push((
+                Row {
+                    device: ask.path.clone(),
+                    identity: Some(claim.identity.clone()),
+                    size: claim.size,
+                    standing: Standing::Has,
+                },
+                None,
+            ));
             continue;
         }
-        let reports = world.inventory.status.as_ref().map(|status| status.paths.as_slice()).unwrap_or_default();
+        let reports = world
+            .inventory
+            .status
+            .as_ref()
+            .map(|status| status.paths.as_slice())
+            .unwrap_or_default();
         let Some(report) = reports.iter().find(|report| report.path == ask.path) else {
-            rows.push((blind(Standing::Waiting("the agent has not looked the path up yet".into())), None));
+            rows.push((
+                blind(Standing::Waiting("the agent has not looked the path up yet".into())),
+                None,
+            ));
             continue;
         };
-        let named = |seen: &&Seen<'_>| report.device.as_ref().is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name));
+        let named = |seen: &&Seen<'_>| {
+            report
+                .device
+                .as_ref()
+                .is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name))
+        };
         let Some(seen) = index.devices.iter().find(named) else {
-            let why = report.problem.clone().unwrap_or_else(|| "it is no device that the node lists".to_owned());
+            let why = report
+                .problem
+                .clone()
+                .unwrap_or_else(|| "it is no device that the node lists".to_owned());
             rows.push((blind(Standing::NoDevice(why)), None));
             continue;
         };
         let device = seen.device;
-        let taken = rows.iter().any(|(_, claim)| claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity)));
+        let taken = rows.iter().any(|(_, claim)| {
+            claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity))
+        });
         let standing = match owned(want, seen, owners) {
             // Not by this path, which has no claim.
             Some(Standing::Has) => Some(twice()),
@@ -181,10 +263,14 @@ fn rows_of_paths(world: &NodeWorld, index: &Index<'_>, want: &Want, asked: &[Pat
         };
         let mode = ask.becomes.mode;
         let adopted = kept_on(world, device).is_some_and(|kept| want.adopts.contains(&kept.pv_uid));
-        let standing = standing.or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
+        let standing = standing
+            .or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
         rows.push(match standing {
             Some(standing) => (Row { device: ask.path.clone(), ..row(device, standing) }, None),
-            None => (row(device, Standing::Gets), make(want, device, &ask.becomes, ClaimContent::Any, Some(&ask.path))),
+            None => (
+                row(device, Standing::Gets),
+                make(want, device, &ask.becomes, ClaimContent::Any, Some(&ask.path)),
+            ),
         });
     }
     rows
@@ -208,26 +294,45 @@ fn twice() -> Standing {
 
 /// A path with a claim is not looked up again: it means the device that it meant then.
 fn claim_of_path<'a>(world: &'a NodeWorld, want: &Want, path: &str) -> Option<&'a Claim> {
-    world.inventory.spec.claims.iter().find(|claim| claim.owner.uid == want.owner.uid && claim.path.as_deref() == Some(path))
+    world
+        .inventory
+        .spec
+        .claims
+        .iter()
+        .find(|claim| claim.owner.uid == want.owner.uid && claim.path.as_deref() == Some(path))
 }
 
 fn unresolved(world: &NodeWorld, want: &Want) -> Vec<String> {
     match &want.asks {
         Asks::Set(_) => Vec::new(),
-        Asks::Paths(asked) => asked.iter().filter(|ask| claim_of_path(world, want, &ask.path).is_none()).map(|ask| ask.path.clone()).collect(),
+        Asks::Paths(asked) => asked
+            .iter()
+            .filter(|ask| claim_of_path(world, want, &ask.path).is_none())
+            .map(|ask| ask.path.clone())
+            .collect(),
     }
 }
 
 /// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
 fn owned(want: &Want, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Standing> {
     if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
-        return Some(if owner.uid == want.owner.uid { Standing::Has } else { Standing::Taken((*owner).clone()) });
+        return Some(if owner.uid == want.owner.uid {
+            Standing::Has
+        } else {
+            Standing::Taken((*owner).clone())
+        });
     }
     seen.published.first().map(|pv| Standing::Published((*pv).to_owned()))
 }
 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
-fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMode, counts: impl Fn(&DeviceReason) -> bool) -> Result<(), Standing> {
+fn usable(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    seen: &Seen<'_>,
+    mode: VolumeMode,
+    counts: impl Fn(&DeviceReason) -> bool,
+) -> Result<(), Standing> {
     let device = seen.device;
     if is_frozen(world) || is_released(world) {
         return Err(Standing::Frozen);
@@ -237,11 +342,14 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMod
             "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
         ));
     }
-    let told: Vec<DeviceReason> = device.reasons.iter().filter(|told| counts(told)).cloned().collect();
+    let told: Vec<DeviceReason> =
+        device.reasons.iter().filter(|told| counts(told)).cloned().collect();
     // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
     // would have been told.
     let claimed = |told: &DeviceReason| told.reason == Reason::Claimed.as_str();
-    if !told.is_empty() && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told)) {
+    if !told.is_empty()
+        && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told))
+    {
         let why = if told.iter().any(claimed) {
             "the agent has not looked at it since its last claim ended"
         } else {
@@ -261,7 +369,10 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMod
     }
     // What the cluster has learned since the agent last judged.
     if let Some(kept) = kept_on(world, device) {
-        let told = DeviceReason { reason: Reason::KeptData.as_str().to_owned(), detail: kept_detail(kept) };
+        let told = DeviceReason {
+            reason: Reason::KeptData.as_str().to_owned(),
+            detail: kept_detail(kept),
+        };
         if counts(&told) {
             return Err(Standing::Refused(vec![told]));
         }
@@ -270,19 +381,36 @@ fn usable(world: &NodeWorld, index: &Index<'_>, seen: &Seen<'_>, mode: VolumeMod
         return Err(Standing::Residue(residue_text(left)));
     }
     if let Some(why) = index.doubt(seen) {
-        return Err(Standing::Refused(vec![DeviceReason { reason: Reason::AmbiguousIdentity.as_str().to_owned(), detail: why }]));
+        return Err(Standing::Refused(vec![DeviceReason {
+            reason: Reason::AmbiguousIdentity.as_str().to_owned(),
+            detail: why,
+        }]));
     }
     if world.inventory.spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
-        return Err(Standing::Refused(vec![DeviceReason { reason: Reason::UnlistedVolumes.as_str().to_owned(), detail: String::new() }]));
+        return Err(Standing::Refused(vec![DeviceReason {
+            reason: Reason::UnlistedVolumes.as_str().to_owned(),
+            detail: String::new(),
+        }]));
     }
     Ok(())
 }
 
 fn row(device: &Device, standing: Standing) -> Row {
-    Row { device: device.name.clone(), identity: device.identity.clone(), size: device.size, standing }
+    Row {
+        device: device.name.clone(),
+        identity: device.identity.clone(),
+        size: device.size,
+        standing,
+    }
 }
 
-fn make(want: &Want, device: &Device, becomes: &Becomes, content: ClaimContent, path: Option<&str>) -> Option<Claim> {
+fn make(
+    want: &Want,
+    device: &Device,
+    becomes: &Becomes,
+    content: ClaimContent,
+    path: Option<&str>,
+) -> Option<Claim> {
     let identity = device.identity.clone()?;
     let link = format!("{}/{}/{}", names::LINK_FOLDER, becomes.class, link_name(device, &identity));
     Some(Claim {
@@ -304,8 +432,15 @@ fn make(want: &Want, device: &Device, becomes: &Becomes, content: ClaimContent, 
 
 /// The by-id name, as shipped. A device without one gets a name from its identity: kernel names change.
 fn link_name(device: &Device, identity: &str) -> String {
-    let by_id = device.device_id.as_deref().and_then(|id| id.rsplit('/').next()).filter(|name| !name.is_empty() && *name != "." && *name != "..");
-    by_id.map_or_else(|| format!("{}-{}", device.kind, &hex_digest(&[identity])[..16]), str::to_owned)
+    let by_id = device
+        .device_id
+        .as_deref()
+        .and_then(|id| id.rsplit('/').next())
+        .filter(|name| !name.is_empty() && *name != "." && *name != "..");
+    by_id.map_or_else(
+        || format!("{}-{}", device.kind, &hex_digest(&[identity])[..16]),
+        str::to_owned,
+    )
 }
 
 impl Standing {
@@ -314,20 +449,29 @@ impl Standing {
         match self {
             Standing::Has => "has it".into(),
             Standing::Gets => "gets it".into(),
-            Standing::Mismatch(wrong) => wrong.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; "),
+            Standing::Mismatch(wrong) => {
+                wrong.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
+            }
             Standing::Taken(owner) => format!("{} has it", owner_text(owner)),
             Standing::Waiting(why) => why.clone(),
             Standing::Refused(told) if told.is_empty() => "the agent has not judged it".into(),
             Standing::Refused(told) => {
-                let sentence = |told: &DeviceReason| Reason::parse(&told.reason).map_or_else(|| told.reason.clone(), |reason| reason.sentence(&told.detail));
+                let sentence = |told: &DeviceReason| {
+                    Reason::parse(&told.reason)
+                        .map_or_else(|| told.reason.clone(), |reason| reason.sentence(&told.detail))
+                };
                 told.iter().map(sentence).collect::<Vec<_>>().join("; ")
             }
             Standing::Published(pv) => format!("PersistentVolume {pv} is on it"),
             Standing::Residue(why) => why.clone(),
-            Standing::BelowMin { found, min } => format!("the node has {found} matching devices, minDeviceCount is {min}: none is used"),
+            Standing::BelowMin { found, min } => format!(
+                "the node has {found} matching devices, minDeviceCount is {min}: none is used"
+            ),
             Standing::OverMax(max) => format!("maxDeviceCount is {max}"),
             Standing::NoDevice(why) => why.clone(),
-            Standing::Frozen => "the node's claims are about another machine: release them first".into(),
+            Standing::Frozen => {
+                "the node's claims are about another machine: release them first".into()
+            }
         }
     }
 

@@ -25,12 +25,20 @@ pub enum Stance {
 }
 
 /// What the agent said to this very claim: of this owner, in this round.
-pub fn previous<'a>(claim: &Claim, status: Option<&'a NodeInventoryStatus>) -> Option<&'a ClaimReport> {
+pub fn previous<'a>(
+    claim: &Claim,
+    status: Option<&'a NodeInventoryStatus>,
+) -> Option<&'a ClaimReport> {
     status?.claims.iter().find(|report| super::answers(report, claim))
 }
 
 /// `machine_id` is that of the machine that the agent runs on.
-pub fn stance(claim: &Claim, previous: Option<&ClaimReport>, spec: &NodeInventorySpec, machine_id: Option<&str>) -> Stance {
+pub fn stance(
+    claim: &Claim,
+    previous: Option<&ClaimReport>,
+    spec: &NodeInventorySpec,
+    machine_id: Option<&str>,
+) -> Stance {
     let other_machine = super::is_other_machine(spec, Some(machine_id));
     let confirmed = previous.is_some_and(|report| report.state == ClaimState::Confirmed);
     match (other_machine, claim.ending, confirmed) {
@@ -69,7 +77,10 @@ impl Expected {
     /// A wipe for the volume of this claim; `Err` says why it is none of this time. What was erased before was written
     /// to later, if at all, by somebody whom an API that was restored from a backup does not know any more.
     pub fn of_wipe(claim: &Claim, known: &Remembered) -> Result<Self, String> {
-        let since = known.confirmed.as_ref().filter(|(owner, round)| *owner != claim.owner.uid || *round > claim.round);
+        let since = known
+            .confirmed
+            .as_ref()
+            .filter(|(owner, round)| *owner != claim.owner.uid || *round > claim.round);
         if known.kept {
             return Err(outdated("it was decided on this node that its data is kept"));
         }
@@ -83,7 +94,9 @@ impl Expected {
     pub fn explain(self, why: String) -> String {
         match self {
             Expected::Blank | Expected::Any | Expected::Named | Expected::Erasable => why,
-            Expected::Erased => outdated(&format!("the device was erased for this PersistentVolume before, and has been written to since ({why})")),
+            Expected::Erased => outdated(&format!(
+                "the device was erased for this PersistentVolume before, and has been written to since ({why})"
+            )),
         }
     }
 
@@ -144,67 +157,122 @@ pub struct Remembered {
 }
 
 fn outdated(why: &str) -> String {
-    format!("{why}: was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain")
+    format!(
+        "{why}: was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain"
+    )
 }
 
 /// The claim's device among the node's: exactly one goes by its identity.
 pub fn find<'a>(identity: &str, devices: &'a [Known]) -> Result<&'a Known, String> {
-    let mut found = devices.iter().filter(|device| device.identified.candidates.iter().any(|candidate| candidate == identity));
+    let mut found = devices.iter().filter(|device| {
+        device.identified.candidates.iter().any(|candidate| candidate == identity)
+    });
     match (found.next(), found.next()) {
         (Some(device), None) => Ok(device),
         (None, _) => Err(format!("the device {identity} is not there")),
-        (Some(one), Some(other)) => Err(format!("{} and {} both go by {identity}", one.facts.name, other.facts.name)),
+        (Some(one), Some(other)) => {
+            Err(format!("{} and {} both go by {identity}", one.facts.name, other.facts.name))
+        }
     }
 }
 
 /// `Err` says why not, for people.
-pub fn verify(claim: &Claim, expected: Expected, devices: &[Known], spec: &NodeInventorySpec) -> Result<(), String> {
+pub fn verify(
+    claim: &Claim,
+    expected: Expected,
+    devices: &[Known],
+    spec: &NodeInventorySpec,
+) -> Result<(), String> {
     let device = find(&claim.identity, devices)?;
     let facts = &device.facts;
     let size = i64::try_from(facts.size).unwrap_or(i64::MAX);
     if size != claim.size {
         return Err(format!("{} has {size} bytes, {} were claimed", facts.name, claim.size));
     }
-    let rivals = spec.claims.iter().filter(|other| **other != *claim && device.identified.candidates.contains(&other.identity));
+    let rivals = spec.claims.iter().filter(|other| {
+        **other != *claim && device.identified.candidates.contains(&other.identity)
+    });
     if let Some(rival) = rivals.into_iter().next() {
-        return Err(format!("{} is claimed by {}, too", facts.name, super::owner_text(&rival.owner)));
+        return Err(format!(
+            "{} is claimed by {}, too",
+            facts.name,
+            super::owner_text(&rival.owner)
+        ));
     }
     // What is built on a disk is the disk's owner's.
-    if let Some(owner) = spec.claims.iter().find(|other| **other != *claim && device.disk.contains(&other.identity)) {
-        return Err(format!("{} is on a device that is claimed by {}", facts.name, super::owner_text(&owner.owner)));
+    if let Some(owner) =
+        spec.claims.iter().find(|other| **other != *claim && device.disk.contains(&other.identity))
+    {
+        return Err(format!(
+            "{} is on a device that is claimed by {}",
+            facts.name,
+            super::owner_text(&owner.owner)
+        ));
     }
     // A LocalVolume that takes the data over means the device as it is; its first confirmation is about that.
-    let on_it = |list: &'_ [KeptData]| list.iter().find(|kept| device.identified.candidates.contains(&kept.identity)).cloned();
+    let on_it = |list: &'_ [KeptData]| {
+        list.iter().find(|kept| device.identified.candidates.contains(&kept.identity)).cloned()
+    };
     let confirms = matches!(expected, Expected::Any | Expected::Named);
-    if let Some(kept) = on_it(&spec.kept).filter(|_| expected == Expected::Blank || (confirms && claim.round > 1)) {
+    if let Some(kept) =
+        on_it(&spec.kept).filter(|_| expected == Expected::Blank || (confirms && claim.round > 1))
+    {
         return Err(format!("{} {}", facts.name, Reason::KeptData.sentence(&kept.pv_name)));
     }
-    if let Some(left) = on_it(&spec.residue).filter(|_| claim.volume_mode == VolumeMode::Block && claim.round == 1 && (confirms || expected == Expected::Blank))
-    {
+    if let Some(left) = on_it(&spec.residue).filter(|_| {
+        claim.volume_mode == VolumeMode::Block
+            && claim.round == 1
+            && (confirms || expected == Expected::Blank)
+    }) {
         return Err(format!("{} {}", facts.name, super::residue_text(&left)));
     }
     if spec.foreign_pvs_left_out.is_some_and(|count| count > 0) {
         return Err(format!("{} {}", facts.name, Reason::UnlistedVolumes.sentence("")));
     }
-    let quarantine = spec.quarantine.iter().filter(|entry| device.identified.candidates.contains(&entry.identity));
+    let quarantine = spec
+        .quarantine
+        .iter()
+        .filter(|entry| device.identified.candidates.contains(&entry.identity));
     if let Some(entry) = quarantine.into_iter().next() {
         return Err(format!("{} is in quarantine: {} {}", facts.name, entry.reason, entry.detail));
     }
     let own = node_reasons(facts).into_iter().chain(device.told.iter().cloned());
-    if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason)) {
+    if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason))
+    {
         return Err(format!("{} {}", facts.name, reason.sentence(&detail)));
     }
     // Unread is no answer, whatever is tolerated. Everything else was judged above, by its reason.
     match &facts.content {
         Content::Unread => return Err(format!("{} could not be read", facts.name)),
-        Content::Blank | Content::Found(_) | Content::UnknownData | Content::NoMedium | Content::Unreadable(_) | Content::TimedOut | Content::NotPermitted => {}
+        Content::Blank
+        | Content::Found(_)
+        | Content::UnknownData
+        | Content::NoMedium
+        | Content::Unreadable(_)
+        | Content::TimedOut
+        | Content::NotPermitted => {}
     }
     // Its partitions: O_EXCL on the disk does not see a bind mount of a partition's node, nor a loop over one.
-    let parts = devices.iter().filter(|part| part.facts.parent.as_deref() == Some(facts.name.as_str()));
+    let parts =
+        devices.iter().filter(|part| part.facts.parent.as_deref() == Some(facts.name.as_str()));
     for part in parts {
-        let users = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::LoopOnTop, Reason::BacksPersistentVolume, Reason::BacksVolume];
-        if let Some((reason, detail)) = node_reasons(&part.facts).into_iter().find(|(reason, _)| users.contains(reason)) {
-            return Err(format!("{}, a partition of {}, {}", part.facts.name, facts.name, reason.sentence(&detail)));
+        let users = [
+            Reason::Mounted,
+            Reason::Swap,
+            Reason::HasHolders,
+            Reason::LoopOnTop,
+            Reason::BacksPersistentVolume,
+            Reason::BacksVolume,
+        ];
+        if let Some((reason, detail)) =
+            node_reasons(&part.facts).into_iter().find(|(reason, _)| users.contains(reason))
+        {
+            return Err(format!(
+                "{}, a partition of {}, {}",
+                part.facts.name,
+                facts.name,
+                reason.sentence(&detail)
+            ));
         }
     }
     Ok(())

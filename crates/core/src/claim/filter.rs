@@ -87,7 +87,10 @@ impl Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |text: &Option<String>| text.as_ref().map_or_else(|| "it names none".to_owned(), |text| format!("it is {text:?}"));
+        let named = |text: &Option<String>| {
+            text.as_ref()
+                .map_or_else(|| "it names none".to_owned(), |text| format!("it is {text:?}"))
+        };
         match self {
             Mismatch::Type(kind) => write!(f, "its type {kind} is not asked for"),
             Mismatch::Rotational(true) => f.write_str("it is rotational"),
@@ -107,40 +110,73 @@ const DEFAULT_MIN: Bytes = Bytes(1 << 30);
 impl Filter {
     pub fn read(spec: &LocalVolumeSetSpec) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let excluded = spec.device_exclusion_spec.as_ref().and_then(|spec| spec.device_name_filter.as_ref());
-        let excluded = excluded.into_iter().flatten().filter_map(|pattern| match Glob::parse(pattern) {
-            Ok(glob) => Some(glob),
-            Err(wrong) => {
-                let allowed = "use *, ?, [a-c] and [^a] as in sd[a-c]*".to_owned();
-                problems.push(Problem { field: "spec.deviceExclusionSpec.deviceNameFilter", wrong: format!("the pattern {pattern:?} {wrong}"), allowed });
-                None
-            }
-        });
+        let excluded =
+            spec.device_exclusion_spec.as_ref().and_then(|spec| spec.device_name_filter.as_ref());
+        let excluded =
+            excluded.into_iter().flatten().filter_map(|pattern| match Glob::parse(pattern) {
+                Ok(glob) => Some(glob),
+                Err(wrong) => {
+                    let allowed = "use *, ?, [a-c] and [^a] as in sd[a-c]*".to_owned();
+                    problems.push(Problem {
+                        field: "spec.deviceExclusionSpec.deviceNameFilter",
+                        wrong: format!("the pattern {pattern:?} {wrong}"),
+                        allowed,
+                    });
+                    None
+                }
+            });
         let excluded: Vec<Glob> = excluded.collect();
         let Some(spec) = &spec.device_inclusion_spec else {
-            let all = Filter { types: vec![DeviceType::Disk], rotational: None, min: Bytes(0), max: None, models: Vec::new(), vendors: Vec::new(), excluded };
+            let all = Filter {
+                types: vec![DeviceType::Disk],
+                rotational: None,
+                min: Bytes(0),
+                max: None,
+                models: Vec::new(),
+                vendors: Vec::new(),
+                excluded,
+            };
             return if problems.is_empty() { Ok(all) } else { Err(problems) };
         };
         let types = read_types(spec, &mut problems);
         let rotational = read_mechanics(spec, &mut problems);
-        let mut size = |field: &'static str, given: &Option<Quantity>| match given.as_ref().map(Quantity::bytes) {
+        let mut size = |field: &'static str, given: &Option<Quantity>| match given
+            .as_ref()
+            .map(Quantity::bytes)
+        {
             None => None,
             Some(Ok(bytes)) => Some(bytes),
             Some(Err(error)) => {
-                problems.push(Problem { field, wrong: error.to_string(), allowed: "give a quantity such as 10Gi".into() });
+                problems.push(Problem {
+                    field,
+                    wrong: error.to_string(),
+                    allowed: "give a quantity such as 10Gi".into(),
+                });
                 None
             }
         };
         let min = size("spec.deviceInclusionSpec.minSize", &spec.min_size).unwrap_or(DEFAULT_MIN);
         let max = size("spec.deviceInclusionSpec.maxSize", &spec.max_size);
         // Whoever asks for devices smaller than the minimum that he did not give means all of them.
-        let min = if spec.min_size.is_none() && max.is_some_and(|max| max < DEFAULT_MIN) { Bytes(0) } else { min };
+        let min = if spec.min_size.is_none() && max.is_some_and(|max| max < DEFAULT_MIN) {
+            Bytes(0)
+        } else {
+            min
+        };
         if let Some(max) = max.filter(|max| *max < min) {
             let allowed = "make minSize smaller or maxSize larger".to_owned();
-            problems.push(Problem { field: "spec.deviceInclusionSpec.minSize", wrong: format!("{min} is greater than maxSize {max}"), allowed });
+            problems.push(Problem {
+                field: "spec.deviceInclusionSpec.minSize",
+                wrong: format!("{min} is greater than maxSize {max}"),
+                allowed,
+            });
         }
         let (models, vendors) = (folded(spec.models.as_ref()), folded(spec.vendors.as_ref()));
-        if problems.is_empty() { Ok(Filter { types, rotational, min, max, models, vendors, excluded }) } else { Err(problems) }
+        if problems.is_empty() {
+            Ok(Filter { types, rotational, min, max, models, vendors, excluded })
+        } else {
+            Err(problems)
+        }
     }
 
     /// Everything that speaks against the device; empty when it is what the set describes.
@@ -182,7 +218,10 @@ fn read_types(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Vec<De
         return vec![DeviceType::Disk];
     }
     let mut types = Vec::new();
-    for (field, given) in [("spec.deviceInclusionSpec.deviceTypes", &spec.device_types), ("spec.deviceInclusionSpec.devices", &spec.devices)] {
+    for (field, given) in [
+        ("spec.deviceInclusionSpec.deviceTypes", &spec.device_types),
+        ("spec.deviceInclusionSpec.devices", &spec.devices),
+    ] {
         for text in given.iter().flatten() {
             match DeviceType::parse(text) {
                 Some(kind) => types.push(kind),
@@ -209,7 +248,11 @@ fn read_mechanics(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Op
             match text.to_ascii_lowercase().as_str() {
                 "rotational" => wanted.push(true),
                 "nonrotational" => wanted.push(false),
-                _ => problems.push(Problem { field, wrong: format!("there is no property {text:?}"), allowed: "use Rotational or NonRotational".into() }),
+                _ => problems.push(Problem {
+                    field,
+                    wrong: format!("there is no property {text:?}"),
+                    allowed: "use Rotational or NonRotational".into(),
+                }),
             }
         }
     }

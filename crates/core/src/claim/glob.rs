@@ -64,11 +64,17 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, S
             }
         };
         if chars.next_if_eq(&']').is_some() {
-            return if ranges.is_empty() { Err("has an empty []".into()) } else { Ok(Part::Class { ranges, negated }) };
+            return if ranges.is_empty() {
+                Err("has an empty []".into())
+            } else {
+                Ok(Part::Class { ranges, negated })
+            };
         }
         let low = one(chars)?;
         let high = match chars.next_if_eq(&'-') {
-            Some(_) if chars.peek() == Some(&']') => return Err("has a range without its end".into()),
+            Some(_) if chars.peek() == Some(&']') => {
+                return Err("has a range without its end".into());
+            }
             Some(_) => one(chars)?,
             None => low,
         };
@@ -86,7 +92,9 @@ impl Part {
             Part::Any => false,
             Part::One => true,
             Part::Literal(wanted) => *wanted == c,
-            Part::Class { ranges, negated } => ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated,
+            Part::Class { ranges, negated } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
         }
     }
 }

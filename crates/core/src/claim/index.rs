@@ -54,20 +54,34 @@ impl<'a> Index<'a> {
                 by_identity.entry(candidate.clone()).or_insert(position);
             }
         }
-        let pvs = world.pvs.iter().filter_map(|pv| Some((pv.metadata.name.as_deref()?, pv))).collect();
+        let pvs =
+            world.pvs.iter().filter_map(|pv| Some((pv.metadata.name.as_deref()?, pv))).collect();
         let reports = status
             .iter()
             .flat_map(|status| &status.claims)
-            .map(|report| ((report.identity.as_str(), report.owner_uid.as_str(), report.round), report))
+            .map(|report| {
+                ((report.identity.as_str(), report.owner_uid.as_str(), report.round), report)
+            })
             .collect();
         let wants = world.wants.iter().map(|want| (want.owner.uid.as_str(), want)).collect();
-        let mut index = Index { world, devices, by_identity, pvs, reports, wants, by_pv: HashMap::new(), claims: HashMap::new(), ready: HashMap::new() };
+        let mut index = Index {
+            world,
+            devices,
+            by_identity,
+            pvs,
+            reports,
+            wants,
+            by_pv: HashMap::new(),
+            claims: HashMap::new(),
+            ready: HashMap::new(),
+        };
         for claim in &world.inventory.spec.claims {
             *index.claims.entry(claim.identity.as_str()).or_default() += 1;
             index.by_pv.insert(names::local_pv(&world.name, &claim.identity), claim);
         }
         for claim in world.inventory.spec.claims.iter().filter(|claim| !claim.ending) {
-            let confirmed = index.report(claim).is_some_and(|report| report.state == ClaimState::Confirmed);
+            let confirmed =
+                index.report(claim).is_some_and(|report| report.state == ClaimState::Confirmed);
             if confirmed || index.pv(claim).is_some() {
                 *index.ready.entry(claim.owner.uid.as_str()).or_default() += 1;
             }
@@ -106,14 +120,22 @@ impl<'a> Index<'a> {
                 let own = names::local_pv(&self.world.name, &claim.identity);
                 seen.published.iter().find(|name| **name != own).copied()
             }),
-            moved: if seen.is_some() { None } else { self.elsewhere(|identity| *identity == claim.identity) },
+            moved: if seen.is_some() {
+                None
+            } else {
+                self.elsewhere(|identity| *identity == claim.identity)
+            },
             ready: self.ready.get(claim.owner.uid.as_str()).copied().unwrap_or_default(),
         }
     }
 
     /// Another node's device of such an identity, in words.
     fn elsewhere(&self, is: impl Fn(&String) -> bool) -> Option<String> {
-        self.world.elsewhere.iter().find(|other| is(&other.identity)).map(|other| format!("{} of node {}", other.device, other.node))
+        self.world
+            .elsewhere
+            .iter()
+            .find(|other| is(&other.identity))
+            .map(|other| format!("{} of node {}", other.device, other.node))
     }
 
     /// It is not certain which device this is.
@@ -122,14 +144,25 @@ impl<'a> Index<'a> {
             return Some(Reason::IdentityElsewhere.sentence(&place));
         }
         let spec = &self.world.inventory.spec;
-        if let Some(entry) = spec.quarantine.iter().find(|entry| seen.candidates.contains(&entry.identity)) {
+        if let Some(entry) =
+            spec.quarantine.iter().find(|entry| seen.candidates.contains(&entry.identity))
+        {
             return Some(format!("{}: {}", entry.reason, entry.detail));
         }
-        if let Some(told) = seen.device.reasons.iter().find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines)) {
+        if let Some(told) = seen
+            .device
+            .reasons
+            .iter()
+            .find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines))
+        {
             return Some(format!("{}: {}", told.reason, told.detail));
         }
         // By several of its identities: more than one claim of one device.
-        let claims: usize = seen.candidates.iter().filter_map(|candidate| self.claims.get(candidate.as_str())).sum();
+        let claims: usize = seen
+            .candidates
+            .iter()
+            .filter_map(|candidate| self.claims.get(candidate.as_str()))
+            .sum();
         (claims > 1).then(|| format!("the device {} is claimed twice", seen.device.name))
     }
 }
@@ -151,12 +184,19 @@ impl<'a> Named<'a> {
         let mut named = Named::default();
         for pv in &world.pvs {
             let name = pv.metadata.name.as_deref().unwrap_or_default();
-            let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref().map(|local| &local.path).or(spec.host_path.as_ref().map(|host| &host.path)));
+            let path = pv.spec.as_ref().and_then(|spec| {
+                spec.local
+                    .as_ref()
+                    .map(|local| &local.path)
+                    .or(spec.host_path.as_ref().map(|host| &host.path))
+            });
             if let Some(path) = path {
                 named.by_path.entry(path).or_default().push(name);
                 named.by_id.entry(base(path)).or_default().push(name);
             }
-            let annotation = |key: &str| pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+            let annotation = |key: &str| {
+                pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key))
+            };
             if let Some(noted) = annotation(names::LSO_DEVICE_ID_ANNOTATION) {
                 named.by_id.entry(base(noted)).or_default().push(name);
             }
@@ -171,7 +211,8 @@ impl<'a> Named<'a> {
     fn on(&self, device: &Device, candidates: &BTreeSet<String>) -> BTreeSet<&'a str> {
         let by_path = self.by_path.get(format!("/dev/{}", device.name).as_str());
         let by_id = device.device_id.as_deref().and_then(|id| self.by_id.get(base(id)));
-        let by_identity = candidates.iter().filter_map(|candidate| self.by_identity.get(candidate.as_str()));
+        let by_identity =
+            candidates.iter().filter_map(|candidate| self.by_identity.get(candidate.as_str()));
         by_path.into_iter().chain(by_id).chain(by_identity).flatten().copied().collect()
     }
 }

@@ -106,9 +106,16 @@ pub struct Plan {
 
 /// Who gets what, and what becomes of what is claimed already.
 pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
-    let known = |list: &[KeptData]| list.iter().filter(|kept| !is_forgotten(world, kept)).cloned().collect();
+    let known = |list: &[KeptData]| {
+        list.iter().filter(|kept| !is_forgotten(world, kept)).cloned().collect()
+    };
     let spec = &world.inventory.spec;
-    let mut plan = Plan { machine_id: spec.machine_id.clone(), kept: known(&spec.kept), residue: known(&spec.residue), ..Plan::default() };
+    let mut plan = Plan {
+        machine_id: spec.machine_id.clone(),
+        kept: known(&spec.kept),
+        residue: known(&spec.residue),
+        ..Plan::default()
+    };
     let index = Index::new(world);
     for claim in &world.inventory.spec.claims {
         let view = index.view(claim);
@@ -141,19 +148,31 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     plan.residue.sort();
     plan.paths = given.paths;
     // Whose devices these are is noted with the first claim, and kept as long as there is one.
-    plan.machine_id = if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
+    plan.machine_id =
+        if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
     plan
 }
 
 /// Volumes of ours that are going and whose claim is gone.
-fn orphans<'a>(world: &'a NodeWorld, index: &'a Index<'_>) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<KeptData>)> {
-    let unclaimed = |found: &&Arc<PersistentVolume>| found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none());
-    world.pvs.iter().filter(unclaimed).filter_map(|found| life::orphan(world, found).map(|(step, keeps)| (found, step, keeps)))
+fn orphans<'a>(
+    world: &'a NodeWorld,
+    index: &'a Index<'_>,
+) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<KeptData>)> {
+    let unclaimed = |found: &&Arc<PersistentVolume>| {
+        found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none())
+    };
+    world
+        .pvs
+        .iter()
+        .filter(unclaimed)
+        .filter_map(|found| life::orphan(world, found).map(|(step, keeps)| (found, step, keeps)))
 }
 
 /// The names of those: whoever has only seen them in a cache asks whether they are still there.
 pub fn orphaned(world: &NodeWorld) -> Vec<String> {
-    orphans(world, &Index::new(world)).filter_map(|(found, _, _)| found.metadata.name.clone()).collect()
+    orphans(world, &Index::new(world))
+        .filter_map(|(found, _, _)| found.metadata.name.clone())
+        .collect()
 }
 
 /// The names of volumes that are used or going and are not those that their claims knew last. A cache that is behind may
@@ -202,7 +221,9 @@ pub fn view<'a>(world: &'a NodeWorld, claim: &'a Claim) -> View<'a> {
 
 /// Whether the agent's answer is to this claim, and not to an earlier one on the same device.
 fn answers(report: &ClaimReport, claim: &Claim) -> bool {
-    report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round
+    report.identity == claim.identity
+        && report.owner_uid == claim.owner.uid
+        && report.round == claim.round
 }
 
 /// Whether the device goes by this identity, which may not be its strongest any more.
@@ -212,7 +233,12 @@ pub fn is_device(device: &Device, identity: &str) -> bool {
 
 /// An administrator does not need it any more. By the PersistentVolume's UID: what is kept later is another thing.
 pub fn is_forgotten(world: &NodeWorld, kept: &KeptData) -> bool {
-    let told = world.inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::FORGET_KEPT_ANNOTATION));
+    let told = world
+        .inventory
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::FORGET_KEPT_ANNOTATION));
     told.is_some_and(|told| told.split(',').any(|uid| uid.trim() == kept.pv_uid))
 }
 
@@ -242,7 +268,10 @@ fn machine_id(world: &NodeWorld) -> Option<String> {
 
 /// Another machine answers under the node's name: what was claimed is not its.
 pub fn is_frozen(world: &NodeWorld) -> bool {
-    is_other_machine(&world.inventory.spec, world.inventory.status.as_ref().map(|status| status.machine_id.as_deref()))
+    is_other_machine(
+        &world.inventory.spec,
+        world.inventory.status.as_ref().map(|status| status.machine_id.as_deref()),
+    )
 }
 
 /// `seen`: what the machine says, if it has said anything. One that cannot say which it is, is another one.
@@ -252,9 +281,16 @@ pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) ->
 
 /// An administrator gives up what was claimed on a machine that is gone.
 pub fn is_released(world: &NodeWorld) -> bool {
-    let told = world.inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::RELEASE_CLAIMS_ANNOTATION));
+    let told = world
+        .inventory
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::RELEASE_CLAIMS_ANNOTATION));
     let absent = world.node.is_none() || is_frozen(world);
-    told.is_some_and(|told| absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name))
+    told.is_some_and(|told| {
+        absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
+    })
 }
 
 #[cfg(test)]

@@ -26,17 +26,37 @@ fn a_set(index: usize) -> impl Strategy<Value = Want> {
 }
 
 fn a_device(index: usize) -> impl Strategy<Value = Device> {
-    let reasons = prop::sample::subsequence(vec!["TooNew", "Signature", "Mounted", "Removable", "NotLocal", "Claimed", "IdentityElsewhere"], 0..2);
-    (any::<bool>(), any::<bool>(), reasons, 1..3u8).prop_map(move |(settled, is_loop, reasons, scale)| Device {
-        name: format!("sd{index}"),
-        kind: if is_loop { "loop" } else { "disk" }.into(),
-        size: i64::from(scale) << 30,
-        identity: Some(format!("serial:m:{index}")),
-        settled: settled || index < 2,
-        state: if reasons.is_empty() { DeviceState::Available } else { DeviceState::NotAvailable },
-        reasons: reasons.into_iter().map(|reason| DeviceReason { reason: reason.into(), detail: String::new() }).collect(),
-        ..Device::default()
-    })
+    let reasons = prop::sample::subsequence(
+        vec![
+            "TooNew",
+            "Signature",
+            "Mounted",
+            "Removable",
+            "NotLocal",
+            "Claimed",
+            "IdentityElsewhere",
+        ],
+        0..2,
+    );
+    (any::<bool>(), any::<bool>(), reasons, 1..3u8).prop_map(
+        move |(settled, is_loop, reasons, scale)| Device {
+            name: format!("sd{index}"),
+            kind: if is_loop { "loop" } else { "disk" }.into(),
+            size: i64::from(scale) << 30,
+            identity: Some(format!("serial:m:{index}")),
+            settled: settled || index < 2,
+            state: if reasons.is_empty() {
+                DeviceState::Available
+            } else {
+                DeviceState::NotAvailable
+            },
+            reasons: reasons
+                .into_iter()
+                .map(|reason| DeviceReason { reason: reason.into(), detail: String::new() })
+                .collect(),
+            ..Device::default()
+        },
+    )
 }
 
 prop_compose! {

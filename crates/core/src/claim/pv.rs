@@ -4,7 +4,10 @@ use super::{NodeWorld, View, Want};
 pub use crate::foreign_pv::HOSTNAME_LABEL;
 use k8s_openapi::{
     api::{
-        core::v1::{LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity},
+        core::v1::{
+            LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+            PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
+        },
         storage::v1::StorageClass,
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -21,7 +24,11 @@ use std::collections::BTreeMap;
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 fn annotation<'a>(pv: &'a PersistentVolume, key: &str) -> Option<&'a str> {
-    pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)).map(String::as_str)
+    pv.metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(key))
+        .map(String::as_str)
 }
 
 /// Made by us, from a claim. By the finalizer, which we alone set: an annotation is lost to any tool that prunes them.
@@ -31,8 +38,12 @@ pub fn is_ours(pv: &PersistentVolume) -> bool {
 
 /// Made from this claim: of this device, at this link, for this owner.
 pub fn is_of(pv: &PersistentVolume, claim: &Claim) -> bool {
-    let path = pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
-    is_ours(pv) && annotation(pv, names::IDENTITY_ANNOTATION).is_none_or(|identity| identity == claim.identity) && path == Some(&claim.link)
+    let path =
+        pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
+    is_ours(pv)
+        && annotation(pv, names::IDENTITY_ANNOTATION)
+            .is_none_or(|identity| identity == claim.identity)
+        && path == Some(&claim.link)
 }
 
 /// The round of the claim that it was made in, as it says itself: for people, and to compare what is about to be made.
@@ -42,7 +53,10 @@ pub fn round(pv: &PersistentVolume) -> Option<i64> {
 
 /// The claim has its end on record. Not what the object says of itself counts: anybody may write there.
 pub fn is_over(pv: &PersistentVolume, claim: &Claim) -> bool {
-    claim.last_volume.as_ref().is_some_and(|last| last.over && pv.metadata.uid.as_ref() == Some(&last.uid))
+    claim
+        .last_volume
+        .as_ref()
+        .is_some_and(|last| last.over && pv.metadata.uid.as_ref() == Some(&last.uid))
 }
 
 /// The last volume of this claim, if it was bound and no end of it is on record.
@@ -52,7 +66,10 @@ pub fn used(claim: &Claim) -> Option<&LastVolume> {
 
 /// A claim had it. One that is only reserved, by name, was used by nobody yet.
 pub fn was_bound(pv: &PersistentVolume) -> bool {
-    pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()).is_some_and(|claim| claim.uid.is_some())
+    pv.spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .is_some_and(|claim| claim.uid.is_some())
 }
 
 /// Somebody had it, whatever it says of itself: an administrator who gives a volume free again clears its claimRef.
@@ -62,17 +79,19 @@ pub fn was_used(pv: &PersistentVolume, claim: &Claim) -> bool {
 
 /// Its data is erased when its claim is gone.
 pub fn deletes(pv: &PersistentVolume) -> bool {
-    pv.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Delete")
+    pv.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref())
+        == Some("Delete")
 }
 
 /// The claim's owner as labels, shortened safely.
 fn owner_labels(owner: &ClaimOwner) -> BTreeMap<String, String> {
     let namespace = owner.namespace.clone().unwrap_or_default();
     let [kind, place, name] = names::PV_OWNER_LABELS;
-    let mut labels: BTreeMap<String, String> = [(kind, owner.kind.clone()), (place, namespace.clone()), (name, owner.name.clone())]
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
-        .collect();
+    let mut labels: BTreeMap<String, String> =
+        [(kind, owner.kind.clone()), (place, namespace.clone()), (name, owner.name.clone())]
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
+            .collect();
     if owner.kind == OwnerKind::LocalVolume.as_str() {
         let [name, place] = names::LV_OWNER_LABELS;
         labels.insert(name.to_owned(), names::label_value(&owner.name));
@@ -94,7 +113,11 @@ pub fn rounded(size: i64) -> Bytes {
 }
 
 /// `None` when the node has no hostname label: the PersistentVolume could not say where it is.
-pub fn build(world: &NodeWorld, view: &View<'_>, class: Option<&StorageClass>) -> Option<PersistentVolume> {
+pub fn build(
+    world: &NodeWorld,
+    view: &View<'_>,
+    class: Option<&StorageClass>,
+) -> Option<PersistentVolume> {
     let (claim, node) = (view.claim, world.node.as_ref()?);
     let host = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME_LABEL))?.clone();
     let mut labels = owner_labels(&claim.owner);
@@ -113,10 +136,17 @@ pub fn build(world: &NodeWorld, view: &View<'_>, class: Option<&StorageClass>) -
     if let Some(id) = device.device_id.as_deref().and_then(|id| id.rsplit('/').next()) {
         annotations.insert(names::LSO_DEVICE_ID_ANNOTATION.to_owned(), id.to_owned());
     }
-    let policy = class.and_then(|class| class.reclaim_policy.clone()).unwrap_or_else(|| "Delete".to_owned());
-    let options = class.and_then(|class| class.mount_options.clone()).filter(|options| !options.is_empty() && claim.volume_mode == VolumeMode::Filesystem);
+    let policy =
+        class.and_then(|class| class.reclaim_policy.clone()).unwrap_or_else(|| "Delete".to_owned());
+    let options = class
+        .and_then(|class| class.mount_options.clone())
+        .filter(|options| !options.is_empty() && claim.volume_mode == VolumeMode::Filesystem);
     let affinity = NodeSelectorTerm {
-        match_expressions: Some(vec![NodeSelectorRequirement { key: HOSTNAME_LABEL.to_owned(), operator: "In".to_owned(), values: Some(vec![host]) }]),
+        match_expressions: Some(vec![NodeSelectorRequirement {
+            key: HOSTNAME_LABEL.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![host]),
+        }]),
         ..NodeSelectorTerm::default()
     };
     Some(PersistentVolume {
@@ -129,10 +159,21 @@ pub fn build(world: &NodeWorld, view: &View<'_>, class: Option<&StorageClass>) -
         },
         spec: Some(PersistentVolumeSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            capacity: Some([("storage".to_owned(), Quantity(quarry_api::Quantity::from(rounded(claim.size)).0))].into()),
-            local: Some(LocalVolumeSource { path: claim.link.clone(), fs_type: claim.fs_type.clone() }),
+            capacity: Some(
+                [(
+                    "storage".to_owned(),
+                    Quantity(quarry_api::Quantity::from(rounded(claim.size)).0),
+                )]
+                .into(),
+            ),
+            local: Some(LocalVolumeSource {
+                path: claim.link.clone(),
+                fs_type: claim.fs_type.clone(),
+            }),
             mount_options: options,
-            node_affinity: Some(VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![affinity] }) }),
+            node_affinity: Some(VolumeNodeAffinity {
+                required: Some(NodeSelector { node_selector_terms: vec![affinity] }),
+            }),
             persistent_volume_reclaim_policy: Some(policy),
             storage_class_name: Some(claim.storage_class_name.clone()),
             volume_mode: Some(claim.volume_mode.as_str().to_owned()),
@@ -155,7 +196,12 @@ pub fn build_class(claim: &Claim) -> StorageClass {
     StorageClass {
         metadata: ObjectMeta {
             name: Some(claim.storage_class_name.clone()),
-            labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), names::label_value(&value))).collect()),
+            labels: Some(
+                labels
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
+                    .collect(),
+            ),
             ..ObjectMeta::default()
         },
         provisioner: NO_PROVISIONER.to_owned(),
@@ -169,11 +215,15 @@ pub fn build_class(claim: &Claim) -> StorageClass {
 /// uses it.
 pub fn is_class_of(class: &StorageClass, want: &Want) -> bool {
     let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
-    let label = |key: &str| class.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    let label = |key: &str| {
+        class.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str)
+    };
     let owner = &want.owner;
     let made_for_it = label(name) == Some(&names::label_value(&owner.name))
-        && label(namespace) == Some(&names::label_value(owner.namespace.as_deref().unwrap_or_default()))
+        && label(namespace)
+            == Some(&names::label_value(owner.namespace.as_deref().unwrap_or_default()))
         && label(kind) == Some(&owner.kind);
     let names_it = want.classes().any(|named| class.metadata.name.as_deref() == Some(named));
-    label(quarry_api::crds::MANAGED_BY_LABEL) == Some(names::MANAGED_BY) && (made_for_it || names_it)
+    label(quarry_api::crds::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+        && (made_for_it || names_it)
 }

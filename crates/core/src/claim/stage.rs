@@ -84,7 +84,11 @@ impl Stage {
     pub fn outlook(&self) -> Outlook {
         match self {
             Stage::Available | Stage::Bound(_) => Outlook::Good,
-            Stage::Claimed | Stage::Publishing | Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_) => Outlook::UnderWay,
+            Stage::Claimed
+            | Stage::Publishing
+            | Stage::Releasing(_)
+            | Stage::Wiping(_)
+            | Stage::Ending(_) => Outlook::UnderWay,
             Stage::Frozen(_)
             | Stage::Refused(_)
             | Stage::Held(_)

@@ -78,19 +78,44 @@ struct Words {
 }
 
 pub fn decide(seen: &Observed, now: Timestamp) -> Saying {
-    let stages = seen.parts.iter().flat_map(|part| part.claims.iter().map(move |(device, stage)| (part, device, stage)));
+    let stages = seen
+        .parts
+        .iter()
+        .flat_map(|part| part.claims.iter().map(move |(device, stage)| (part, device, stage)));
     let provisioned = stages.filter(|(_, _, stage)| stage.is_provisioned()).count();
     let words = words(seen, provisioned);
     let flag = |yes: bool| if yes { "True" } else { "False" };
     let (ok, reason, message) = words.available;
     let mut conditions = vec![build(seen, "Available", flag(ok), reason, message, now)];
     // The shipped kind says this of its DaemonSet: here, that every selected node has an agent.
-    let absent: Vec<&String> = seen.parts.iter().filter(|part| part.covers == Covers::Yes).filter_map(|part| part.complaint.as_ref()).collect();
+    let absent: Vec<&String> = seen
+        .parts
+        .iter()
+        .filter(|part| part.covers == Covers::Yes)
+        .filter_map(|part| part.complaint.as_ref())
+        .collect();
     let agents = absent.iter().take(NAMED).map(|text| text.as_str()).collect::<Vec<_>>().join("; ");
-    conditions.push(build(seen, "DaemonSetsAvailable", flag(absent.is_empty()), if absent.is_empty() { AS_EXPECTED } else { "AgentsMissing" }, agents, now));
-    let (progressing, message) = words.progressing.map_or((false, String::new()), |text| (true, text));
-    conditions.push(build(seen, "Progressing", flag(progressing), if progressing { WAITING } else { AS_EXPECTED }, message, now));
-    let (degraded, reason, message) = words.degraded.map_or((false, AS_EXPECTED, String::new()), |(reason, text)| (true, reason, text));
+    conditions.push(build(
+        seen,
+        "DaemonSetsAvailable",
+        flag(absent.is_empty()),
+        if absent.is_empty() { AS_EXPECTED } else { "AgentsMissing" },
+        agents,
+        now,
+    ));
+    let (progressing, message) =
+        words.progressing.map_or((false, String::new()), |text| (true, text));
+    conditions.push(build(
+        seen,
+        "Progressing",
+        flag(progressing),
+        if progressing { WAITING } else { AS_EXPECTED },
+        message,
+        now,
+    ));
+    let (degraded, reason, message) = words
+        .degraded
+        .map_or((false, AS_EXPECTED, String::new()), |(reason, text)| (true, reason, text));
     conditions.push(build(seen, "Degraded", flag(degraded), reason, message, now));
     let notes = notes(seen, &conditions);
     Saying { conditions, provisioned: i32::try_from(provisioned).unwrap_or(i32::MAX), notes }
@@ -98,7 +123,9 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Saying {
 
 /// What is new in the conditions, once. What was said before is in the conditions themselves.
 fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
-    let find = |list: &[OperatorCondition], kind: &str| list.iter().find(|condition| condition.kind == kind).cloned().unwrap_or_default();
+    let find = |list: &[OperatorCondition], kind: &str| {
+        list.iter().find(|condition| condition.kind == kind).cloned().unwrap_or_default()
+    };
     let (was, is) = (find(&seen.conditions, "Available"), find(conditions, "Available"));
     let message = |condition: &OperatorCondition| condition.message.clone().unwrap_or_default();
     let mut notes = Vec::new();
@@ -111,13 +138,21 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
         notes.push(Note {
             warning: true,
             reason: EVENT_MAX_COUNT,
-            message: "more devices match than spec.maxDeviceCount allows on a node: they are left alone".into(),
+            message:
+                "more devices match than spec.maxDeviceCount allows on a node: they are left alone"
+                    .into(),
         });
     }
     let (was, is) = (find(&seen.conditions, "Progressing"), find(conditions, "Progressing"));
     // A path that was not looked up yet is no device.
-    let new = told(seen, |row| matches!(row.standing, Standing::Waiting(_)) && row.identity.is_some());
-    if let Some(message) = join(new.into_iter().filter(|text| message(&is).contains(text) && !message(&was).contains(text)).collect(), NAMED) {
+    let new =
+        told(seen, |row| matches!(row.standing, Standing::Waiting(_)) && row.identity.is_some());
+    if let Some(message) = join(
+        new.into_iter()
+            .filter(|text| message(&is).contains(text) && !message(&was).contains(text))
+            .collect(),
+        NAMED,
+    ) {
         notes.push(Note { warning: false, reason: EVENT_NEW_DEVICE, message });
     }
     let (was, is) = (find(&seen.conditions, "Degraded"), find(conditions, "Degraded"));
@@ -128,7 +163,9 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
         let (warning, reason) = match () {
             () if only_links => (true, EVENT_LINK_STAYS),
             // Somebody is to decide, and nothing went wrong.
-            () if retained.is_some_and(|retained| message(&is) == retained) => (false, EVENT_RETAINED),
+            () if retained.is_some_and(|retained| message(&is) == retained) => {
+                (false, EVENT_RETAINED)
+            }
             () => (true, EVENT_TROUBLE),
         };
         notes.push(Note { warning, reason, message: message(&is) });
@@ -139,21 +176,37 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<Note> {
 /// How the devices of each node stand, in one line each, once nothing on it is under way any more: told when it is new.
 pub fn accounts(seen: &Observed) -> Vec<(String, Note)> {
     let speaks = seen.in_namespace && !seen.want.terminating && seen.want.problems.is_empty();
-    let parts = seen.parts.iter().filter(|part| speaks && part.covers == Covers::Yes && part.complaint.is_none());
-    parts.filter_map(|part| Some((part.node.clone(), Note { warning: false, reason: EVENT_ACCOUNT, message: account_text(part)? }))).collect()
+    let parts = seen
+        .parts
+        .iter()
+        .filter(|part| speaks && part.covers == Covers::Yes && part.complaint.is_none());
+    parts
+        .filter_map(|part| {
+            Some((
+                part.node.clone(),
+                Note { warning: false, reason: EVENT_ACCOUNT, message: account_text(part)? },
+            ))
+        })
+        .collect()
 }
 
 fn account_text(part: &NodePart) -> Option<String> {
     let moves = part.claims.iter().any(|(_, stage)| stage.outlook() == Outlook::UnderWay)
-        || part.rows.iter().any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
+        || part
+            .rows
+            .iter()
+            .any(|row| matches!(row.standing, Standing::Gets | Standing::Waiting(_)));
     // What it has is told by how its claim stands: not every claim is a volume.
-    let others: Vec<&Standing> = part.rows.iter().map(|row| &row.standing).filter(|standing| counts(standing)).collect();
+    let others: Vec<&Standing> =
+        part.rows.iter().map(|row| &row.standing).filter(|standing| counts(standing)).collect();
     if moves || others.len() + part.claims.len() == 0 {
         return None;
     }
     let word = |stage: &Stage| if stage.is_provisioned() { "Provisioned" } else { stage.word() };
     let claims = part.claims.iter().map(|(_, stage)| (word(stage), None));
-    let text = counted(claims.chain(others.iter().map(|standing| (standing.word(), first_reason(standing)))));
+    let text = counted(
+        claims.chain(others.iter().map(|standing| (standing.word(), first_reason(standing)))),
+    );
     Some(format!("node {}: {} match: {text}", part.node, others.len() + part.claims.len()))
 }
 
@@ -179,71 +232,134 @@ fn counted<'a>(words: impl Iterator<Item = (&'static str, Option<&'a str>)>) -> 
         reason.into_iter().for_each(|reason| *entry.1.entry(reason).or_default() += 1);
     }
     let part_text = |(word, (count, reasons)): (&&str, &(usize, BTreeMap<&str, usize>))| {
-        let reasons: Vec<String> = reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        if reasons.is_empty() { format!("{word} {count}") } else { format!("{word} {count} ({})", reasons.join(", ")) }
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        if reasons.is_empty() {
+            format!("{word} {count}")
+        } else {
+            format!("{word} {count} ({})", reasons.join(", "))
+        }
     };
     counts.iter().map(part_text).collect::<Vec<_>>().join(", ")
 }
 
 fn words(seen: &Observed, provisioned: usize) -> Words {
-    let plain = |reason: &'static str, text: String| Words { available: (false, reason, text.clone()), progressing: None, degraded: Some((reason, text)) };
+    let plain = |reason: &'static str, text: String| Words {
+        available: (false, reason, text.clone()),
+        progressing: None,
+        degraded: Some((reason, text)),
+    };
     if !seen.in_namespace {
         let own = &seen.namespace;
-        return plain(OUTSIDE_NAMESPACE, format!("this operator acts in its own namespace only: create the object in {own} instead"));
+        return plain(
+            OUTSIDE_NAMESPACE,
+            format!(
+                "this operator acts in its own namespace only: create the object in {own} instead"
+            ),
+        );
     }
-    let blocked = in_words(seen, BLOCKING, |stage| stage.outlook() == Outlook::Trouble || matches!(stage, Stage::Bound(_)));
-    let absent = seen.parts.iter().filter(|part| !part.claims.is_empty()).filter_map(|part| part.complaint.clone()).collect();
+    let blocked = in_words(seen, BLOCKING, |stage| {
+        stage.outlook() == Outlook::Trouble || matches!(stage, Stage::Bound(_))
+    });
+    let absent = seen
+        .parts
+        .iter()
+        .filter(|part| !part.claims.is_empty())
+        .filter_map(|part| part.complaint.clone())
+        .collect();
     let blocked = blocked.or_else(|| join(absent, NAMED));
     if seen.want.terminating {
-        let under_way = listed(seen, |stage| matches!(stage, Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_)));
+        let under_way = listed(seen, |stage| {
+            matches!(stage, Stage::Releasing(_) | Stage::Wiping(_) | Stage::Ending(_))
+        });
         let text = match (&blocked, under_way) {
             (Some(blocked), _) => format!("cannot go yet: {blocked}"),
             (None, Some(under_way)) => format!("its devices are given back: {under_way}"),
             (None, None) => "its devices are given back".into(),
         };
         let degraded = blocked.map(|_| (DELETION_BLOCKED, text.clone()));
-        return Words { available: (false, DELETION_BLOCKED, text.clone()), progressing: Some(text), degraded };
+        return Words {
+            available: (false, DELETION_BLOCKED, text.clone()),
+            progressing: Some(text),
+            degraded,
+        };
     }
     if !seen.want.problems.is_empty() {
         return plain(INVALID_SPEC, seen.want.problems.join(". "));
     }
-    let trouble = listed(seen, |stage| stage.outlook() == Outlook::Trouble).into_iter().chain(no_path(seen)).collect();
+    let trouble = listed(seen, |stage| stage.outlook() == Outlook::Trouble)
+        .into_iter()
+        .chain(no_path(seen))
+        .collect();
     let trouble = join(trouble, NAMED).map(|text| (DEGRADED, text));
     let waiting = listed(seen, |stage| stage.outlook() == Outlook::UnderWay);
-    let waiting = waiting.into_iter().chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets))).collect();
+    let waiting = waiting
+        .into_iter()
+        .chain(standing(seen, |standing| matches!(standing, Standing::Waiting(_) | Standing::Gets)))
+        .collect();
     let waiting = join(waiting, NAMED);
     let text = format!("{}{}", summary(seen, provisioned), outdated(seen));
     if seen.want.paused {
         let text = format!("managementState keeps it from taking devices; {text}");
-        return Words { available: (provisioned > 0, UNMANAGED, text), progressing: None, degraded: trouble };
+        return Words {
+            available: (provisioned > 0, UNMANAGED, text),
+            progressing: None,
+            degraded: trouble,
+        };
     }
     if provisioned > 0 {
-        return Words { available: (true, PROVISIONED, text), progressing: waiting, degraded: trouble };
+        return Words {
+            available: (true, PROVISIONED, text),
+            progressing: waiting,
+            degraded: trouble,
+        };
     }
     // A node that is gone is not selected either; what is claimed there says more.
     if trouble.is_none() && !seen.parts.iter().any(|part| part.covers == Covers::Yes) {
         let kept = seen.parts.iter().find_map(|part| match &part.covers {
-            Covers::KeptAway(taint) => Some(format!("node {} has the taint {taint}: tolerate it in spec.tolerations", part.node)),
+            Covers::KeptAway(taint) => Some(format!(
+                "node {} has the taint {taint}: tolerate it in spec.tolerations",
+                part.node
+            )),
             Covers::Yes | Covers::NotSelected => None,
         });
         return plain(NO_NODE, kept.unwrap_or_else(|| "spec.nodeSelector selects no node: compare it with `kubectl get nodes --show-labels`".into()));
     }
     if waiting.is_some() {
-        return Words { available: (false, WAITING, text), progressing: waiting, degraded: trouble };
+        return Words {
+            available: (false, WAITING, text),
+            progressing: waiting,
+            degraded: trouble,
+        };
     }
-    Words { available: (false, NO_DEVICE, format!("{text}{}", ruled_out(seen))), progressing: None, degraded: trouble }
+    Words {
+        available: (false, NO_DEVICE, format!("{text}{}", ruled_out(seen))),
+        progressing: None,
+        degraded: trouble,
+    }
 }
 
 /// Volumes that were made before the spec was changed.
 fn outdated(seen: &Observed) -> String {
-    let found = seen.parts.iter().flat_map(|part| part.outdated.iter().map(move |device| format!("{device} of {}", part.node))).collect();
-    let text = |found| format!("; not as the spec says by now: {found} (delete their PersistentVolumes when nobody uses them, and they are made anew)");
+    let found = seen
+        .parts
+        .iter()
+        .flat_map(|part| {
+            part.outdated.iter().map(move |device| format!("{device} of {}", part.node))
+        })
+        .collect();
+    let text = |found| {
+        format!(
+            "; not as the spec says by now: {found} (delete their PersistentVolumes when nobody uses them, and they are made anew)"
+        )
+    };
     join(found, NAMED).map(text).unwrap_or_default()
 }
 
 /// Which fields leave nothing, where nothing is left. Without counts: disks that were never asked for come and go.
 fn ruled_out(seen: &Observed) -> String {
-    let rows = || seen.parts.iter().filter(|part| part.covers == Covers::Yes).flat_map(|part| &part.rows);
+    let rows =
+        || seen.parts.iter().filter(|part| part.covers == Covers::Yes).flat_map(|part| &part.rows);
     if rows().any(|row| counts(&row.standing)) {
         return String::new();
     }
@@ -257,7 +373,10 @@ fn ruled_out(seen: &Observed) -> String {
         return "; no device is known there yet".to_owned();
     }
     let fields = fields.into_iter().collect::<Vec<_>>().join(", ");
-    format!("; no device matches, because of {fields} (quarry explain set/{} tells it for each)", seen.want.owner.name)
+    format!(
+        "; no device matches, because of {fields} (quarry explain set/{} tells it for each)",
+        seen.want.owner.name
+    )
 }
 
 fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
@@ -284,8 +403,14 @@ fn standing(seen: &Observed, which: impl Fn(&Standing) -> bool) -> Option<String
 }
 
 fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
-    let found = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(row));
-    found.map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence())).collect()
+    let found = seen
+        .parts
+        .iter()
+        .flat_map(|part| part.rows.iter().map(move |row| (part, row)))
+        .filter(|(_, row)| which(row));
+    found
+        .map(|(part, row)| format!("{} of {}: {}", row.device, part.node, row.standing.sentence()))
+        .collect()
 }
 
 /// What to do about it, if the reason is one that has a remedy.
@@ -307,11 +432,30 @@ fn no_path(seen: &Observed) -> Option<String> {
             let which = |standing: &Standing| {
                 matches!(
                     standing,
-                    Standing::NoDevice(_) | Standing::Refused(_) | Standing::Taken(_) | Standing::Published(_) | Standing::Residue(_) | Standing::Frozen
+                    Standing::NoDevice(_)
+                        | Standing::Refused(_)
+                        | Standing::Taken(_)
+                        | Standing::Published(_)
+                        | Standing::Residue(_)
+                        | Standing::Frozen
                 )
             };
-            let rows = seen.parts.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))).filter(|(_, row)| which(&row.standing));
-            let told = rows.map(|(part, row)| format!("{} of {}: {}{}", row.device, part.node, row.standing.sentence(), remedy(&row.standing))).collect();
+            let rows = seen
+                .parts
+                .iter()
+                .flat_map(|part| part.rows.iter().map(move |row| (part, row)))
+                .filter(|(_, row)| which(&row.standing));
+            let told = rows
+                .map(|(part, row)| {
+                    format!(
+                        "{} of {}: {}{}",
+                        row.device,
+                        part.node,
+                        row.standing.sentence(),
+                        remedy(&row.standing)
+                    )
+                })
+                .collect();
             join(told, NAMED).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
         }
     }
@@ -331,16 +475,38 @@ pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let nodes = seen.parts.iter().filter(|part| part.covers == Covers::Yes).count();
     let rows = seen.parts.iter().flat_map(|part| &part.rows).filter(|row| counts(&row.standing));
     let others = counted(rows.map(|row| (row.standing.word(), first_reason(&row.standing))));
-    let taken = standing(seen, |standing| matches!(standing, Standing::Taken(_) | Standing::BelowMin { .. } | Standing::Published(_) | Standing::Residue(_)));
-    let others = if others.is_empty() { String::new() } else { format!("; other devices: {others}") };
+    let taken = standing(seen, |standing| {
+        matches!(
+            standing,
+            Standing::Taken(_)
+                | Standing::BelowMin { .. }
+                | Standing::Published(_)
+                | Standing::Residue(_)
+        )
+    });
+    let others =
+        if others.is_empty() { String::new() } else { format!("; other devices: {others}") };
     let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
-    format!("{provisioned} provisioned on {nodes}{others}{}", taken.map_or_else(String::new, |text| format!(" ({text})")))
+    format!(
+        "{provisioned} provisioned on {nodes}{others}{}",
+        taken.map_or_else(String::new, |text| format!(" ({text})"))
+    )
 }
 
 /// Times are kept while the status of a condition stays.
-fn build(seen: &Observed, kind: &str, status: &str, reason: &str, message: String, now: Timestamp) -> OperatorCondition {
+fn build(
+    seen: &Observed,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> OperatorCondition {
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let old = seen.conditions.iter().find(|condition| condition.kind == kind && condition.status == status);
+    let old = seen
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == kind && condition.status == status);
     OperatorCondition {
         kind: kind.to_owned(),
         status: status.to_owned(),

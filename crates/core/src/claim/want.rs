@@ -5,7 +5,9 @@
 
 use super::{filter::Filter, pv::NO_PROVISIONER};
 use crate::agent_set::Asker;
-use crate::node_selector::{problems as selector_problems, selects, toleration_problems, untolerated};
+use crate::node_selector::{
+    problems as selector_problems, selects, toleration_problems, untolerated,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeSelector, Toleration};
 use kube::Resource;
@@ -107,7 +109,13 @@ impl Want {
         // A path that was taken out of the list was taken out by somebody; what is paused gives nothing back.
         match &self.asks {
             Asks::Set(_) => true,
-            Asks::Paths(_) => self.paused || !self.problems.is_empty() || self.becomes(claim).is_some_and(|becomes| becomes.class == claim.storage_class_name),
+            Asks::Paths(_) => {
+                self.paused
+                    || !self.problems.is_empty()
+                    || self
+                        .becomes(claim)
+                        .is_some_and(|becomes| becomes.class == claim.storage_class_name)
+            }
         }
     }
 
@@ -115,7 +123,10 @@ impl Want {
     pub fn becomes(&self, claim: &Claim) -> Option<&Becomes> {
         match &self.asks {
             Asks::Set(set) => Some(&set.becomes),
-            Asks::Paths(asked) => asked.iter().find(|ask| Some(&ask.path) == claim.path.as_ref()).map(|ask| &ask.becomes),
+            Asks::Paths(asked) => asked
+                .iter()
+                .find(|ask| Some(&ask.path) == claim.path.as_ref())
+                .map(|ask| &ask.becomes),
         }
     }
 
@@ -132,7 +143,14 @@ impl Want {
         let taken = |class: &str| {
             let other = provisioner(class).filter(|other| other != NO_PROVISIONER)?;
             let wrong = format!("the StorageClass {class} belongs to the provisioner {other}");
-            Some(Problem { field, wrong, allowed: "use another name; one that does not exist yet is made".into() }.to_string())
+            Some(
+                Problem {
+                    field,
+                    wrong,
+                    allowed: "use another name; one that does not exist yet is made".into(),
+                }
+                .to_string(),
+            )
         };
         let taken: Vec<String> = classes.into_iter().filter_map(taken).collect();
         self.problems.extend(taken);
@@ -175,7 +193,10 @@ impl Want {
 
     /// Whether the claim is for what it makes of its devices now.
     pub fn makes(&self, claim: &Claim) -> bool {
-        let same = |Becomes { class, mode, fs_type }: &Becomes| (class, *mode, fs_type) == (&claim.storage_class_name, claim.volume_mode, &claim.fs_type);
+        let same = |Becomes { class, mode, fs_type }: &Becomes| {
+            (class, *mode, fs_type)
+                == (&claim.storage_class_name, claim.volume_mode, &claim.fs_type)
+        };
         self.paused || !self.problems.is_empty() || self.becomes(claim).is_none_or(same)
     }
 
@@ -198,15 +219,26 @@ pub fn of_set(set: &LocalVolumeSet) -> Want {
     let spec = &set.spec;
     let mut problems: Vec<Problem> = Vec::new();
     problems.extend(class_problem("spec.storageClassName", &spec.storage_class_name));
-    let fs_type = spec.fs_type.as_deref().filter(|text| !text.is_empty()).or(spec.fstype.as_deref()).filter(|text| !text.is_empty());
+    let fs_type = spec
+        .fs_type
+        .as_deref()
+        .filter(|text| !text.is_empty())
+        .or(spec.fstype.as_deref())
+        .filter(|text| !text.is_empty());
     let default = if fs_type.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
     let mode = read_mode("spec.volumeMode", spec.volume_mode.as_deref(), default, &mut problems);
     refuse_fs_type_of_block("spec.fsType", mode, fs_type, &mut problems);
-    let count = |field: &'static str, given: Option<i32>, problems: &mut Vec<Problem>| match given.map(usize::try_from) {
+    let count = |field: &'static str, given: Option<i32>, problems: &mut Vec<Problem>| match given
+        .map(usize::try_from)
+    {
         None => None,
         Some(Ok(count)) => Some(count),
         Some(Err(_)) => {
-            problems.push(Problem { field, wrong: "is negative".into(), allowed: "give a number from 0".into() });
+            problems.push(Problem {
+                field,
+                wrong: "is negative".into(),
+                allowed: "give a number from 0".into(),
+            });
             None
         }
     };
@@ -221,13 +253,37 @@ pub fn of_set(set: &LocalVolumeSet) -> Want {
     }
     let filter = Filter::read(spec).unwrap_or_else(|wrong| {
         problems.extend(wrong);
-        Filter { types: Vec::new(), rotational: None, min: quarry_api::Bytes(0), max: None, models: Vec::new(), vendors: Vec::new(), excluded: Vec::new() }
+        Filter {
+            types: Vec::new(),
+            rotational: None,
+            min: quarry_api::Bytes(0),
+            max: None,
+            models: Vec::new(),
+            vendors: Vec::new(),
+            excluded: Vec::new(),
+        }
     });
-    let not_local = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::INCLUDE_NOT_LOCAL_ANNOTATION));
+    let not_local = set
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::INCLUDE_NOT_LOCAL_ANNOTATION));
     let not_local = listed(not_local).into_iter().map(|kind| kind.to_lowercase()).collect();
-    let becomes = Becomes { class: spec.storage_class_name.clone(), mode, fs_type: fs_type.filter(|_| mode == VolumeMode::Filesystem).map(str::to_owned) };
+    let becomes = Becomes {
+        class: spec.storage_class_name.clone(),
+        mode,
+        fs_type: fs_type.filter(|_| mode == VolumeMode::Filesystem).map(str::to_owned),
+    };
     let asks = Asks::Set(Box::new(SetAsk { filter, min, max, becomes, not_local }));
-    build(OwnerKind::LocalVolumeSet, set, spec.node_selector.as_ref(), spec.tolerations.as_deref(), problems, false, asks)
+    build(
+        OwnerKind::LocalVolumeSet,
+        set,
+        spec.node_selector.as_ref(),
+        spec.tolerations.as_deref(),
+        problems,
+        false,
+        asks,
+    )
 }
 
 pub fn of_local_volume(volume: &LocalVolume) -> Want {
@@ -235,9 +291,17 @@ pub fn of_local_volume(volume: &LocalVolume) -> Want {
     let mut problems: Vec<Problem> = Vec::new();
     let mut asked: Vec<PathAsk> = Vec::new();
     for entry in &spec.storage_class_devices {
-        problems.extend(class_problem("spec.storageClassDevices.storageClassName", &entry.storage_class_name));
+        problems.extend(class_problem(
+            "spec.storageClassDevices.storageClassName",
+            &entry.storage_class_name,
+        ));
         let fs_type = entry.fs_type.as_deref().filter(|text| !text.is_empty());
-        let mode = read_mode("spec.storageClassDevices.volumeMode", entry.volume_mode.as_deref(), VolumeMode::Filesystem, &mut problems);
+        let mode = read_mode(
+            "spec.storageClassDevices.volumeMode",
+            entry.volume_mode.as_deref(),
+            VolumeMode::Filesystem,
+            &mut problems,
+        );
         refuse_fs_type_of_block("spec.storageClassDevices.fsType", mode, fs_type, &mut problems);
         if entry.force_wipe_devices_and_destroy_all_data == Some(true) {
             problems.push(Problem {
@@ -248,8 +312,13 @@ pub fn of_local_volume(volume: &LocalVolume) -> Want {
         }
         for path in &entry.device_paths {
             if !path.starts_with("/dev/") || path.split('/').any(|part| part == "..") {
-                let allowed = "give an absolute path below /dev, best below /dev/disk/by-id".to_owned();
-                problems.push(Problem { field: "spec.storageClassDevices.devicePaths", wrong: format!("{path:?} is not the path of a device"), allowed });
+                let allowed =
+                    "give an absolute path below /dev, best below /dev/disk/by-id".to_owned();
+                problems.push(Problem {
+                    field: "spec.storageClassDevices.devicePaths",
+                    wrong: format!("{path:?} is not the path of a device"),
+                    allowed,
+                });
             }
             if asked.iter().any(|other| other.path == *path) {
                 problems.push(Problem {
@@ -258,12 +327,24 @@ pub fn of_local_volume(volume: &LocalVolume) -> Want {
                     allowed: "name each path once".into(),
                 });
             }
-            let becomes = Becomes { class: entry.storage_class_name.clone(), mode, fs_type: fs_type.map(str::to_owned) };
+            let becomes = Becomes {
+                class: entry.storage_class_name.clone(),
+                mode,
+                fs_type: fs_type.map(str::to_owned),
+            };
             asked.push(PathAsk { path: path.clone(), becomes });
         }
     }
     let paused = matches!(spec.management_state.as_deref(), Some("Unmanaged" | "Removed"));
-    build(OwnerKind::LocalVolume, volume, spec.node_selector.as_ref(), spec.tolerations.as_deref(), problems, paused, Asks::Paths(asked))
+    build(
+        OwnerKind::LocalVolume,
+        volume,
+        spec.node_selector.as_ref(),
+        spec.tolerations.as_deref(),
+        problems,
+        paused,
+        Asks::Paths(asked),
+    )
 }
 
 fn build<K: Resource>(
@@ -278,8 +359,13 @@ fn build<K: Resource>(
     let meta = object.meta();
     let tolerations = tolerations.unwrap_or_default().to_vec();
     let told = problems.iter().map(Problem::to_string);
-    let selecting = selector.map(|selector| selector_problems(selector, "spec.nodeSelector")).unwrap_or_default();
-    let problems = told.chain(selecting).chain(toleration_problems(&tolerations, "spec.tolerations")).collect();
+    let selecting = selector
+        .map(|selector| selector_problems(selector, "spec.nodeSelector"))
+        .unwrap_or_default();
+    let problems = told
+        .chain(selecting)
+        .chain(toleration_problems(&tolerations, "spec.tolerations"))
+        .collect();
     Want {
         owner: ClaimOwner {
             kind: kind.as_str().to_owned(),
@@ -290,12 +376,20 @@ fn build<K: Resource>(
         created: meta.creation_timestamp.as_ref().map(|time| time.0),
         terminating: meta.deletion_timestamp.is_some(),
         paused,
-        protected: meta.finalizers.iter().flatten().any(|finalizer| finalizer == names::OWNER_FINALIZER),
+        protected: meta
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|finalizer| finalizer == names::OWNER_FINALIZER),
         selector: selector.cloned(),
         tolerations,
         adopts: match asks {
             Asks::Set(_) => Vec::new(),
-            Asks::Paths(_) => listed(meta.annotations.as_ref().and_then(|annotations| annotations.get(names::ADOPT_KEPT_ANNOTATION))),
+            Asks::Paths(_) => listed(
+                meta.annotations
+                    .as_ref()
+                    .and_then(|annotations| annotations.get(names::ADOPT_KEPT_ANNOTATION)),
+            ),
         },
         problems,
         asks,
@@ -304,40 +398,66 @@ fn build<K: Resource>(
 
 /// What an annotation lists, separated by commas.
 fn listed(text: Option<&String>) -> Vec<String> {
-    text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    text.into_iter()
+        .flat_map(|text| text.split(','))
+        .map(str::trim)
+        .filter(|one| !one.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn class_problem(field: &'static str, class: &str) -> Option<Problem> {
     let wrong = match class {
         "" => "is empty".to_owned(),
-        _ if !names::is_subdomain(class) => format!("{class:?} is no name that a StorageClass can have"),
+        _ if !names::is_subdomain(class) => {
+            format!("{class:?} is no name that a StorageClass can have")
+        }
         _ => return None,
     };
     let allowed = "name a StorageClass in lower case letters, digits, '-' and '.'; it is made if it is missing".into();
     Some(Problem { field, wrong, allowed })
 }
 
-fn read_mode(field: &'static str, given: Option<&str>, default: VolumeMode, problems: &mut Vec<Problem>) -> VolumeMode {
+fn read_mode(
+    field: &'static str,
+    given: Option<&str>,
+    default: VolumeMode,
+    problems: &mut Vec<Problem>,
+) -> VolumeMode {
     match given.unwrap_or_default().to_ascii_lowercase().as_str() {
         "" => default,
         "block" => VolumeMode::Block,
         "filesystem" => VolumeMode::Filesystem,
         other => {
-            problems.push(Problem { field, wrong: format!("there is no volume mode {other:?}"), allowed: "use Block or Filesystem".into() });
+            problems.push(Problem {
+                field,
+                wrong: format!("there is no volume mode {other:?}"),
+                allowed: "use Block or Filesystem".into(),
+            });
             default
         }
     }
 }
 
-fn refuse_fs_type_of_block(field: &'static str, mode: VolumeMode, fs_type: Option<&str>, problems: &mut Vec<Problem>) {
+fn refuse_fs_type_of_block(
+    field: &'static str,
+    mode: VolumeMode,
+    fs_type: Option<&str>,
+    problems: &mut Vec<Problem>,
+) {
     if let (VolumeMode::Block, Some(fs_type)) = (mode, fs_type) {
         let allowed = "leave it out, or set volumeMode to Filesystem".to_owned();
-        problems.push(Problem { field, wrong: format!("{fs_type} is given for volumeMode Block, which has no file system"), allowed });
+        problems.push(Problem {
+            field,
+            wrong: format!("{fs_type} is given for volumeMode Block, which has no file system"),
+            allowed,
+        });
     }
 }
 
 /// `LocalVolumeSet ns/name`
 pub fn owner_text(owner: &ClaimOwner) -> String {
-    let place = owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+    let place =
+        owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
     format!("{} {place}{}", owner.kind, owner.name)
 }

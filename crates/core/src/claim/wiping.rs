@@ -9,16 +9,26 @@ use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use quarry_api::{
     NodeJob, NodeJobSpec, names,
     node_inventory::{Claim, ClaimJob},
-    node_job::{Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition, WipeParameters, WipePolicy, hex_digest},
+    node_job::{
+        Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition,
+        WipeParameters, WipePolicy, hex_digest,
+    },
     volume::VolumeMode,
 };
 
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
-pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: Timestamp) -> Decided {
+pub fn wipe(
+    world: &NodeWorld,
+    view: &View<'_>,
+    found: &PersistentVolume,
+    now: Timestamp,
+) -> Decided {
     let name = found.metadata.name.as_deref().unwrap_or_default();
-    let give_up = format!("to give it up without a wipe, set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain");
+    let give_up = format!(
+        "to give it up without a wipe, set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain"
+    );
     if let Some(missing) = missing(view, &give_up) {
         return Decided::stay(view, missing);
     }
@@ -30,7 +40,9 @@ pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: T
             )),
         );
     }
-    if let Some(size) = view.device.map(|device| device.size).filter(|size| *size != view.claim.size && *size > 0) {
+    if let Some(size) =
+        view.device.map(|device| device.size).filter(|size| *size != view.claim.size && *size > 0)
+    {
         return Decided::stay(
             view,
             Stage::WipeFailed(format!(
@@ -39,52 +51,87 @@ pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: T
             )),
         );
     }
-    let policy = match wipe_policy(world.classes.get(&view.claim.storage_class_name).map(AsRef::as_ref), view.claim.volume_mode) {
+    let policy = match wipe_policy(
+        world.classes.get(&view.claim.storage_class_name).map(AsRef::as_ref),
+        view.claim.volume_mode,
+    ) {
         Ok(policy) => policy,
         Err(why) => return Decided::stay(view, Stage::WipeFailed(why)),
     };
     let record = |attempt: i32, stage: Stage| {
         let Some(job) = wipe_job(world, view.claim, found, policy, attempt) else {
-            return Decided::stay(view, Stage::WipeFailed("the Node or the owner of the device is not known yet".into()));
+            return Decided::stay(
+                view,
+                Stage::WipeFailed("the Node or the owner of the device is not known yet".into()),
+            );
         };
         let name = job.metadata.name.clone().unwrap_or_default();
         Decided::change(view, stage, |claim| claim.job = Some(ClaimJob { name, attempt }))
     };
-    let Some(recorded) = &view.claim.job else { return record(1, Stage::Wiping(format!("{} begins", policy.as_str()))) };
+    let Some(recorded) = &view.claim.job else {
+        return record(1, Stage::Wiping(format!("{} begins", policy.as_str())));
+    };
     let Some(job) = world.jobs.get(&recorded.name) else {
         return match wipe_job(world, view.claim, found, policy, recorded.attempt) {
-            Some(job) if job.metadata.name.as_deref() == Some(&recorded.name) => {
-                Decided::step(view, Stage::Wiping(format!("{} begins", policy.as_str())), Step::CreateJob(Box::new(job)))
-            }
+            Some(job) if job.metadata.name.as_deref() == Some(&recorded.name) => Decided::step(
+                view,
+                Stage::Wiping(format!("{} begins", policy.as_str())),
+                Step::CreateJob(Box::new(job)),
+            ),
             // The Node was made anew, or the class says otherwise by now: on record first.
-            Some(_) | None => record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str()))),
+            Some(_) | None => {
+                record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str())))
+            }
         };
     };
     let status = job.status.as_ref();
     match status.and_then(|status| status.phase) {
         None => Decided::stay(view, Stage::Wiping("waiting for the agent".into())),
         Some(JobPhase::Running) => {
-            let progress = status.and_then(|status| status.progress).map_or_else(String::new, |percent| format!(", {percent} %"));
+            let progress = status
+                .and_then(|status| status.progress)
+                .map_or_else(String::new, |percent| format!(", {percent} %"));
             let words = status.and_then(|status| status.message.clone()).unwrap_or_default();
             Decided::stay(view, Stage::Wiping(format!("{words}{progress}")))
         }
         Some(JobPhase::Succeeded) => {
             let uid = found.metadata.uid.clone().unwrap_or_default();
             // By what was done, not by what the class says meanwhile.
-            let erased = match job.spec.parameters.as_ref().and_then(|parameters| parameters.wipe.as_ref()).map(|wipe| wipe.policy) {
+            let erased = match job
+                .spec
+                .parameters
+                .as_ref()
+                .and_then(|parameters| parameters.wipe.as_ref())
+                .map(|wipe| wipe.policy)
+            {
                 Some(WipePolicy::Discard | WipePolicy::Zero) => Erased::Whole,
-                Some(WipePolicy::Quick) | None => Erased::Signatures(kept_data(world, &view.claim.identity, uid.clone())),
+                Some(WipePolicy::Quick) | None => {
+                    Erased::Signatures(kept_data(world, &view.claim.identity, uid.clone()))
+                }
             };
-            Decided { erased: Some(erased), ..Decided::change(view, Stage::Releasing("wiped".into()), |claim| over(claim, uid)) }
+            Decided {
+                erased: Some(erased),
+                ..Decided::change(view, Stage::Releasing("wiped".into()), |claim| over(claim, uid))
+            }
         }
         Some(JobPhase::Failed) => {
             let why = status.and_then(|status| status.message.clone()).unwrap_or_default();
-            let ended = status.and_then(|status| status.completion_time.as_ref()).map_or(now, |time| time.0);
-            let pause = FIRST_RETRY.saturating_mul(1 << recorded.attempt.clamp(1, 10).saturating_sub(1)).min(LONGEST_RETRY);
+            let ended = status
+                .and_then(|status| status.completion_time.as_ref())
+                .map_or(now, |time| time.0);
+            let pause = FIRST_RETRY
+                .saturating_mul(1 << recorded.attempt.clamp(1, 10).saturating_sub(1))
+                .min(LONGEST_RETRY);
             let due = ended + pause;
-            let stage = Stage::WipeFailed(format!("wiping failed ({} tries so far), tried again by itself: {why}", recorded.attempt));
+            let stage = Stage::WipeFailed(format!(
+                "wiping failed ({} tries so far), tried again by itself: {why}",
+                recorded.attempt
+            ));
             if due > now {
-                return Decided { requeue: Some(due.duration_since(now)), ..Decided::stay(view, stage) };
+                return Decided {
+                    requeue: Some(due.duration_since(now)),
+                    ..Decided::stay(view, stage)
+                };
             }
             record(recorded.attempt.saturating_add(1), stage)
         }
@@ -93,10 +140,15 @@ pub fn wipe(world: &NodeWorld, view: &View<'_>, found: &PersistentVolume, now: T
 
 /// What the class asks for; a Block device is erased whole, a file system's signatures are enough for the next one.
 pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<WipePolicy, String> {
-    let annotation = class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
+    let annotation =
+        class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
     match (annotation, mode) {
-        (Some(text), _) => WipePolicy::parse(text)
-            .ok_or_else(|| format!("the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero", names::WIPE_ANNOTATION)),
+        (Some(text), _) => WipePolicy::parse(text).ok_or_else(|| {
+            format!(
+                "the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero",
+                names::WIPE_ANNOTATION
+            )
+        }),
         (None, VolumeMode::Block) => Ok(WipePolicy::Discard),
         (None, VolumeMode::Filesystem) => Ok(WipePolicy::Quick),
     }
@@ -104,10 +156,23 @@ pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<Wip
 
 /// What of a claim a job uses. A claim that was changed since voids the job.
 pub fn claim_hash(claim: &Claim) -> String {
-    hex_digest(&[&claim.identity, &claim.owner.uid, &claim.storage_class_name, &claim.size.to_string(), &claim.round.to_string()])[..32].to_owned()
+    hex_digest(&[
+        &claim.identity,
+        &claim.owner.uid,
+        &claim.storage_class_name,
+        &claim.size.to_string(),
+        &claim.round.to_string(),
+    ])[..32]
+        .to_owned()
 }
 
-pub fn wipe_job(world: &NodeWorld, claim: &Claim, found: &PersistentVolume, policy: WipePolicy, attempt: i32) -> Option<NodeJob> {
+pub fn wipe_job(
+    world: &NodeWorld,
+    claim: &Claim,
+    found: &PersistentVolume,
+    policy: WipePolicy,
+    attempt: i32,
+) -> Option<NodeJob> {
     let spec = NodeJobSpec {
         action: Action::Wipe,
         node_name: world.name.clone(),
@@ -126,12 +191,22 @@ pub fn wipe_job(world: &NodeWorld, claim: &Claim, found: &PersistentVolume, poli
                 pv_uid: found.metadata.uid.clone()?,
             }),
         },
-        precondition: Precondition { node_uid: world.node.as_ref()?.metadata.uid.clone()?, spec_hash: claim_hash(claim) },
-        parameters: Some(Parameters { size: claim.size, filesystem: None, partition: None, wipe: Some(WipeParameters { policy }) }),
+        precondition: Precondition {
+            node_uid: world.node.as_ref()?.metadata.uid.clone()?,
+            spec_hash: claim_hash(claim),
+        },
+        parameters: Some(Parameters {
+            size: claim.size,
+            filesystem: None,
+            partition: None,
+            wipe: Some(WipeParameters { policy }),
+        }),
         attempt,
         retry: None,
     };
     let mut job = NodeJob::new(&spec.job_name(), spec);
-    job.metadata.labels = Some([(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into());
+    job.metadata.labels = Some(
+        [(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into(),
+    );
     Some(job)
 }

@@ -10,8 +10,14 @@ pub fn accepts(annotation: &str, identity: &str) -> bool {
 /// Everything that the annotation's text may mean: the whole of it, and each part between commas.
 pub fn accepted_identities(annotation: &str) -> Vec<String> {
     let whole = annotation.trim();
-    let parts = whole.split(',').map(str::trim).filter(|part| whole.contains(',') && !part.is_empty());
-    Some(whole).filter(|whole| !whole.is_empty()).into_iter().chain(parts).map(str::to_owned).collect()
+    let parts =
+        whole.split(',').map(str::trim).filter(|part| whole.contains(',') && !part.is_empty());
+    Some(whole)
+        .filter(|whole| !whole.is_empty())
+        .into_iter()
+        .chain(parts)
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! The seed's device ID: which link below /dev/disk/by-id names a device, ranked as the Local Storage Operator does.
 
 /// The first bucket with a link wins, within a bucket the first by name.
-const BUCKETS: &[&str] = &["wwn", "scsi-3", "scsi-2", "scsi-8", "scsi-S", "scsi-1", "scsi-0", "scsi", "nvme-eui", "nvme", ""];
+const BUCKETS: &[&str] = &[
+    "wwn", "scsi-3", "scsi-2", "scsi-8", "scsi-S", "scsi-1", "scsi-0", "scsi", "nvme-eui", "nvme",
+    "",
+];
 
 /// The name of the best link; `None` when there is no link.
 pub fn best<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -40,7 +43,10 @@ mod tests {
             assert_eq!(best(order[at..].iter().rev().copied()), Some(*name));
         }
         assert_eq!(best(["ata-b", "ata-a"]), Some("ata-a"));
-        assert_eq!(best(["dm-name-mpatha", "dm-uuid-mpath-35000c500a1b2c3d4"]), Some("dm-uuid-mpath-35000c500a1b2c3d4"));
+        assert_eq!(
+            best(["dm-name-mpatha", "dm-uuid-mpath-35000c500a1b2c3d4"]),
+            Some("dm-uuid-mpath-35000c500a1b2c3d4")
+        );
         assert_eq!(best(["dm-name-mpatha"]), Some("dm-name-mpatha"));
         assert_eq!(best([]), None);
     }

@@ -7,14 +7,20 @@ use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
 /// The status's change as a JSON patch, valid for exactly this version; `None` when sending it whole is as well.
-pub fn json_patch(resource_version: &str, old: &NodeInventoryStatus, new: &NodeInventoryStatus) -> Option<Value> {
+pub fn json_patch(
+    resource_version: &str,
+    old: &NodeInventoryStatus,
+    new: &NodeInventoryStatus,
+) -> Option<Value> {
     let devices = edits(&old.devices, &new.devices);
     // Without devices the field itself is absent.
     if old.devices.is_empty() || new.devices.is_empty() || devices.len() > new.devices.len() / 2 {
         return None;
     }
     // Written back as it was read: the API server refuses it when somebody else was faster.
-    let mut operations = vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version})];
+    let mut operations = vec![
+        json!({"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version}),
+    ];
     let (before, after) = (head(old), head(new));
     for (key, value) in &after {
         if before.get(key) != Some(value) {
@@ -26,15 +32,30 @@ pub fn json_patch(resource_version: &str, old: &NodeInventoryStatus, new: &NodeI
     }
     operations.extend(devices.iter().map(|edit| match edit {
         Edit::Remove(at) => json!({"op": "remove", "path": format!("/status/devices/{at}")}),
-        Edit::Replace(at, device) => json!({"op": "replace", "path": format!("/status/devices/{at}"), "value": device}),
-        Edit::Add(at, device) => json!({"op": "add", "path": format!("/status/devices/{at}"), "value": device}),
+        Edit::Replace(at, device) => {
+            json!({"op": "replace", "path": format!("/status/devices/{at}"), "value": device})
+        }
+        Edit::Add(at, device) => {
+            json!({"op": "add", "path": format!("/status/devices/{at}"), "value": device})
+        }
     }));
     Some(Value::Array(operations))
 }
 
 /// Everything but the devices.
 fn head(status: &NodeInventoryStatus) -> Map<String, Value> {
-    let NodeInventoryStatus { node_uid, machine_id, boot_id, agent_version, summary, devices: _, claims, paths, problems, last_change } = status;
+    let NodeInventoryStatus {
+        node_uid,
+        machine_id,
+        boot_id,
+        agent_version,
+        summary,
+        devices: _,
+        claims,
+        paths,
+        problems,
+        last_change,
+    } = status;
     let head = NodeInventoryStatus {
         node_uid: node_uid.clone(),
         machine_id: machine_id.clone(),
@@ -71,7 +92,9 @@ fn edits<'a>(old: &[Device], new: &'a [Device]) -> Vec<Edit<'a>> {
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(old), Some(new)) if old.name == new.name => Ordering::Equal,
-            (Some(old), Some(new)) => natural(&old.name).cmp(&natural(&new.name)).then(Ordering::Less),
+            (Some(old), Some(new)) => {
+                natural(&old.name).cmp(&natural(&new.name)).then(Ordering::Less)
+            }
         };
         match order {
             Ordering::Less => {
@@ -95,17 +118,34 @@ mod tests {
     use proptest::prelude::*;
 
     fn devices(names: &[(u8, i64)]) -> Vec<Device> {
-        names.iter().map(|(name, size)| Device { name: format!("sd{name}"), size: *size, ..Device::default() }).collect()
+        names
+            .iter()
+            .map(|(name, size)| Device {
+                name: format!("sd{name}"),
+                size: *size,
+                ..Device::default()
+            })
+            .collect()
     }
 
     #[test]
     fn a_new_disk_among_many_is_a_few_operations() {
         let many: Vec<(u8, i64)> = (0..200).map(|name| (name, 1)).collect();
-        let old = NodeInventoryStatus { devices: devices(&many[..199]), problems: vec!["p".into()], ..NodeInventoryStatus::default() };
-        let mut new = NodeInventoryStatus { devices: devices(&many), ..NodeInventoryStatus::default() };
+        let old = NodeInventoryStatus {
+            devices: devices(&many[..199]),
+            problems: vec!["p".into()],
+            ..NodeInventoryStatus::default()
+        };
+        let mut new =
+            NodeInventoryStatus { devices: devices(&many), ..NodeInventoryStatus::default() };
         new.devices[7].size = 2;
         let operations = json_patch("5", &old, &new).unwrap();
-        let told: Vec<String> = operations.as_array().unwrap().iter().map(|one| format!("{} {}", one["op"], one["path"])).collect();
+        let told: Vec<String> = operations
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| format!("{} {}", one["op"], one["path"]))
+            .collect();
         assert_eq!(
             told,
             [
@@ -115,7 +155,11 @@ mod tests {
                 r#""add" "/status/devices/199""#
             ]
         );
-        assert_eq!(json_patch("5", &NodeInventoryStatus::default(), &new), None, "all of it is new");
+        assert_eq!(
+            json_patch("5", &NodeInventoryStatus::default(), &new),
+            None,
+            "all of it is new"
+        );
     }
 
     proptest! {

@@ -24,10 +24,17 @@ pub struct Known {
 }
 
 /// The node's devices: paths folded into their map, identities compared with each other and with the last look.
-pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, accepted: &[String]) -> Vec<Known> {
+pub fn group(
+    seen: &[Facts],
+    previous: Option<&NodeInventoryStatus>,
+    boot_id: Option<&str>,
+    accepted: &[String],
+) -> Vec<Known> {
     let mut known = fold(seen);
     duplicates(&mut known);
-    if let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) {
+    if let Some(previous) =
+        previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id)
+    {
         changed(&mut known, previous, accepted);
     }
     inherit_from_below(&mut known);
@@ -36,7 +43,10 @@ pub fn group(seen: &[Facts], previous: Option<&NodeInventoryStatus>, boot_id: Op
             device.told.push((Reason::AmbiguousIdentity, why));
         }
         // Of a device that could not be asked it is not known whether it has one.
-        let asked = !matches!(device.facts.content, Content::TimedOut | Content::NotPermitted | Content::Unread);
+        let asked = !matches!(
+            device.facts.content,
+            Content::TimedOut | Content::NotPermitted | Content::Unread
+        );
         if device.identified.identity.is_none() && asked {
             device.told.push((Reason::NoIdentity, String::new()));
         }
@@ -52,16 +62,29 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
             owner.insert(path, &map.name);
         }
     }
-    let under = |facts: &Facts| owner.get(facts.name.as_str()).or_else(|| owner.get(facts.parent.as_deref()?)).copied();
+    let under = |facts: &Facts| {
+        owner.get(facts.name.as_str()).or_else(|| owner.get(facts.parent.as_deref()?)).copied()
+    };
     let mut known: Vec<Known> = seen
         .iter()
         .filter(|facts| under(facts).is_none())
-        .map(|facts| Known { facts: facts.clone(), identified: identify(facts), paths: Vec::new(), path_links: Vec::new(), disk: Vec::new(), told: Vec::new() })
+        .map(|facts| Known {
+            facts: facts.clone(),
+            identified: identify(facts),
+            paths: Vec::new(),
+            path_links: Vec::new(),
+            disk: Vec::new(),
+            told: Vec::new(),
+        })
         .collect();
     for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
         let name = map.facts.name.clone();
-        let paths: Vec<&Facts> = seen.iter().filter(|facts| owner.get(facts.name.as_str()) == Some(&name.as_str())).collect();
-        let below: Vec<&Facts> = seen.iter().filter(|facts| under(facts) == Some(name.as_str())).collect();
+        let paths: Vec<&Facts> = seen
+            .iter()
+            .filter(|facts| owner.get(facts.name.as_str()) == Some(&name.as_str()))
+            .collect();
+        let below: Vec<&Facts> =
+            seen.iter().filter(|facts| under(facts) == Some(name.as_str())).collect();
         map.paths = paths.iter().map(|path| path.name.clone()).collect();
         map.path_links = paths.iter().flat_map(|path| path.by_id.iter().cloned()).collect();
         map.identified = common_identity(&paths);
@@ -74,10 +97,16 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
 fn common_identity(paths: &[&Facts]) -> Identified {
     let each: Vec<Identified> = paths.iter().map(|path| identify(path)).collect();
     let Some((first, others)) = each.split_first() else { return Identified::default() };
-    let candidates: Vec<String> = first.candidates.iter().filter(|one| others.iter().all(|other| other.candidates.contains(one))).cloned().collect();
+    let candidates: Vec<String> = first
+        .candidates
+        .iter()
+        .filter(|one| others.iter().all(|other| other.candidates.contains(one)))
+        .cloned()
+        .collect();
     let own = each.iter().find_map(|one| one.contradiction.clone());
     let disagree = candidates.is_empty() && each.iter().any(|one| !one.candidates.is_empty());
-    let contradiction = own.or_else(|| disagree.then(|| "its paths do not agree on who it is".to_owned()));
+    let contradiction =
+        own.or_else(|| disagree.then(|| "its paths do not agree on who it is".to_owned()));
     Identified { identity: candidates.first().cloned(), candidates, contradiction }
 }
 
@@ -110,30 +139,56 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
 /// What is true of a disk is true of its partitions, and of whatever is built on it: who owns it, who uses it in a way
 /// that O_EXCL does not see (a bind mount of its node, a loop on top), and that nobody is sure which one it is.
 fn inherit_from_below(known: &mut [Known]) {
-    let bases: BTreeSet<String> = known.iter().flat_map(|device| device.facts.parent.iter().chain(&device.facts.slaves)).cloned().collect();
+    let bases: BTreeSet<String> = known
+        .iter()
+        .flat_map(|device| device.facts.parent.iter().chain(&device.facts.slaves))
+        .cloned()
+        .collect();
     if bases.is_empty() {
         return;
     }
     // Stacks are a few devices high: partition, array, volume group, encryption.
     for _ in 0..4 {
-        let below: BTreeMap<String, Known> =
-            known.iter().filter(|device| bases.contains(&device.facts.name)).map(|device| (device.facts.name.clone(), device.clone())).collect();
+        let below: BTreeMap<String, Known> = known
+            .iter()
+            .filter(|device| bases.contains(&device.facts.name))
+            .map(|device| (device.facts.name.clone(), device.clone()))
+            .collect();
         for device in known.iter_mut() {
-            for base in device.facts.parent.iter().chain(&device.facts.slaves).filter_map(|name| below.get(name)) {
+            for base in device
+                .facts
+                .parent
+                .iter()
+                .chain(&device.facts.slaves)
+                .filter_map(|name| below.get(name))
+            {
                 for owned in base.identified.candidates.iter().chain(&base.disk) {
-                    if !device.disk.contains(owned) && !device.identified.candidates.contains(owned) {
+                    if !device.disk.contains(owned) && !device.identified.candidates.contains(owned)
+                    {
                         device.disk.push(owned.clone());
                     }
                 }
                 let facts = &base.facts;
                 let mut told: Vec<Told> = Vec::new();
                 told.extend(facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
-                told.extend(facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())));
-                told.extend(facts.mounts.iter().map(|at| (Reason::Mounted, format!("{at} (all of {})", facts.name))));
-                told.extend(facts.loops_on_top.iter().map(|name| (Reason::LoopOnTop, format!("{name} (over all of {})", facts.name))));
+                told.extend(
+                    facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())),
+                );
+                told.extend(
+                    facts
+                        .mounts
+                        .iter()
+                        .map(|at| (Reason::Mounted, format!("{at} (all of {})", facts.name))),
+                );
+                told.extend(facts.loops_on_top.iter().map(|name| {
+                    (Reason::LoopOnTop, format!("{name} (over all of {})", facts.name))
+                }));
                 told.extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
-                let handed_down =
-                    |reason: Reason| reason.quarantines() || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap) || reason.claims();
+                let handed_down = |reason: Reason| {
+                    reason.quarantines()
+                        || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap)
+                        || reason.claims()
+                };
                 told.extend(base.told.iter().filter(|(reason, _)| handed_down(*reason)).cloned());
                 for one in told {
                     if !device.told.contains(&one) {
@@ -157,12 +212,20 @@ fn duplicates(known: &mut [Known]) {
     let mut others: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
     for alike in places.values().filter(|alike| alike.len() > 1) {
         for one in alike {
-            let equals = alike.iter().filter(|other| *other != one && same_device(&known[*one], &known[**other]));
-            others.entry(*one).or_default().extend(equals.map(|other| known[*other].facts.name.as_str()));
+            let equals = alike
+                .iter()
+                .filter(|other| *other != one && same_device(&known[*one], &known[**other]));
+            others
+                .entry(*one)
+                .or_default()
+                .extend(equals.map(|other| known[*other].facts.name.as_str()));
         }
     }
-    let told: Vec<(usize, String)> =
-        others.into_iter().filter(|(_, names)| !names.is_empty()).map(|(index, names)| (index, names.into_iter().collect::<Vec<_>>().join(", "))).collect();
+    let told: Vec<(usize, String)> = others
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(index, names)| (index, names.into_iter().collect::<Vec<_>>().join(", ")))
+        .collect();
     for (index, names) in told {
         known[index].told.push((Reason::DuplicateIdentity, names));
     }
@@ -171,13 +234,20 @@ fn duplicates(known: &mut [Known]) {
 /// By the strongest that both have: a path that lacks the WWN is the same disk by its serial, two disks with different
 /// WWNs are two, whatever their serials say. Loops over one file are one device under any path.
 fn same_device(one: &Known, other: &Known) -> bool {
-    let file = |device: &Known| device.facts.backing.as_ref().and_then(|backing| backing.file.clone());
+    let file =
+        |device: &Known| device.facts.backing.as_ref().and_then(|backing| backing.file.clone());
     if file(one).is_some() && file(one) == file(other) {
         return true;
     }
     let of_form = |device: &Known, form: &str| -> Vec<String> {
         let prefix = format!("{form}:");
-        device.identified.candidates.iter().filter(|candidate| candidate.starts_with(&prefix)).cloned().collect()
+        device
+            .identified
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.starts_with(&prefix))
+            .cloned()
+            .collect()
     };
     for form in FORMS {
         let (mine, theirs) = (of_form(one, form), of_form(other, form));
@@ -194,24 +264,30 @@ fn same_device(one: &Known, other: &Known) -> bool {
 /// until the new identity is accepted, and ends with the disk or the boot; the operator's quarantine of that identity
 /// outlives both (`crate::quarantine`).
 fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[String]) {
-    let before: BTreeMap<&str, &Device> = previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
+    let before: BTreeMap<&str, &Device> =
+        previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     for device in known.iter_mut().filter(|device| device.facts.kind != "part") {
         if device.identified.candidates.is_empty() {
             continue;
         }
         let Some(was) = before.get(device.facts.name.as_str()) else { continue };
-        let same_disk = was.diskseq.is_some() && was.diskseq == device.facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
+        let same_disk = was.diskseq.is_some()
+            && was.diskseq == device.facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
         if !same_disk || device.identified.candidates.iter().any(|one| accepted.contains(one)) {
             continue;
         }
         let earlier = published_candidates(was);
         let shared = device.identified.candidates.iter().any(|now| earlier.contains(now));
-        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
+        let still =
+            was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
         match still {
-            Some(still) if shared => device.told.push((Reason::IdentityChanged, still.detail.clone())),
+            Some(still) if shared => {
+                device.told.push((Reason::IdentityChanged, still.detail.clone()))
+            }
             Some(_) | None if shared || earlier.is_empty() => {}
             Some(_) | None => {
-                let was = was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
+                let was =
+                    was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
                 device.told.push((Reason::IdentityChanged, format!("it was {was}")));
             }
         }
@@ -220,6 +296,7 @@ fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[Stri
 
 /// Everything that would identify a device, as far as it was published: of a very large node without the evidence.
 pub fn published_candidates(device: &Device) -> BTreeSet<String> {
-    let told = Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };
+    let told =
+        Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };
     identify(&told).candidates.into_iter().chain(device.identity.clone()).collect()
 }

@@ -33,12 +33,18 @@ pub struct Identified {
 
 /// The identity of one device by itself; that of a multipath map comes from its paths (`group.rs`).
 pub fn identify(facts: &Facts) -> Identified {
-    let said: Vec<(&str, String)> = facts.evidence.iter().filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value)).collect();
+    let said: Vec<(&str, String)> = facts
+        .evidence
+        .iter()
+        .filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value))
+        .collect();
     let mut candidates: Vec<String> = Vec::new();
     // Sources are listed in no particular order: the rank of a form decides, then the order below.
     for form in FORMS {
         for source in SOURCES {
-            let named = said.iter().filter(|(from, value)| from == source && value.split(':').next() == Some(form));
+            let named = said
+                .iter()
+                .filter(|(from, value)| from == source && value.split(':').next() == Some(form));
             for (_, value) in named {
                 if !candidates.contains(value) {
                     candidates.push(value.clone());
@@ -46,7 +52,11 @@ pub fn identify(facts: &Facts) -> Identified {
             }
         }
     }
-    Identified { identity: candidates.first().cloned(), contradiction: contradiction(&said), candidates }
+    Identified {
+        identity: candidates.first().cloned(),
+        contradiction: contradiction(&said),
+        candidates,
+    }
 }
 
 /// Every source that is believed, the most trusted first: the kernel before udev's database, which may be stale.
@@ -97,9 +107,14 @@ fn form(form: &str, value: String) -> String {
 /// Hexadecimal digits alone, lower case; nothing when they say nothing (all zeros or all ones, as broken firmware has).
 fn hex(text: &str) -> Option<String> {
     let text = text.trim().strip_prefix("0x").unwrap_or(text.trim());
-    let digits: String = text.chars().filter(|c| !matches!(c, '-' | ':' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
+    let digits: String = text
+        .chars()
+        .filter(|c| !matches!(c, '-' | ':' | ' '))
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
     let plain = digits.len() >= 8 && digits.chars().all(|c| c.is_ascii_hexdigit());
-    (plain && !digits.chars().all(|c| c == '0') && !digits.chars().all(|c| c == 'f')).then_some(digits)
+    (plain && !digits.chars().all(|c| c == '0') && !digits.chars().all(|c| c == 'f'))
+        .then_some(digits)
 }
 
 fn uuid(text: &str) -> Option<String> {
@@ -120,7 +135,18 @@ fn world_wide(text: &str) -> Option<String> {
 }
 
 /// Serials that vendors and emulators put into thousands of disks.
-const EMPTY_SERIALS: &[&str] = &["none", "na", "n/a", "unknown", "default", "serial", "123456789", "0123456789", "1234567890", "0123456789abcdef"];
+const EMPTY_SERIALS: &[&str] = &[
+    "none",
+    "na",
+    "n/a",
+    "unknown",
+    "default",
+    "serial",
+    "123456789",
+    "0123456789",
+    "1234567890",
+    "0123456789abcdef",
+];
 
 /// With the model, as the kernel spells it: a serial is unique to its vendor at best.
 fn serial(facts: &Facts, value: &str) -> Option<String> {
@@ -131,15 +157,28 @@ fn serial(facts: &Facts, value: &str) -> Option<String> {
     if empty {
         return None;
     }
-    let model = facts.evidence.iter().find(|evidence| evidence.source == "sysfs:model").map_or("", |evidence| evidence.value.as_str());
-    Some(format!("{SERIAL}:{}:{value}{}", model.split_whitespace().collect::<Vec<_>>().join(" "), namespace(facts)))
+    let model = facts
+        .evidence
+        .iter()
+        .find(|evidence| evidence.source == "sysfs:model")
+        .map_or("", |evidence| evidence.value.as_str());
+    Some(format!(
+        "{SERIAL}:{}:{value}{}",
+        model.split_whitespace().collect::<Vec<_>>().join(" "),
+        namespace(facts)
+    ))
 }
 
 /// Namespaces of one NVMe controller share its serial; the kernel's name of a namespace without an identity of its own
 /// ends in its number: `nvme.<vendor>-<serial>-<model>-00000002`.
 fn namespace(facts: &Facts) -> String {
-    let mut names = facts.evidence.iter().filter(|evidence| evidence.source == "sysfs:wwid").filter_map(|evidence| evidence.value.strip_prefix("nvme."));
-    let number = names.next().and_then(|name| u32::from_str_radix(name.rsplit('-').next()?, 16).ok());
+    let mut names = facts
+        .evidence
+        .iter()
+        .filter(|evidence| evidence.source == "sysfs:wwid")
+        .filter_map(|evidence| evidence.value.strip_prefix("nvme."));
+    let number =
+        names.next().and_then(|name| u32::from_str_radix(name.rsplit('-').next()?, 16).ok());
     number.filter(|number| *number > 1).map_or_else(String::new, |number| format!(":n{number}"))
 }
 
@@ -158,7 +197,10 @@ fn mapped(text: &str) -> Option<String> {
 fn partition(text: &str) -> Option<String> {
     let text = text.trim().to_ascii_lowercase();
     let first = text.split('-').next().unwrap_or_default();
-    (text.len() >= 10 && !first.chars().all(|c| c == '0') && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')).then(|| form(PARTITION, text))
+    (text.len() >= 10
+        && !first.chars().all(|c| c == '0')
+        && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-'))
+    .then(|| form(PARTITION, text))
 }
 
 /// The kernel and udev's database name different world-wide names.
@@ -166,12 +208,23 @@ fn partition(text: &str) -> Option<String> {
 /// A disk may have several (its own, that of its port): only a name of udev's that the kernel does not list at all counts.
 /// One that is the beginning of the other is the same, without its extension.
 fn contradiction(said: &[(&str, String)]) -> Option<String> {
-    let kernel: Vec<&str> =
-        said.iter().filter(|(source, value)| source.starts_with("sysfs:") && is_world_wide(value)).map(|(_, value)| value.as_str()).collect();
-    let mut udev = said.iter().filter(|(source, value)| source.starts_with("udev:ID_WWN") && is_world_wide(value));
+    let kernel: Vec<&str> = said
+        .iter()
+        .filter(|(source, value)| source.starts_with("sysfs:") && is_world_wide(value))
+        .map(|(_, value)| value.as_str())
+        .collect();
+    let mut udev = said
+        .iter()
+        .filter(|(source, value)| source.starts_with("udev:ID_WWN") && is_world_wide(value));
     let wrong = udev.find(|(_, value)| {
         let digits = value.split(':').nth(1).unwrap_or_default();
-        !kernel.is_empty() && !kernel.iter().any(|known| known.split(':').nth(1).is_some_and(|known| known.starts_with(digits) || digits.starts_with(known)))
+        !kernel.is_empty()
+            && !kernel.iter().any(|known| {
+                known
+                    .split(':')
+                    .nth(1)
+                    .is_some_and(|known| known.starts_with(digits) || digits.starts_with(known))
+            })
     })?;
     Some(format!("the kernel says {}, {} says {}", kernel.join(" and "), wrong.0, wrong.1))
 }

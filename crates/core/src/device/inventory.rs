@@ -33,8 +33,16 @@ pub struct NodeFacts {
 }
 
 /// The whole status but for the time of its last change.
-pub fn status(node: NodeFacts, known: &[Known], settling: &Settling, spec: &NodeInventorySpec) -> NodeInventoryStatus {
-    let mut devices: Vec<Device> = known.iter().map(|device| row(device, settling.is_settled(&device.facts.name), spec)).collect();
+pub fn status(
+    node: NodeFacts,
+    known: &[Known],
+    settling: &Settling,
+    spec: &NodeInventorySpec,
+) -> NodeInventoryStatus {
+    let mut devices: Vec<Device> = known
+        .iter()
+        .map(|device| row(device, settling.is_settled(&device.facts.name), spec))
+        .collect();
     devices.sort_by_cached_key(|device| natural(&device.name));
     let summary = Some(summary(&devices));
     let status = NodeInventoryStatus {
@@ -58,7 +66,10 @@ pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
     let detail = "the agent cannot look at this node's devices";
     for device in last.devices.iter_mut().filter(|device| device.state == DeviceState::Available) {
         device.state = DeviceState::Unknown;
-        device.reasons.push(DeviceReason { reason: Reason::Unreadable.as_str().to_owned(), detail: detail.to_owned() });
+        device.reasons.push(DeviceReason {
+            reason: Reason::Unreadable.as_str().to_owned(),
+            detail: detail.to_owned(),
+        });
     }
     if last.summary.is_some() {
         last.summary = Some(summary(&last.devices));
@@ -87,7 +98,8 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
         size: i64::try_from(facts.size).unwrap_or(i64::MAX),
         identity: device.identified.identity.clone(),
         evidence: facts.evidence.clone(),
-        device_id: by_id::best(facts.by_id.iter().chain(&device.path_links).map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}")),
+        device_id: by_id::best(facts.by_id.iter().chain(&device.path_links).map(String::as_str))
+            .map(|name| format!("/dev/disk/by-id/{name}")),
         parent: facts.parent.clone(),
         paths: device.paths.clone(),
         model: facts.model.clone(),
@@ -113,18 +125,32 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
 pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
     match &facts.content {
         Content::Found(found) => found.fs_type.as_deref(),
-        Content::Unread | Content::Blank | Content::UnknownData | Content::NoMedium | Content::Unreadable(_) | Content::TimedOut | Content::NotPermitted => {
-            None
-        }
+        Content::Unread
+        | Content::Blank
+        | Content::UnknownData
+        | Content::NoMedium
+        | Content::Unreadable(_)
+        | Content::TimedOut
+        | Content::NotPermitted => None,
     }
 }
 
 fn summary(devices: &[Device]) -> Summary {
-    let count = |matches: &dyn Fn(&Device) -> bool| i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX);
+    let count = |matches: &dyn Fn(&Device) -> bool| {
+        i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX)
+    };
     // Without a size (zram, an empty card reader) it is no disk to anybody.
-    let whole = |device: &Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop");
-    let has = |device: &Device, what: fn(Reason) -> bool| device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what);
-    let capacity: u64 = devices.iter().filter(|device| whole(device)).filter_map(|device| u64::try_from(device.size).ok()).sum();
+    let whole = |device: &Device| {
+        device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop")
+    };
+    let has = |device: &Device, what: fn(Reason) -> bool| {
+        device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what)
+    };
+    let capacity: u64 = devices
+        .iter()
+        .filter(|device| whole(device))
+        .filter_map(|device| u64::try_from(device.size).ok())
+        .sum();
     Summary {
         disks: count(&whole),
         free: count(&|device| device.state == DeviceState::Available),
@@ -151,7 +177,9 @@ pub fn natural(name: &str) -> Vec<(String, Option<u64>)> {
 
 /// Makes it fit into an API object. What is left out is said, evidence first: it can be read again on the node.
 fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
-    let size = |status: &NodeInventoryStatus| serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len());
+    let size = |status: &NodeInventoryStatus| {
+        serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len())
+    };
     if size(&status) <= largest {
         return status;
     }
@@ -182,8 +210,19 @@ mod tests {
     use quarry_api::node_inventory::{Claim, ClaimOwner, Evidence, ForeignPv};
 
     fn disk(name: &str, size: u64, evidence: &[(&str, &str)]) -> Facts {
-        let evidence = evidence.iter().map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() }).collect();
-        Facts { name: name.into(), kind: "disk".into(), size, evidence, held: Held::Free, content: Content::Blank, ..Facts::default() }
+        let evidence = evidence
+            .iter()
+            .map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() })
+            .collect();
+        Facts {
+            name: name.into(),
+            kind: "disk".into(),
+            size,
+            evidence,
+            held: Held::Free,
+            content: Content::Blank,
+            ..Facts::default()
+        }
     }
 
     fn published(seen: &[Facts], spec: &NodeInventorySpec) -> NodeInventoryStatus {
@@ -197,15 +236,39 @@ mod tests {
     #[test]
     fn a_claim_holds_when_a_stronger_identity_comes_to_light() {
         let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
-        let grown = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
-        let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
-        let spec = NodeInventorySpec { claims: vec![Claim { identity: "serial:M:S1".into(), owner, ..Claim::default() }], ..NodeInventorySpec::default() };
+        let grown =
+            [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
+        let owner = ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            namespace: None,
+            name: "fast".into(),
+            uid: "u".into(),
+        };
+        let spec = NodeInventorySpec {
+            claims: vec![Claim { identity: "serial:M:S1".into(), owner, ..Claim::default() }],
+            ..NodeInventorySpec::default()
+        };
         for evidence in [&serial[..], &grown] {
             let whole = Facts { partitions: vec!["sda1".into()], ..disk("sda", 1 << 30, evidence) };
-            let part = Facts { kind: "part".into(), parent: Some("sda".into()), ..disk("sda1", 1 << 29, &[("partition:uuid", "a1b2c3d4-01")]) };
-            let group = Facts { kind: "crypt".into(), slaves: vec!["sda1".into()], ..disk("dm-0", 1 << 29, &[("sysfs:dm-uuid", "CRYPT-x")]) };
-            let top = Facts { kind: "lvm".into(), slaves: vec!["dm-0".into()], ..disk("dm-1", 1 << 28, &[("sysfs:dm-uuid", "LVM-x")]) };
-            let status = published(&[whole, part, group, top, disk("sdz", 1 << 30, &[("sysfs:serial", "S9")])], &spec);
+            let part = Facts {
+                kind: "part".into(),
+                parent: Some("sda".into()),
+                ..disk("sda1", 1 << 29, &[("partition:uuid", "a1b2c3d4-01")])
+            };
+            let group = Facts {
+                kind: "crypt".into(),
+                slaves: vec!["sda1".into()],
+                ..disk("dm-0", 1 << 29, &[("sysfs:dm-uuid", "CRYPT-x")])
+            };
+            let top = Facts {
+                kind: "lvm".into(),
+                slaves: vec!["dm-0".into()],
+                ..disk("dm-1", 1 << 28, &[("sysfs:dm-uuid", "LVM-x")])
+            };
+            let status = published(
+                &[whole, part, group, top, disk("sdz", 1 << 30, &[("sysfs:serial", "S9")])],
+                &spec,
+            );
             for device in &status.devices[..4] {
                 assert_eq!(reasons(device)[0], "Claimed", "{evidence:?}: {}", device.name);
             }
@@ -215,33 +278,69 @@ mod tests {
 
     #[test]
     fn nothing_is_available_while_some_volumes_of_others_are_not_listed() {
-        let spec = NodeInventorySpec { foreign_pvs_left_out: Some(12), ..NodeInventorySpec::default() };
+        let spec =
+            NodeInventorySpec { foreign_pvs_left_out: Some(12), ..NodeInventorySpec::default() };
         let known = group(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")])], None, None, &[]);
-        assert_eq!(row(&known[0], true, &NodeInventorySpec::default()).state, DeviceState::Available);
+        assert_eq!(
+            row(&known[0], true, &NodeInventorySpec::default()).state,
+            DeviceState::Available
+        );
         let row = row(&known[0], true, &spec);
         assert_eq!((row.state, reasons(&row)), (DeviceState::Unknown, vec!["UnlistedVolumes"]));
     }
 
     #[test]
     fn a_device_without_size_is_listed_and_not_counted() {
-        let status = published(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")]), disk("zram0", 0, &[])], &NodeInventorySpec::default());
+        let status = published(
+            &[disk("sda", 1 << 30, &[("sysfs:serial", "S1")]), disk("zram0", 0, &[])],
+            &NodeInventorySpec::default(),
+        );
         assert_eq!(status.summary.as_ref().map(|summary| summary.disks), Some(1));
         assert!(reasons(&status.devices[1]).contains(&"ZeroSize"));
     }
 
     #[test]
     fn spec_and_status_share_the_room() {
-        let seen: Vec<Facts> = (0..3000).map(|n| disk(&format!("sd{n}"), 1 << 30, &[("sysfs:wwid", &format!("naa.5000c5000000{n:04}"))])).collect();
+        let seen: Vec<Facts> = (0..3000)
+            .map(|n| {
+                disk(
+                    &format!("sd{n}"),
+                    1 << 30,
+                    &[("sysfs:wwid", &format!("naa.5000c5000000{n:04}"))],
+                )
+            })
+            .collect();
         let size = |status: &NodeInventoryStatus| serde_json::to_vec(status).unwrap().len();
         let alone = published(&seen, &NodeInventorySpec::default());
         assert_eq!((alone.devices.len(), alone.problems.len()), (3000, 0));
-        let pv = |n: usize| ForeignPv { name: format!("pv-{n}"), path: format!("/mnt/local-storage/fast/{n:0100}"), device_id: None };
-        let spec = NodeInventorySpec { foreign_pvs: (0..6000).map(pv).collect(), ..NodeInventorySpec::default() };
+        let pv = |n: usize| ForeignPv {
+            name: format!("pv-{n}"),
+            path: format!("/mnt/local-storage/fast/{n:0100}"),
+            device_id: None,
+        };
+        let spec = NodeInventorySpec {
+            foreign_pvs: (0..6000).map(pv).collect(),
+            ..NodeInventorySpec::default()
+        };
         let beside = published(&seen, &spec);
         let room = LARGEST - serde_json::to_vec(&spec).unwrap().len();
-        assert!(size(&beside) <= room + 1000 && beside.devices.len() < 3000, "{} in {room}", size(&beside));
-        assert!(beside.problems.last().is_some_and(|said| said.contains("are not listed and cannot be used")), "{:?}", beside.problems);
-        let spec = NodeInventorySpec { foreign_pvs: (0..20_000).map(pv).collect(), ..NodeInventorySpec::default() };
+        assert!(
+            size(&beside) <= room + 1000 && beside.devices.len() < 3000,
+            "{} in {room}",
+            size(&beside)
+        );
+        assert!(
+            beside
+                .problems
+                .last()
+                .is_some_and(|said| said.contains("are not listed and cannot be used")),
+            "{:?}",
+            beside.problems
+        );
+        let spec = NodeInventorySpec {
+            foreign_pvs: (0..20_000).map(pv).collect(),
+            ..NodeInventorySpec::default()
+        };
         assert!(published(&seen, &spec).devices.len() > 500, "never nothing at all");
     }
 }

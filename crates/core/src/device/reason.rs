@@ -119,7 +119,10 @@ impl Reason {
 
     /// It is not certain which device this is: nobody may take it, whoever asks.
     pub fn quarantines(self) -> bool {
-        matches!(self, Reason::IdentityElsewhere | Reason::DuplicateIdentity | Reason::IdentityChanged)
+        matches!(
+            self,
+            Reason::IdentityElsewhere | Reason::DuplicateIdentity | Reason::IdentityChanged
+        )
     }
 
     /// The device has an owner.
@@ -159,7 +162,12 @@ mod tests {
     fn remedies_help_today_and_to_the_end() {
         for row in TABLE {
             // What is left of a superblock without its signature is unknown data.
-            assert!(!row.remedy.contains("wipefs") || row.remedy.contains("zero its first and last MiB"), "{}", row.reason);
+            assert!(
+                !row.remedy.contains("wipefs")
+                    || row.remedy.contains("zero its first and last MiB"),
+                "{}",
+                row.reason
+            );
             assert!(!row.sentence.contains(" you"), "{}: also said of an agent", row.reason);
         }
     }

@@ -35,7 +35,14 @@ struct State {
 
 impl Settling {
     /// Takes note of what is there now.
-    pub fn observe(&mut self, known: &[Known], previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>, now: Duration, needed: Duration) {
+    pub fn observe(
+        &mut self,
+        known: &[Known],
+        previous: Option<&NodeInventoryStatus>,
+        boot_id: Option<&str>,
+        now: Duration,
+        needed: Duration,
+    ) {
         let first = self.seen.is_empty();
         let mut seen = BTreeMap::new();
         for device in known {
@@ -50,7 +57,8 @@ impl Settling {
                 }
             };
             // Our own storage waits for nobody.
-            entry.settled |= device.facts.volume_uid.is_some() || now.saturating_sub(entry.since) >= needed;
+            entry.settled |=
+                device.facts.volume_uid.is_some() || now.saturating_sub(entry.since) >= needed;
             seen.insert(name, entry);
         }
         self.seen = seen;
@@ -86,8 +94,16 @@ fn state(device: &Known) -> State {
     }
 }
 
-fn was_settled(device: &Known, previous: Option<&NodeInventoryStatus>, boot_id: Option<&str>) -> bool {
-    let Some(previous) = previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id) else { return false };
+fn was_settled(
+    device: &Known,
+    previous: Option<&NodeInventoryStatus>,
+    boot_id: Option<&str>,
+) -> bool {
+    let Some(previous) =
+        previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id)
+    else {
+        return false;
+    };
     let facts = &device.facts;
     let diskseq = facts.diskseq.and_then(|seq| i64::try_from(seq).ok());
     previous.devices.iter().any(|was| {

@@ -15,7 +15,10 @@ use quarry_api::{
 use std::time::Duration;
 
 fn evidence(pairs: &[(&str, &str)]) -> Vec<Evidence> {
-    pairs.iter().map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() }).collect()
+    pairs
+        .iter()
+        .map(|(source, value)| Evidence { source: (*source).into(), value: (*value).into() })
+        .collect()
 }
 
 /// A disk that nothing speaks against.
@@ -50,7 +53,13 @@ fn only_a_blank_free_disk_is_available() {
 /// Each reason of the node by the one fact that brings it about.
 #[test]
 fn each_fact_gives_its_reason() {
-    let found = |fs: Option<&str>, table: Option<&str>| Content::Found(Found { fs_type: fs.map(Into::into), table: table.map(Into::into), ..Found::default() });
+    let found = |fs: Option<&str>, table: Option<&str>| {
+        Content::Found(Found {
+            fs_type: fs.map(Into::into),
+            table: table.map(Into::into),
+            ..Found::default()
+        })
+    };
     type Change = Box<dyn Fn(&mut Facts)>;
     let cases: Vec<(Reason, Change)> = vec![
         (Reason::ReadOnly, Box::new(|facts| facts.read_only = true)),
@@ -61,10 +70,23 @@ fn each_fact_gives_its_reason() {
         (Reason::Swap, Box::new(|facts| facts.swap = true)),
         (Reason::Signature, Box::new(move |facts| facts.content = found(Some("ext4"), None))),
         (Reason::PartitionTable, Box::new(move |facts| facts.content = found(None, Some("gpt")))),
-        (Reason::BootLabel, Box::new(|facts| facts.partition = Some(Partition { label: Some("BIOS Boot Partition".into()), ..Partition::default() }))),
         (
             Reason::BootLabel,
-            Box::new(|facts| facts.partition = Some(Partition { type_id: Some("C12A7328-F81F-11D2-BA4B-00A0C93EC93B".into()), ..Partition::default() })),
+            Box::new(|facts| {
+                facts.partition = Some(Partition {
+                    label: Some("BIOS Boot Partition".into()),
+                    ..Partition::default()
+                })
+            }),
+        ),
+        (
+            Reason::BootLabel,
+            Box::new(|facts| {
+                facts.partition = Some(Partition {
+                    type_id: Some("C12A7328-F81F-11D2-BA4B-00A0C93EC93B".into()),
+                    ..Partition::default()
+                })
+            }),
         ),
         (Reason::Suspended, Box::new(|facts| facts.state = Some("suspended".into()))),
         (Reason::HeldExclusively, Box::new(|facts| facts.held = Held::Exclusively)),
@@ -89,26 +111,60 @@ fn each_fact_gives_its_reason() {
 
 #[test]
 fn all_reasons_are_told_and_what_is_certain_decides() {
-    let facts = Facts { read_only: true, content: Content::TimedOut, mounts: (0..9).map(|n| format!("/m{n}")).collect(), ..blank("sda", "5") };
+    let facts = Facts {
+        read_only: true,
+        content: Content::TimedOut,
+        mounts: (0..9).map(|n| format!("/m{n}")).collect(),
+        ..blank("sda", "5")
+    };
     let (state, reasons) = reasons_of(&facts);
     assert_eq!(state, DeviceState::NotAvailable);
-    assert_eq!(reasons.iter().filter(|reason| *reason == "Mounted").count(), 5, "four by name, the rest by number");
+    assert_eq!(
+        reasons.iter().filter(|reason| *reason == "Mounted").count(),
+        5,
+        "four by name, the rest by number"
+    );
     assert!(reasons.contains(&"TimedOut".into()) && reasons.contains(&"ReadOnly".into()));
 }
 
 #[test]
 fn the_cluster_speaks_by_identity() {
-    let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("ns".into()), name: "fast".into(), uid: "u".into() };
+    let owner = ClaimOwner {
+        kind: "LocalVolumeSet".into(),
+        namespace: Some("ns".into()),
+        name: "fast".into(),
+        uid: "u".into(),
+    };
     let spec = NodeInventorySpec {
         claims: vec![Claim { identity: "wwn:1".into(), owner, ..Claim::default() }],
-        quarantine: vec![Quarantine { identity: "wwn:2".into(), reason: "IdentityElsewhere".into(), detail: "n2/sdb".into() }],
-        kept: vec![KeptData { identity: "wwn:4".into(), pv_name: "local-pv-1".into(), pv_uid: "u".into() }],
+        quarantine: vec![Quarantine {
+            identity: "wwn:2".into(),
+            reason: "IdentityElsewhere".into(),
+            detail: "n2/sdb".into(),
+        }],
+        kept: vec![KeptData {
+            identity: "wwn:4".into(),
+            pv_name: "local-pv-1".into(),
+            pv_uid: "u".into(),
+        }],
         ..NodeInventorySpec::default()
     };
-    let of = |identity: &str| judge(&blank("sda", "5"), &["serial:m:s".into(), identity.into()], &spec, Vec::new()).reasons;
-    assert_eq!((of("wwn:1")[0].reason.as_str(), of("wwn:1")[0].detail.as_str()), ("Claimed", "LocalVolumeSet ns/fast"));
-    assert_eq!((of("wwn:2")[0].reason.as_str(), of("wwn:2")[0].detail.as_str()), ("IdentityElsewhere", "n2/sdb"));
-    assert_eq!((of("wwn:4")[0].reason.as_str(), of("wwn:4")[0].detail.as_str()), ("KeptData", "local-pv-1, UID u"));
+    let of = |identity: &str| {
+        judge(&blank("sda", "5"), &["serial:m:s".into(), identity.into()], &spec, Vec::new())
+            .reasons
+    };
+    assert_eq!(
+        (of("wwn:1")[0].reason.as_str(), of("wwn:1")[0].detail.as_str()),
+        ("Claimed", "LocalVolumeSet ns/fast")
+    );
+    assert_eq!(
+        (of("wwn:2")[0].reason.as_str(), of("wwn:2")[0].detail.as_str()),
+        ("IdentityElsewhere", "n2/sdb")
+    );
+    assert_eq!(
+        (of("wwn:4")[0].reason.as_str(), of("wwn:4")[0].detail.as_str()),
+        ("KeptData", "local-pv-1, UID u")
+    );
     assert!(of("wwn:3").is_empty());
 }
 
@@ -120,50 +176,124 @@ fn the_strongest_evidence_is_the_identity() {
     };
     type Said<'a> = &'a [(&'a str, &'a str)];
     let table: &[(&str, Said<'_>, &str)] = &[
-        ("disk", &[("udev:ID_SERIAL_SHORT", "S1"), ("udev:ID_WWN_WITH_EXTENSION", "0x5000C500A1B2C3D4")], "wwn:5000c500a1b2c3d4"),
-        ("disk", &[("sysfs:wwid", "naa.600140512345678901234567890abcde"), ("udev:ID_WWN", "0x6001405123456789")], "wwn:600140512345678901234567890abcde"),
-        ("disk", &[("sysfs:wwid", "eui.0025385b71b0c0de"), ("sysfs:serial", "S2")], "eui:0025385b71b0c0de"),
-        ("disk", &[("sysfs:nguid", "00000000-0000-0000-0000-000000000000"), ("sysfs:eui", "00 25 38 5b 71 b0 c0 de")], "eui:0025385b71b0c0de"),
-        ("disk", &[("sysfs:wwid", "t10.QEMU    H1"), ("sysfs:vpd80", "H1X"), ("sysfs:model", "QEMU  HARDDISK")], "serial:QEMU HARDDISK:H1X"),
-        ("disk", &[("sysfs:wwid", "nvme.1b36-4e56-51-00000001"), ("sysfs:serial", "NV1"), ("sysfs:model", "QEMU NVMe Ctrl")], "serial:QEMU NVMe Ctrl:NV1"),
+        (
+            "disk",
+            &[("udev:ID_SERIAL_SHORT", "S1"), ("udev:ID_WWN_WITH_EXTENSION", "0x5000C500A1B2C3D4")],
+            "wwn:5000c500a1b2c3d4",
+        ),
+        (
+            "disk",
+            &[
+                ("sysfs:wwid", "naa.600140512345678901234567890abcde"),
+                ("udev:ID_WWN", "0x6001405123456789"),
+            ],
+            "wwn:600140512345678901234567890abcde",
+        ),
+        (
+            "disk",
+            &[("sysfs:wwid", "eui.0025385b71b0c0de"), ("sysfs:serial", "S2")],
+            "eui:0025385b71b0c0de",
+        ),
+        (
+            "disk",
+            &[
+                ("sysfs:nguid", "00000000-0000-0000-0000-000000000000"),
+                ("sysfs:eui", "00 25 38 5b 71 b0 c0 de"),
+            ],
+            "eui:0025385b71b0c0de",
+        ),
+        (
+            "disk",
+            &[
+                ("sysfs:wwid", "t10.QEMU    H1"),
+                ("sysfs:vpd80", "H1X"),
+                ("sysfs:model", "QEMU  HARDDISK"),
+            ],
+            "serial:QEMU HARDDISK:H1X",
+        ),
+        (
+            "disk",
+            &[
+                ("sysfs:wwid", "nvme.1b36-4e56-51-00000001"),
+                ("sysfs:serial", "NV1"),
+                ("sysfs:model", "QEMU NVMe Ctrl"),
+            ],
+            "serial:QEMU NVMe Ctrl:NV1",
+        ),
         ("disk", &[("sysfs:serial", "VBLK0001")], "serial::VBLK0001"),
         ("disk", &[("sysfs:serial", "0000 0000")], ""),
         ("disk", &[("udev:ID_WWN", "0x0000000000000000")], ""),
         ("disk", &[("udev:ID_SERIAL", "QEMU_HARDDISK_drive0")], ""),
         (
             "part",
-            &[("udev:ID_WWN", "0x5000c500a1b2c3d4"), ("partition:uuid", "0FC63DAF-8483-4772-8E79-3D69D8477DE4")],
+            &[
+                ("udev:ID_WWN", "0x5000c500a1b2c3d4"),
+                ("partition:uuid", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"),
+            ],
             "part:0fc63daf-8483-4772-8e79-3d69d8477de4",
         ),
         ("part", &[("udev:ID_WWN", "0x5000c500a1b2c3d4")], ""),
         ("part", &[("partition:uuid", "00000000-01")], ""),
         ("part", &[("partition:uuid", "a1b2c3d4-01")], "part:a1b2c3d4-01"),
-        ("raid1", &[("udev:MD_UUID", "abcd0123:45670123:89ab0123:cdef0123")], "md:abcd0123456701238"),
+        (
+            "raid1",
+            &[("udev:MD_UUID", "abcd0123:45670123:89ab0123:cdef0123")],
+            "md:abcd0123456701238",
+        ),
         ("lvm", &[("sysfs:dm-uuid", "LVM-abc")], "lvm:abc"),
         ("crypt", &[("sysfs:dm-uuid", "CRYPT-LUKS2-x-y")], "dm:CRYPT-LUKS2-x-y"),
         ("mpath", &[("sysfs:dm-uuid", "mpath-3600")], ""),
         ("part", &[("sysfs:dm-uuid", "part1-mpath-3600")], "dm:part1-mpath-3600"),
         (
             "part",
-            &[("sysfs:dm-uuid", "part1-mpath-3600"), ("partition:uuid", "58F4FF06-8bb1-47c2-8611-b0a1ffe4c50b")],
+            &[
+                ("sysfs:dm-uuid", "part1-mpath-3600"),
+                ("partition:uuid", "58F4FF06-8bb1-47c2-8611-b0a1ffe4c50b"),
+            ],
             "part:58f4ff06-8bb1-47c2-8611-b0a1ffe4c50b",
         ),
         ("loop", &[("loop:file", "/d/a.img#12#1.2")], "file:/d/a.img#12#1.2"),
-        ("loop", &[("loop:file", "/d/a.img#12#1.2"), ("udev:ID_WWN", "0x5000c500a1b2c3d4")], "wwn:5000c500a1b2c3d4"),
+        (
+            "loop",
+            &[("loop:file", "/d/a.img#12#1.2"), ("udev:ID_WWN", "0x5000c500a1b2c3d4")],
+            "wwn:5000c500a1b2c3d4",
+        ),
         ("disk", &[], ""),
     ];
     for (kind, pairs, wanted) in table {
         let found = of(kind, pairs);
-        assert!(if kind == &"raid1" { found.starts_with(wanted) } else { found == *wanted }, "{pairs:?}: {found}");
+        assert!(
+            if kind == &"raid1" { found.starts_with(wanted) } else { found == *wanted },
+            "{pairs:?}: {found}"
+        );
     }
 }
 
 #[test]
 fn sources_that_cannot_both_be_right_are_a_contradiction() {
-    let told = |pairs: &[(&str, &str)]| identify(&Facts { kind: "disk".into(), evidence: evidence(pairs), ..Facts::default() }).contradiction;
-    assert!(told(&[("sysfs:wwid", "naa.5000c50000000001"), ("udev:ID_WWN", "0x5000c50000000002")]).is_some());
-    assert_eq!(told(&[("sysfs:wwid", "naa.5000c50000000001"), ("sysfs:vpd83", "naa.5000c50000000002"), ("udev:ID_WWN", "0x5000c50000000002")]), None);
-    assert_eq!(told(&[("sysfs:wwid", "naa.600140512345678901234567890abcde"), ("udev:ID_WWN", "0x6001405123456789")]), None);
+    let told = |pairs: &[(&str, &str)]| {
+        identify(&Facts { kind: "disk".into(), evidence: evidence(pairs), ..Facts::default() })
+            .contradiction
+    };
+    assert!(
+        told(&[("sysfs:wwid", "naa.5000c50000000001"), ("udev:ID_WWN", "0x5000c50000000002")])
+            .is_some()
+    );
+    assert_eq!(
+        told(&[
+            ("sysfs:wwid", "naa.5000c50000000001"),
+            ("sysfs:vpd83", "naa.5000c50000000002"),
+            ("udev:ID_WWN", "0x5000c50000000002")
+        ]),
+        None
+    );
+    assert_eq!(
+        told(&[
+            ("sysfs:wwid", "naa.600140512345678901234567890abcde"),
+            ("udev:ID_WWN", "0x6001405123456789")
+        ]),
+        None
+    );
     assert_eq!(told(&[("udev:ID_WWN", "0x5000c50000000002")]), None);
 }
 
@@ -175,21 +305,43 @@ fn names(known: &[Known]) -> Vec<&str> {
 fn paths_under_a_map_are_one_device() {
     let mut seen: Vec<Facts> = ["sda", "sdb", "sdc", "sdd"]
         .iter()
-        .map(|name| Facts { holders: vec!["dm-0".into()], model: Some("MD32xx".into()), ..blank(name, "6000c50000000001") })
+        .map(|name| Facts {
+            holders: vec!["dm-0".into()],
+            model: Some("MD32xx".into()),
+            ..blank(name, "6000c50000000001")
+        })
         .collect();
     seen[2].mounts = vec!["/oops".into()];
     seen[1].by_id = vec!["wwn-0x6000c50000000001".into()];
     let slaves = seen.iter().map(|facts| facts.name.clone()).collect();
-    seen.push(Facts { name: "dm-0".into(), kind: "mpath".into(), slaves, evidence: evidence(&[("sysfs:dm-uuid", "mpath-36000c5")]), ..blank("dm-0", "0") });
+    seen.push(Facts {
+        name: "dm-0".into(),
+        kind: "mpath".into(),
+        slaves,
+        evidence: evidence(&[("sysfs:dm-uuid", "mpath-36000c5")]),
+        ..blank("dm-0", "0")
+    });
     let known = group(&seen, None, None, &[]);
     assert_eq!(names(&known), ["dm-0"]);
     let map = &known[0];
-    assert_eq!((map.identified.identity.as_deref(), map.paths.len()), (Some("wwn:6000c50000000001"), 4));
-    assert_eq!((map.facts.model.as_deref(), &map.facts.mounts, map.facts.holders.len()), (Some("MD32xx"), &vec!["/oops".to_owned()], 0));
+    assert_eq!(
+        (map.identified.identity.as_deref(), map.paths.len()),
+        (Some("wwn:6000c50000000001"), 4)
+    );
+    assert_eq!(
+        (map.facts.model.as_deref(), &map.facts.mounts, map.facts.holders.len()),
+        (Some("MD32xx"), &vec!["/oops".to_owned()], 0)
+    );
     assert!(map.told.is_empty());
     // A name that leads to one of its paths tells which disk it is; whoever looks for a way to the map is not misled.
-    assert_eq!((map.facts.by_id.len(), map.path_links.as_slice()), (0, &["wwn-0x6000c50000000001".to_owned()][..]));
-    assert_eq!(inventory::row(map, true, &NodeInventorySpec::default()).device_id.as_deref(), Some("/dev/disk/by-id/wwn-0x6000c50000000001"));
+    assert_eq!(
+        (map.facts.by_id.len(), map.path_links.as_slice()),
+        (0, &["wwn-0x6000c50000000001".to_owned()][..])
+    );
+    assert_eq!(
+        inventory::row(map, true, &NodeInventorySpec::default()).device_id.as_deref(),
+        Some("/dev/disk/by-id/wwn-0x6000c50000000001")
+    );
     // Without the map they are two devices that claim to be one: nobody guesses.
     let known = group(&seen[..2], None, None, &[]);
     assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
@@ -199,10 +351,21 @@ fn paths_under_a_map_are_one_device() {
     assert_eq!(group(&seen, None, None, &[])[0].told[0].0, Reason::AmbiguousIdentity);
 }
 
-fn published(seen: &[Facts], previous: Option<&NodeInventoryStatus>, accepted: &[String], settling: &mut Settling, now: Duration) -> NodeInventoryStatus {
+fn published(
+    seen: &[Facts],
+    previous: Option<&NodeInventoryStatus>,
+    accepted: &[String],
+    settling: &mut Settling,
+    now: Duration,
+) -> NodeInventoryStatus {
     let known = group(seen, previous, Some("boot"), accepted);
     settling.observe(&known, previous, Some("boot"), now, SETTLING_TIME);
-    inventory::status(NodeFacts { boot_id: Some("boot".into()), ..NodeFacts::default() }, &known, settling, &NodeInventorySpec::default())
+    inventory::status(
+        NodeFacts { boot_id: Some("boot".into()), ..NodeFacts::default() },
+        &known,
+        settling,
+        &NodeInventorySpec::default(),
+    )
 }
 
 fn state(status: &NodeInventoryStatus, at: usize) -> (DeviceState, Vec<&str>) {
@@ -213,7 +376,8 @@ fn state(status: &NodeInventoryStatus, at: usize) -> (DeviceState, Vec<&str>) {
 #[test]
 fn a_disk_that_changes_its_identity_in_place_is_quarantined_until_accepted() {
     let mut settling = Settling::default();
-    let first = published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
+    let first =
+        published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
     let other = [blank("sda", "5000c50000000002")];
     let second = published(&other, Some(&first), &[], &mut settling, Duration::from_secs(100));
     assert_eq!(state(&second, 0).1, ["IdentityChanged", "TooNew"]);
@@ -221,11 +385,18 @@ fn a_disk_that_changes_its_identity_in_place_is_quarantined_until_accepted() {
     let third = published(&other, Some(&second), &[], &mut settling, Duration::from_secs(200));
     assert_eq!(state(&third, 0), (DeviceState::NotAvailable, vec!["IdentityChanged"]), "it stays");
     assert_eq!(third.summary.as_ref().unwrap().quarantined, 1);
-    let accepted = published(&other, Some(&third), &["wwn:5000c50000000002".into()], &mut settling, Duration::from_secs(300));
+    let accepted = published(
+        &other,
+        Some(&third),
+        &["wwn:5000c50000000002".into()],
+        &mut settling,
+        Duration::from_secs(300),
+    );
     assert_eq!(state(&accepted, 0), (DeviceState::Available, vec![]));
     // Unplugged and another one plugged in: the kernel says so by its sequence number.
     let replaced = [Facts { diskseq: Some(8), ..blank("sda", "5000c50000000003") }];
-    let fourth = published(&replaced, Some(&accepted), &[], &mut settling, Duration::from_secs(400));
+    let fourth =
+        published(&replaced, Some(&accepted), &[], &mut settling, Duration::from_secs(400));
     assert_eq!(state(&fourth, 0), (DeviceState::Unknown, vec!["TooNew"]));
 }
 
@@ -251,7 +422,10 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
     let first = published(&disk(), None, &[], &mut settling, at(0));
     assert_eq!((state(&first, 0).1, settling.next(SETTLING_TIME)), (vec!["TooNew"], Some(at(60))));
     let settled = published(&disk(), Some(&first), &[], &mut settling, at(60));
-    assert_eq!((state(&settled, 0), settling.next(SETTLING_TIME)), ((DeviceState::Available, vec![]), None));
+    assert_eq!(
+        (state(&settled, 0), settling.next(SETTLING_TIME)),
+        ((DeviceState::Available, vec![]), None)
+    );
     // A write to a disk that nobody uses, a re-plug, another size: anew.
     for change in [
         Facts { writes: 8, ..blank("sda", "5000c50000000001") },
@@ -259,13 +433,22 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
         Facts { size: 2 << 30, ..blank("sda", "5000c50000000001") },
     ] {
         let mut settling = settling.clone();
-        assert_eq!(state(&published(&[change], Some(&settled), &[], &mut settling, at(70)), 0).1, ["TooNew"]);
+        assert_eq!(
+            state(&published(&[change], Some(&settled), &[], &mut settling, at(70)), 0).1,
+            ["TooNew"]
+        );
     }
     let mut restarted = Settling::default();
-    assert_eq!(state(&published(&disk(), Some(&settled), &[], &mut restarted, at(0)), 0).0, DeviceState::Available);
+    assert_eq!(
+        state(&published(&disk(), Some(&settled), &[], &mut restarted, at(0)), 0).0,
+        DeviceState::Available
+    );
     let mut swapped = Settling::default();
     let other = [Facts { diskseq: Some(9), ..blank("sda", "5000c50000000002") }];
-    assert_eq!(state(&published(&other, Some(&settled), &[], &mut swapped, at(0)), 0).1, ["TooNew"]);
+    assert_eq!(
+        state(&published(&other, Some(&settled), &[], &mut swapped, at(0)), 0).1,
+        ["TooNew"]
+    );
 }
 
 /// What an API server stores for the largest node we promise: 706 bytes a device.
@@ -283,7 +466,11 @@ fn a_thousand_multipath_disks_fit_whole() {
                 ("sysfs:model", "LUN C-Mode"),
                 ("udev:ID_SERIAL", &format!("3{wwn}")),
             ]));
-            (facts.model, facts.vendor, facts.serial) = (Some("LUN C-Mode".into()), Some("NETAPP".into()), Some(format!("80807Bi]I3{disk:06}")));
+            (facts.model, facts.vendor, facts.serial) = (
+                Some("LUN C-Mode".into()),
+                Some("NETAPP".into()),
+                Some(format!("80807Bi]I3{disk:06}")),
+            );
             facts.by_id = vec![format!("wwn-0x{wwn}"), format!("scsi-3{wwn}")];
             seen.push(facts);
         }
@@ -301,22 +488,38 @@ fn a_thousand_multipath_disks_fit_whole() {
     assert_eq!((status.devices.len(), status.problems.len()), (1000, 0));
     assert!(bytes < inventory::LARGEST * 2 / 3, "{bytes}");
     // Ten times as many do not fit: it says so instead of dropping silently.
-    let seen: Vec<Facts> = (0..10_000).map(|n| blank(&format!("sd{n}"), &format!("600a098038303742695d4933{n:08x}"))).collect();
+    let seen: Vec<Facts> = (0..10_000)
+        .map(|n| blank(&format!("sd{n}"), &format!("600a098038303742695d4933{n:08x}")))
+        .collect();
     let status = published(&seen, None, &[], &mut Settling::default(), Duration::ZERO);
     assert!(serde_json::to_vec(&status).unwrap().len() <= inventory::LARGEST + 1000);
-    assert_eq!((status.summary.unwrap().disks, status.problems.len()), (10_000, 2), "{:?}", status.problems);
+    assert_eq!(
+        (status.summary.unwrap().disks, status.problems.len()),
+        (10_000, 2),
+        "{:?}",
+        status.problems
+    );
 }
 
 #[test]
 fn news_names_what_came_went_and_changed() {
     let mut settling = Settling::default();
-    let disks = |names: &[&str]| -> Vec<Facts> { names.iter().enumerate().map(|(n, name)| blank(name, &format!("5000c5000000000{n}"))).collect() };
+    let disks = |names: &[&str]| -> Vec<Facts> {
+        names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| blank(name, &format!("5000c5000000000{n}")))
+            .collect()
+    };
     let before = published(&disks(&["sda", "sdb"]), None, &[], &mut settling, Duration::ZERO);
     let mut now = disks(&["sda"]);
     now[0].content = Content::Found(Found { fs_type: Some("ext4".into()), ..Found::default() });
     now.push(Facts { volume_uid: Some("u".into()), ..blank("sdc", "5000c50000000009") });
     let after = published(&now, Some(&before), &[], &mut settling, Duration::from_secs(1));
-    let told: Vec<String> = news(&before, &after).into_iter().map(|one| format!("{} {}", one.reason, one.message)).collect();
+    let told: Vec<String> = news(&before, &after)
+        .into_iter()
+        .map(|one| format!("{} {}", one.reason, one.message))
+        .collect();
     assert_eq!(
         told,
         [
@@ -326,7 +529,8 @@ fn news_names_what_came_went_and_changed() {
         ]
     );
     assert!(news(&after, &after).is_empty());
-    let many: Vec<Facts> = (0..50).map(|n| blank(&format!("sd{n}"), &format!("5000c500000001{n:02}"))).collect();
+    let many: Vec<Facts> =
+        (0..50).map(|n| blank(&format!("sd{n}"), &format!("5000c500000001{n:02}"))).collect();
     let crowd = published(&many, Some(&after), &[], &mut settling, Duration::from_secs(2));
     assert!(news(&after, &crowd).len() <= 20);
 }
@@ -334,7 +538,10 @@ fn news_names_what_came_went_and_changed() {
 #[test]
 fn devices_are_listed_as_people_count() {
     let mut settling = Settling::default();
-    let seen: Vec<Facts> = ["sda10", "sda2", "sda", "nvme0n1p1", "loop12", "loop3"].iter().map(|name| blank(name, "5000c50000000001")).collect();
+    let seen: Vec<Facts> = ["sda10", "sda2", "sda", "nvme0n1p1", "loop12", "loop3"]
+        .iter()
+        .map(|name| blank(name, "5000c50000000001"))
+        .collect();
     let status = published(&seen, None, &[], &mut settling, Duration::ZERO);
     let names: Vec<&str> = status.devices.iter().map(|device| device.name.as_str()).collect();
     assert_eq!(names, ["loop3", "loop12", "nvme0n1p1", "sda", "sda2", "sda10"]);
@@ -363,21 +570,40 @@ fn whoever_owns_a_disk_owns_its_partitions() {
     disk.partitions = vec!["sda1".into()];
     disk.backs = vec!["pv".into()];
     let mut part = blank("sda1", "0");
-    (part.kind, part.parent, part.evidence) = ("part".into(), Some("sda".into()), evidence(&[("partition:uuid", "a1b2c3d4-01")]));
+    (part.kind, part.parent, part.evidence) =
+        ("part".into(), Some("sda".into()), evidence(&[("partition:uuid", "a1b2c3d4-01")]));
     let known = group(&[disk, part], None, None, &[]);
-    let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: None, name: "fast".into(), uid: "u".into() };
-    let spec = NodeInventorySpec { claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner, ..Claim::default() }], ..NodeInventorySpec::default() };
-    let reasons: Vec<String> = inventory::row(&known[1], true, &spec).reasons.into_iter().map(|told| told.reason).collect();
+    let owner = ClaimOwner {
+        kind: "LocalVolumeSet".into(),
+        namespace: None,
+        name: "fast".into(),
+        uid: "u".into(),
+    };
+    let spec = NodeInventorySpec {
+        claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner, ..Claim::default() }],
+        ..NodeInventorySpec::default()
+    };
+    let reasons: Vec<String> = inventory::row(&known[1], true, &spec)
+        .reasons
+        .into_iter()
+        .map(|told| told.reason)
+        .collect();
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }
 
 #[test]
 fn a_device_that_could_not_be_asked_is_unknown_and_not_without_identity() {
-    for (content, reason) in [(Content::TimedOut, "TimedOut"), (Content::NotPermitted, "NotPermitted")] {
-        let hung = Facts { evidence: Vec::new(), held: Held::Unasked, content, ..blank("loop0", "0") };
+    for (content, reason) in
+        [(Content::TimedOut, "TimedOut"), (Content::NotPermitted, "NotPermitted")]
+    {
+        let hung =
+            Facts { evidence: Vec::new(), held: Held::Unasked, content, ..blank("loop0", "0") };
         let known = group(&[hung], None, None, &[]);
         let row = inventory::row(&known[0], true, &NodeInventorySpec::default());
-        assert_eq!((row.state, row.reasons.len(), row.reasons[0].reason.as_str()), (DeviceState::Unknown, 1, reason));
+        assert_eq!(
+            (row.state, row.reasons.len(), row.reasons[0].reason.as_str()),
+            (DeviceState::Unknown, 1, reason)
+        );
     }
 }
 
@@ -385,12 +611,20 @@ fn a_device_that_could_not_be_asked_is_unknown_and_not_without_identity() {
 fn what_nobody_can_look_at_any_more_is_not_available_and_the_status_says_why() {
     let mut settling = Settling::default();
     published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
-    let free = published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, SETTLING_TIME);
+    let free =
+        published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, SETTLING_TIME);
     assert_eq!(free.summary.as_ref().unwrap().free, 1);
     let unseen = inventory::unseen(free, "listing /sys/class/block: permission denied");
-    assert_eq!((state(&unseen, 0), unseen.summary.as_ref().unwrap().free), ((DeviceState::Unknown, vec!["Unreadable"]), 0));
+    assert_eq!(
+        (state(&unseen, 0), unseen.summary.as_ref().unwrap().free),
+        ((DeviceState::Unknown, vec!["Unreadable"]), 0)
+    );
     assert_eq!(unseen.problems, ["listing /sys/class/block: permission denied"]);
-    assert_eq!(inventory::unseen(unseen.clone(), "listing /sys/class/block: permission denied"), unseen, "told once");
+    assert_eq!(
+        inventory::unseen(unseen.clone(), "listing /sys/class/block: permission denied"),
+        unseen,
+        "told once"
+    );
 }
 
 #[test]
@@ -401,7 +635,16 @@ fn loops_over_one_file_are_one_device_under_any_path() {
         backing: Some(BackingFile { path: path.into(), deleted: false, file: Some(file.into()) }),
         ..blank(name, "0")
     };
-    let known = group(&[over("loop0", "/d/a.img", "8:1:7"), over("loop1", "/d/hard-link.img", "8:1:7"), over("loop2", "/d/c.img", "8:2:7")], None, None, &[]);
+    let known = group(
+        &[
+            over("loop0", "/d/a.img", "8:1:7"),
+            over("loop1", "/d/hard-link.img", "8:1:7"),
+            over("loop2", "/d/c.img", "8:2:7"),
+        ],
+        None,
+        None,
+        &[],
+    );
     assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "loop1".to_owned())]);
     assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "loop0".to_owned())]);
     assert_eq!(known[2].told, []);
@@ -409,17 +652,38 @@ fn loops_over_one_file_are_one_device_under_any_path() {
 
 #[test]
 fn a_path_that_says_less_is_still_the_same_disk() {
-    let with = |name: &str, pairs: &[(&str, &str)]| Facts { evidence: evidence(pairs), ..blank(name, "0") };
+    let with = |name: &str, pairs: &[(&str, &str)]| Facts {
+        evidence: evidence(pairs),
+        ..blank(name, "0")
+    };
     let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
     let full = |wwn: &str| with("sda", &[serial[0], serial[1], ("sysfs:wwid", wwn)]);
     let known = group(&[full("naa.5000c50000000001"), with("sdb", &serial)], None, None, &[]);
     assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
     assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "sda".to_owned())]);
-    let two = [full("naa.5000c50000000001"), Facts { name: "sdc".into(), ..full("naa.5000c50000000002") }];
-    assert!(group(&two, None, None, &[]).iter().all(|device| device.told.is_empty()), "equal serials of two disks");
-    let namespace =
-        |name: &str, number: u32| with(name, &[("sysfs:serial", "NV1"), ("sysfs:model", "M"), ("sysfs:wwid", &format!("nvme.1b36-4e56-51-{number:08x}"))]);
-    assert!(group(&[namespace("nvme0n1", 1), namespace("nvme0n2", 2)], None, None, &[]).iter().all(|device| device.told.is_empty()));
+    let two = [
+        full("naa.5000c50000000001"),
+        Facts { name: "sdc".into(), ..full("naa.5000c50000000002") },
+    ];
+    assert!(
+        group(&two, None, None, &[]).iter().all(|device| device.told.is_empty()),
+        "equal serials of two disks"
+    );
+    let namespace = |name: &str, number: u32| {
+        with(
+            name,
+            &[
+                ("sysfs:serial", "NV1"),
+                ("sysfs:model", "M"),
+                ("sysfs:wwid", &format!("nvme.1b36-4e56-51-{number:08x}")),
+            ],
+        )
+    };
+    assert!(
+        group(&[namespace("nvme0n1", 1), namespace("nvme0n2", 2)], None, None, &[])
+            .iter()
+            .all(|device| device.told.is_empty())
+    );
 }
 
 #[test]
@@ -432,7 +696,8 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
     };
     type Change = fn(&mut Facts);
     let disk = |change: Change| {
-        let mut disk = Facts { partitions: vec!["sda1".into()], ..blank("sda", "5000c50000000001") };
+        let mut disk =
+            Facts { partitions: vec!["sda1".into()], ..blank("sda", "5000c50000000001") };
         change(&mut disk);
         disk
     };
@@ -442,25 +707,45 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
         (|disk| disk.swap = true, Reason::Swap),
         (|disk| disk.backs = vec!["pv".into()], Reason::BacksPersistentVolume),
     ];
-    let top = Facts { kind: "lvm".into(), slaves: vec!["sda1".into()], evidence: evidence(&[("sysfs:dm-uuid", "LVM-x")]), ..blank("dm-0", "0") };
+    let top = Facts {
+        kind: "lvm".into(),
+        slaves: vec!["sda1".into()],
+        evidence: evidence(&[("sysfs:dm-uuid", "LVM-x")]),
+        ..blank("dm-0", "0")
+    };
     for (change, reason) in cases {
         let known = group(&[disk(change), part("sda1", "sda"), top.clone()], None, None, &[]);
         for device in &known[1..] {
-            assert!(device.told.iter().any(|(told, _)| *told == reason), "{reason} of {}: {:?}", device.facts.name, device.told);
+            assert!(
+                device.told.iter().any(|(told, _)| *told == reason),
+                "{reason} of {}: {:?}",
+                device.facts.name,
+                device.told
+            );
         }
     }
     // Nobody is sure which disk it is: nor is anybody of its partitions.
-    let twin = Facts { name: "sdb".into(), partitions: vec!["sdb1".into()], ..blank("sdb", "5000c50000000001") };
+    let twin = Facts {
+        name: "sdb".into(),
+        partitions: vec!["sdb1".into()],
+        ..blank("sdb", "5000c50000000001")
+    };
     let mut other = part("sdb1", "sdb");
     other.evidence = evidence(&[("partition:uuid", "ffffffff-01")]);
     let known = group(&[disk(|_| {}), part("sda1", "sda"), twin, other], None, None, &[]);
-    assert!(known.iter().all(|device| device.told.iter().any(|(told, _)| *told == Reason::DuplicateIdentity)), "{known:?}");
+    assert!(
+        known
+            .iter()
+            .all(|device| device.told.iter().any(|(told, _)| *told == Reason::DuplicateIdentity)),
+        "{known:?}"
+    );
 }
 
 #[test]
 fn writes_of_somebody_who_holds_a_device_do_not_make_it_new() {
     let mut settling = Settling::default();
-    let held = |writes| [Facts { held: Held::Exclusively, writes, ..blank("sda", "5000c50000000001") }];
+    let held =
+        |writes| [Facts { held: Held::Exclusively, writes, ..blank("sda", "5000c50000000001") }];
     published(&held(1), None, &[], &mut settling, Duration::ZERO);
     let settled = published(&held(2), None, &[], &mut settling, SETTLING_TIME);
     assert_eq!(state(&settled, 0).1, ["HeldExclusively"]);

@@ -37,7 +37,8 @@ pub fn printable(bytes: &[u8]) -> Option<String> {
         }
     }
     let trimmed = text.trim();
-    (!trimmed.is_empty()).then(|| if trimmed.len() == text.len() { text.clone() } else { trimmed.to_owned() })
+    (!trimmed.is_empty())
+        .then(|| if trimmed.len() == text.len() { text.clone() } else { trimmed.to_owned() })
 }
 
 /// Two long values that differ at their end stay different.
@@ -47,7 +48,8 @@ fn cut(text: &str, whole: &[u8]) -> String {
 
 /// Control characters, and those that reorder or hide what is read.
 pub fn is_hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
 }
 
 #[cfg(test)]

@@ -21,7 +21,12 @@ pub struct Verdict {
 }
 
 /// What speaks against a device; `more` are reasons that need other devices or earlier looks (`group.rs`, `settle.rs`).
-pub fn judge(facts: &Facts, identities: &[String], spec: &NodeInventorySpec, more: Vec<Told>) -> Verdict {
+pub fn judge(
+    facts: &Facts,
+    identities: &[String],
+    spec: &NodeInventorySpec,
+    more: Vec<Told>,
+) -> Verdict {
     let mut told = more;
     told.extend(node_reasons(facts));
     told.extend(cluster_reasons(identities, spec));
@@ -30,8 +35,15 @@ pub fn judge(facts: &Facts, identities: &[String], spec: &NodeInventorySpec, mor
     }
     told.sort();
     told.dedup();
-    let state = told.iter().map(|(reason, _)| reason.row().state).min_by_key(|state| *state != DeviceState::NotAvailable).unwrap_or(DeviceState::Available);
-    let reasons = told.into_iter().map(|(reason, detail)| DeviceReason { reason: reason.as_str().to_owned(), detail }).collect();
+    let state = told
+        .iter()
+        .map(|(reason, _)| reason.row().state)
+        .min_by_key(|state| *state != DeviceState::NotAvailable)
+        .unwrap_or(DeviceState::Available);
+    let reasons = told
+        .into_iter()
+        .map(|(reason, detail)| DeviceReason { reason: reason.as_str().to_owned(), detail })
+        .collect();
     Verdict { state, reasons }
 }
 
@@ -114,17 +126,24 @@ fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
 fn unasked(facts: &Facts) -> Option<Told> {
     match (&facts.content, facts.held) {
         (Content::Blank, Held::Free) => None,
-        (Content::Blank, _) => Some((Reason::NotPermitted, "it could not be opened exclusively".to_owned())),
+        (Content::Blank, _) => {
+            Some((Reason::NotPermitted, "it could not be opened exclusively".to_owned()))
+        }
         _ => Some((Reason::Unreadable, "nobody has looked at it".to_owned())),
     }
 }
 
 /// "EFI System" and "BIOS boot".
-const BOOT_TYPES: [&str; 2] = ["c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "21686148-6449-6e6f-744e-656564454649"];
+const BOOT_TYPES: [&str; 2] =
+    ["c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "21686148-6449-6e6f-744e-656564454649"];
 
 fn boot(facts: &Facts) -> Option<String> {
     let partition = facts.partition.as_ref()?;
-    if let Some(label) = partition.label.as_ref().filter(|label| ["bios", "boot"].iter().any(|word| label.to_lowercase().contains(word))) {
+    if let Some(label) = partition
+        .label
+        .as_ref()
+        .filter(|label| ["bios", "boot"].iter().any(|word| label.to_lowercase().contains(word)))
+    {
         return Some(label.clone());
     }
     let kind = partition.type_id.as_ref()?;
@@ -134,17 +153,32 @@ fn boot(facts: &Facts) -> Option<String> {
 /// What the cluster knows about the device that goes by these identities. By any of them: a claim on the serial holds
 /// when the WWN, which is stronger, comes to light later.
 pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Told> {
-    let claims = spec.claims.iter().filter(|claim| identities.contains(&claim.identity)).map(|claim| {
-        let owner = &claim.owner;
-        let place = owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
-        (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
-    });
-    let quarantine = spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
-        // A reason of a later version still keeps the device away.
-        (Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
-    });
-    let kept = spec.kept.iter().filter(|kept| identities.contains(&kept.identity)).map(|kept| (Reason::KeptData, kept_detail(kept)));
-    let left_out = spec.foreign_pvs_left_out.filter(|count| *count > 0).map(|count| (Reason::UnlistedVolumes, format!("{count} are left out")));
+    let claims =
+        spec.claims.iter().filter(|claim| identities.contains(&claim.identity)).map(|claim| {
+            let owner = &claim.owner;
+            let place = owner
+                .namespace
+                .as_ref()
+                .map_or_else(String::new, |namespace| format!("{namespace}/"));
+            (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
+        });
+    let quarantine =
+        spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
+            // A reason of a later version still keeps the device away.
+            (
+                Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity),
+                entry.detail.clone(),
+            )
+        });
+    let kept = spec
+        .kept
+        .iter()
+        .filter(|kept| identities.contains(&kept.identity))
+        .map(|kept| (Reason::KeptData, kept_detail(kept)));
+    let left_out = spec
+        .foreign_pvs_left_out
+        .filter(|count| *count > 0)
+        .map(|count| (Reason::UnlistedVolumes, format!("{count} are left out")));
     claims.chain(quarantine).chain(kept).chain(left_out).collect()
 }
 

@@ -63,10 +63,18 @@ pub struct Plan {
 }
 
 /// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.
-pub fn active<'a>(all: impl IntoIterator<Item = &'a LocalVolumeDiscovery>, namespace: &str) -> Option<&'a LocalVolumeDiscovery> {
+pub fn active<'a>(
+    all: impl IntoIterator<Item = &'a LocalVolumeDiscovery>,
+    namespace: &str,
+) -> Option<&'a LocalVolumeDiscovery> {
     all.into_iter()
-        .filter(|one| one.metadata.namespace.as_deref() == Some(namespace) && one.metadata.deletion_timestamp.is_none())
-        .min_by_key(|one| (one.metadata.creation_timestamp.as_ref().map(|time| time.0), one.metadata.name.clone()))
+        .filter(|one| {
+            one.metadata.namespace.as_deref() == Some(namespace)
+                && one.metadata.deletion_timestamp.is_none()
+        })
+        .min_by_key(|one| {
+            (one.metadata.creation_timestamp.as_ref().map(|time| time.0), one.metadata.name.clone())
+        })
 }
 
 /// What discovery has to do with a node.
@@ -80,7 +88,8 @@ pub enum Coverage<'a> {
 
 /// An invalid selector covers nothing: what was meant is not guessed.
 pub fn coverage<'a>(discovery: &LocalVolumeDiscovery, node: &'a Node) -> Coverage<'a> {
-    if !spec_problems(discovery).is_empty() || !selects(discovery.spec.node_selector.as_ref(), node) {
+    if !spec_problems(discovery).is_empty() || !selects(discovery.spec.node_selector.as_ref(), node)
+    {
         return Coverage::NotSelected;
     }
     match untolerated(node, discovery.spec.tolerations.as_deref().unwrap_or_default()) {
@@ -90,8 +99,16 @@ pub fn coverage<'a>(discovery: &LocalVolumeDiscovery, node: &'a Node) -> Coverag
 }
 
 fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
-    let selector = discovery.spec.node_selector.as_ref().map(|selector| problems(selector, "spec.nodeSelector")).unwrap_or_default();
-    let tolerations = toleration_problems(discovery.spec.tolerations.as_deref().unwrap_or_default(), "spec.tolerations");
+    let selector = discovery
+        .spec
+        .node_selector
+        .as_ref()
+        .map(|selector| problems(selector, "spec.nodeSelector"))
+        .unwrap_or_default();
+    let tolerations = toleration_problems(
+        discovery.spec.tolerations.as_deref().unwrap_or_default(),
+        "spec.tolerations",
+    );
     selector.into_iter().chain(tolerations).collect()
 }
 
@@ -119,18 +136,20 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     let saying = status::decide(seen);
     let requeue = match &saying {
-        status::Saying::Failed { reason, .. } => (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN),
-        // An agent that stops renewing its lease makes no event: look when the first lease runs out.
-        status::Saying::Waiting { .. } | status::Saying::Running { .. } => {
-            first_lapse(seen).map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
+        status::Saying::Failed { reason, .. } => {
+            (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
         }
+        // An agent that stops renewing its lease makes no event: look when the first lease runs out.
+        status::Saying::Waiting { .. } | status::Saying::Running { .. } => first_lapse(seen)
+            .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1))),
     };
     let (status, notes) = saying.into_status(&seen.discovery, now);
     Plan { status: Some(status), requeue, notes }
 }
 
 fn first_lapse(seen: &Observed) -> Option<Timestamp> {
-    let covered = seen.nodes.iter().filter(|one| coverage(&seen.discovery, &one.node) == Coverage::Covered);
+    let covered =
+        seen.nodes.iter().filter(|one| coverage(&seen.discovery, &one.node) == Coverage::Covered);
     let until = |one: &NodeSeen| match one.agent {
         Presence::Present { until } => Some(until),
         Presence::Never | Presence::Absent { .. } => None,

@@ -7,7 +7,10 @@ use crate::{device::Reason, volume::Note};
 use jiff::Timestamp;
 use quarry_api::{
     LocalVolumeDiscoveryResult, NodeInventory,
-    local_volume_discovery::{DeviceSize, DeviceStatus, DiscoveredDevice, LocalVolumeDiscoveryResultSpec, LocalVolumeDiscoveryResultStatus},
+    local_volume_discovery::{
+        DeviceSize, DeviceStatus, DiscoveredDevice, LocalVolumeDiscoveryResultSpec,
+        LocalVolumeDiscoveryResultStatus,
+    },
     names,
     node_inventory::{Device, DeviceState},
 };
@@ -58,38 +61,72 @@ pub struct Plan {
 }
 
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let Some(found) = seen.inventory.as_ref().and_then(|inventory| inventory.status.as_ref()).filter(|_| seen.covered) else { return Plan::default() };
+    let Some(found) = seen
+        .inventory
+        .as_ref()
+        .and_then(|inventory| inventory.status.as_ref())
+        .filter(|_| seen.covered)
+    else {
+        return Plan::default();
+    };
     let devices = rows(&found.devices);
     let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let status = |devices| LocalVolumeDiscoveryResultStatus { discovered_time_stamp: stamp, discovered_devices: devices };
-    let note = |reason, message| Note { warning: false, reason, message: format!("{}: {message}", seen.node) };
+    let status = |devices| LocalVolumeDiscoveryResultStatus {
+        discovered_time_stamp: stamp,
+        discovered_devices: devices,
+    };
+    let note = |reason, message| Note {
+        warning: false,
+        reason,
+        message: format!("{}: {message}", seen.node),
+    };
     let Some(result) = &seen.result else {
         let message = format!("made the list of discovered devices, with {}", count(devices.len()));
-        return Plan { steps: vec![Step::Create(Box::new(empty(seen)))], notes: vec![note(CREATED, message)], status: Some(status(devices)) };
+        return Plan {
+            steps: vec![Step::Create(Box::new(empty(seen)))],
+            notes: vec![note(CREATED, message)],
+            status: Some(status(devices)),
+        };
     };
     if result.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
     if result.spec.node_name != seen.node {
-        let message = format!("{}: this object is of node {}, so the devices have no place: delete it", seen.node, result.spec.node_name);
-        return Plan { notes: vec![Note { warning: true, reason: UPDATE_FAILED, message }], ..Plan::default() };
+        let message = format!(
+            "{}: this object is of node {}, so the devices have no place: delete it",
+            seen.node, result.spec.node_name
+        );
+        return Plan {
+            notes: vec![Note { warning: true, reason: UPDATE_FAILED, message }],
+            ..Plan::default()
+        };
     }
     let old = result.status.as_ref().filter(|old| !old.discovered_time_stamp.is_empty());
-    let missing: BTreeMap<String, String> =
-        labels(&seen.node).into_iter().filter(|(key, value)| result.metadata.labels.as_ref().and_then(|all| all.get(key)) != Some(value)).collect();
+    let missing: BTreeMap<String, String> = labels(&seen.node)
+        .into_iter()
+        .filter(|(key, value)| {
+            result.metadata.labels.as_ref().and_then(|all| all.get(key)) != Some(value)
+        })
+        .collect();
     let steps = match &result.metadata.resource_version {
-        Some(version) if !missing.is_empty() => vec![Step::Label { resource_version: version.clone(), labels: missing }],
+        Some(version) if !missing.is_empty() => {
+            vec![Step::Label { resource_version: version.clone(), labels: missing }]
+        }
         _ => Vec::new(),
     };
     if old.is_some_and(|old| old.discovered_devices == devices) {
         return Plan { steps, ..Plan::default() };
     }
-    let message = difference(old.map(|old| old.discovered_devices.as_slice()).unwrap_or_default(), &devices);
+    let message =
+        difference(old.map(|old| old.discovered_devices.as_slice()).unwrap_or_default(), &devices);
     Plan { steps, notes: vec![note(UPDATED, message)], status: Some(status(devices)) }
 }
 
 fn empty(seen: &Observed) -> LocalVolumeDiscoveryResult {
-    let mut made = LocalVolumeDiscoveryResult::new(&names::discovery_result(&seen.node), LocalVolumeDiscoveryResultSpec { node_name: seen.node.clone() });
+    let mut made = LocalVolumeDiscoveryResult::new(
+        &names::discovery_result(&seen.node),
+        LocalVolumeDiscoveryResultSpec { node_name: seen.node.clone() },
+    );
     made.metadata.namespace = Some(seen.namespace.clone());
     let managed = (quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned());
     made.metadata.labels = Some(labels(&seen.node).into_iter().chain([managed]).collect());
@@ -106,34 +143,59 @@ fn count(devices: usize) -> String {
 
 /// What is new, gone or otherwise, in words for people; a few names of each.
 fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
-    let paths = |rows: &[DiscoveredDevice]| rows.iter().map(|row| row.path.clone()).collect::<BTreeSet<String>>();
+    let paths = |rows: &[DiscoveredDevice]| {
+        rows.iter().map(|row| row.path.clone()).collect::<BTreeSet<String>>()
+    };
     let (before, after) = (paths(old), paths(new));
-    let changed: BTreeSet<String> = new.iter().filter(|row| before.contains(&row.path) && !old.contains(row)).map(|row| row.path.clone()).collect();
+    let changed: BTreeSet<String> = new
+        .iter()
+        .filter(|row| before.contains(&row.path) && !old.contains(row))
+        .map(|row| row.path.clone())
+        .collect();
     let named = |word: &str, paths: Vec<&String>| {
         let shown = paths.iter().take(5).map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
         let more = paths.len().saturating_sub(5);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!paths.is_empty()).then(|| format!("{word} {shown}{more}"))
     };
-    let parts =
-        [named("new:", after.difference(&before).collect()), named("gone:", before.difference(&after).collect()), named("changed:", changed.iter().collect())];
+    let parts = [
+        named("new:", after.difference(&before).collect()),
+        named("gone:", before.difference(&after).collect()),
+        named("changed:", changed.iter().collect()),
+    ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("the list of discovered devices has changed to {}; {}", count(new.len()), parts.join("; "))
+    format!(
+        "the list of discovered devices has changed to {}; {}",
+        count(new.len()),
+        parts.join("; ")
+    )
 }
 
 /// The rows of a result: whole disks, partitions, logical volumes, multipath maps, attached loops.
 pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
-    let parents: BTreeSet<&str> = devices.iter().filter_map(|device| device.parent.as_deref()).collect();
+    let parents: BTreeSet<&str> =
+        devices.iter().filter_map(|device| device.parent.as_deref()).collect();
     // Without a size (zram, an empty card reader) it is nothing that anybody could use.
-    let wanted = |device: &&Device| device.size > 0 && matches!(device.kind.as_str(), "disk" | "part" | "lvm" | "mpath" | "loop");
-    devices.iter().filter(wanted).map(|device| row(device, parents.contains(device.name.as_str()))).collect()
+    let wanted = |device: &&Device| {
+        device.size > 0
+            && matches!(device.kind.as_str(), "disk" | "part" | "lvm" | "mpath" | "loop")
+    };
+    devices
+        .iter()
+        .filter(wanted)
+        .map(|device| row(device, parents.contains(device.name.as_str())))
+        .collect()
 }
 
 fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let suspended = device.reasons.iter().any(|reason| reason.reason == Reason::Suspended.as_str());
     // Shipped discovery leaves these out; here they are shown as what they are, whatever else was found.
-    let state = if device.read_only || suspended || is_parent { DeviceState::NotAvailable } else { device.state };
+    let state = if device.read_only || suspended || is_parent {
+        DeviceState::NotAvailable
+    } else {
+        device.state
+    };
     DiscoveredDevice {
         device_id: device.device_id.as_deref().map(by_id).unwrap_or_default(),
         // The kernel spells a slash in a device's name as an exclamation mark.

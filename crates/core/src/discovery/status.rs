@@ -51,10 +51,14 @@ pub fn decide(seen: &Observed) -> Saying {
             ),
         );
     }
-    if let Some(active) = seen.active.as_ref().filter(|active| Some(*active) != discovery.metadata.name.as_ref()) {
+    if let Some(active) =
+        seen.active.as_ref().filter(|active| Some(*active) != discovery.metadata.name.as_ref())
+    {
         return failed(
             NOT_IN_FORCE,
-            format!("the older LocalVolumeDiscovery {active} is in force and there can be one only: change that one, and delete this one"),
+            format!(
+                "the older LocalVolumeDiscovery {active} is in force and there can be one only: change that one, and delete this one"
+            ),
         );
     }
     let problems = spec_problems(discovery);
@@ -63,15 +67,21 @@ pub fn decide(seen: &Observed) -> Saying {
     }
     match &seen.agents {
         Agents::Deployed | Agents::Elsewhere => nodes(seen),
-        Agents::Refused(answer) => {
-            failed(DAEMON_SET_FAILED, format!("the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"))
+        Agents::Refused(answer) => failed(
+            DAEMON_SET_FAILED,
+            format!(
+                "the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"
+            ),
+        ),
+        Agents::NameTaken => {
+            failed(DAEMON_SET_FAILED, format!("no agents are run: {}", name_taken(namespace)))
         }
-        Agents::NameTaken => failed(DAEMON_SET_FAILED, format!("no agents are run: {}", name_taken(namespace))),
     }
 }
 
 fn nodes(seen: &Observed) -> Saying {
-    let total = |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+    let total =
+        |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let mut covered: Vec<&NodeSeen> = Vec::new();
     let mut kept_away: Vec<(&str, &Taint)> = Vec::new();
     for one in &seen.nodes {
@@ -84,15 +94,29 @@ fn nodes(seen: &Observed) -> Saying {
     if covered.is_empty() {
         return nothing_covered(seen, &kept_away);
     }
-    let left_out = if kept_away.is_empty() { String::new() } else { format!("; left out: {}", tainted(&kept_away)) };
+    let left_out = if kept_away.is_empty() {
+        String::new()
+    } else {
+        format!("; left out: {}", tainted(&kept_away))
+    };
     let (missing, look) = missing_agents(seen, &covered);
     if !missing.is_empty() {
-        let message = format!("no agent on {} of {}: {}; {look}{left_out}", missing.len(), total(covered.len()), some(&missing, "; "));
+        let message = format!(
+            "no agent on {} of {}: {}; {look}{left_out}",
+            missing.len(),
+            total(covered.len()),
+            some(&missing, "; ")
+        );
         return Saying::Waiting { reason: AGENTS_MISSING, message };
     }
-    let silent: Vec<String> = covered.iter().filter(|one| !one.reported).map(|one| name_of(one).to_owned()).collect();
+    let silent: Vec<String> =
+        covered.iter().filter(|one| !one.reported).map(|one| name_of(one).to_owned()).collect();
     if !silent.is_empty() {
-        let (verb, whose) = if silent.len() == 1 { ("has not reported its", "its agent") } else { ("have not reported their", "their agents") };
+        let (verb, whose) = if silent.len() == 1 {
+            ("has not reported its", "its agent")
+        } else {
+            ("have not reported their", "their agents")
+        };
         let message = format!(
             "{} of {} {verb} devices yet: {}; if this stays so, the log of {whose} tells why{left_out}",
             silent.len(),
@@ -101,7 +125,12 @@ fn nodes(seen: &Observed) -> Saying {
         );
         return Saying::Waiting { reason: NOT_REPORTED, message };
     }
-    let problems: Vec<String> = covered.iter().flat_map(|one| one.problems.iter().map(|problem| format!("node {}: {problem}", name_of(one)))).collect();
+    let problems: Vec<String> = covered
+        .iter()
+        .flat_map(|one| {
+            one.problems.iter().map(|problem| format!("node {}: {problem}", name_of(one)))
+        })
+        .collect();
     Saying::Running {
         message: format!("the devices of {} are listed{left_out}", total(covered.len())),
         problems: (!problems.is_empty()).then(|| some(&problems, "; ")),
@@ -124,22 +153,37 @@ fn missing_agents(seen: &Observed, covered: &[&NodeSeen]) -> (Vec<String>, Strin
 
 fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> Saying {
     if !kept_away.is_empty() {
-        return Saying::Failed { reason: NODES_TAINTED, message: format!("every selected node is tainted: {}", tainted(kept_away)) };
+        return Saying::Failed {
+            reason: NODES_TAINTED,
+            message: format!("every selected node is tainted: {}", tainted(kept_away)),
+        };
     }
     let message = match &seen.discovery.spec.node_selector {
-        None => "there is no node in the cluster yet: discovery begins by itself with the first one".to_owned(),
+        None => {
+            "there is no node in the cluster yet: discovery begins by itself with the first one"
+                .to_owned()
+        }
         Some(selector) => {
-            let known = known_values(selector, seen.nodes.iter().map(|one| one.node.as_ref()), NAMED);
-            let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join("; ")) };
-            format!("spec.nodeSelector matches no node: {}{known}; change the selector or label nodes", selector_text(selector))
+            let known =
+                known_values(selector, seen.nodes.iter().map(|one| one.node.as_ref()), NAMED);
+            let known =
+                if known.is_empty() { String::new() } else { format!(" ({})", known.join("; ")) };
+            format!(
+                "spec.nodeSelector matches no node: {}{known}; change the selector or label nodes",
+                selector_text(selector)
+            )
         }
     };
     Saying::Failed { reason: NO_NODE, message }
 }
 
 fn tainted(kept_away: &[(&str, &Taint)]) -> String {
-    let each: Vec<String> = kept_away.iter().map(|(node, taint)| format!("{node} ({})", taint_text(taint))).collect();
-    format!("{}; spec.tolerations does not tolerate it: add a toleration if the node is meant", some(&each, ", "))
+    let each: Vec<String> =
+        kept_away.iter().map(|(node, taint)| format!("{node} ({})", taint_text(taint))).collect();
+    format!(
+        "{}; spec.tolerations does not tolerate it: add a toleration if the node is meant",
+        some(&each, ", ")
+    )
 }
 
 fn some(all: &[String], separator: &str) -> String {
@@ -156,34 +200,76 @@ fn name_of(one: &NodeSeen) -> &str {
 
 impl Saying {
     /// The status, and an event when its main condition says something new.
-    pub fn into_status(self, discovery: &LocalVolumeDiscovery, now: Timestamp) -> (LocalVolumeDiscoveryStatus, Vec<Note>) {
+    pub fn into_status(
+        self,
+        discovery: &LocalVolumeDiscovery,
+        now: Timestamp,
+    ) -> (LocalVolumeDiscoveryStatus, Vec<Note>) {
         let fine = || (false, AS_EXPECTED, String::new());
         let (phase, available, degraded, progressing) = match self {
-            Saying::Failed { reason, message } => {
-                (DiscoveryPhase::DiscoveryFailed, (false, reason, message.clone()), (true, reason, message), (false, reason, String::new()))
-            }
-            Saying::Waiting { reason, message } => (DiscoveryPhase::Discovering, (false, reason, message.clone()), fine(), (true, reason, message)),
+            Saying::Failed { reason, message } => (
+                DiscoveryPhase::DiscoveryFailed,
+                (false, reason, message.clone()),
+                (true, reason, message),
+                (false, reason, String::new()),
+            ),
+            Saying::Waiting { reason, message } => (
+                DiscoveryPhase::Discovering,
+                (false, reason, message.clone()),
+                fine(),
+                (true, reason, message),
+            ),
             Saying::Running { message, problems } => {
-                let degraded = problems.map_or_else(fine, |problems| (true, NODE_PROBLEMS, problems));
+                let degraded =
+                    problems.map_or_else(fine, |problems| (true, NODE_PROBLEMS, problems));
                 (DiscoveryPhase::Discovering, (true, DISCOVERING, message), degraded, fine())
             }
         };
         let main = if degraded.0 { ("Degraded", &degraded) } else { ("Available", &available) };
         let warning = degraded.0 || !available.0;
-        let old = |kind: &str| discovery.status.iter().flat_map(|status| &status.conditions).find(move |condition| condition.kind == kind);
-        let told = old(main.0).is_some_and(|old| old.reason.as_deref() == Some(main.1.1) && old.message.as_deref() == Some(main.1.2.as_str()));
-        let notes = if told { Vec::new() } else { vec![Note { warning, reason: main.1.1, message: main.1.2.clone() }] };
-        let conditions = [("Available", available), ("Degraded", degraded), ("Progressing", progressing)]
-            .map(|(kind, (holds, reason, message))| condition(kind, holds, reason, message, old(kind), now));
-        let status = LocalVolumeDiscoveryStatus { phase: Some(phase), conditions: conditions.into(), observed_generation: discovery.metadata.generation };
+        let old = |kind: &str| {
+            discovery
+                .status
+                .iter()
+                .flat_map(|status| &status.conditions)
+                .find(move |condition| condition.kind == kind)
+        };
+        let told = old(main.0).is_some_and(|old| {
+            old.reason.as_deref() == Some(main.1.1)
+                && old.message.as_deref() == Some(main.1.2.as_str())
+        });
+        let notes = if told {
+            Vec::new()
+        } else {
+            vec![Note { warning, reason: main.1.1, message: main.1.2.clone() }]
+        };
+        let conditions =
+            [("Available", available), ("Degraded", degraded), ("Progressing", progressing)].map(
+                |(kind, (holds, reason, message))| {
+                    condition(kind, holds, reason, message, old(kind), now)
+                },
+            );
+        let status = LocalVolumeDiscoveryStatus {
+            phase: Some(phase),
+            conditions: conditions.into(),
+            observed_generation: discovery.metadata.generation,
+        };
         (status, notes)
     }
 }
 
 /// Its time moves with its status alone, as everybody's conditions do.
-fn condition(kind: &str, holds: bool, reason: &str, message: String, old: Option<&OperatorCondition>, now: Timestamp) -> OperatorCondition {
+fn condition(
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: String,
+    old: Option<&OperatorCondition>,
+    now: Timestamp,
+) -> OperatorCondition {
     let status = if holds { "True" } else { "False" };
-    let since = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone());
+    let since =
+        old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone());
     // Kubernetes stores whole seconds.
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     OperatorCondition {

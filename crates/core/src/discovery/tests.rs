@@ -29,16 +29,32 @@ fn discovery(name: &str, extra: Value) -> LocalVolumeDiscovery {
 
 fn node(name: &str, agent: Presence) -> NodeSeen {
     let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "disk": "hdd"}}});
-    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent, reported: true, problems: Vec::new() }
+    NodeSeen {
+        node: Arc::new(serde_json::from_value(node).unwrap()),
+        agent,
+        reported: true,
+        problems: Vec::new(),
+    }
 }
 
 fn tainted(name: &str) -> NodeSeen {
     let node = json!({"metadata": {"name": name}, "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]}});
-    NodeSeen { node: Arc::new(serde_json::from_value(node).unwrap()), agent: present(), reported: true, problems: Vec::new() }
+    NodeSeen {
+        node: Arc::new(serde_json::from_value(node).unwrap()),
+        agent: present(),
+        reported: true,
+        problems: Vec::new(),
+    }
 }
 
 fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
-    Observed { discovery: discovery("disks", extra), namespace: "quarry-system".into(), active: Some("disks".into()), nodes, agents: Agents::Deployed }
+    Observed {
+        discovery: discovery("disks", extra),
+        namespace: "quarry-system".into(),
+        active: Some("disks".into()),
+        nodes,
+        agents: Agents::Deployed,
+    }
 }
 
 fn terms(key: &str, operator: &str, values: Value) -> Value {
@@ -52,17 +68,59 @@ fn the_status_says_what_is_so_and_what_to_do() {
     problem.problems = vec!["cannot read /host/sys/block: permission denied".into()];
     let silent = |name: &str| NodeSeen { reported: false, ..node(name, present()) };
     let cases = [
-        ("all agents are there", observed(json!({}), vec![node("n1", present()), node("n2", present())])),
-        ("agents are missing", observed(json!({}), vec![node("n1", present()), node("n2", absent()), node("n3", Presence::Never)])),
-        ("agents are missing and nobody deploys them", Observed { agents: Agents::Elsewhere, ..observed(json!({}), vec![node("n1", Presence::Never)]) }),
-        ("one agent has said nothing yet", observed(json!({}), vec![node("n1", present()), silent("n2")])),
-        ("no agent has said anything yet", observed(json!({}), vec![silent("n1"), silent("n2"), tainted("cp")])),
+        (
+            "all agents are there",
+            observed(json!({}), vec![node("n1", present()), node("n2", present())]),
+        ),
+        (
+            "agents are missing",
+            observed(
+                json!({}),
+                vec![node("n1", present()), node("n2", absent()), node("n3", Presence::Never)],
+            ),
+        ),
+        (
+            "agents are missing and nobody deploys them",
+            Observed {
+                agents: Agents::Elsewhere,
+                ..observed(json!({}), vec![node("n1", Presence::Never)])
+            },
+        ),
+        (
+            "one agent has said nothing yet",
+            observed(json!({}), vec![node("n1", present()), silent("n2")]),
+        ),
+        (
+            "no agent has said anything yet",
+            observed(json!({}), vec![silent("n1"), silent("n2"), tainted("cp")]),
+        ),
         ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
-        ("a DaemonSet of somebody else", Observed { agents: Agents::NameTaken, ..observed(json!({}), vec![node("n1", present())]) }),
-        ("a tainted node is left out", observed(json!({}), vec![node("n1", present()), tainted("cp")])),
-        ("a tainted node is tolerated", observed(json!({"spec.tolerations": [{"operator": "Exists"}]}), vec![node("n1", present()), tainted("cp")])),
+        (
+            "a DaemonSet of somebody else",
+            Observed {
+                agents: Agents::NameTaken,
+                ..observed(json!({}), vec![node("n1", present())])
+            },
+        ),
+        (
+            "a tainted node is left out",
+            observed(json!({}), vec![node("n1", present()), tainted("cp")]),
+        ),
+        (
+            "a tainted node is tolerated",
+            observed(
+                json!({"spec.tolerations": [{"operator": "Exists"}]}),
+                vec![node("n1", present()), tainted("cp")],
+            ),
+        ),
         ("only tainted nodes", observed(json!({}), vec![tainted("cp")])),
-        ("no node matches", observed(terms("disk", "In", json!(["nvme", "ssd"])), vec![node("n1", present()), node("n2", present())])),
+        (
+            "no node matches",
+            observed(
+                terms("disk", "In", json!(["nvme", "ssd"])),
+                vec![node("n1", present()), node("n2", present())],
+            ),
+        ),
         (
             "no node matches, by name",
             observed(
@@ -71,15 +129,36 @@ fn the_status_says_what_is_so_and_what_to_do() {
             ),
         ),
         ("no node at all", observed(json!({}), vec![])),
-        ("the selector is wrong", observed(terms("disk", "Like", json!(["ssd"])), vec![node("n1", present())])),
-        ("another namespace", observed(json!({"metadata.namespace": "default"}), vec![node("n1", present())])),
-        ("an older one", Observed { active: Some("first".into()), ..observed(json!({}), vec![node("n1", present())]) }),
+        (
+            "the selector is wrong",
+            observed(terms("disk", "Like", json!(["ssd"])), vec![node("n1", present())]),
+        ),
+        (
+            "another namespace",
+            observed(json!({"metadata.namespace": "default"}), vec![node("n1", present())]),
+        ),
+        (
+            "an older one",
+            Observed {
+                active: Some("first".into()),
+                ..observed(json!({}), vec![node("n1", present())])
+            },
+        ),
         (
             "no DaemonSet",
-            Observed { agents: Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()), ..observed(json!({}), vec![node("n1", present())]) },
+            Observed {
+                agents: Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
+                ..observed(json!({}), vec![node("n1", present())])
+            },
         ),
         ("an agent has trouble", observed(json!({}), vec![problem])),
-        ("on its way out", observed(json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}), vec![node("n1", present())])),
+        (
+            "on its way out",
+            observed(
+                json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                vec![node("n1", present())],
+            ),
+        ),
     ];
     let shown: Vec<Value> = cases
         .iter()
@@ -115,7 +194,10 @@ fn times_move_with_the_status_of_a_condition_alone() {
     let second = plan(&seen, later).status.unwrap();
     assert_eq!(second.observed_generation, Some(5));
     assert_eq!(second.conditions[0].message.as_deref(), Some("the devices of 2 nodes are listed"));
-    assert_eq!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time, "still True");
+    assert_eq!(
+        second.conditions[0].last_transition_time, first.conditions[0].last_transition_time,
+        "still True"
+    );
     seen.nodes[1].agent = Presence::Never;
     let third = plan(&seen, later).status.unwrap();
     assert_eq!(third.conditions[0].last_transition_time.as_ref().unwrap().0, later);
@@ -128,10 +210,18 @@ fn the_oldest_of_the_operators_namespace_is_in_force() {
         discovery("b", json!({})),
         discovery("a", json!({})),
         discovery("older", json!({"metadata.creationTimestamp": "2025-01-01T00:00:00Z"})),
-        discovery("oldest-elsewhere", json!({"metadata.namespace": "other", "metadata.creationTimestamp": "2020-01-01T00:00:00Z"})),
-        discovery("going", json!({"metadata.creationTimestamp": "2020-01-01T00:00:00Z", "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"})),
+        discovery(
+            "oldest-elsewhere",
+            json!({"metadata.namespace": "other", "metadata.creationTimestamp": "2020-01-01T00:00:00Z"}),
+        ),
+        discovery(
+            "going",
+            json!({"metadata.creationTimestamp": "2020-01-01T00:00:00Z", "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        ),
     ];
-    let name = |all: &[LocalVolumeDiscovery]| active(all, "quarry-system").and_then(|one| one.metadata.name.clone());
+    let name = |all: &[LocalVolumeDiscovery]| {
+        active(all, "quarry-system").and_then(|one| one.metadata.name.clone())
+    };
     assert_eq!(name(&all).as_deref(), Some("older"));
     assert_eq!(name(&all[..2]).as_deref(), Some("a"), "the same age: by name");
     assert_eq!(name(&all[3..]), None);
@@ -172,7 +262,13 @@ fn devices() -> Value {
 }
 
 fn asked(covered: bool) -> result::Observed {
-    result::Observed { node: "n1".into(), namespace: "quarry-system".into(), covered, inventory: Some(inventory(devices())), result: None }
+    result::Observed {
+        node: "n1".into(),
+        namespace: "quarry-system".into(),
+        covered,
+        inventory: Some(inventory(devices())),
+        result: None,
+    }
 }
 
 /// As the operator applies it.
@@ -180,8 +276,17 @@ fn applied(seen: &mut result::Observed, plan: &result::Plan) {
     result::check(seen, plan).unwrap();
     for step in &plan.steps {
         match step {
-            result::Step::Create(made) => seen.result = Some(LocalVolumeDiscoveryResult { ..(**made).clone() }),
-            result::Step::Label { labels, .. } => seen.result.as_mut().unwrap().metadata.labels.get_or_insert_default().extend(labels.clone()),
+            result::Step::Create(made) => {
+                seen.result = Some(LocalVolumeDiscoveryResult { ..(**made).clone() })
+            }
+            result::Step::Label { labels, .. } => seen
+                .result
+                .as_mut()
+                .unwrap()
+                .metadata
+                .labels
+                .get_or_insert_default()
+                .extend(labels.clone()),
         }
     }
     let result = seen.result.as_mut().unwrap();
@@ -207,7 +312,11 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     let later = now() + SignedDuration::from_hours(1);
-    assert_eq!(result::plan(&seen, later), result::Plan::default(), "a plan on its own result is empty");
+    assert_eq!(
+        result::plan(&seen, later),
+        result::Plan::default(),
+        "a plan on its own result is empty"
+    );
     // What no row shows changes nothing.
     let mut told = devices();
     told[2]["settled"] = json!(false);
@@ -216,11 +325,16 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
     assert_eq!(result::plan(&seen, later), result::Plan::default());
     told[2]["state"] = json!("NotAvailable");
     told.as_array_mut().unwrap().remove(1);
-    told.as_array_mut().unwrap().push(json!({"name": "sdz", "type": "disk", "size": 1, "state": "Unknown"}));
+    told.as_array_mut()
+        .unwrap()
+        .push(json!({"name": "sdz", "type": "disk", "size": 1, "state": "Unknown"}));
     seen.inventory = Some(inventory(told));
     let change = result::plan(&seen, later);
     assert_eq!(change.status.as_ref().unwrap().discovered_time_stamp, "2026-01-01T01:00:00Z");
-    assert_eq!(change.notes[0].message, "n1: the list of discovered devices has changed to 10 devices; new: /dev/sdz; gone: /dev/sda1; changed: /dev/sdb");
+    assert_eq!(
+        change.notes[0].message,
+        "n1: the list of discovered devices has changed to 10 devices; new: /dev/sdz; gone: /dev/sda1; changed: /dev/sdb"
+    );
     applied(&mut seen, &change);
     assert_eq!(result::plan(&seen, later), result::Plan::default());
 }
@@ -234,11 +348,19 @@ fn a_result_of_a_node_that_nobody_asks_about_is_left_as_it_is() {
     seen.inventory = Some(inventory(json!([])));
     assert_eq!(result::plan(&seen, now()), result::Plan::default());
     seen.result = None;
-    assert_eq!(result::plan(&seen, now()), result::Plan::default(), "deleted by hand and not wanted: it stays deleted");
+    assert_eq!(
+        result::plan(&seen, now()),
+        result::Plan::default(),
+        "deleted by hand and not wanted: it stays deleted"
+    );
     seen.covered = true;
     assert_eq!(result::plan(&seen, now()).steps.len(), 1, "deleted by hand and wanted: made anew");
     seen.inventory.as_mut().unwrap().status = None;
-    assert_eq!(result::plan(&seen, now()), result::Plan::default(), "no agent has said anything yet");
+    assert_eq!(
+        result::plan(&seen, now()),
+        result::Plan::default(),
+        "no agent has said anything yet"
+    );
 }
 
 #[test]
@@ -250,10 +372,17 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
     seen.result.as_mut().unwrap().spec.node_name = "n2".into();
     let plan = result::plan(&seen, now());
     assert!(plan.steps.is_empty() && plan.status.is_none() && plan.notes[0].warning);
-    let mistaken = result::Plan { status: Some(LocalVolumeDiscoveryResultStatus::default()), ..result::Plan::default() };
+    let mistaken = result::Plan {
+        status: Some(LocalVolumeDiscoveryResultStatus::default()),
+        ..result::Plan::default()
+    };
     assert_eq!(result::check(&seen, &mistaken), Err(result::Breach::OtherNode));
-    assert_eq!(result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken), Err(result::Breach::NotAsked));
-    seen.result.as_mut().unwrap().metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    assert_eq!(
+        result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken),
+        Err(result::Breach::NotAsked)
+    );
+    seen.result.as_mut().unwrap().metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
     assert_eq!(result::plan(&seen, now()), result::Plan::default());
     let mut owned = asked(true);
     let mut first = result::plan(&owned, now());

@@ -50,15 +50,30 @@ fn a_job_whose_reason_is_still_true_may_act() {
 fn whatever_changed_since_the_plan_voids_the_job() {
     for action in ["Prepare", "Cleanup"] {
         let deleted = action == "Cleanup";
-        assert_eq!(check(&job(action), &Live { node_uid: None, ..live(deleted) }), Err(Void::OtherNode));
-        assert_eq!(check(&job(action), &Live { node_uid: Some("anew".into()), ..live(deleted) }), Err(Void::OtherNode));
-        assert_eq!(check(&job(action), &Live { owner: None, ..live(deleted) }), Err(Void::OwnerGone));
+        assert_eq!(
+            check(&job(action), &Live { node_uid: None, ..live(deleted) }),
+            Err(Void::OtherNode)
+        );
+        assert_eq!(
+            check(&job(action), &Live { node_uid: Some("anew".into()), ..live(deleted) }),
+            Err(Void::OtherNode)
+        );
+        assert_eq!(
+            check(&job(action), &Live { owner: None, ..live(deleted) }),
+            Err(Void::OwnerGone)
+        );
         let mut other = volume(deleted);
         other.metadata.uid = Some("another".into());
-        assert_eq!(check(&job(action), &Live { owner: Some(other), ..live(deleted) }), Err(Void::OtherOwner));
+        assert_eq!(
+            check(&job(action), &Live { owner: Some(other), ..live(deleted) }),
+            Err(Void::OtherOwner)
+        );
         let mut changed = volume(deleted);
         changed.spec.storage_class_name = "slow".into();
-        assert_eq!(check(&job(action), &Live { owner: Some(changed), ..live(deleted) }), Err(Void::SpecChanged));
+        assert_eq!(
+            check(&job(action), &Live { owner: Some(changed), ..live(deleted) }),
+            Err(Void::SpecChanged)
+        );
     }
     assert_eq!(check(&job("Prepare"), &live(true)), Err(Void::OwnerTerminating));
     assert_eq!(check(&job("Cleanup"), &live(false)), Err(Void::OwnerNotTerminating));
@@ -80,16 +95,28 @@ fn storage_of_a_used_persistent_volume_is_not_cleaned_up() {
     }
     // Released, and its very claim is still there: not yet.
     let released = pv(json!({"/status/phase": "Released", "/spec": claimed}));
-    let with_claim = |uid: &str| check(&job("Cleanup"), &Live { pv: Some(released.clone()), claim_uid: Some(uid.into()), ..live(true) });
+    let with_claim = |uid: &str| {
+        check(
+            &job("Cleanup"),
+            &Live { pv: Some(released.clone()), claim_uid: Some(uid.into()), ..live(true) },
+        )
+    };
     assert!(matches!(with_claim("claim"), Err(Void::PvInUse(_))));
     assert_eq!(with_claim("a new claim of the same name"), Ok(()));
 }
 
 #[test]
 fn somebody_elses_persistent_volume_counts_only_if_it_publishes_our_storage() {
-    let foreign = |path: &str| pv(json!({"/metadata/ownerReferences": null, "/spec/local/path": path, "/status/phase": "Bound"}));
+    let foreign = |path: &str| {
+        pv(
+            json!({"/metadata/ownerReferences": null, "/spec/local/path": path, "/status/phase": "Bound"}),
+        )
+    };
     assert_eq!(check(&job("Cleanup"), &Live { pv: Some(foreign("/mnt/x")), ..live(true) }), Ok(()));
-    let answer = check(&job("Cleanup"), &Live { pv: Some(foreign(&format!("/dev/disk/by-uuid/{UID}"))), ..live(true) });
+    let answer = check(
+        &job("Cleanup"),
+        &Live { pv: Some(foreign(&format!("/dev/disk/by-uuid/{UID}"))), ..live(true) },
+    );
     assert!(matches!(answer, Err(Void::PvInUse(_))));
 }
 
@@ -133,7 +160,8 @@ mod wipe {
             *world.pointer_mut(path).unwrap() = value.clone();
         }
         let text = |key: &str| world[key].as_str().map(str::to_owned);
-        let inventory: Option<NodeInventory> = serde_json::from_value(world["inventory"].clone()).unwrap();
+        let inventory: Option<NodeInventory> =
+            serde_json::from_value(world["inventory"].clone()).unwrap();
         LiveWipe {
             node_uid: text("node"),
             owner_uid: text("owner"),
@@ -148,7 +176,8 @@ mod wipe {
         assert_eq!(check_wipe("wipe-1", &job(), &live(json!({}))), Ok(&claim()));
         // Another claim of the same name, made since, is nobody's reason to wait.
         assert!(check_wipe("wipe-1", &job(), &live(json!({"/pvc": "another"}))).is_ok());
-        let in_use = |void: &Void, said: &str| matches!(void, Void::PvInUse(why) if why.contains(said));
+        let in_use =
+            |void: &Void, said: &str| matches!(void, Void::PvInUse(why) if why.contains(said));
         for (changes, expected) in [
             (json!({"/node": "other"}), Void::OtherNode),
             (json!({"/node": null}), Void::OtherNode),
@@ -165,7 +194,11 @@ mod wipe {
             (json!({"/pv": null}), Void::PvGone("pv".into())),
             (json!({"/pv/metadata/uid": "other"}), Void::PvGone("pv".into())),
         ] {
-            assert_eq!(check_wipe("wipe-1", &job(), &live(changes.clone())), Err(expected), "{changes}");
+            assert_eq!(
+                check_wipe("wipe-1", &job(), &live(changes.clone())),
+                Err(expected),
+                "{changes}"
+            );
         }
         for (changes, said) in [
             (json!({"/pv/spec/persistentVolumeReclaimPolicy": "Retain"}), "keeps its data"),
@@ -185,9 +218,17 @@ mod wipe {
         let name = names::local_pv(&job().node_name, "wwn:1");
         let mut pruned = job();
         pruned.device.claimed.as_mut().unwrap().pv_name = name.clone();
-        assert!(check_wipe("wipe-1", &pruned, &live(json!({"/pv/metadata/name": name, "/pv/metadata/annotations": {}}))).is_ok());
+        assert!(
+            check_wipe(
+                "wipe-1",
+                &pruned,
+                &live(json!({"/pv/metadata/name": name, "/pv/metadata/annotations": {}}))
+            )
+            .is_ok()
+        );
         for action in ["Prepare", "Cleanup"] {
-            let other = NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
+            let other =
+                NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
             assert_eq!(check_wipe("wipe-1", &other, &live(json!({}))), Err(Void::SpecChanged));
         }
         let mut resized = job();
@@ -199,7 +240,8 @@ mod wipe {
     #[test]
     fn a_wipe_is_no_job_of_a_volume() {
         for deleted in [true, false] {
-            let spec = NodeJobSpec { action: quarry_api::node_job::Action::Wipe, ..super::job("Cleanup") };
+            let spec =
+                NodeJobSpec { action: quarry_api::node_job::Action::Wipe, ..super::job("Cleanup") };
             assert_eq!(super::check(&spec, &super::live(deleted)), Err(Void::SpecChanged));
         }
     }

@@ -95,7 +95,9 @@ fn prepared(seen: &Observed) -> bool {
     seen.job.as_ref().is_some_and(|job| {
         job.spec.action == Action::Prepare
             && job.spec.owner.uid == seen.uid()
-            && job.status.as_ref().is_some_and(|status| status.phase == Some(JobPhase::Succeeded) && status.result.is_some())
+            && job.status.as_ref().is_some_and(|status| {
+                status.phase == Some(JobPhase::Succeeded) && status.result.is_some()
+            })
     })
 }
 
@@ -106,8 +108,18 @@ fn nothing_left(seen: &Observed) -> bool {
             && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
     });
     let known = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_some());
-    let never = seen.job_handle().is_none() && seen.device.is_none() && !known && seen.volume.phase() != Some(Phase::Available);
-    let said = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == ABANDON_ANNOTATION);
-    let node_given_up = seen.node.is_none() && said.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
+    let never = seen.job_handle().is_none()
+        && seen.device.is_none()
+        && !known
+        && seen.volume.phase() != Some(Phase::Available);
+    let said = seen
+        .volume
+        .metadata
+        .annotations
+        .iter()
+        .flatten()
+        .find(|(key, _)| *key == ABANDON_ANNOTATION);
+    let node_given_up =
+        seen.node.is_none() && said.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
     cleaned || never || node_given_up
 }

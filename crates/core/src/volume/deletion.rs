@@ -22,14 +22,22 @@ pub fn decide_deletable(volume: &Volume, pv: Option<&PersistentVolume>) -> Delet
         return Deletable::No(format!("volume {name} is being deleted already"));
     }
     match volume.phase() {
-        None => Deletable::No(format!("volume {name} has no status yet: wait until the operator has looked at it")),
-        Some(Phase::Pending) => Deletable::No(format!("volume {name} is Pending: wait until its preparation has ended")),
-        Some(Phase::Terminating) => Deletable::No(format!("volume {name} is being deleted already")),
+        None => Deletable::No(format!(
+            "volume {name} has no status yet: wait until the operator has looked at it"
+        )),
+        Some(Phase::Pending) => {
+            Deletable::No(format!("volume {name} is Pending: wait until its preparation has ended"))
+        }
+        Some(Phase::Terminating) => {
+            Deletable::No(format!("volume {name} is being deleted already"))
+        }
         Some(Phase::Available | Phase::Failed) => {
             let uid = volume.metadata.uid.as_deref().unwrap_or_default();
             match pv.filter(|pv| pv::is_owned_by(pv, uid)).map(pv_usage) {
                 None | Some(PvUsage::Free) => Deletable::Yes,
-                Some(PvUsage::InUse(why)) => Deletable::No(format!("{why}: delete that claim first (and the pods that use it)")),
+                Some(PvUsage::InUse(why)) => Deletable::No(format!(
+                    "{why}: delete that claim first (and the pods that use it)"
+                )),
             }
         }
     }

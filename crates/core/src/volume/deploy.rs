@@ -22,7 +22,12 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 seen.name()
             );
             // The name may become free: the volume then goes on by itself, with the job that it has.
-            say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(seen.job_handle().map(str::to_owned)), now)
+            say(
+                seen,
+                Saying::new(Phase::Failed, Some(Reason::CreationError), message)
+                    .with_job(seen.job_handle().map(str::to_owned)),
+                now,
+            )
         }
         None => unpublished(seen, now),
     }
@@ -42,7 +47,11 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         Saying::new(
             Phase::Failed,
             Some(Reason::UnavailableError),
-            format!("PersistentVolume {} is Failed: kubectl describe pv {} tells why", seen.name(), seen.name()),
+            format!(
+                "PersistentVolume {} is Failed: kubectl describe pv {} tells why",
+                seen.name(),
+                seen.name()
+            ),
         )
     } else if pv.metadata.deletion_timestamp.is_some() {
         Saying::new(
@@ -57,24 +66,40 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         Saying::new(Phase::Available, None, "")
     };
     let known = seen.volume.status.as_ref().and_then(|status| status.device_name.clone());
-    let result = seen.job.as_ref().and_then(|job| job.status.as_ref()).and_then(|status| status.result.as_ref());
+    let result = seen
+        .job
+        .as_ref()
+        .and_then(|job| job.status.as_ref())
+        .and_then(|status| status.result.as_ref());
     // The inventory is the node's own word; before it has caught up, the job's result is as fresh.
     if !missing {
-        saying.device_name = seen.device.as_ref().map(|device| device.name.clone()).or(result.map(|result| result.device_name.clone())).or(known);
+        saying.device_name = seen
+            .device
+            .as_ref()
+            .map(|device| device.name.clone())
+            .or(result.map(|result| result.device_name.clone()))
+            .or(known);
     }
     let mut plan = say(seen, saying, now);
-    plan.steps.extend(pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))));
+    plan.steps.extend(
+        pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))),
+    );
     plan
 }
 
 /// The inventory has changed since the volume was last reported, and does not show it. Before that change it may
 /// simply not have caught up.
 fn device_is_missing(seen: &Observed) -> bool {
-    let said = seen.volume.ready().and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    let said = seen
+        .volume
+        .ready()
+        .and_then(|ready| ready.last_transition_time.as_ref())
+        .map(|time| time.0);
     let settled = seen.volume.phase().is_some_and(|phase| phase != Phase::Pending);
     // Once told (its name was dropped then), it stays so until the device is seen again.
     let told = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
-    let newer = matches!((seen.inventory_changed, said), (Some(changed), Some(said)) if changed > said);
+    let newer =
+        matches!((seen.inventory_changed, said), (Some(changed), Some(said)) if changed > said);
     seen.device.is_none() && settled && (newer || told)
 }
 
@@ -91,35 +116,64 @@ fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
 fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     let status = job.status.clone().unwrap_or_default();
     let handle = Some(jobs::handle(job));
-    let voided = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref()).is_some_and(|uid| uid != job.spec.precondition.node_uid);
+    let voided = seen
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.uid.as_deref())
+        .is_some_and(|uid| uid != job.spec.precondition.node_uid);
     match status.phase {
         None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
         None | Some(JobPhase::Running) => {
             let complaint = seen.agent.complaint(&job.spec.node_name);
-            let message =
-                complaint.unwrap_or_else(|| status.message.clone().unwrap_or_else(|| format!("the storage is being prepared on node {}", job.spec.node_name)));
-            let mut plan = say(seen, Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle), now);
+            let message = complaint.unwrap_or_else(|| {
+                status.message.clone().unwrap_or_else(|| {
+                    format!("the storage is being prepared on node {}", job.spec.node_name)
+                })
+            });
+            let mut plan = say(
+                seen,
+                Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle),
+                now,
+            );
             plan.requeue = requeue_at_lease_end(seen, now);
             plan
         }
         // Planned for a Node object that is gone: the node that is there now gets a job of its own.
         Some(JobPhase::Failed) if voided => start(seen, job.spec.attempt, now),
         Some(JobPhase::Failed) => {
-            let wanted = seen.volume.metadata.annotations.iter().flatten().find(|(key, _)| *key == names::RETRY_ANNOTATION).map(|(_, value)| value.as_str());
+            let wanted = seen
+                .volume
+                .metadata
+                .annotations
+                .iter()
+                .flatten()
+                .find(|(key, _)| *key == names::RETRY_ANNOTATION)
+                .map(|(_, value)| value.as_str());
             if wanted.is_some() && wanted != job.spec.retry.as_deref() {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let message =
-                format!("{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)", seen.name(), names::RETRY_ANNOTATION);
-            say(seen, Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(handle), now)
+            let message = format!(
+                "{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)",
+                seen.name(),
+                names::RETRY_ANNOTATION
+            );
+            say(
+                seen,
+                Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(handle),
+                now,
+            )
         }
         Some(JobPhase::Succeeded) => {
             let Some(result) = &status.result else {
                 return say(
                     seen,
-                    Saying::new(Phase::Failed, Some(Reason::CreationError), "the job succeeded without a result: its status was changed by hand")
-                        .with_job(handle),
+                    Saying::new(
+                        Phase::Failed,
+                        Some(Reason::CreationError),
+                        "the job succeeded without a result: its status was changed by hand",
+                    )
+                    .with_job(handle),
                     now,
                 );
             };
@@ -131,7 +185,11 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             saying.device_name = Some(result.device_name.clone());
             let mut plan = say(seen, saying, now);
             plan.steps.push(Step::CreatePv(Box::new(pv::build_pv(seen, &request, result))));
-            plan.notes.push(Note { warning: false, reason: "PvCreation", message: format!("PersistentVolume {} created for {}", seen.name(), result.path) });
+            plan.notes.push(Note {
+                warning: false,
+                reason: "PvCreation",
+                message: format!("PersistentVolume {} created for {}", seen.name(), result.path),
+            });
             plan
         }
     }
@@ -139,7 +197,10 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
 
 /// The storage is ready: that the agent has gone since then does not keep it from being published.
 fn parse_for_publishing(seen: &Observed) -> Result<Request, NoRequest> {
-    let present = Observed { agent: crate::presence::Presence::Present { until: Timestamp::MAX }, ..seen.clone() };
+    let present = Observed {
+        agent: crate::presence::Presence::Present { until: Timestamp::MAX },
+        ..seen.clone()
+    };
     parse_request(&present)
 }
 
@@ -149,19 +210,26 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         Err(no) => return refuse(seen, no, None, now),
     };
     let job = jobs::prepare_job(seen, &request, attempt);
-    let saying = Saying::new(Phase::Pending, Some(Reason::Pending), format!("the storage is being prepared on node {}", job.spec.node_name))
-        .with_job(Some(jobs::handle(&job)));
+    let saying = Saying::new(
+        Phase::Pending,
+        Some(Reason::Pending),
+        format!("the storage is being prepared on node {}", job.spec.node_name),
+    )
+    .with_job(Some(jobs::handle(&job)));
     begin(seen, job, saying, now)
 }
 
 /// Finalizer, then the record of the job, then the job: in this order, so that a crash anywhere loses nothing.
 pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestamp) -> Plan {
     let mut plan = say(seen, saying, now);
-    let needs_finalizer = !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
+    let needs_finalizer =
+        !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
     if needs_finalizer {
         plan.steps.push(Step::AddFinalizer);
     }
-    if let Some(status) = plan.status.clone().filter(|status| Some(status) != seen.volume.status.as_ref()) {
+    if let Some(status) =
+        plan.status.clone().filter(|status| Some(status) != seen.volume.status.as_ref())
+    {
         plan.steps.push(Step::RecordJob(status));
     }
     let verb = match job.spec.action {
@@ -171,7 +239,11 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestam
     plan.notes.push(Note {
         warning: false,
         reason: "JobStarted",
-        message: format!("{verb} on node {} with NodeJob {}", job.spec.node_name, job.metadata.name.as_deref().unwrap_or_default()),
+        message: format!(
+            "{verb} on node {} with NodeJob {}",
+            job.spec.node_name,
+            job.metadata.name.as_deref().unwrap_or_default()
+        ),
     });
     plan.steps.push(Step::CreateJob(Box::new(job)));
     plan
@@ -180,7 +252,11 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestam
 fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -> Plan {
     match no {
         NoRequest::Waiting(message) => {
-            let mut plan = say(seen, Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(job), now);
+            let mut plan = say(
+                seen,
+                Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(job),
+                now,
+            );
             plan.requeue = Some(SignedDuration::from_secs(30));
             plan
         }
@@ -193,24 +269,38 @@ fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -
 
 fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuration> {
     match seen.agent {
-        crate::presence::Presence::Present { until } => Some(until.duration_since(now) + SignedDuration::from_secs(1)),
-        crate::presence::Presence::Never | crate::presence::Presence::Absent { .. } => Some(SignedDuration::from_secs(60)),
+        crate::presence::Presence::Present { until } => {
+            Some(until.duration_since(now) + SignedDuration::from_secs(1))
+        }
+        crate::presence::Presence::Never | crate::presence::Presence::Absent { .. } => {
+            Some(SignedDuration::from_secs(60))
+        }
     }
 }
 
 /// A plan that only says something; a change of phase is told as an event, once.
 pub(super) fn say(seen: &Observed, saying: Saying, now: Timestamp) -> Plan {
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
-    let told = seen.volume.phase() == Some(saying.phase) && (before == saying.message || saying.phase == Phase::Available);
+    let told = seen.volume.phase() == Some(saying.phase)
+        && (before == saying.message || saying.phase == Phase::Available);
     let mut notes = Vec::new();
     if !told {
         let from = seen.volume.phase().map_or("none", Phase::as_str);
-        let cause = saying.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
+        let cause =
+            saying.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
         notes.push(Note {
             warning: saying.phase == Phase::Failed,
             reason: "StateTransition",
-            message: format!("volume phase transition from '{from}' to '{}'{cause}", saying.phase.as_str()),
+            message: format!(
+                "volume phase transition from '{from}' to '{}'{cause}",
+                saying.phase.as_str()
+            ),
         });
     }
-    Plan { steps: Vec::new(), status: Some(saying.into_status(&seen.volume, now)), requeue: None, notes }
+    Plan {
+        steps: Vec::new(),
+        status: Some(saying.into_status(&seen.volume, now)),
+        requeue: None,
+        notes,
+    }
 }

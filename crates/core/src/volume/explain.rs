@@ -39,16 +39,29 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
     let spec = &seen.volume.spec;
     let problems = validate::validate_volume(&seen.volume);
     let mut lines = vec![match problems.as_slice() {
-        [] => line("spec", Verdict::Ok, format!("valid: {} on node {}", spec.mode.as_str(), spec.node_name)),
+        [] => line(
+            "spec",
+            Verdict::Ok,
+            format!("valid: {} on node {}", spec.mode.as_str(), spec.node_name),
+        ),
         _ => line("spec", Verdict::Problem, validate::sentence(&problems)),
     }];
     lines.push(class_line(seen));
     lines.push(match &seen.node {
         Some(_) => line("node", Verdict::Ok, format!("{} exists", spec.node_name)),
-        None => line("node", Verdict::Waiting, format!("node {} does not exist; check the name, or wait until it has joined", spec.node_name)),
+        None => line(
+            "node",
+            Verdict::Waiting,
+            format!(
+                "node {} does not exist; check the name, or wait until it has joined",
+                spec.node_name
+            ),
+        ),
     });
     lines.push(match (&seen.agent, seen.agent.complaint(&spec.node_name)) {
-        (Presence::Present { .. }, _) | (_, None) => line("agent", Verdict::Ok, format!("present on {}", spec.node_name)),
+        (Presence::Present { .. }, _) | (_, None) => {
+            line("agent", Verdict::Ok, format!("present on {}", spec.node_name))
+        }
         (_, Some(complaint)) => line("agent", Verdict::Waiting, complaint),
     });
     lines.push(job_line(seen));
@@ -63,7 +76,11 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
 
 /// What blocks the volume now, in one sentence; `None` when nothing does.
 pub fn blocker(seen: &Observed) -> Option<String> {
-    let said = seen.volume.ready().filter(|ready| ready.status != quarry_api::volume::ConditionStatus::True).and_then(|ready| ready.message.clone());
+    let said = seen
+        .volume
+        .ready()
+        .filter(|ready| ready.status != quarry_api::volume::ConditionStatus::True)
+        .and_then(|ready| ready.message.clone());
     said.or_else(|| match seen.own_pv() {
         Some(_) => None,
         None => match parse_request(seen) {
@@ -76,20 +93,53 @@ pub fn blocker(seen: &Observed) -> Option<String> {
 fn class_line(seen: &Observed) -> Line {
     let name = &seen.volume.spec.storage_class_name;
     let Some(class) = &seen.class else {
-        return line("class", Verdict::Waiting, format!("StorageClass {name} does not exist; create it, the volume goes on by itself"));
+        return line(
+            "class",
+            Verdict::Waiting,
+            format!("StorageClass {name} does not exist; create it, the volume goes on by itself"),
+        );
     };
     let late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
-    let hint = if late { "" } else { "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be sent to a node that does not have its volume" };
+    let hint = if late {
+        ""
+    } else {
+        "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be sent to a node that does not have its volume"
+    };
     let good = if late { Verdict::Ok } else { Verdict::Waiting };
-    let unknown: Vec<&str> = class.parameters.iter().flatten().map(|(key, _)| key.as_str()).filter(|key| !["fsType", "mkfsOptions"].contains(key)).collect();
-    let hint = if unknown.is_empty() { hint.to_owned() } else { format!("{hint}; its parameters {} are not used", unknown.join(", ")) };
+    let unknown: Vec<&str> = class
+        .parameters
+        .iter()
+        .flatten()
+        .map(|(key, _)| key.as_str())
+        .filter(|key| !["fsType", "mkfsOptions"].contains(key))
+        .collect();
+    let hint = if unknown.is_empty() {
+        hint.to_owned()
+    } else {
+        format!("{hint}; its parameters {} are not used", unknown.join(", "))
+    };
     if seen.volume.spec.mode == VolumeMode::Block {
         return line("class", good, format!("{name} exists{hint}"));
     }
-    let parameter = |key: &str| class.parameters.iter().flatten().find(|(found, _)| *found == key).map(|(_, value)| value.as_str());
+    let parameter = |key: &str| {
+        class
+            .parameters
+            .iter()
+            .flatten()
+            .find(|(found, _)| *found == key)
+            .map(|(_, value)| value.as_str())
+    };
     match parameter("fsType").map(|text| (text, FsType::parse(text))) {
-        None => line("class", Verdict::Problem, format!("StorageClass {name} has no parameter fsType (ext4 or xfs)")),
-        Some((text, None)) => line("class", Verdict::Problem, format!("StorageClass {name}: fsType {text:?} is not supported (ext4 or xfs)")),
+        None => line(
+            "class",
+            Verdict::Problem,
+            format!("StorageClass {name} has no parameter fsType (ext4 or xfs)"),
+        ),
+        Some((text, None)) => line(
+            "class",
+            Verdict::Problem,
+            format!("StorageClass {name}: fsType {text:?} is not supported (ext4 or xfs)"),
+        ),
         Some((text, Some(fs))) => match mkfs_options::parse(fs, parameter("mkfsOptions")) {
             Err(error) => line("class", Verdict::Problem, format!("StorageClass {name}: {error}")),
             Ok(_) => line("class", good, format!("{name} formats with {text}{hint}")),
@@ -100,17 +150,28 @@ fn class_line(seen: &Observed) -> Line {
 fn job_line(seen: &Observed) -> Line {
     match (seen.job_handle(), &seen.job) {
         (None, _) => line("job", Verdict::Ok, "none is under way"),
-        (Some(handle), None) => {
-            line("job", Verdict::Waiting, format!("{} is recorded and does not exist yet", jobs::parse_handle(handle).map_or(handle, |(_, name)| name)))
-        }
+        (Some(handle), None) => line(
+            "job",
+            Verdict::Waiting,
+            format!(
+                "{} is recorded and does not exist yet",
+                jobs::parse_handle(handle).map_or(handle, |(_, name)| name)
+            ),
+        ),
         (Some(handle), Some(job)) => {
             let status = job.status.clone().unwrap_or_default();
             let said = status.message.map_or_else(String::new, |message| format!(": {message}"));
             match status.phase {
                 None => line("job", Verdict::Waiting, format!("{handle} waits for the agent")),
-                Some(JobPhase::Running) => line("job", Verdict::Waiting, format!("{handle} runs{said}")),
-                Some(JobPhase::Succeeded) => line("job", Verdict::Ok, format!("{handle} succeeded{said}")),
-                Some(JobPhase::Failed) => line("job", Verdict::Problem, format!("{handle} failed{said}")),
+                Some(JobPhase::Running) => {
+                    line("job", Verdict::Waiting, format!("{handle} runs{said}"))
+                }
+                Some(JobPhase::Succeeded) => {
+                    line("job", Verdict::Ok, format!("{handle} succeeded{said}"))
+                }
+                Some(JobPhase::Failed) => {
+                    line("job", Verdict::Problem, format!("{handle} failed{said}"))
+                }
             }
         }
     }
@@ -123,11 +184,17 @@ fn device_line(seen: &Observed) -> Line {
             Verdict::Problem,
             "the node's inventory shows no device of this volume, though it is published: restart the agent of its node, which attaches it again",
         ),
-        None => line("device", Verdict::Skipped, "the node's inventory shows no device of this volume"),
+        None => {
+            line("device", Verdict::Skipped, "the node's inventory shows no device of this volume")
+        }
         Some(device) => {
             let file = device.backing_file.as_deref().unwrap_or("?");
             match &device.link {
-                Some(link) => line("device", Verdict::Ok, format!("/dev/{} over {file}, linked as {link}", device.name)),
+                Some(link) => line(
+                    "device",
+                    Verdict::Ok,
+                    format!("/dev/{} over {file}, linked as {link}", device.name),
+                ),
                 None => line(
                     "device",
                     Verdict::Problem,
@@ -145,11 +212,16 @@ fn pv_line(seen: &Observed) -> Line {
     let name = seen.name();
     match &seen.pv {
         None => line("pv", Verdict::Skipped, format!("PersistentVolume {name} does not exist")),
-        Some(pv) if !pv::is_owned_by(pv, seen.uid()) => {
-            line("pv", Verdict::Problem, format!("PersistentVolume {name} exists and belongs to somebody else; give the volume another name"))
-        }
+        Some(pv) if !pv::is_owned_by(pv, seen.uid()) => line(
+            "pv",
+            Verdict::Problem,
+            format!(
+                "PersistentVolume {name} exists and belongs to somebody else; give the volume another name"
+            ),
+        ),
         Some(pv) => {
-            let phase = pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
+            let phase =
+                pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
             match pv_usage(pv) {
                 PvUsage::Free => line("pv", Verdict::Ok, format!("{name} is {phase}")),
                 PvUsage::InUse(why) => line("pv", Verdict::Ok, why),

@@ -22,9 +22,16 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     if let Some(job) = running_prepare(seen) {
         // As the seed says: the volume stays Pending until the preparation has ended one way or the other.
-        let waiting = seen.agent.complaint(&job.spec.node_name).map_or_else(String::new, |complaint| format!("; {complaint}"));
-        let message = format!("the deletion waits for the preparation to end (NodeJob {}){waiting}", job.metadata.name.as_deref().unwrap_or_default());
-        let saying = Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(Some(jobs::handle(job)));
+        let waiting = seen
+            .agent
+            .complaint(&job.spec.node_name)
+            .map_or_else(String::new, |complaint| format!("; {complaint}"));
+        let message = format!(
+            "the deletion waits for the preparation to end (NodeJob {}){waiting}",
+            job.metadata.name.as_deref().unwrap_or_default()
+        );
+        let saying = Saying::new(Phase::Pending, Some(Reason::Pending), message)
+            .with_job(Some(jobs::handle(job)));
         let mut plan = deploy::say(seen, saying, now);
         plan.requeue = Some(SignedDuration::from_secs(30));
         return plan;
@@ -40,7 +47,9 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if let Some(other) = &seen.other_pv {
         return wait(
             seen,
-            format!("PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"),
+            format!(
+                "PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"
+            ),
             cleanup_handle(seen),
             now,
         );
@@ -52,29 +61,53 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 /// it; one that runs already is let run to its end.
 fn running_prepare(seen: &Observed) -> Option<&NodeJob> {
     let job = seen.job.as_ref().filter(|job| job.spec.action == Action::Prepare)?;
-    let finished = job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished);
-    let same_node = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref()) == Some(job.spec.precondition.node_uid.as_str());
+    let finished =
+        job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished);
+    let same_node = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref())
+        == Some(job.spec.precondition.node_uid.as_str());
     (!finished && same_node).then_some(job)
 }
 
 fn delete_pv(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
-    let (Some(uid), Some(resource_version)) = (pv.metadata.uid.clone(), pv.metadata.resource_version.clone()) else {
+    let (Some(uid), Some(resource_version)) =
+        (pv.metadata.uid.clone(), pv.metadata.resource_version.clone())
+    else {
         return wait(seen, "the PersistentVolume has no UID".into(), None, now);
     };
-    let blocker = pv_blocker(pv).unwrap_or_else(|| format!("PersistentVolume {} is being deleted", seen.name()));
+    let blocker = pv_blocker(pv)
+        .unwrap_or_else(|| format!("PersistentVolume {} is being deleted", seen.name()));
     let mut plan = wait(seen, blocker, None, now);
     plan.steps.push(Step::DeletePv { uid, resource_version });
-    plan.notes.push(Note { warning: false, reason: "PvDeletion", message: format!("PersistentVolume {} deleted", seen.name()) });
+    plan.notes.push(Note {
+        warning: false,
+        reason: "PvDeletion",
+        message: format!("PersistentVolume {} deleted", seen.name()),
+    });
     plan
 }
 
 /// What keeps the PersistentVolume's storage from being cleaned up.
 fn pv_blocker(pv: &PersistentVolume) -> Option<String> {
     if let PvUsage::InUse(why) = pv_usage(pv) {
-        return Some(format!("{why}: delete that claim (and the pods that use it), the deletion then goes on by itself"));
+        return Some(format!(
+            "{why}: delete that claim (and the pods that use it), the deletion then goes on by itself"
+        ));
     }
-    let others: Vec<&str> = pv.metadata.finalizers.iter().flatten().map(String::as_str).filter(|finalizer| *finalizer != names::VOLUME_FINALIZER).collect();
-    (!others.is_empty()).then(|| format!("PersistentVolume {} is held by the finalizer {}", pv.metadata.name.as_deref().unwrap_or_default(), others.join(", ")))
+    let others: Vec<&str> = pv
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .filter(|finalizer| *finalizer != names::VOLUME_FINALIZER)
+        .collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "PersistentVolume {} is held by the finalizer {}",
+            pv.metadata.name.as_deref().unwrap_or_default(),
+            others.join(", ")
+        )
+    })
 }
 
 fn cleanup_handle(seen: &Observed) -> Option<String> {
@@ -93,8 +126,14 @@ fn clean_up(seen: &Observed, now: Timestamp) -> Plan {
 
 /// Neither job nor PersistentVolume nor device: there is nothing on the node.
 fn nothing_started(seen: &Observed) -> bool {
-    let known = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_some() || status.phase == Some(Phase::Available));
-    seen.job_handle().is_none() && seen.own_pv().is_none() && seen.device.is_none() && !known && !was_published(seen)
+    let known = seen.volume.status.as_ref().is_some_and(|status| {
+        status.device_name.is_some() || status.phase == Some(Phase::Available)
+    });
+    seen.job_handle().is_none()
+        && seen.own_pv().is_none()
+        && seen.device.is_none()
+        && !known
+        && !was_published(seen)
 }
 
 /// Said of a published volume only: there is a file, whatever else is gone.
@@ -104,7 +143,13 @@ fn was_published(seen: &Observed) -> bool {
 
 /// The node is gone and an administrator has said in so many words that it will not come back.
 fn abandoned(seen: &Observed) -> bool {
-    let said = seen.volume.metadata.annotations.iter().flatten().any(|(key, value)| key == ABANDON_ANNOTATION && *value == seen.volume.spec.node_name);
+    let said = seen
+        .volume
+        .metadata
+        .annotations
+        .iter()
+        .flatten()
+        .any(|(key, value)| key == ABANDON_ANNOTATION && *value == seen.volume.spec.node_name);
     seen.node.is_none() && said
 }
 
@@ -118,8 +163,12 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         return wait(seen, message, seen.job_handle().map(str::to_owned), now);
     };
     let job = jobs::cleanup_job(seen, &node_uid, attempt);
-    let message = seen.agent.complaint(node).unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
-    let mut saying = Saying::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(Some(jobs::handle(&job)));
+    let message = seen
+        .agent
+        .complaint(node)
+        .unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
+    let mut saying = Saying::new(Phase::Terminating, Some(Reason::Terminating), message)
+        .with_job(Some(jobs::handle(&job)));
     saying.device_name = device_name(seen);
     deploy::begin(seen, job, saying, now)
 }
@@ -127,7 +176,11 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
 fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     let status = job.status.clone().unwrap_or_default();
     let handle = Some(jobs::handle(job));
-    let voided = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref()).is_some_and(|uid| uid != job.spec.precondition.node_uid);
+    let voided = seen
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.uid.as_deref())
+        .is_some_and(|uid| uid != job.spec.precondition.node_uid);
     match status.phase {
         Some(JobPhase::Succeeded) => let_go(seen),
         None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
@@ -135,18 +188,25 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             let message = match (&seen.node, seen.agent.complaint(&job.spec.node_name)) {
                 (None, _) => return start(seen, job.spec.attempt, now),
                 (Some(_), Some(complaint)) => complaint,
-                (Some(_), None) => status.message.unwrap_or_else(|| format!("the storage is being cleaned up on node {}", job.spec.node_name)),
+                (Some(_), None) => status.message.unwrap_or_else(|| {
+                    format!("the storage is being cleaned up on node {}", job.spec.node_name)
+                }),
             };
             wait(seen, message, handle, now)
         }
         Some(JobPhase::Failed) => {
-            let due = status.completion_time.map_or(now, |time| time.0 + retry_delay(job.spec.attempt));
+            let due =
+                status.completion_time.map_or(now, |time| time.0 + retry_delay(job.spec.attempt));
             if due <= now {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let mut saying = Saying::new(Phase::Failed, Some(Reason::DestructionError), format!("cleaning up failed, it is tried again by itself: {cause}"))
-                .with_job(handle);
+            let mut saying = Saying::new(
+                Phase::Failed,
+                Some(Reason::DestructionError),
+                format!("cleaning up failed, it is tried again by itself: {cause}"),
+            )
+            .with_job(handle);
             saying.device_name = device_name(seen);
             let mut plan = deploy::say(seen, saying, now);
             plan.requeue = Some(due.duration_since(now));
@@ -164,12 +224,17 @@ fn retry_delay(attempt: i32) -> SignedDuration {
 fn let_go(seen: &Observed) -> Plan {
     let mut steps = Vec::new();
     if let Some(pv) = seen.own_pv()
-        && let (Some(uid), Some(resource_version)) = (pv.metadata.uid.clone(), pv.metadata.resource_version.clone())
+        && let (Some(uid), Some(resource_version)) =
+            (pv.metadata.uid.clone(), pv.metadata.resource_version.clone())
     {
         steps.push(Step::ReleasePv { uid, resource_version });
     }
     steps.push(Step::ReleaseVolume);
-    let notes = vec![Note { warning: false, reason: "VolumeFinalization", message: format!("volume {} is gone", seen.name()) }];
+    let notes = vec![Note {
+        warning: false,
+        reason: "VolumeFinalization",
+        message: format!("volume {} is gone", seen.name()),
+    }];
     Plan { steps, status: None, requeue: None, notes }
 }
 
@@ -178,7 +243,8 @@ fn device_name(seen: &Observed) -> Option<String> {
 }
 
 fn wait(seen: &Observed, message: String, job: Option<String>, now: Timestamp) -> Plan {
-    let mut saying = Saying::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
+    let mut saying =
+        Saying::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
     saying.device_name = device_name(seen);
     let mut plan = deploy::say(seen, saying, now);
     plan.requeue = Some(SignedDuration::from_secs(30));

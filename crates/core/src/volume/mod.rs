@@ -21,7 +21,9 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
-use quarry_api::{NodeJob, Volume, VolumeSpec, VolumeStatus, names, node_inventory::Device, node_job::hex_digest};
+use quarry_api::{
+    NodeJob, Volume, VolumeSpec, VolumeStatus, names, node_inventory::Device, node_job::hex_digest,
+};
 
 /// Everything that a decision about one Volume needs, gathered beforehand.
 #[derive(Clone, Debug)]
@@ -107,8 +109,17 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
 
 /// A hash of the spec fields that a job uses: not the template, which only the PersistentVolume uses.
 pub fn spec_hash(spec: &VolumeSpec) -> String {
-    let VolumeSpec { node_name, storage_class_name, mode, template: _, sparse_loop_device, raw_block_device, lvm_logical_volume } = spec;
-    let types = serde_json::json!([sparse_loop_device, raw_block_device, lvm_logical_volume]).to_string();
+    let VolumeSpec {
+        node_name,
+        storage_class_name,
+        mode,
+        template: _,
+        sparse_loop_device,
+        raw_block_device,
+        lvm_logical_volume,
+    } = spec;
+    let types =
+        serde_json::json!([sparse_loop_device, raw_block_device, lvm_logical_volume]).to_string();
     hex_digest(&[node_name, storage_class_name, mode.as_str(), &types])[..32].to_owned()
 }
 

@@ -3,7 +3,8 @@
 use super::{Observed, request::Request};
 use k8s_openapi::{
     api::core::v1::{
-        LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectReference, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
+        LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+        ObjectReference, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
     },
     apimachinery::pkg::{
         api::resource::Quantity,
@@ -24,14 +25,30 @@ pub struct MetadataPatch {
 
 /// Controlled by the Volume with this UID.
 pub fn is_owned_by(pv: &PersistentVolume, uid: &str) -> bool {
-    !uid.is_empty() && pv.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid && owner.controller == Some(true))
+    !uid.is_empty()
+        && pv
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|owner| owner.uid == uid && owner.controller == Some(true))
 }
 
 /// The name of a PersistentVolume other than the volume's own whose path ends in the volume's UID.
-pub fn published_elsewhere(pvs: impl IntoIterator<Item = impl AsRef<PersistentVolume>>, volume: &Volume) -> Option<String> {
+pub fn published_elsewhere(
+    pvs: impl IntoIterator<Item = impl AsRef<PersistentVolume>>,
+    volume: &Volume,
+) -> Option<String> {
     let ending = format!("/{}", volume.metadata.uid.as_deref()?);
-    let publishes = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).is_some_and(|local| local.path.ends_with(&ending));
-    let other = pvs.into_iter().find(|pv| pv.as_ref().metadata.name != volume.metadata.name && publishes(pv.as_ref()))?;
+    let publishes = |pv: &PersistentVolume| {
+        pv.spec
+            .as_ref()
+            .and_then(|spec| spec.local.as_ref())
+            .is_some_and(|local| local.path.ends_with(&ending))
+    };
+    let other = pvs
+        .into_iter()
+        .find(|pv| pv.as_ref().metadata.name != volume.metadata.name && publishes(pv.as_ref()))?;
     other.as_ref().metadata.name.clone()
 }
 
@@ -57,10 +74,25 @@ pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> Persi
         },
         spec: Some(PersistentVolumeSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            capacity: Some([("storage".to_owned(), Quantity(quarry_api::Quantity::from(quarry_api::Bytes(result.capacity.unsigned_abs())).0))].into()),
+            capacity: Some(
+                [(
+                    "storage".to_owned(),
+                    Quantity(
+                        quarry_api::Quantity::from(quarry_api::Bytes(
+                            result.capacity.unsigned_abs(),
+                        ))
+                        .0,
+                    ),
+                )]
+                .into(),
+            ),
             claim_ref: template_claim(volume),
-            local: Some(LocalVolumeSource { path: result.path.clone(), fs_type: request.fs.map(|fs| fs.as_str().to_owned()) }),
-            mount_options: Some(request.mount_options.clone()).filter(|options| !options.is_empty()),
+            local: Some(LocalVolumeSource {
+                path: result.path.clone(),
+                fs_type: request.fs.map(|fs| fs.as_str().to_owned()),
+            }),
+            mount_options: Some(request.mount_options.clone())
+                .filter(|options| !options.is_empty()),
             node_affinity: Some(VolumeNodeAffinity {
                 required: Some(NodeSelector {
                     node_selector_terms: vec![NodeSelectorTerm {
@@ -84,12 +116,21 @@ pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> Persi
 
 /// The value of the node's hostname label, which is not always the node's name.
 fn hostname(seen: &Observed) -> String {
-    let label = seen.node.as_ref().and_then(|node| node.metadata.labels.as_ref()).and_then(|labels| labels.get("kubernetes.io/hostname"));
+    let label = seen
+        .node
+        .as_ref()
+        .and_then(|node| node.metadata.labels.as_ref())
+        .and_then(|labels| labels.get("kubernetes.io/hostname"));
     label.unwrap_or(&seen.volume.spec.node_name).clone()
 }
 
 fn template_metadata(volume: &Volume) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-    let metadata = volume.spec.template.as_ref().and_then(|template| template.metadata.clone()).unwrap_or_default();
+    let metadata = volume
+        .spec
+        .template
+        .as_ref()
+        .and_then(|template| template.metadata.clone())
+        .unwrap_or_default();
     (metadata.labels, metadata.annotations)
 }
 
@@ -101,8 +142,13 @@ fn template_claim(volume: &Volume) -> Option<ObjectReference> {
 
 /// What the template has and the PersistentVolume lacks; `None` when nothing is missing.
 pub fn metadata_patch(volume: &Volume, pv: &PersistentVolume) -> Option<MetadataPatch> {
-    let missing = |wanted: BTreeMap<String, String>, found: Option<&BTreeMap<String, String>>| -> BTreeMap<String, String> {
-        wanted.into_iter().filter(|(key, value)| found.and_then(|found| found.get(key)) != Some(value)).collect()
+    let missing = |wanted: BTreeMap<String, String>,
+                   found: Option<&BTreeMap<String, String>>|
+     -> BTreeMap<String, String> {
+        wanted
+            .into_iter()
+            .filter(|(key, value)| found.and_then(|found| found.get(key)) != Some(value))
+            .collect()
     };
     let (labels, annotations) = template_metadata(volume);
     let labels = missing(labels, pv.metadata.labels.as_ref());
@@ -110,5 +156,9 @@ pub fn metadata_patch(volume: &Volume, pv: &PersistentVolume) -> Option<Metadata
     if labels.is_empty() && annotations.is_empty() {
         return None;
     }
-    Some(MetadataPatch { labels, annotations, resource_version: pv.metadata.resource_version.clone()? })
+    Some(MetadataPatch {
+        labels,
+        annotations,
+        resource_version: pv.metadata.resource_version.clone()?,
+    })
 }

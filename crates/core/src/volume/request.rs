@@ -36,21 +36,43 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
         return Err(NoRequest::Invalid { internal: true, message: validate::sentence(&problems) });
     }
     let Some(sparse) = &spec.sparse_loop_device else {
-        let field = if spec.raw_block_device.is_some() { "spec.rawBlockDevice" } else { "spec.lvmLogicalVolume" };
-        return Err(NoRequest::Invalid { internal: true, message: format!("{field}: {ONLY_SPARSE}") });
+        let field = if spec.raw_block_device.is_some() {
+            "spec.rawBlockDevice"
+        } else {
+            "spec.lvmLogicalVolume"
+        };
+        return Err(NoRequest::Invalid {
+            internal: true,
+            message: format!("{field}: {ONLY_SPARSE}"),
+        });
     };
     // A quantity holds at most 2^63-1, so the conversion cannot lose anything.
     let size = match sparse.size.bytes() {
         Ok(bytes) => i64::try_from(bytes.0).unwrap_or(i64::MAX),
-        Err(error) => return Err(NoRequest::Invalid { internal: true, message: format!("spec.sparseLoopDevice.size: {error}") }),
+        Err(error) => {
+            return Err(NoRequest::Invalid {
+                internal: true,
+                message: format!("spec.sparseLoopDevice.size: {error}"),
+            });
+        }
     };
     let class = seen.class.as_ref().ok_or_else(|| {
         NoRequest::Waiting(format!("spec.storageClassName: StorageClass {} does not exist; create it, the volume goes on by itself", spec.storage_class_name))
     })?;
     let parameters = match spec.mode {
         // fsType is not asked of a class that is used for Block only, unlike the shipped operator.
-        VolumeMode::Block => Parameters { size, filesystem: None, partition: Some(PartitionParameters {}), wipe: None },
-        VolumeMode::Filesystem => Parameters { size, filesystem: Some(parse_filesystem(class)?), partition: None, wipe: None },
+        VolumeMode::Block => Parameters {
+            size,
+            filesystem: None,
+            partition: Some(PartitionParameters {}),
+            wipe: None,
+        },
+        VolumeMode::Filesystem => Parameters {
+            size,
+            filesystem: Some(parse_filesystem(class)?),
+            partition: None,
+            wipe: None,
+        },
     };
     let node_uid = seen
         .node
@@ -73,12 +95,24 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
 
 fn parse_filesystem(class: &StorageClass) -> Result<FilesystemParameters, NoRequest> {
     let name = class.metadata.name.as_deref().unwrap_or_default();
-    let parameter = |key: &str| class.parameters.iter().flatten().find(|(found, _)| *found == key).map(|(_, value)| value.as_str());
-    let invalid = |message: String| NoRequest::Invalid { internal: false, message: format!("StorageClass {name}: {message}") };
+    let parameter = |key: &str| {
+        class
+            .parameters
+            .iter()
+            .flatten()
+            .find(|(found, _)| *found == key)
+            .map(|(_, value)| value.as_str())
+    };
+    let invalid = |message: String| NoRequest::Invalid {
+        internal: false,
+        message: format!("StorageClass {name}: {message}"),
+    };
     let known = FsType::ALL.map(FsType::as_str).join(" or ");
     let text = parameter("fsType")
         .ok_or_else(|| invalid(format!("has no parameter fsType; set it to {known} (parameters cannot be changed: delete the class and create it anew)")))?;
-    let kind = FsType::parse(text).ok_or_else(|| invalid(format!("parameter fsType is {text:?}, which is not supported; set it to {known}")))?;
+    let kind = FsType::parse(text).ok_or_else(|| {
+        invalid(format!("parameter fsType is {text:?}, which is not supported; set it to {known}"))
+    })?;
     let mkfs_options = mkfs_options::parse(kind, parameter("mkfsOptions")).map_err(invalid)?;
     Ok(FilesystemParameters { kind, mkfs_options })
 }

@@ -20,7 +20,13 @@ pub struct Saying {
 
 impl Saying {
     pub fn new(phase: Phase, reason: Option<Reason>, message: impl Into<String>) -> Self {
-        Saying { phase, reason, message: Some(message.into()).filter(|text| !text.is_empty()), job: None, device_name: None }
+        Saying {
+            phase,
+            reason,
+            message: Some(message.into()).filter(|text| !text.is_empty()),
+            job: None,
+            device_name: None,
+        }
     }
 
     pub fn with_job(self, job: Option<String>) -> Self {
@@ -34,18 +40,32 @@ impl Saying {
             Phase::Failed => ConditionStatus::False,
             Phase::Pending | Phase::Terminating => ConditionStatus::Unknown,
         };
-        let mut condition =
-            Condition { kind: ConditionType::Ready, status, reason: self.reason, message: self.message, last_update_time: None, last_transition_time: None };
+        let mut condition = Condition {
+            kind: ConditionType::Ready,
+            status,
+            reason: self.reason,
+            message: self.message,
+            last_update_time: None,
+            last_transition_time: None,
+        };
         // Kubernetes stores whole seconds.
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         match volume.ready() {
             Some(old) if same(old, &condition) => condition = old.clone(),
             old => {
                 condition.last_update_time = Some(now.clone());
-                condition.last_transition_time = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.clone()).or(Some(now));
+                condition.last_transition_time = old
+                    .filter(|old| old.status == status)
+                    .and_then(|old| old.last_transition_time.clone())
+                    .or(Some(now));
             }
         }
-        VolumeStatus { phase: Some(self.phase), conditions: vec![condition], job: self.job, device_name: self.device_name }
+        VolumeStatus {
+            phase: Some(self.phase),
+            conditions: vec![condition],
+            job: self.job,
+            device_name: self.device_name,
+        }
     }
 }
 
@@ -56,12 +76,20 @@ pub struct Refused {
 }
 
 pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Refused {
-    let reason = if seen.volume.metadata.deletion_timestamp.is_some() { Reason::DestructionError } else { Reason::CreationError };
-    let message = format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
+    let reason = if seen.volume.metadata.deletion_timestamp.is_some() {
+        Reason::DestructionError
+    } else {
+        Reason::CreationError
+    };
+    let message =
+        format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
     let plan = super::deploy::say(
         seen,
-        Saying { device_name: seen.device.as_ref().map(|device| device.name.clone()), ..Saying::new(Phase::Failed, Some(reason), message) }
-            .with_job(seen.job_handle().map(str::to_owned)),
+        Saying {
+            device_name: seen.device.as_ref().map(|device| device.name.clone()),
+            ..Saying::new(Phase::Failed, Some(reason), message)
+        }
+        .with_job(seen.job_handle().map(str::to_owned)),
         now,
     );
     Refused { status: plan.status.unwrap_or_default(), notes: plan.notes }

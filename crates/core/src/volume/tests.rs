@@ -55,7 +55,9 @@ fn apply(seen: &mut Observed, plan: &Plan) {
     check::check(seen, plan).unwrap();
     for step in &plan.steps {
         match step {
-            Step::AddFinalizer => seen.volume.metadata.finalizers = Some(vec![names::VOLUME_FINALIZER.into()]),
+            Step::AddFinalizer => {
+                seen.volume.metadata.finalizers = Some(vec![names::VOLUME_FINALIZER.into()])
+            }
             Step::RecordJob(status) => seen.volume.status = Some(status.clone()),
             Step::CreateJob(job) => seen.job = Some((**job).clone()),
             Step::CreatePv(pv) => {
@@ -69,7 +71,10 @@ fn apply(seen: &mut Observed, plan: &Plan) {
                 let labels = seen.pv.as_mut().unwrap().metadata.labels.get_or_insert_default();
                 labels.extend(patch.labels.clone());
             }
-            Step::DeletePv { .. } => seen.pv.as_mut().unwrap().metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now())),
+            Step::DeletePv { .. } => {
+                seen.pv.as_mut().unwrap().metadata.deletion_timestamp =
+                    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()))
+            }
             Step::ReleasePv { .. } => seen.pv = None,
             Step::ReleaseVolume => seen.volume.metadata.finalizers = None,
         }
@@ -115,7 +120,8 @@ fn available() -> Observed {
 }
 
 fn delete(seen: &mut Observed) {
-    seen.volume.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    seen.volume.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
 }
 
 #[test]
@@ -165,24 +171,81 @@ fn a_recorded_job_that_was_never_created_is_created_under_the_same_name() {
 #[test]
 fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
     let cases: Vec<(&str, Observed, Phase, &str)> = vec![
-        ("size 0", observed(json!({"spec": {"sparseLoopDevice": {"size": "0"}}})), Phase::Failed, "is 0"),
-        ("negative", observed(json!({"spec": {"sparseLoopDevice": {"size": "-1Gi"}}})), Phase::Failed, "negative"),
-        ("no type", observed(json!({"spec": {"sparseLoopDevice": null}})), Phase::Failed, "no type is set"),
-        ("two types", observed(json!({"spec": {"rawBlockDevice": {"devicePath": "/dev/sdb"}}})), Phase::Failed, "sparseLoopDevice and rawBlockDevice"),
+        (
+            "size 0",
+            observed(json!({"spec": {"sparseLoopDevice": {"size": "0"}}})),
+            Phase::Failed,
+            "is 0",
+        ),
+        (
+            "negative",
+            observed(json!({"spec": {"sparseLoopDevice": {"size": "-1Gi"}}})),
+            Phase::Failed,
+            "negative",
+        ),
+        (
+            "no type",
+            observed(json!({"spec": {"sparseLoopDevice": null}})),
+            Phase::Failed,
+            "no type is set",
+        ),
+        (
+            "two types",
+            observed(json!({"spec": {"rawBlockDevice": {"devicePath": "/dev/sdb"}}})),
+            Phase::Failed,
+            "sparseLoopDevice and rawBlockDevice",
+        ),
         (
             "other type",
-            observed(json!({"spec": {"sparseLoopDevice": null, "rawBlockDevice": {"devicePath": "/dev/sdb"}}})),
+            observed(
+                json!({"spec": {"sparseLoopDevice": null, "rawBlockDevice": {"devicePath": "/dev/sdb"}}}),
+            ),
             Phase::Failed,
             "only sparseLoopDevice",
         ),
-        ("no node", Observed { node: None, ..observed(json!({})) }, Phase::Pending, "node n1 does not exist"),
-        ("no class", Observed { class: None, ..observed(json!({})) }, Phase::Pending, "StorageClass fast does not exist"),
-        ("no agent", Observed { agent: Presence::Never, ..observed(json!({})) }, Phase::Pending, "no agent has been seen on node n1"),
-        ("agent gone", Observed { agent: Presence::Absent { since: now() }, ..observed(json!({})) }, Phase::Pending, "absent since 2026-01-01T00:00:00Z"),
+        (
+            "no node",
+            Observed { node: None, ..observed(json!({})) },
+            Phase::Pending,
+            "node n1 does not exist",
+        ),
+        (
+            "no class",
+            Observed { class: None, ..observed(json!({})) },
+            Phase::Pending,
+            "StorageClass fast does not exist",
+        ),
+        (
+            "no agent",
+            Observed { agent: Presence::Never, ..observed(json!({})) },
+            Phase::Pending,
+            "no agent has been seen on node n1",
+        ),
+        (
+            "agent gone",
+            Observed { agent: Presence::Absent { since: now() }, ..observed(json!({})) },
+            Phase::Pending,
+            "absent since 2026-01-01T00:00:00Z",
+        ),
         ("no fsType", with_class(json!({})), Phase::Failed, "has no parameter fsType"),
-        ("bad fsType", with_class(json!({"fsType": "zfs"})), Phase::Failed, "\"zfs\", which is not supported"),
-        ("bad option", with_class(json!({"fsType": "xfs", "mkfsOptions": "[\"-N\"]"})), Phase::Failed, "\"-N\""),
-        ("bad list", with_class(json!({"fsType": "xfs", "mkfsOptions": "-K"})), Phase::Failed, "JSON list"),
+        (
+            "bad fsType",
+            with_class(json!({"fsType": "zfs"})),
+            Phase::Failed,
+            "\"zfs\", which is not supported",
+        ),
+        (
+            "bad option",
+            with_class(json!({"fsType": "xfs", "mkfsOptions": "[\"-N\"]"})),
+            Phase::Failed,
+            "\"-N\"",
+        ),
+        (
+            "bad list",
+            with_class(json!({"fsType": "xfs", "mkfsOptions": "-K"})),
+            Phase::Failed,
+            "JSON list",
+        ),
     ];
     for (case, seen, expected, words) in cases {
         let told = plan(&seen, now());
@@ -190,7 +253,10 @@ fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
         assert_eq!(phase(&told), expected, "{case}");
         assert!(message(&told).contains(words), "{case}: {}", message(&told));
         assert_eq!(told.notes.len(), 1, "{case}: one event");
-        assert!(explain::explain(&seen).iter().any(|line| line.verdict != explain::Verdict::Ok), "{case}: explain shows it");
+        assert!(
+            explain::explain(&seen).iter().any(|line| line.verdict != explain::Verdict::Ok),
+            "{case}: explain shows it"
+        );
         let mut after = seen.clone();
         apply(&mut after, &told);
         let again = plan(&after, now());
@@ -198,13 +264,22 @@ fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
         assert!(again.notes.is_empty(), "{case}: told once");
         delete(&mut after);
         after.volume.metadata.finalizers = Some(vec![names::VOLUME_FINALIZER.into()]);
-        assert_eq!(step_names(&plan(&after, now())), ["ReleaseVolume"], "{case}: nothing started, so it goes at once");
+        assert_eq!(
+            step_names(&plan(&after, now())),
+            ["ReleaseVolume"],
+            "{case}: nothing started, so it goes at once"
+        );
     }
 }
 
 fn with_class(parameters: Value) -> Observed {
     let mut seen = observed(json!({}));
-    seen.class = Some(serde_json::from_value(json!({"metadata": {"name": "fast"}, "provisioner": "x", "parameters": parameters})).unwrap());
+    seen.class = Some(
+        serde_json::from_value(
+            json!({"metadata": {"name": "fast"}, "provisioner": "x", "parameters": parameters}),
+        )
+        .unwrap(),
+    );
     seen
 }
 
@@ -218,7 +293,12 @@ fn a_block_volume_needs_no_fs_type() {
 #[test]
 fn a_persistent_volume_of_somebody_else_is_left_alone() {
     let mut seen = observed(json!({}));
-    seen.pv = Some(serde_json::from_value(json!({"metadata": {"name": "v1", "uid": "x", "resourceVersion": "1"}})).unwrap());
+    seen.pv = Some(
+        serde_json::from_value(
+            json!({"metadata": {"name": "v1", "uid": "x", "resourceVersion": "1"}}),
+        )
+        .unwrap(),
+    );
     let told = plan(&seen, now());
     assert!(told.steps.is_empty());
     assert!(message(&told).contains("belongs to somebody else"));
@@ -235,7 +315,8 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
     assert!(message(&failed).contains("boom") && message(&failed).contains("kubectl annotate"));
     apply(&mut seen, &failed);
     assert!(plan(&seen, now()).notes.is_empty());
-    seen.volume.metadata.annotations = Some([(names::RETRY_ANNOTATION.to_owned(), "1".to_owned())].into());
+    seen.volume.metadata.annotations =
+        Some([(names::RETRY_ANNOTATION.to_owned(), "1".to_owned())].into());
     let again = plan(&seen, now());
     assert_eq!(step_names(&again), ["RecordJob", "CreateJob"]);
     apply(&mut seen, &again);
@@ -247,7 +328,13 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
 #[test]
 fn the_device_name_follows_the_inventory() {
     let mut seen = available();
-    seen.device = Some(Device { name: "loop8".into(), kind: "loop".into(), size: 1, volume_uid: Some(UID.into()), ..Device::default() });
+    seen.device = Some(Device {
+        name: "loop8".into(),
+        kind: "loop".into(),
+        size: 1,
+        volume_uid: Some(UID.into()),
+        ..Device::default()
+    });
     let told = plan(&seen, now());
     assert_eq!(told.status.unwrap().device_name.as_deref(), Some("loop8"));
 }
@@ -255,7 +342,8 @@ fn the_device_name_follows_the_inventory() {
 #[test]
 fn template_labels_reach_an_existing_persistent_volume() {
     let mut seen = available();
-    seen.volume.spec.template = serde_json::from_value(json!({"metadata": {"labels": {"tier": "gold"}}})).unwrap();
+    seen.volume.spec.template =
+        serde_json::from_value(json!({"metadata": {"labels": {"tier": "gold"}}})).unwrap();
     let told = plan(&seen, now());
     assert_eq!(step_names(&told), ["UpdatePvMetadata"]);
     apply(&mut seen, &told);
@@ -294,7 +382,10 @@ fn a_bound_volume_is_never_reclaimed() {
         let mut pv = serde_json::to_value(seen.pv.take().unwrap()).unwrap();
         merge(&mut pv, &bound);
         seen.pv = Some(serde_json::from_value(pv).unwrap());
-        assert!(matches!(decide_deletable(&seen.volume, seen.pv.as_ref()), Deletable::No(_)), "{bound}");
+        assert!(
+            matches!(decide_deletable(&seen.volume, seen.pv.as_ref()), Deletable::No(_)),
+            "{bound}"
+        );
         delete(&mut seen);
         let first = plan(&seen, now());
         assert_eq!(step_names(&first), ["DeletePv"]);
@@ -312,7 +403,14 @@ fn a_pv_that_another_finalizer_holds_is_waited_for() {
     delete(&mut seen);
     let first = plan(&seen, now());
     apply(&mut seen, &first);
-    seen.pv.as_mut().unwrap().metadata.finalizers.as_mut().unwrap().push("kubernetes.io/pv-protection".into());
+    seen.pv
+        .as_mut()
+        .unwrap()
+        .metadata
+        .finalizers
+        .as_mut()
+        .unwrap()
+        .push("kubernetes.io/pv-protection".into());
     let waits = plan(&seen, now());
     assert!(waits.steps.is_empty() && message(&waits).contains("pv-protection"));
 }
@@ -330,7 +428,11 @@ fn a_running_preparation_ends_before_the_deletion_goes_on() {
     for end in [JobPhase::Succeeded, JobPhase::Failed] {
         let mut ended = seen.clone();
         finish(&mut ended, end, "x");
-        assert_eq!(step_names(&plan(&ended, now())), ["RecordJob", "CreateJob"], "the storage is cleaned up, no PersistentVolume is made");
+        assert_eq!(
+            step_names(&plan(&ended, now())),
+            ["RecordJob", "CreateJob"],
+            "the storage is cleaned up, no PersistentVolume is made"
+        );
     }
 }
 
@@ -362,7 +464,8 @@ fn storage_on_a_node_that_is_gone_is_given_up_only_when_told_so() {
     delete(&mut seen);
     let waits = plan(&seen, now());
     assert!(waits.steps.is_empty() && message(&waits).contains("quarry.dev/abandon-node=n1"));
-    seen.volume.metadata.annotations = Some([("quarry.dev/abandon-node".to_owned(), "n1".to_owned())].into());
+    seen.volume.metadata.annotations =
+        Some([("quarry.dev/abandon-node".to_owned(), "n1".to_owned())].into());
     assert_eq!(step_names(&plan(&seen, now())), ["ReleaseVolume"]);
 }
 
@@ -370,7 +473,8 @@ fn storage_on_a_node_that_is_gone_is_given_up_only_when_told_so() {
 fn the_seeds_deletion_criteria() {
     let deletable = |phase: Option<&str>, pv: Option<&str>| {
         let mut seen = available();
-        seen.volume.status = phase.map(|phase| serde_json::from_value(json!({"phase": phase})).unwrap());
+        seen.volume.status =
+            phase.map(|phase| serde_json::from_value(json!({"phase": phase})).unwrap());
         let pv = pv.map(|phase| {
             let mut pv = seen.pv.clone().unwrap();
             pv.status = serde_json::from_value(json!({"phase": phase})).unwrap();
@@ -406,19 +510,47 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
     };
     seen.pv = Some(used);
     let job = jobs::cleanup_job(&seen, "node-uid", 1);
-    let recorded = Saying { job: Some(jobs::handle(&job)), ..status::Saying::new(Phase::Terminating, None, "") }.into_status(&seen.volume, now());
+    let recorded = Saying {
+        job: Some(jobs::handle(&job)),
+        ..status::Saying::new(Phase::Terminating, None, "")
+    }
+    .into_status(&seen.volume, now());
     let steps = |steps: Vec<Step>| Plan { steps, ..Plan::default() };
     assert_eq!(
-        check::check(&seen, &steps(vec![Step::RecordJob(recorded.clone()), Step::CreateJob(Box::new(job.clone()))])),
+        check::check(
+            &seen,
+            &steps(vec![Step::RecordJob(recorded.clone()), Step::CreateJob(Box::new(job.clone()))])
+        ),
         Err(check::Breach::CleanupOfUsedStorage)
     );
-    assert_eq!(check::check(&seen, &steps(vec![Step::CreateJob(Box::new(job.clone()))])), Err(check::Breach::JobWithoutRecord));
-    assert_eq!(check::check(&seen, &steps(vec![Step::ReleaseVolume])), Err(check::Breach::StorageLeftBehind));
-    assert_eq!(check::check(&seen, &steps(vec![Step::CreatePv(Box::default())])), Err(check::Breach::UnprovenPublication));
+    assert_eq!(
+        check::check(&seen, &steps(vec![Step::CreateJob(Box::new(job.clone()))])),
+        Err(check::Breach::JobWithoutRecord)
+    );
+    assert_eq!(
+        check::check(&seen, &steps(vec![Step::ReleaseVolume])),
+        Err(check::Breach::StorageLeftBehind)
+    );
+    assert_eq!(
+        check::check(&seen, &steps(vec![Step::CreatePv(Box::default())])),
+        Err(check::Breach::UnprovenPublication)
+    );
     seen.pv.as_mut().unwrap().metadata.owner_references = None;
-    assert_eq!(check::check(&seen, &steps(vec![Step::DeletePv { uid: "x".into(), resource_version: "1".into() }])), Err(check::Breach::ForeignPv));
+    assert_eq!(
+        check::check(
+            &seen,
+            &steps(vec![Step::DeletePv { uid: "x".into(), resource_version: "1".into() }])
+        ),
+        Err(check::Breach::ForeignPv)
+    );
     seen.volume.metadata.finalizers = None;
-    assert_eq!(check::check(&seen, &steps(vec![Step::RecordJob(recorded), Step::CreateJob(Box::new(job))])), Err(check::Breach::JobWithoutFinalizer));
+    assert_eq!(
+        check::check(
+            &seen,
+            &steps(vec![Step::RecordJob(recorded), Step::CreateJob(Box::new(job))])
+        ),
+        Err(check::Breach::JobWithoutFinalizer)
+    );
 }
 
 use status::Saying;
@@ -437,9 +569,18 @@ fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
     assert!(again.notes.is_empty());
-    seen.device = Some(Device { name: "loop4".into(), kind: "loop".into(), size: 1, volume_uid: Some(UID.into()), ..Device::default() });
+    seen.device = Some(Device {
+        name: "loop4".into(),
+        kind: "loop".into(),
+        size: 1,
+        volume_uid: Some(UID.into()),
+        ..Device::default()
+    });
     let back = plan(&seen, now());
-    assert_eq!((phase(&back), back.status.unwrap().device_name.as_deref()), (Phase::Available, Some("loop4")));
+    assert_eq!(
+        (phase(&back), back.status.unwrap().device_name.as_deref()),
+        (Phase::Available, Some("loop4"))
+    );
     // With PersistentVolume and device gone there is still a file: it is cleaned up, not forgotten.
     seen.device = None;
     seen.pv = None;
@@ -454,10 +595,17 @@ fn storage_that_another_persistent_volume_publishes_is_not_cleaned_up() {
     seen.other_pv = Some("copy".into());
     delete(&mut seen);
     let waits = plan(&seen, now());
-    assert!(waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"), "{}", message(&waits));
+    assert!(
+        waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"),
+        "{}",
+        message(&waits)
+    );
     let copy: PersistentVolume =
         serde_json::from_value(json!({"metadata": {"name": "copy"}, "spec": {"local": {"path": format!("/dev/disk/by-uuid/{UID}")}}})).unwrap();
-    assert_eq!(pv::published_elsewhere([std::sync::Arc::new(copy)], &seen.volume).as_deref(), Some("copy"));
+    assert_eq!(
+        pv::published_elsewhere([std::sync::Arc::new(copy)], &seen.volume).as_deref(),
+        Some("copy")
+    );
 }
 
 #[test]
@@ -472,7 +620,9 @@ fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
 
 #[test]
 fn a_claim_ref_of_the_template_reserves_the_persistent_volume() {
-    let mut seen = observed(json!({"spec": {"template": {"spec": {"claimRef": {"name": "db", "namespace": "shop"}}}}}));
+    let mut seen = observed(
+        json!({"spec": {"template": {"spec": {"claimRef": {"name": "db", "namespace": "shop"}}}}}),
+    );
     let first = plan(&seen, now());
     apply(&mut seen, &first);
     finish(&mut seen, JobPhase::Succeeded, "");

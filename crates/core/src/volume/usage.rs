@@ -16,7 +16,11 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     let claim = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let claimed_by = || {
         claim.map_or_else(String::new, |claim| {
-            format!(" to claim {}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name.as_deref().unwrap_or_default())
+            format!(
+                " to claim {}/{}",
+                claim.namespace.as_deref().unwrap_or_default(),
+                claim.name.as_deref().unwrap_or_default()
+            )
         })
     };
     match phase {
@@ -26,8 +30,14 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
             PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", claimed_by()))
         }
         Some("Available") => PvUsage::Free,
-        Some("Bound") => PvUsage::InUse(format!("PersistentVolume {name} is bound{}", claimed_by())),
-        Some("Pending") | None => PvUsage::InUse(format!("PersistentVolume {name} has no settled phase yet")),
-        Some(other) => PvUsage::InUse(format!("PersistentVolume {name} is in the unknown phase {other}")),
+        Some("Bound") => {
+            PvUsage::InUse(format!("PersistentVolume {name} is bound{}", claimed_by()))
+        }
+        Some("Pending") | None => {
+            PvUsage::InUse(format!("PersistentVolume {name} has no settled phase yet"))
+        }
+        Some(other) => {
+            PvUsage::InUse(format!("PersistentVolume {name} is in the unknown phase {other}"))
+        }
     }
 }

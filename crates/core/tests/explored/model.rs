@@ -9,8 +9,11 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, NodeInventory, NodeInventorySpec, NodeInventoryStatus, NodeJob, names,
-    node_inventory::{ClaimContent, ClaimReport, ClaimState, Device, DeviceReason, DeviceState, PathReport},
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeInventorySpec, NodeInventoryStatus, NodeJob,
+    names,
+    node_inventory::{
+        ClaimContent, ClaimReport, ClaimState, Device, DeviceReason, DeviceState, PathReport,
+    },
     node_job::hex_digest,
 };
 use quarry_core::claim::{
@@ -126,19 +129,32 @@ impl Objects {
         let class = |name: &str| {
             serde_json::from_value(json!({"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Retain"})).unwrap()
         };
-        ["old", "young", "lv"].into_iter().filter(|_| self.retain).map(|name| (name.to_owned(), Arc::new(class(name)))).collect()
+        ["old", "young", "lv"]
+            .into_iter()
+            .filter(|_| self.retain)
+            .map(|name| (name.to_owned(), Arc::new(class(name))))
+            .collect()
     }
 
     pub fn world(&self) -> NodeWorld {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE, "uid": "node", "labels": {"kubernetes.io/hostname": NODE}}})).unwrap();
-        let wants: Vec<Want> = self.sets.values().map(of_set).chain(self.local_volume.iter().map(of_local_volume)).collect();
+        let wants: Vec<Want> = self
+            .sets
+            .values()
+            .map(of_set)
+            .chain(self.local_volume.iter().map(of_local_volume))
+            .collect();
         NodeWorld {
             name: NODE.into(),
             node: Some(Arc::new(node)),
             inventory: self.inventory.clone(),
             wants,
             pvs: self.pvs.values().cloned().map(Arc::new).collect(),
-            jobs: self.jobs.iter().map(|(name, job)| (name.clone(), Arc::new(job.clone()))).collect(),
+            jobs: self
+                .jobs
+                .iter()
+                .map(|(name, job)| (name.clone(), Arc::new(job.clone())))
+                .collect(),
             classes: self.classes(),
             agent_present: true,
             ..NodeWorld::default()
@@ -150,7 +166,14 @@ impl Model {
     pub fn new() -> Self {
         let mut inventory = NodeInventory::new(NODE, NodeInventorySpec::default());
         inventory.metadata.uid = Some("inv".into());
-        let api = Objects { inventory, sets: BTreeMap::new(), local_volume: None, pvs: BTreeMap::new(), jobs: BTreeMap::new(), retain: false };
+        let api = Objects {
+            inventory,
+            sets: BTreeMap::new(),
+            local_volume: None,
+            pvs: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            retain: false,
+        };
         let mut model = Model {
             caches: [Arc::new(api.clone()), Arc::new(api.clone())],
             api: Arc::new(api),
@@ -185,7 +208,9 @@ impl Model {
         self.change(|api| drop(api.sets.insert(set.into(), new_set(set))));
         for _ in 0..6 {
             self.refresh(0);
-            if let Some(next) = super::moves::take(&self, &super::moves::Move::Plan { operator: 0, writes: 9 }) {
+            if let Some(next) =
+                super::moves::take(&self, &super::moves::Move::Plan { operator: 0, writes: 9 })
+            {
                 self = next;
             }
             self.look();
@@ -198,7 +223,23 @@ impl Model {
     }
 
     pub fn canonical(&self) -> String {
-        let Model { api, caches, pending, users, slot, disks, wiped, made, used, plugged, deleted, torn, hidden: _, mistake: _, wrong: _ } = self;
+        let Model {
+            api,
+            caches,
+            pending,
+            users,
+            slot,
+            disks,
+            wiped,
+            made,
+            used,
+            plugged,
+            deleted,
+            torn,
+            hidden: _,
+            mistake: _,
+            wrong: _,
+        } = self;
         serde_json::to_string(&(
             api.as_ref(),
             caches.each_ref().map(AsRef::as_ref),
@@ -228,7 +269,8 @@ impl Model {
 
     fn device(&self) -> Option<Device> {
         let disk = self.slot?;
-        let claimed = self.api.inventory.spec.claims.iter().any(|claim| claim.identity == identity(disk));
+        let claimed =
+            self.api.inventory.spec.claims.iter().any(|claim| claim.identity == identity(disk));
         let mut reasons = Vec::new();
         if claimed {
             reasons.push(DeviceReason { reason: "Claimed".into(), detail: String::new() });
@@ -243,7 +285,9 @@ impl Model {
             Content::Foreign | Content::Data(_) => Some("Signature"),
             Content::Volume => Some("BacksVolume"),
         };
-        reasons.extend(found.map(|reason| DeviceReason { reason: reason.into(), detail: String::new() }));
+        reasons.extend(
+            found.map(|reason| DeviceReason { reason: reason.into(), detail: String::new() }),
+        );
         Some(Device {
             name: "sda".into(),
             kind: "disk".into(),
@@ -251,7 +295,11 @@ impl Model {
             identity: Some(identity(disk)),
             device_id: Some(format!("/dev/disk/by-id/wwn-{disk}")),
             settled: true,
-            state: if reasons.is_empty() { DeviceState::Available } else { DeviceState::NotAvailable },
+            state: if reasons.is_empty() {
+                DeviceState::Available
+            } else {
+                DeviceState::NotAvailable
+            },
             reasons,
             ..Device::default()
         })
@@ -260,15 +308,25 @@ impl Model {
     /// The agent looks: at the inventory as it is now, and at the disk. It writes later, or never.
     pub fn look(&mut self) {
         let inventory = &self.api.inventory;
-        let earlier = inventory.status.as_ref().map(|status| status.claims.clone()).unwrap_or_default();
+        let earlier =
+            inventory.status.as_ref().map(|status| status.claims.clone()).unwrap_or_default();
         let reports = inventory.spec.claims.iter().map(|claim| {
-            let kept = earlier.iter().find(|report| report.identity == claim.identity && report.owner_uid == claim.owner.uid && report.round == claim.round);
+            let kept = earlier.iter().find(|report| {
+                report.identity == claim.identity
+                    && report.owner_uid == claim.owner.uid
+                    && report.round == claim.round
+            });
             let there = self.slot.filter(|disk| identity(*disk) == claim.identity);
-            let looks_blank = |disk: usize| self.disks[disk] == Content::Blank || (self.hidden && matches!(self.disks[disk], Content::Data(_)));
+            let looks_blank = |disk: usize| {
+                self.disks[disk] == Content::Blank
+                    || (self.hidden && matches!(self.disks[disk], Content::Data(_)))
+            };
             let withheld = inventory.spec.kept.iter().any(|kept| kept.identity == claim.identity);
             let blank = there.is_some_and(looks_blank) && !withheld;
-            let kept_as_it_is = claim.content == ClaimContent::Any && there.is_some_and(|disk| self.disks[disk] != Content::Volume);
-            let may = there.is_some() && (blank || kept_as_it_is || self.mistake == Some(Mistake::AgentIsBlind));
+            let kept_as_it_is = claim.content == ClaimContent::Any
+                && there.is_some_and(|disk| self.disks[disk] != Content::Volume);
+            let may = there.is_some()
+                && (blank || kept_as_it_is || self.mistake == Some(Mistake::AgentIsBlind));
             let state = match kept.map(|report| report.state) {
                 _ if claim.ending => ClaimState::Ended,
                 Some(ClaimState::Confirmed) => ClaimState::Confirmed,
@@ -284,7 +342,11 @@ impl Model {
                 ..ClaimReport::default()
             }
         });
-        let paths = inventory.spec.paths.iter().map(|path| PathReport { path: path.clone(), device: self.slot.map(|_| "sda".to_owned()), problem: None });
+        let paths = inventory.spec.paths.iter().map(|path| PathReport {
+            path: path.clone(),
+            device: self.slot.map(|_| "sda".to_owned()),
+            problem: None,
+        });
         let status = NodeInventoryStatus {
             machine_id: Some("m".into()),
             claims: reports.collect(),
@@ -318,7 +380,14 @@ impl Model {
         }
         let mut on: Vec<&str> = Vec::new();
         for pv in self.api.pvs.values() {
-            let Some(of) = pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::IDENTITY_ANNOTATION)) else { continue };
+            let Some(of) = pv
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(names::IDENTITY_ANNOTATION))
+            else {
+                continue;
+            };
             let going = pv.metadata.deletion_timestamp.is_some();
             let free = pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
             let by_path = claims.iter().any(|claim| claim.identity == *of && claim.path.is_some());
@@ -327,7 +396,11 @@ impl Model {
                 wrong.push(format!("a PersistentVolume on {of}, which is a Volume's"));
             }
             if !going && free && !by_path && self.disks[disk] != Content::Blank {
-                wrong.push(format!("PersistentVolume {} offers a disk with {:?}", pv.metadata.name.as_deref().unwrap_or_default(), self.disks[disk]));
+                wrong.push(format!(
+                    "PersistentVolume {} offers a disk with {:?}",
+                    pv.metadata.name.as_deref().unwrap_or_default(),
+                    self.disks[disk]
+                ));
             }
             if !going && !claims.iter().any(|claim| quarry_core::claim::pv::is_of(pv, claim)) {
                 wrong.push(format!("a PersistentVolume on {of} that nobody has claimed"));

@@ -1,6 +1,8 @@
 //! What can happen: one move of one party. A crash is a plan of which only the first writes are made.
 
-use super::model::{Content, Mistake, Model, Objects, identity, new_local_volume, new_set, now, version};
+use super::model::{
+    Content, Mistake, Model, Objects, identity, new_local_volume, new_set, now, version,
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
@@ -70,18 +72,36 @@ pub enum Move {
 pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     let api = &model.api;
     let mut found: Vec<Move> = vec![Move::Look, Move::Write, Move::Bind, Move::Use, Move::Unuse];
-    found.extend(allowed.sets.iter().filter(|name| !api.sets.contains_key(**name) && model.deleted == 0).map(|name| Move::CreateSet(name)));
+    found.extend(
+        allowed
+            .sets
+            .iter()
+            .filter(|name| !api.sets.contains_key(**name) && model.deleted == 0)
+            .map(|name| Move::CreateSet(name)),
+    );
     if allowed.local_volume && api.local_volume.is_none() && model.deleted == 0 {
         found.push(Move::CreateLocalVolume);
     }
     if model.deleted < allowed.deletions {
-        found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::DeleteOwner));
+        found.extend(
+            api.sets
+                .keys()
+                .cloned()
+                .chain(api.local_volume.iter().map(|_| "lv".to_owned()))
+                .map(Move::DeleteOwner),
+        );
         found.push(Move::DeletePv);
     }
     if model.torn < allowed.tears {
         found.push(Move::TearPv);
     }
-    found.extend(api.sets.keys().cloned().chain(api.local_volume.iter().map(|_| "lv".to_owned())).map(Move::LetGo));
+    found.extend(
+        api.sets
+            .keys()
+            .cloned()
+            .chain(api.local_volume.iter().map(|_| "lv".to_owned()))
+            .map(Move::LetGo),
+    );
     for operator in 0..allowed.operators {
         found.push(Move::Refresh(operator));
         found.push(Move::Plan { operator, writes: 9 });
@@ -92,7 +112,9 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     if model.used >= allowed.uses {
         found.retain(|one| !matches!(one, Move::Bind));
     }
-    found.extend(api.jobs.keys().flat_map(|job| [Move::Wipe(job.clone()), Move::Report(job.clone())]));
+    found.extend(
+        api.jobs.keys().flat_map(|job| [Move::Wipe(job.clone()), Move::Report(job.clone())]),
+    );
     if model.plugged < allowed.plugs {
         found.push(Move::Pull);
         found.extend([Move::Plug(0), Move::Plug(1)]);
@@ -116,7 +138,9 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
 pub fn take(model: &Model, one: &Move) -> Option<Model> {
     let mut next = model.clone();
     match one {
-        Move::CreateSet(name) => next.change(|api| drop(api.sets.insert((*name).to_owned(), new_set(name)))),
+        Move::CreateSet(name) => {
+            next.change(|api| drop(api.sets.insert((*name).to_owned(), new_set(name))))
+        }
         Move::CreateLocalVolume => next.change(|api| api.local_volume = Some(new_local_volume())),
         Move::DeleteOwner(name) => {
             let at = serde_json::from_value(json!("2026-01-01T01:00:00Z")).unwrap();
@@ -132,7 +156,8 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 Some(meta) => meta.deletion_timestamp.is_some(),
                 None => return None,
             };
-            if !going || model.api.inventory.spec.claims.iter().any(|claim| claim.owner.uid == uid) {
+            if !going || model.api.inventory.spec.claims.iter().any(|claim| claim.owner.uid == uid)
+            {
                 return None;
             }
             next.change(|api| {
@@ -164,13 +189,16 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             let number = next.used;
             next.users.push(number);
             change_pv(&mut next, &name, |pv| {
-                pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
+                pv["spec"]["claimRef"] =
+                    json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
                 pv["status"]["phase"] = json!("Bound");
             });
         }
         Move::Reserve => {
             let name = free_pv(&model.api)?;
-            change_pv(&mut next, &name, |pv| pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "later"}));
+            change_pv(&mut next, &name, |pv| {
+                pv["spec"]["claimRef"] = json!({"namespace": "d", "name": "later"})
+            });
         }
         Move::Use => {
             let user = *model.users.last()?;
@@ -182,20 +210,44 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
         }
         Move::Unuse => {
             let user = next.users.pop()?;
-            let name = model.api.pvs.iter().find(|(_, pv)| claim_of(pv) == Some(user)).map(|(name, _)| name.clone())?;
+            let name = model
+                .api
+                .pvs
+                .iter()
+                .find(|(_, pv)| claim_of(pv) == Some(user))
+                .map(|(name, _)| name.clone())?;
             change_pv(&mut next, &name, |pv| pv["status"]["phase"] = json!("Released"));
         }
         Move::DeletePv => {
-            let name = model.api.pvs.iter().find(|(_, pv)| pv.metadata.deletion_timestamp.is_none() && is_ours(pv)).map(|(name, _)| name.clone())?;
+            let name = model
+                .api
+                .pvs
+                .iter()
+                .find(|(_, pv)| pv.metadata.deletion_timestamp.is_none() && is_ours(pv))
+                .map(|(name, _)| name.clone())?;
             next.deleted += 1;
-            change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z"));
+            change_pv(&mut next, &name, |pv| {
+                pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:00Z")
+            });
         }
         Move::TearPv => {
             let recorded = |pv: &PersistentVolume| {
-                let last = model.api.inventory.spec.claims.iter().find_map(|claim| claim.last_volume.as_ref());
-                claim_of(pv).is_none() || last.is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
+                let last = model
+                    .api
+                    .inventory
+                    .spec
+                    .claims
+                    .iter()
+                    .find_map(|claim| claim.last_volume.as_ref());
+                claim_of(pv).is_none()
+                    || last.is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
             };
-            let name = model.api.pvs.iter().find(|(_, pv)| is_ours(pv) && recorded(pv)).map(|(name, _)| name.clone())?;
+            let name = model
+                .api
+                .pvs
+                .iter()
+                .find(|(_, pv)| is_ours(pv) && recorded(pv))
+                .map(|(name, _)| name.clone())?;
             next.torn += 1;
             next.change(|api| drop(api.pvs.remove(&name)));
         }
@@ -207,7 +259,8 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.wiped = None;
             next.change(|api| {
                 let job = api.jobs.get_mut(job).unwrap();
-                job.status = serde_json::from_value(json!({"phase": "Succeeded", "runs": 1})).unwrap();
+                job.status =
+                    serde_json::from_value(json!({"phase": "Succeeded", "runs": 1})).unwrap();
             });
         }
         Move::Pull => {
@@ -226,8 +279,12 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
         Move::ForeignData => {
             let disk = model.slot?;
             let relied_on = model.pending.is_some() || !model.api.inventory.spec.claims.is_empty();
-            let reported = model.api.inventory.status.as_ref().is_some_and(|status| !status.claims.is_empty());
-            if model.disks[disk] != Content::Blank || reported || (relied_on && model.pending.is_some()) {
+            let reported =
+                model.api.inventory.status.as_ref().is_some_and(|status| !status.claims.is_empty());
+            if model.disks[disk] != Content::Blank
+                || reported
+                || (relied_on && model.pending.is_some())
+            {
                 return None;
             }
             next.disks[disk] = Content::Foreign;
@@ -237,7 +294,9 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 return None;
             }
             let pv = json!({"metadata": {"name": "foreign", "uid": "f"}, "spec": {"local": {"path": "/mnt/local-storage/x/wwn-0"}}, "status": {"phase": "Available"}});
-            next.change(|api| drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap())));
+            next.change(|api| {
+                drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap()))
+            });
         }
         // Never a disk that is claimed; but whoever claims it now may have looked before.
         Move::Volume => {
@@ -255,8 +314,15 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
     Some(next)
 }
 
-fn api_owner<'a>(api: &'a Objects, name: &str) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> {
-    api.sets.get(name).map(|set| &set.metadata).or(api.local_volume.as_ref().filter(|_| name == "lv").map(|volume| &volume.metadata))
+fn api_owner<'a>(
+    api: &'a Objects,
+    name: &str,
+) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta> {
+    api.sets.get(name).map(|set| &set.metadata).or(api
+        .local_volume
+        .as_ref()
+        .filter(|_| name == "lv")
+        .map(|volume| &volume.metadata))
 }
 
 fn is_ours(pv: &PersistentVolume) -> bool {
@@ -264,7 +330,11 @@ fn is_ours(pv: &PersistentVolume) -> bool {
 }
 
 fn free_pv(api: &Objects) -> Option<String> {
-    let free = |pv: &PersistentVolume| pv.metadata.deletion_timestamp.is_none() && pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none()) && is_ours(pv);
+    let free = |pv: &PersistentVolume| {
+        pv.metadata.deletion_timestamp.is_none()
+            && pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none())
+            && is_ours(pv)
+    };
     api.pvs.iter().find(|(_, pv)| free(pv)).map(|(name, _)| name.clone())
 }
 
@@ -281,7 +351,9 @@ fn bound_disk(api: &Objects, user: u32) -> Option<usize> {
 fn change_pv(model: &mut Model, name: &str, change: impl FnOnce(&mut Value)) {
     let mut object = serde_json::to_value(&model.api.pvs[name]).unwrap();
     change(&mut object);
-    model.change(|api| drop(api.pvs.insert(name.to_owned(), serde_json::from_value(object).unwrap())));
+    model.change(|api| {
+        drop(api.pvs.insert(name.to_owned(), serde_json::from_value(object).unwrap()))
+    });
 }
 
 /// One plan on what this operator has seen; its first writes, each under what it was read at.
@@ -289,26 +361,46 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
     // "There is none" is asked of the API itself where something is given up because of it.
-    let ends =
-        |view: &View<'_>| view.claim.job.is_some() || pv::used(view.claim).is_some() || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending);
-    let given_up: Vec<String> = views(&seen).iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim.identity.clone()).collect();
+    let ends = |view: &View<'_>| {
+        view.claim.job.is_some()
+            || pv::used(view.claim).is_some()
+            || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending)
+    };
+    let given_up: Vec<String> = views(&seen)
+        .iter()
+        .filter(|view| view.pv.is_none() && ends(view))
+        .map(|view| view.claim.identity.clone())
+        .collect();
     for identity in given_up {
-        seen.pvs.extend(next.api.pvs.get(&names::local_pv(super::model::NODE, &identity)).cloned().map(Arc::new));
+        seen.pvs.extend(
+            next.api
+                .pvs
+                .get(&names::local_pv(super::model::NODE, &identity))
+                .cloned()
+                .map(Arc::new),
+        );
     }
     // What a cache shows instead of the volume that a claim knows may be gone.
     let unfamiliar = unfamiliar(&seen);
     seen.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !unfamiliar.contains(name)));
-    seen.pvs.extend(unfamiliar.iter().filter_map(|name| next.api.pvs.get(name).cloned()).map(Arc::new));
+    seen.pvs
+        .extend(unfamiliar.iter().filter_map(|name| next.api.pvs.get(name).cloned()).map(Arc::new));
     for claim in &seen.inventory.spec.claims.clone() {
         if let Some(job) = &claim.job
             && !seen.jobs.contains_key(&job.name)
         {
-            seen.jobs.extend(next.api.jobs.get(&job.name).map(|found| (job.name.clone(), Arc::new(found.clone()))));
+            seen.jobs.extend(
+                next.api
+                    .jobs
+                    .get(&job.name)
+                    .map(|found| (job.name.clone(), Arc::new(found.clone()))),
+            );
         }
     }
     for want in next.api.world().wants {
-        let missing = seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid)
-            && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+        let missing =
+            seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid)
+                && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
         if missing {
             seen.wants.push(want);
         }
@@ -329,7 +421,9 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut left = writes;
     let mut changed = false;
     if let Some(node_inventory::Step::Update(update)) = node_inventory::plan(&observed) {
-        if version(&next.api.inventory) != update.resource_version && next.mistake != Some(Mistake::NoVersions) {
+        if version(&next.api.inventory) != update.resource_version
+            && next.mistake != Some(Mistake::NoVersions)
+        {
             return None;
         }
         next.change(|api| {
@@ -352,9 +446,15 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             Step::CreatePv(pv) => {
                 let name = pv.metadata.name.clone().unwrap();
                 // As `apply` does: the claim and its confirmation must be live.
-                let same = serde_json::to_value(&next.api.inventory.spec.claims).unwrap() == serde_json::to_value(&seen.inventory.spec.claims).unwrap();
-                let reports = |inventory: &quarry_api::NodeInventory| inventory.status.as_ref().map(|status| status.claims.clone());
-                if next.api.pvs.contains_key(&name) || !same || reports(&next.api.inventory) != reports(&seen.inventory) {
+                let same = serde_json::to_value(&next.api.inventory.spec.claims).unwrap()
+                    == serde_json::to_value(&seen.inventory.spec.claims).unwrap();
+                let reports = |inventory: &quarry_api::NodeInventory| {
+                    inventory.status.as_ref().map(|status| status.claims.clone())
+                };
+                if next.api.pvs.contains_key(&name)
+                    || !same
+                    || reports(&next.api.inventory) != reports(&seen.inventory)
+                {
                     break;
                 }
                 next.made += 1;
@@ -365,15 +465,23 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             }
             Step::DeletePv { name, uid, .. } => {
                 let read = next.caches[operator].pvs.get(&name).map(version);
-                let Some(found) = next.api.pvs.get(&name).filter(|found| found.metadata.uid.as_deref() == Some(&uid) && Some(version(*found)) == read) else {
+                let Some(found) = next.api.pvs.get(&name).filter(|found| {
+                    found.metadata.uid.as_deref() == Some(&uid) && Some(version(*found)) == read
+                }) else {
                     break;
                 };
                 if found.metadata.deletion_timestamp.is_none() {
-                    change_pv(&mut next, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T02:00:00Z"));
+                    change_pv(&mut next, &name, |pv| {
+                        pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T02:00:00Z")
+                    });
                 }
             }
             Step::ReleasePv { name, .. } => {
-                let read = seen.pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(&name)).map(|pv| version(pv.as_ref()));
+                let read = seen
+                    .pvs
+                    .iter()
+                    .find(|pv| pv.metadata.name.as_deref() == Some(&name))
+                    .map(|pv| version(pv.as_ref()));
                 if next.api.pvs.get(&name).map(version) != read {
                     break;
                 }
@@ -395,7 +503,9 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
 /// The agent's live check, and the wipe. What it destroys is looked at from outside.
 fn wipe(mut next: Model, name: &str) -> Option<Model> {
     let job = next.api.jobs.get(name)?;
-    if next.wiped.is_some() || job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished) {
+    if next.wiped.is_some()
+        || job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished)
+    {
         return None;
     }
     let device = job.spec.device.claimed.as_ref()?;
@@ -406,7 +516,9 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         node_uid: Some("node".into()),
         owner_uid: api_owner(&next.api, &job.spec.owner.name).and_then(|meta| meta.uid.clone()),
         inventory: Some(next.api.inventory.clone()),
-        claim_uid: claimed.filter(|user| next.users.contains(user)).map(|user| format!("claim-{user}")),
+        claim_uid: claimed
+            .filter(|user| next.users.contains(user))
+            .map(|user| format!("claim-{user}")),
         pv,
     };
     let allowed = check_wipe(name, &job.spec, &live).is_ok();
@@ -419,9 +531,15 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         next.wrong.push("a volume that nobody ever used was wiped".into());
     }
     match &next.disks[disk] {
-        Content::Data(user) if next.users.contains(user) => next.wrong.push(format!("the data of claim {user} was wiped while it exists")),
+        Content::Data(user) if next.users.contains(user) => {
+            next.wrong.push(format!("the data of claim {user} was wiped while it exists"))
+        }
         Content::Volume => next.wrong.push("a Volume's disk was wiped".into()),
-        Content::Foreign if !next.api.inventory.spec.claims.iter().any(|claim| claim.path.is_some()) => next.wrong.push("foreign data was wiped".into()),
+        Content::Foreign
+            if !next.api.inventory.spec.claims.iter().any(|claim| claim.path.is_some()) =>
+        {
+            next.wrong.push("foreign data was wiped".into())
+        }
         Content::Data(_) | Content::Foreign | Content::Blank => {}
     }
     next.disks[disk] = Content::Blank;

@@ -35,24 +35,35 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
     let path = host.volume_file(uid);
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let opening = || format!("opening {}", path.display());
-    let file = OpenOptions::new().read(true).write(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(opening()))?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(no_follow)
+        .open(&path)
+        .map_err(HandsError::io(opening()))?;
     let meta = file.metadata().map_err(HandsError::io(opening()))?;
     if loops::scan(host)?.iter().any(|attached| attached.is_over(&meta)) {
         return Ok(());
     }
     let control_path = host.dev("loop-control");
-    let control = open_device(&control_path).map_err(HandsError::io(format!("opening {}", control_path.display())))?;
+    let control = open_device(&control_path)
+        .map_err(HandsError::io(format!("opening {}", control_path.display())))?;
     let name_for_people = host.volume_on_node(uid);
     failpoint!("attach.before");
     for _ in 0..RACES {
-        let number = sys::loop_get_free(&control).map_err(HandsError::io("finding a free loop device"))?;
+        let number =
+            sys::loop_get_free(&control).map_err(HandsError::io("finding a free loop device"))?;
         let name = format!("loop{number}");
         let device = open_node(host, &name)?;
         let scan = partitioned && !NO_PARSER.load(Ordering::Relaxed);
         match sys::loop_configure(&device, &file, scan, name_for_people.as_os_str().as_bytes()) {
             Ok(()) => {}
             Err(Errno::BUSY) => continue,
-            Err(error) => return Err(HandsError::io(format!("attaching {} to {name}", path.display()))(error)),
+            Err(error) => {
+                return Err(HandsError::io(format!("attaching {} to {name}", path.display()))(
+                    error,
+                ));
+            }
         }
         failpoint!("attach.configured");
         if scan && loops::partitions(host, &name).is_empty() {
@@ -70,10 +81,18 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
 }
 
 /// The device is ours now; what its number's last user left on it goes.
-fn check(host: &Host, name: &str, device: &File, file_size: u64, scanned: bool) -> Result<(), HandsError> {
+fn check(
+    host: &Host,
+    name: &str,
+    device: &File,
+    file_size: u64,
+    scanned: bool,
+) -> Result<(), HandsError> {
     let size = sys::block_size(device).map_err(HandsError::io(format!("measuring {name}")))?;
     if size != file_size / gpt::SECTOR * gpt::SECTOR {
-        return Err(HandsError::Malformed(format!("{name} shows {size} of the {file_size} bytes of its file")));
+        return Err(HandsError::Malformed(format!(
+            "{name} shows {size} of the {file_size} bytes of its file"
+        )));
     }
     // `blockdev --setro` sticks to the number.
     if sys::is_read_only(device).unwrap_or(false) {
@@ -82,7 +101,8 @@ fn check(host: &Host, name: &str, device: &File, file_size: u64, scanned: bool) 
     if !scanned {
         for stale in loops::partitions(host, name) {
             if let Some(number) = loops::partition_number(host, &stale) {
-                sys::delete_partition(device, number).map_err(HandsError::io(format!("removing the stale partition {stale}")))?;
+                sys::delete_partition(device, number)
+                    .map_err(HandsError::io(format!("removing the stale partition {stale}")))?;
             }
         }
     }
@@ -92,7 +112,9 @@ fn check(host: &Host, name: &str, device: &File, file_size: u64, scanned: bool) 
 fn let_go(host: &Host, name: &str, device: File) -> Result<(), HandsError> {
     sys::loop_clear(&device).map_err(HandsError::io(format!("detaching {name}")))?;
     drop(device);
-    let gone = wait::until(NODE_LIMIT, || loops::read(host, name).map(|attached| attached.is_none().then_some(())))?;
+    let gone = wait::until(NODE_LIMIT, || {
+        loops::read(host, name).map(|attached| attached.is_none().then_some(()))
+    })?;
     gone.ok_or_else(|| HandsError::io(format!("detaching {name}"))(Errno::BUSY))
 }
 
@@ -105,10 +127,13 @@ pub fn add_partition(host: &Host, uid: &str, id: Uuid, device: &str) -> Result<(
     }
     // Read-only: closing a writable descriptor would make udev look at the device once more.
     let path = host.dev(device);
-    let opened = File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
+    let opened =
+        File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
     let attempt = || format!("adding the partition of {device}");
     let Some(partition) = find_partition(&opened, id).map_err(HandsError::io(attempt()))? else {
-        return Err(HandsError::Malformed(format!("{device} holds no partition table with this volume's partition")));
+        return Err(HandsError::Malformed(format!(
+            "{device} holds no partition table with this volume's partition"
+        )));
     };
     let (start, length) = (to_i64(partition.start)?, to_i64(partition.length)?);
     failpoint!("add-partition.before");

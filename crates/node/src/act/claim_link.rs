@@ -29,12 +29,21 @@ const TEMPORARY: &str = ".quarry-link";
 
 /// Class and name of a link, both of which are one name in a folder.
 pub fn parse(link: &str) -> Result<(&str, &str), String> {
-    let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() <= 255 && !part.contains(['/', '\0']) && part != TEMPORARY;
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part != "."
+            && part != ".."
+            && part.len() <= 255
+            && !part.contains(['/', '\0'])
+            && part != TEMPORARY
+    };
     let inside = link.strip_prefix(LINK_FOLDER).and_then(|rest| rest.strip_prefix('/'));
     inside
         .and_then(|rest| rest.split_once('/'))
         .filter(|(class, name)| is_name(class) && is_name(name))
-        .ok_or_else(|| format!("{link:?} is not a link of a claim: {LINK_FOLDER}/CLASS/NAME is expected"))
+        .ok_or_else(|| {
+            format!("{link:?} is not a link of a claim: {LINK_FOLDER}/CLASS/NAME is expected")
+        })
 }
 
 /// Where it leads.
@@ -55,7 +64,9 @@ enum Leads {
 pub fn follow(host: &Host, order: &LinkOrder) -> LinkState {
     let done = match &order.wish {
         LinkWish::Lead(device) => lead(host, &order.link, device).map(|mended| (true, mended)),
-        LinkWish::Look(device) => looks(host, &order.link, device.as_ref()).map(|linked| (linked, None)),
+        LinkWish::Look(device) => {
+            looks(host, &order.link, device.as_ref()).map(|linked| (linked, None))
+        }
         LinkWish::Await => await_device(host, &order.link).map(|()| (false, None)),
         LinkWish::Remove => remove(host, &order.link).map(|()| (false, None)),
     };
@@ -73,9 +84,19 @@ pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<Option<Strin
         None => make_folder(host, class)?,
     };
     let before = match read(host, &folder, class, name)? {
-        Leads::NoLink => return Err(HandsError::Refused(format!("{link} is not a link: it is left alone; move it away"))),
-        Leads::To { number, target } if is_number(device, number) && !is_improved(&target, device) => return Ok(None),
-        Leads::To { number, target } if is_number(device, number) => format!("had only the kernel's name {}", shown(&target)),
+        Leads::NoLink => {
+            return Err(HandsError::Refused(format!(
+                "{link} is not a link: it is left alone; move it away"
+            )));
+        }
+        Leads::To { number, target }
+            if is_number(device, number) && !is_improved(&target, device) =>
+        {
+            return Ok(None);
+        }
+        Leads::To { number, target } if is_number(device, number) => {
+            format!("had only the kernel's name {}", shown(&target))
+        }
         Leads::To { target, .. } => format!("led to {}, which is another device", shown(&target)),
         Leads::Dangling => "led to no device".to_owned(),
         Leads::Nowhere => "was missing".to_owned(),
@@ -91,7 +112,10 @@ pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<Option<Strin
     failpoint!("claim-link.after");
     match read(host, &folder, class, name)? {
         Leads::To { number, .. } if is_number(device, number) => Ok(Some(before)),
-        _ => Err(HandsError::Refused(format!("{link} does not lead to {} although it was just made: {} is not that device", device.name, device.target))),
+        _ => Err(HandsError::Refused(format!(
+            "{link} does not lead to {} although it was just made: {} is not that device",
+            device.name, device.target
+        ))),
     }
 }
 
@@ -107,7 +131,9 @@ fn is_improved(target: &Path, device: &LinkDevice) -> bool {
 
 /// Directly in /dev: another device may have that name after the next boot.
 fn is_kernel_name(target: &Path) -> bool {
-    target.strip_prefix("/dev").is_ok_and(|rest| !rest.starts_with("disk") && !rest.starts_with("mapper"))
+    target
+        .strip_prefix("/dev")
+        .is_ok_and(|rest| !rest.starts_with("disk") && !rest.starts_with("mapper"))
 }
 
 fn is_number(device: &LinkDevice, number: DevNumber) -> bool {
@@ -120,16 +146,24 @@ fn check(host: &Host, device: &LinkDevice) -> Result<(), HandsError> {
     let read = |attribute: &str| std::fs::read_to_string(folder.join(attribute)).ok();
     let number = read("dev").and_then(|text| DevNumber::parse(&text));
     // A partition has its disk's.
-    let diskseq = read("diskseq").or_else(|| read("../diskseq")).and_then(|text| text.trim().parse().ok());
-    let same = number.is_some_and(|number| is_number(device, number)) && (device.diskseq.is_none() || diskseq.is_none() || device.diskseq == diskseq);
-    if same { Ok(()) } else { Err(HandsError::Refused(format!("{} is gone, or is another device now", device.name))) }
+    let diskseq =
+        read("diskseq").or_else(|| read("../diskseq")).and_then(|text| text.trim().parse().ok());
+    let same = number.is_some_and(|number| is_number(device, number))
+        && (device.diskseq.is_none() || diskseq.is_none() || device.diskseq == diskseq);
+    if same {
+        Ok(())
+    } else {
+        Err(HandsError::Refused(format!("{} is gone, or is another device now", device.name)))
+    }
 }
 
 fn looks(host: &Host, link: &str, device: Option<&LinkDevice>) -> Result<bool, HandsError> {
     let (class, name) = parse(link).map_err(HandsError::Refused)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(false) };
     let leads = read(host, &folder, class, name)?;
-    Ok(matches!((leads, device), (Leads::To { number, .. }, Some(device)) if is_number(device, number)))
+    Ok(
+        matches!((leads, device), (Leads::To { number, .. }, Some(device)) if is_number(device, number)),
+    )
 }
 
 /// A pod must not get another device because it has the kernel name of one that is gone.
@@ -166,7 +200,9 @@ fn remove(host: &Host, link: &str) -> Result<(), HandsError> {
     match rustix::fs::unlinkat(&above, class, AtFlags::REMOVEDIR) {
         // Other links are in it, or somebody else was faster.
         Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::BUSY) => Ok(()),
-        Err(error) => Err(HandsError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error)),
+        Err(error) => {
+            Err(HandsError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error))
+        }
     }
 }
 
@@ -182,12 +218,20 @@ fn read(host: &Host, folder: &OwnedFd, class: &str, name: &str) -> Result<Leads,
         Ok(target) => PathBuf::from(OsStr::from_bytes(target.as_bytes())),
         Err(Errno::NOENT) => return Ok(Leads::Nowhere),
         Err(Errno::INVAL) => return Ok(Leads::NoLink),
-        Err(error) => return Err(HandsError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(error)),
+        Err(error) => {
+            return Err(HandsError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(
+                error,
+            ));
+        }
     };
     // As the node would follow it, and never out of its root.
-    let Ok(stat) = host.stat(&Path::new(LINK_FOLDER).join(class).join(&target)) else { return Ok(Leads::Dangling) };
+    let Ok(stat) = host.stat(&Path::new(LINK_FOLDER).join(class).join(&target)) else {
+        return Ok(Leads::Dangling);
+    };
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => Ok(Leads::To { number: DevNumber::from_stat(stat.st_rdev), target }),
+        FileType::BlockDevice => {
+            Ok(Leads::To { number: DevNumber::from_stat(stat.st_rdev), target })
+        }
         _ => Ok(Leads::Dangling),
     }
 }
@@ -203,13 +247,20 @@ fn open_folder(host: &Host, class: &str) -> Result<Option<OwnedFd>, HandsError> 
     match open_below(&above, class) {
         Ok(folder) => Ok(Some(folder)),
         Err(Errno::NOENT) => Ok(None),
-        Err(Errno::LOOP | Errno::NOTDIR) => Err(HandsError::Refused(format!("{LINK_FOLDER}/{class} is not a folder: it is left alone; move it away"))),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(HandsError::Refused(format!(
+            "{LINK_FOLDER}/{class} is not a folder: it is left alone; move it away"
+        ))),
         Err(error) => Err(HandsError::io(attempt())(error)),
     }
 }
 
 fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(above, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(
+        above,
+        name,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// With everything above it that is missing. Anybody may look in: kubelet's helpers are not all root.
@@ -228,7 +279,8 @@ fn make_folder(host: &Host, class: &str) -> Result<OwnedFd, HandsError> {
             Ok(found) => found,
             Err(Errno::NOENT) => {
                 rustix::fs::mkdirat(&folder, name, mode).map_err(HandsError::io(attempt()))?;
-                let made = open_below(&folder, &name.to_string_lossy()).map_err(HandsError::io(attempt()))?;
+                let made = open_below(&folder, &name.to_string_lossy())
+                    .map_err(HandsError::io(attempt()))?;
                 // Whatever this process masks.
                 rustix::fs::fchmod(&made, mode).map_err(HandsError::io(attempt()))?;
                 rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;

@@ -17,7 +17,12 @@ fn host() -> (TempDir, Host) {
 }
 
 fn device() -> LinkDevice {
-    LinkDevice { name: "sdb".into(), number: "8:16".into(), diskseq: Some(3), target: "/dev/sdb".into() }
+    LinkDevice {
+        name: "sdb".into(),
+        number: "8:16".into(),
+        diskseq: Some(3),
+        target: "/dev/sdb".into(),
+    }
 }
 
 fn order(wish: LinkWish) -> LinkOrder {
@@ -56,7 +61,10 @@ fn only_a_name_in_a_class_is_a_link() {
 fn a_device_that_is_not_there_gets_no_link() {
     let (root, host) = host();
     let state = follow(&host, &order(LinkWish::Lead(device())));
-    assert_eq!((state.linked, state.problem.as_deref()), (false, Some("sdb is gone, or is another device now")));
+    assert_eq!(
+        (state.linked, state.problem.as_deref()),
+        (false, Some("sdb is gone, or is another device now"))
+    );
     let folder = root.path().join("mnt/local-storage/fast");
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o755);
     assert!(fs::read_dir(folder).unwrap().next().is_none());
@@ -73,7 +81,8 @@ fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
     symlink("/dev/sdb", class.join(".quarry-link")).unwrap();
     fs::write(root.path().join("etc/victim"), "kept").unwrap();
     assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
-    let left: Vec<_> = fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["other"], "also what a crash left of a link that was never finished");
     assert!(root.path().join("etc/victim").exists(), "what it led to stays");
     fs::remove_file(class.join("other")).unwrap();
@@ -105,11 +114,14 @@ fn planted_links_lead_nowhere_else() {
     // In place of the class's folder none is followed at all, neither to make nor to remove.
     let (root, host_c) = host();
     fs::create_dir_all(root.path().join("mnt/local-storage")).unwrap();
-    for target in ["/etc".to_owned(), outside.path().display().to_string(), "../../etc".to_owned()] {
+    for target in ["/etc".to_owned(), outside.path().display().to_string(), "../../etc".to_owned()]
+    {
         let class = root.path().join("mnt/local-storage/fast");
         symlink(&target, &class).unwrap();
         symlink("/dev/sdb", root.path().join("etc/wwn-1")).unwrap();
-        for wish in [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Look(None)] {
+        for wish in
+            [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Look(None)]
+        {
             let problem = follow(&host_c, &order(wish)).problem.unwrap();
             assert!(problem.contains("is not a folder: it is left alone"), "{problem}");
         }

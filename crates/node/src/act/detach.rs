@@ -50,8 +50,12 @@ fn is_ours(host: &Host, uid: &str, device: &str) -> Result<bool, HandsError> {
     let Some(attached) = loops::read(host, device)? else { return Ok(false) };
     match fs::metadata(host.volume_file(uid)) {
         Ok(meta) => Ok(attached.is_over(&meta)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(attached.deleted && loops::names_the_same(&attached.path, &host.volume_on_node(uid))),
-        Err(error) => Err(HandsError::io(format!("reading {}", host.volume_file(uid).display()))(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(attached.deleted && loops::names_the_same(&attached.path, &host.volume_on_node(uid)))
+        }
+        Err(error) => {
+            Err(HandsError::io(format!("reading {}", host.volume_file(uid).display()))(error))
+        }
     }
 }
 
@@ -66,7 +70,10 @@ fn delete_partitions(host: &Host, device: &str, held: &OwnedFd) -> Result<(), Ha
             Err(error) => Err(HandsError::io(format!("removing the partition {name}"))(error)),
         })?;
         if deleted.is_none() {
-            return Err(HandsError::InUse { device: name.clone(), users: "opened by another process".into() });
+            return Err(HandsError::InUse {
+                device: name.clone(),
+                users: "opened by another process".into(),
+            });
         }
     }
     Ok(())
@@ -78,7 +85,8 @@ fn delete_partitions(host: &Host, device: &str, held: &OwnedFd) -> Result<(), Ha
 /// scanner of the node a look.
 pub fn remove_idle(host: &Host, number: u32) -> Result<(), HandsError> {
     let path = host.dev("loop-control");
-    let control = fs::File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
+    let control =
+        fs::File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
     sys::loop_remove(&control, number).map_err(HandsError::io(format!("removing loop{number}")))
 }
 
@@ -96,7 +104,10 @@ pub fn remove_file(host: &Host, uid: &str) -> Result<(), HandsError> {
         Err(_) => None,
     };
     if let Some(attached) = over {
-        return Err(HandsError::InUse { device: path.display().to_string(), users: format!("attached to {}", attached.name) });
+        return Err(HandsError::InUse {
+            device: path.display().to_string(),
+            users: format!("attached to {}", attached.name),
+        });
     }
     links::sweep(host, uid)?;
     remove(&path)?;

@@ -36,8 +36,12 @@ impl Draft {
         let path = host.draft_file(uid);
         // No link is followed: a draft is a plain file of ours, or it is nothing.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file =
-            OpenOptions::new().read(true).write(true).custom_flags(no_follow).open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(no_follow)
+            .open(&path)
+            .map_err(HandsError::io(format!("opening {}", path.display())))?;
         Ok(Draft { path, file })
     }
 
@@ -58,7 +62,12 @@ pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
     let path = host.draft_file(uid);
     failpoint!("make-draft.before");
     let attempt = || format!("making {}", path.display());
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(HandsError::io(attempt()));
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(HandsError::io(attempt()));
     let file = file.map_err(|error| explain_full(host, error))?;
     failpoint!("make-draft.created");
     let sized = file.set_len(size.0).map_err(|error| match error.kind() {
@@ -76,7 +85,9 @@ pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), H
     let mut draft = Draft::open(host, uid)?;
     let formatted = write_format(&mut draft, uid, id, format);
     failpoint!("format-draft.written");
-    let synced = formatted.and_then(|()| draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display()))));
+    let synced = formatted.and_then(|()| {
+        draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display())))
+    });
     undo_on_error(host, &draft.path, synced)?;
     failpoint!("format-draft.after");
     Ok(())
@@ -107,8 +118,18 @@ pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
     let (draft, finished) = (host.draft_file(uid), host.volume_file(uid));
     failpoint!("publish-draft.before");
     // Never over an existing file: that would be somebody's data.
-    let renamed = rustix::fs::renameat_with(rustix::fs::CWD, &draft, rustix::fs::CWD, &finished, RenameFlags::NOREPLACE);
-    renamed.map_err(HandsError::io(format!("renaming {} to {}", draft.display(), finished.display())))?;
+    let renamed = rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        &draft,
+        rustix::fs::CWD,
+        &finished,
+        RenameFlags::NOREPLACE,
+    );
+    renamed.map_err(HandsError::io(format!(
+        "renaming {} to {}",
+        draft.display(),
+        finished.display()
+    )))?;
     failpoint!("publish-draft.renamed");
     sync_folder(&host.volumes())?;
     failpoint!("publish-draft.after");
@@ -116,7 +137,11 @@ pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
 }
 
 /// What is free is told without the draft: with it there would be nothing.
-fn undo_on_error(host: &Host, draft: &Path, result: Result<(), HandsError>) -> Result<(), HandsError> {
+fn undo_on_error(
+    host: &Host,
+    draft: &Path,
+    result: Result<(), HandsError>,
+) -> Result<(), HandsError> {
     let Err(error) = result else { return Ok(()) };
     tracing::warn!(draft = %draft.display(), error = error.sentence(), "removing the draft");
     if let Err(error) = remove(draft) {
@@ -153,7 +178,9 @@ fn too_large(host: &Host, size: Bytes) -> HandsError {
     let block = rustix::fs::statvfs(&folder).map_or(0, |stat| stat.f_frsize);
     // ext4 numbers a file's blocks with 32 bits; the others' limits are beyond what a size can say.
     let limit = match fs.as_str() {
-        "ext4" | "ext3" | "ext2" if block > 0 => format!(", whose files end at {}", Bytes(block.saturating_mul(1 << 32) - block)),
+        "ext4" | "ext3" | "ext2" if block > 0 => {
+            format!(", whose files end at {}", Bytes(block.saturating_mul(1 << 32) - block))
+        }
         _ => String::new(),
     };
     HandsError::TooLarge { size, folder, fs, limit }

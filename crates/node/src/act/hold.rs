@@ -61,9 +61,18 @@ impl Held<Opened> {
             For::Writing => OFlags::RDWR,
         };
         let attempt = || format!("opening {} exclusively", path.display());
-        let device = match rustix::fs::open(&path, access | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        let device = match rustix::fs::open(
+            &path,
+            access | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) {
             Ok(device) => device,
-            Err(Errno::BUSY) => return Err(HandsError::InUse { device: name.to_owned(), users: "mounted or opened exclusively by somebody else".into() }),
+            Err(Errno::BUSY) => {
+                return Err(HandsError::InUse {
+                    device: name.to_owned(),
+                    users: "mounted or opened exclusively by somebody else".into(),
+                });
+            }
             Err(error) => return Err(HandsError::io(attempt())(error)),
         };
         let stat = rustix::fs::fstat(&device).map_err(HandsError::io(attempt()))?;
@@ -72,14 +81,30 @@ impl Held<Opened> {
         }
         let size = sys::block_size(&device).map_err(HandsError::io(attempt()))?;
         let diskseq = sys::disk_sequence(&device).ok();
-        Ok(Held { number: DevNumber::from_stat(stat.st_rdev), diskseq, size, device, name: name.to_owned(), state: PhantomData })
+        Ok(Held {
+            number: DevNumber::from_stat(stat.st_rdev),
+            diskseq,
+            size,
+            device,
+            name: name.to_owned(),
+            state: PhantomData,
+        })
     }
 
     /// `known` was read while this was held. `Err` says why not, for people.
-    pub fn verify(self, claim: &Claim, expected: Expected, known: &[Known], spec: &NodeInventorySpec) -> Result<Held<Verified>, String> {
+    pub fn verify(
+        self,
+        claim: &Claim,
+        expected: Expected,
+        known: &[Known],
+        spec: &NodeInventorySpec,
+    ) -> Result<Held<Verified>, String> {
         let facts = &find(&claim.identity, known)?.facts;
         if !self.is(facts) {
-            return Err(format!("{} is another device now than the one that was opened", facts.name));
+            return Err(format!(
+                "{} is another device now than the one that was opened",
+                facts.name
+            ));
         }
         verify(claim, expected, known, spec)?;
         let Held { device, name, number, diskseq, size, state: _ } = self;
@@ -121,11 +146,19 @@ mod tests {
 
     fn held<S>(diskseq: Option<u64>) -> Held<S> {
         let device = memfd_create("held-test", MemfdFlags::CLOEXEC).unwrap();
-        Held { device, name: "sda".into(), number: DevNumber { major: 8, minor: 0 }, diskseq, size: 4096, state: PhantomData }
+        Held {
+            device,
+            name: "sda".into(),
+            number: DevNumber { major: 8, minor: 0 },
+            diskseq,
+            size: 4096,
+            state: PhantomData,
+        }
     }
 
     fn facts() -> Facts {
-        let evidence = vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
+        let evidence =
+            vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
         Facts {
             name: "sda".into(),
             number: "8:0".into(),
@@ -142,27 +175,49 @@ mod tests {
     fn what_is_held_is_what_was_seen_by_number_sequence_and_size() {
         let is = |diskseq: Option<u64>, facts: &Facts| held::<Opened>(diskseq).is(facts);
         assert!(is(Some(7), &facts()));
-        assert!(is(Some(7), &Facts { diskseq: None, ..facts() }), "an older kernel has no sequence");
-        assert!(!is(Some(8), &facts()) && !is(None, &facts()), "another disk under the same number");
+        assert!(
+            is(Some(7), &Facts { diskseq: None, ..facts() }),
+            "an older kernel has no sequence"
+        );
+        assert!(
+            !is(Some(8), &facts()) && !is(None, &facts()),
+            "another disk under the same number"
+        );
         assert!(!is(Some(7), &Facts { number: "8:16".into(), ..facts() }));
         assert!(!is(Some(7), &Facts { size: 8192, ..facts() }));
     }
 
     #[test]
     fn only_the_very_device_is_verified() {
-        let claim = Claim { identity: "wwn:5000c50000000001".into(), size: 4096, ..Claim::default() };
-        let verify =
-            |diskseq: Option<u64>| held::<Opened>(diskseq).verify(&claim, Expected::Blank, &group(&[facts()], None, None, &[]), &NodeInventorySpec::default());
+        let claim =
+            Claim { identity: "wwn:5000c50000000001".into(), size: 4096, ..Claim::default() };
+        let verify = |diskseq: Option<u64>| {
+            held::<Opened>(diskseq).verify(
+                &claim,
+                Expected::Blank,
+                &group(&[facts()], None, None, &[]),
+                &NodeInventorySpec::default(),
+            )
+        };
         let verified = verify(Some(7)).unwrap();
         assert_eq!((verified.name(), verified.size()), ("sda", 4096));
-        assert_eq!(verify(Some(8)).unwrap_err(), "sda is another device now than the one that was opened");
+        assert_eq!(
+            verify(Some(8)).unwrap_err(),
+            "sda is another device now than the one that was opened"
+        );
     }
 
     #[test]
     fn a_disk_of_another_sequence_or_size_is_not_as_it_was() {
         let held = held::<Verified>(Some(7));
         assert!(held.is_as_it_was(Some(7), Some(4096)));
-        for (diskseq, size) in [(Some(8), Some(4096)), (None, Some(4096)), (Some(7), Some(8192)), (Some(7), None), (Some(8), Some(8192))] {
+        for (diskseq, size) in [
+            (Some(8), Some(4096)),
+            (None, Some(4096)),
+            (Some(7), Some(8192)),
+            (Some(7), None),
+            (Some(8), Some(8192)),
+        ] {
             assert!(!held.is_as_it_was(diskseq, size), "{diskseq:?} {size:?}");
         }
     }
@@ -174,7 +229,8 @@ mod tests {
         std::fs::write(root.path().join("dev/plain"), "").unwrap();
         std::os::unix::fs::symlink("plain", root.path().join("dev/link")).unwrap();
         let host = Host::view(root.path()).unwrap();
-        let open = |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().sentence();
+        let open =
+            |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().sentence();
         assert_eq!(open("plain"), "/dev/plain is not a block device");
         assert!(open("link").starts_with("opening "), "{}", open("link"));
     }

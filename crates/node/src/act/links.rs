@@ -29,7 +29,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The two links that a volume can have: by file system UUID, by partition label.
 pub fn both(uid: &str) -> [String; 2] {
-    [link_path(uid, &Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }), link_path(uid, &Format::Partition)]
+    [
+        link_path(uid, &Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }),
+        link_path(uid, &Format::Partition),
+    ]
 }
 
 /// The link that leads, or should lead, to this device.
@@ -103,16 +106,26 @@ pub fn wait_for(host: &Host, uid: &str, device: &str) -> Result<(), HandsError> 
     }
     let found = match link::read(host, &link) {
         Leads::Nowhere => "is missing".to_owned(),
-        Leads::To(other) => format!("leads to {other} instead of {device}: another device carries this volume's UUID"),
+        Leads::To(other) => format!(
+            "leads to {other} instead of {device}: another device carries this volume's UUID"
+        ),
         Leads::Dangling(other) => format!("leads to {other}, which is not there,"),
     };
-    Err(HandsError::LinkMissing { link, found, device: device.to_owned(), seconds: LIMIT.as_secs() })
+    Err(HandsError::LinkMissing {
+        link,
+        found,
+        device: device.to_owned(),
+        seconds: LIMIT.as_secs(),
+    })
 }
 
 /// Makes the kernel send the device's event again.
 fn ask(host: &Host, device: &str) -> Result<(), HandsError> {
     let path = host.sys_block(device).join("uevent");
-    fs::write(&path, "change").map_err(HandsError::io(format!("asking udev to look at {device}: writing to {}", path.display())))
+    fs::write(&path, "change").map_err(HandsError::io(format!(
+        "asking udev to look at {device}: writing to {}",
+        path.display()
+    )))
 }
 
 /// Without a udev daemon. A link to a device that is not a loop is somebody else's and stays.
@@ -174,7 +187,9 @@ pub fn wait_gone(host: &Host, uid: &str) -> Result<(), HandsError> {
         if gone.is_none() {
             return Err(HandsError::LinkMissing {
                 link,
-                found: format!("still leads to {last}: a copy of this volume is attached there, or udev is stuck"),
+                found: format!(
+                    "still leads to {last}: a copy of this volume is attached there, or udev is stuck"
+                ),
                 device: last,
                 seconds: LIMIT.as_secs(),
             });

@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 pub fn check(draft: &File, fs: FsType, id: Uuid) -> Result<(), HandsError> {
     let mut head = [0; 4096];
-    draft.read_exact_at(&mut head, 0).map_err(HandsError::io("reading back the new file system"))?;
+    draft
+        .read_exact_at(&mut head, 0)
+        .map_err(HandsError::io("reading back the new file system"))?;
     let proven = match fs {
         FsType::Ext4 => is_ext4(&head, id),
         FsType::Xfs => is_xfs(&head, id),
@@ -30,7 +32,10 @@ fn is_ext4(head: &[u8], id: Uuid) -> bool {
     const JOURNAL_DEVICE: u32 = 0x8;
     let block = &head[1024..2048];
     let incompatible = u32::from_le_bytes([block[0x60], block[0x61], block[0x62], block[0x63]]);
-    block[0x38..0x3a] == [0x53, 0xef] && block[0x68..0x78] == *id.as_bytes() && incompatible & EXTENTS != 0 && incompatible & JOURNAL_DEVICE == 0
+    block[0x38..0x3a] == [0x53, 0xef]
+        && block[0x68..0x78] == *id.as_bytes()
+        && incompatible & EXTENTS != 0
+        && incompatible & JOURNAL_DEVICE == 0
 }
 
 /// The superblock at 0: magic, UUID, and `inprogress` cleared, which mkfs.xfs does last.

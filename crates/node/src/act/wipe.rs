@@ -36,7 +36,12 @@ const ROUNDS: usize = 16;
 const PARTITIONS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How it was done, for people.
-pub fn wipe(host: &Host, held: &Held<Verified>, policy: WipePolicy, progress: &Progress) -> Result<String, HandsError> {
+pub fn wipe(
+    host: &Host,
+    held: &Held<Verified>,
+    policy: WipePolicy,
+    progress: &Progress,
+) -> Result<String, HandsError> {
     let name = held.name();
     // Before the first byte: whoever has a partition open loses nothing.
     drop_partitions(host, held)?;
@@ -58,7 +63,9 @@ pub fn wipe(host: &Host, held: &Held<Verified>, policy: WipePolicy, progress: &P
     prove(held)?;
     drop_partitions(host, held)?;
     if !held.is_still_there() {
-        return Err(HandsError::Refused(format!("{name} changed while it was erased: it is not the same disk any more")));
+        return Err(HandsError::Refused(format!(
+            "{name} changed while it was erased: it is not the same disk any more"
+        )));
     }
     failpoint!("wipe.proven");
     Ok(how)
@@ -73,7 +80,8 @@ fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsErro
     failpoint!("wipe.overwritten");
     for _ in 0..ROUNDS {
         let found = signatures(held)?;
-        let places: Vec<Range<u64>> = found.iter().filter_map(|found| found.at).map(|at| page_of(at, held.size())).collect();
+        let places: Vec<Range<u64>> =
+            found.iter().filter_map(|found| found.at).map(|at| page_of(at, held.size())).collect();
         if places.is_empty() {
             break;
         }
@@ -112,11 +120,15 @@ fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsEr
         },
     );
     let why = match tried {
-        Ok(()) if is_zero_by_sample(held)? => return Ok("discarded, and zero in every sample".into()),
+        Ok(()) if is_zero_by_sample(held)? => {
+            return Ok("discarded, and zero in every sample".into());
+        }
         Ok(()) => "its blocks are not zero after a discard".to_owned(),
         Err((_, Errno::OPNOTSUPP)) => "it cannot discard".to_owned(),
         // If it is broken, zeroing says so.
-        Err((at, error)) => format!("discarding failed at {}: {}", Bytes(at), std::io::Error::from(error)),
+        Err((at, error)) => {
+            format!("discarding failed at {}: {}", Bytes(at), std::io::Error::from(error))
+        }
     };
     tracing::info!(device = name, why, "zeroing instead of discarding");
     zero(held, progress).map(|how| format!("{how}, because {why}"))
@@ -149,7 +161,11 @@ fn zero(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsError
             }
         },
     );
-    tried.map_err(|(at, error)| HandsError::device(format!("zeroing {name} failed at {} of {}", Bytes(at), Bytes(size)))(error))?;
+    tried.map_err(|(at, error)| {
+        HandsError::device(format!("zeroing {name} failed at {} of {}", Bytes(at), Bytes(size)))(
+            error,
+        )
+    })?;
     Ok("zeroed".into())
 }
 
@@ -167,9 +183,13 @@ fn signatures(held: &Held<Verified>) -> Result<Vec<blkid::Signature>, HandsError
 fn prove(held: &Held<Verified>) -> Result<(), HandsError> {
     let name = held.name();
     let mut image = Image::new();
-    image.take(held.device(), held.size()).map_err(HandsError::device(format!("reading back {name}")))?;
+    image
+        .take(held.device(), held.size())
+        .map_err(HandsError::device(format!("reading back {name}")))?;
     if !image.is_zero() {
-        return Err(HandsError::Refused(format!("{name} does not keep what is written to it: it is not blank after it was erased")));
+        return Err(HandsError::Refused(format!(
+            "{name} does not keep what is written to it: it is not blank after it was erased"
+        )));
     }
     let left = signatures(held)?;
     if left.is_empty() {
@@ -184,13 +204,20 @@ fn drop_partitions(host: &Host, held: &Held<Verified>) -> Result<(), HandsError>
     let in_sysfs = held.name().replace('/', "!");
     for partition in loops::partitions(host, &in_sysfs) {
         let Some(number) = loops::partition_number(host, &partition) else { continue };
-        let gone = wait::until(PARTITIONS_WITHIN, || match sys::delete_partition(held.device(), number) {
-            Ok(()) | Err(Errno::NXIO) => Ok(Some(())),
-            Err(Errno::BUSY) => Ok(None),
-            Err(error) => Err(HandsError::io(format!("removing the partition {partition}"))(error)),
+        let gone = wait::until(PARTITIONS_WITHIN, || {
+            match sys::delete_partition(held.device(), number) {
+                Ok(()) | Err(Errno::NXIO) => Ok(Some(())),
+                Err(Errno::BUSY) => Ok(None),
+                Err(error) => {
+                    Err(HandsError::io(format!("removing the partition {partition}"))(error))
+                }
+            }
         })?;
         if gone.is_none() {
-            return Err(HandsError::InUse { device: partition, users: "opened by another process".into() });
+            return Err(HandsError::InUse {
+                device: partition,
+                users: "opened by another process".into(),
+            });
         }
     }
     Ok(())

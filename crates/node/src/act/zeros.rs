@@ -105,7 +105,10 @@ pub fn ends(size: u64) -> [Range<u64>; 2] {
 /// Single pages, evenly all over the device.
 pub fn spread(size: u64, count: u64) -> impl Iterator<Item = Range<u64>> {
     let step = size / count.max(1);
-    (0..count).map(move |index| (index * step + step / 2) / PAGE * PAGE).filter(move |at| at + PAGE <= size).map(|at| at..at + PAGE)
+    (0..count)
+        .map(move |index| (index * step + step / 2) / PAGE * PAGE)
+        .filter(move |at| at + PAGE <= size)
+        .map(|at| at..at + PAGE)
 }
 
 /// How large the pieces are in which a whole device is emptied.
@@ -121,7 +124,12 @@ const LATE: Duration = Duration::from_secs(1);
 const SMALLEST: u64 = 16 * MIB;
 
 /// Empties all of it, piece by piece; `done` hears after each. `Err` with how far it was.
-pub fn piecewise(size: u64, pace: Pace, mut empty: impl FnMut(&Range<u64>) -> Result<(), Errno>, mut done: impl FnMut(u64)) -> Result<(), (u64, Errno)> {
+pub fn piecewise(
+    size: u64,
+    pace: Pace,
+    mut empty: impl FnMut(&Range<u64>) -> Result<(), Errno>,
+    mut done: impl FnMut(u64),
+) -> Result<(), (u64, Errno)> {
     let (mut at, mut piece) = (0, pace.first);
     while at < size {
         let range = at..size.min(at.saturating_add(piece));
@@ -182,7 +190,11 @@ mod tests {
         for seen in [0..PAGE + 1, 2 * MIB..2 * MIB + 513, 3 * MIB - 1..3 * MIB] {
             assert!(!direct.is_zero(&seen).unwrap(), "{seen:?}");
         }
-        assert_eq!(direct.is_zero(&(3 * MIB..3 * MIB + 1)), Err(Errno::IO), "behind the end there is nothing");
+        assert_eq!(
+            direct.is_zero(&(3 * MIB..3 * MIB + 1)),
+            Err(Errno::IO),
+            "behind the end there is nothing"
+        );
         // What is no block device has no such ioctl: written instead.
         zero_out(&fd, &(0..3 * MIB)).unwrap();
         assert!(Direct::new(&fd).is_zero(&(0..3 * MIB)).unwrap());
@@ -191,7 +203,9 @@ mod tests {
     #[test]
     fn a_buffer_is_as_long_as_asked_up_to_a_mebibyte_and_on_a_page() {
         let mut buffer = Buffer::new();
-        for (asked, length) in [(1, 1), (PAGE + 1, PAGE + 1), (MIB, MIB), (MIB + 1, MIB), (u64::MAX, MIB)] {
+        for (asked, length) in
+            [(1, 1), (PAGE + 1, PAGE + 1), (MIB, MIB), (MIB + 1, MIB), (u64::MAX, MIB)]
+        {
             let slice = buffer.slice(asked);
             assert_eq!((slice.len() as u64, slice.as_ptr() as u64 % PAGE), (length, 0), "{asked}");
         }
@@ -200,8 +214,13 @@ mod tests {
     /// A file on a disk, which a direct read or write of odd bytes is refused for.
     #[test]
     fn what_cannot_be_done_directly_is_done_all_the_same() {
-        let file = OwnedFd::from(tempfile::tempfile_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap());
-        assert_eq!(rustix::io::pwrite(&file, &vec![1; 3 * PAGE as usize], 0).unwrap(), 3 * PAGE as usize);
+        let file = OwnedFd::from(
+            tempfile::tempfile_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap(),
+        );
+        assert_eq!(
+            rustix::io::pwrite(&file, &vec![1; 3 * PAGE as usize], 0).unwrap(),
+            3 * PAGE as usize
+        );
         let direct = Direct::new(&file);
         assert_eq!(is_direct(&file), Ok(true));
         drop(direct);
@@ -213,7 +232,10 @@ mod tests {
         }
         // What is refused for another reason is an error, and not tried for ever.
         let nowhere = u64::MAX - 2 * PAGE..u64::MAX - PAGE;
-        assert_eq!((Direct::new(&file).is_zero(&nowhere), Direct::new(&file).zero(&nowhere)), (Err(Errno::INVAL), Err(Errno::INVAL)));
+        assert_eq!(
+            (Direct::new(&file).is_zero(&nowhere), Direct::new(&file).zero(&nowhere)),
+            (Err(Errno::INVAL), Err(Errno::INVAL))
+        );
     }
 
     #[test]
@@ -222,9 +244,16 @@ mod tests {
         assert_eq!(ends(MIB + 512), [0..MIB, MIB..MIB + 512]);
         assert_eq!(ends(512), [0..512, 512..512]);
         let page = |at: u64| at..at + PAGE;
-        assert_eq!(spread(64 * MIB, 4).collect::<Vec<_>>(), [page(8 * MIB), page(24 * MIB), page(40 * MIB), page(56 * MIB)]);
+        assert_eq!(
+            spread(64 * MIB, 4).collect::<Vec<_>>(),
+            [page(8 * MIB), page(24 * MIB), page(40 * MIB), page(56 * MIB)]
+        );
         assert_eq!(spread(3 * PAGE + 512, 1).collect::<Vec<_>>(), [page(PAGE)]);
-        assert_eq!(spread(PAGE, 2).collect::<Vec<_>>(), [page(0), page(0)], "what fills the device is inside");
+        assert_eq!(
+            spread(PAGE, 2).collect::<Vec<_>>(),
+            [page(0), page(0)],
+            "what fills the device is inside"
+        );
         assert_eq!(spread(PAGE - 1, 2).count(), 0);
         assert_eq!(spread(MIB, 0).count(), 0);
     }
@@ -243,14 +272,23 @@ mod tests {
         ] {
             assert_eq!(pace.next(piece, took), next, "{piece} {took:?}");
         }
-        assert_eq!(Pace { first: MIB, largest: MIB }.next(MIB, millis(1001)), MIB, "no smaller than the first");
+        assert_eq!(
+            Pace { first: MIB, largest: MIB }.next(MIB, millis(1001)),
+            MIB,
+            "no smaller than the first"
+        );
     }
 
     #[test]
     fn an_error_says_how_far_it_was() {
         let pace = Pace { first: MIB, largest: MIB };
         let mut seen = Vec::new();
-        let failed = piecewise(10 * MIB, pace, |range| if range.start < 3 * MIB { Ok(()) } else { Err(Errno::IO) }, |at| seen.push(at));
+        let failed = piecewise(
+            10 * MIB,
+            pace,
+            |range| if range.start < 3 * MIB { Ok(()) } else { Err(Errno::IO) },
+            |at| seen.push(at),
+        );
         assert_eq!((failed, seen), (Err((3 * MIB, Errno::IO)), vec![MIB, 2 * MIB, 3 * MIB]));
     }
 

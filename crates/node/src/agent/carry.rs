@@ -60,7 +60,9 @@ impl Order {
         if spec.action == Action::Wipe {
             return Self::wipe_of(job);
         }
-        let Some(file) = &spec.device.sparse_file else { return Err("the job names no device".into()) };
+        let Some(file) = &spec.device.sparse_file else {
+            return Err("the job names no device".into());
+        };
         let uid = file.volume_uid.clone();
         // What was checked live is the owner; it must be the owner's storage that is touched.
         if uid != spec.owner.uid {
@@ -69,8 +71,13 @@ impl Order {
         let task = match spec.action {
             Action::Cleanup => Task::Cleanup,
             Action::Prepare => {
-                let target = spec.parameters.as_ref().and_then(|parameters| Target::from_parameters(&uid, parameters));
-                let target = target.filter(|target| target.size.0 > 0).ok_or("the job does not say what to prepare")?;
+                let target = spec
+                    .parameters
+                    .as_ref()
+                    .and_then(|parameters| Target::from_parameters(&uid, parameters));
+                let target = target
+                    .filter(|target| target.size.0 > 0)
+                    .ok_or("the job does not say what to prepare")?;
                 if let Format::Filesystem { fs, options } = &target.format {
                     // Whoever may create jobs must not gain more than whoever may write a StorageClass.
                     mkfs_options::check(*fs, options)?;
@@ -83,17 +90,30 @@ impl Order {
     }
 
     fn wipe_of(job: &NodeJob) -> Result<Self, String> {
-        let Some(device) = job.spec.device.claimed.clone() else { return Err("the job names no claimed device".into()) };
-        let parameters = job.spec.parameters.as_ref().filter(|parameters| parameters.size == device.size);
-        let policy =
-            parameters.and_then(|parameters| parameters.wipe.as_ref()).map(|wipe| wipe.policy).ok_or("the job does not say how to erase the device")?;
-        Ok(Order { job: job.metadata.name.clone().unwrap_or_default(), uid: String::new(), task: Task::Wipe { device, policy } })
+        let Some(device) = job.spec.device.claimed.clone() else {
+            return Err("the job names no claimed device".into());
+        };
+        let parameters =
+            job.spec.parameters.as_ref().filter(|parameters| parameters.size == device.size);
+        let policy = parameters
+            .and_then(|parameters| parameters.wipe.as_ref())
+            .map(|wipe| wipe.policy)
+            .ok_or("the job does not say how to erase the device")?;
+        Ok(Order {
+            job: job.metadata.name.clone().unwrap_or_default(),
+            uid: String::new(),
+            task: Task::Wipe { device, policy },
+        })
     }
 
     pub fn subject(&self) -> Subject {
         match &self.task {
             Task::Prepare(_) | Task::Cleanup => Subject::Volume(self.uid.clone()),
-            Task::Wipe { device, .. } => Subject::Device { identity: device.identity.clone(), pv_name: device.pv_name.clone(), pv_uid: device.pv_uid.clone() },
+            Task::Wipe { device, .. } => Subject::Device {
+                identity: device.identity.clone(),
+                pv_name: device.pv_name.clone(),
+                pv_uid: device.pv_uid.clone(),
+            },
         }
     }
 
@@ -106,32 +126,63 @@ impl Order {
     }
 
     pub(super) fn intent(&self) -> Intent {
-        Intent { job: self.job.clone(), action: self.action(), subject: self.subject(), text: self.describe() }
+        Intent {
+            job: self.job.clone(),
+            action: self.action(),
+            subject: self.subject(),
+            text: self.describe(),
+        }
     }
 
     pub(super) fn outcome(&self, ended: &Ended) -> Outcome {
         let (result, text) = match ended {
-            Ended::Succeeded(result) => (OutcomeResult::Succeeded, result.as_ref().map(|r| format!("{} on {}", r.path, r.device_name)).unwrap_or_default()),
+            Ended::Succeeded(result) => (
+                OutcomeResult::Succeeded,
+                result
+                    .as_ref()
+                    .map(|r| format!("{} on {}", r.path, r.device_name))
+                    .unwrap_or_default(),
+            ),
             Ended::Erased(how) => (OutcomeResult::Succeeded, how.clone()),
             Ended::Failed(why) => (OutcomeResult::Failed, why.clone()),
         };
-        Outcome { job: self.job.clone(), action: self.action(), subject: self.subject(), result, text }
+        Outcome {
+            job: self.job.clone(),
+            action: self.action(),
+            subject: self.subject(),
+            result,
+            text,
+        }
     }
 
     fn describe(&self) -> String {
         match &self.task {
             Task::Cleanup => "remove".into(),
-            Task::Wipe { device, policy } => format!("{} of {}", policy.as_str(), Bytes(u64::try_from(device.size).unwrap_or_default())),
-            Task::Prepare(Target { size, format: Format::Partition, .. }) => format!("{size}, one partition"),
+            Task::Wipe { device, policy } => format!(
+                "{} of {}",
+                policy.as_str(),
+                Bytes(u64::try_from(device.size).unwrap_or_default())
+            ),
+            Task::Prepare(Target { size, format: Format::Partition, .. }) => {
+                format!("{size}, one partition")
+            }
             Task::Prepare(Target { size, format: Format::Filesystem { fs, options }, .. }) => {
-                [size.to_string(), fs.as_str().to_owned(), options.join(" ")].join(" ").trim_end().to_owned()
+                [size.to_string(), fs.as_str().to_owned(), options.join(" ")]
+                    .join(" ")
+                    .trim_end()
+                    .to_owned()
             }
         }
     }
 }
 
 /// To its end, whatever it is. Never an error: what goes wrong is how the job ended.
-pub async fn carry_out<H: Hands>(hands: &Arc<H>, workers: &Workers, order: &Order, progress: &Progress) -> Ended {
+pub async fn carry_out<H: Hands>(
+    hands: &Arc<H>,
+    workers: &Workers,
+    order: &Order,
+    progress: &Progress,
+) -> Ended {
     let run = Run { hands, workers, order, progress };
     let ended = run.to_the_end().await;
     if matches!((&ended, order.action()), (Ended::Failed(_), Action::Prepare)) {
@@ -165,7 +216,10 @@ impl<H: Hands> Run<'_, H> {
             tracing::info!(volume = self.order.uid, error = error.sentence(), "trying again");
             tokio::time::sleep(FIRST_PAUSE * 2u32.pow(failures)).await;
         }
-        Ended::Failed(format!("still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it", self.progress.get().words))
+        Ended::Failed(format!(
+            "still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it",
+            self.progress.get().words
+        ))
     }
 
     /// One look and what follows from it; `Some` when the job has ended.
@@ -175,7 +229,9 @@ impl<H: Hands> Run<'_, H> {
         let plan = match &self.order.task {
             Task::Prepare(target) => plan_prepare(target, &seen),
             Task::Cleanup => plan_cleanup(&seen),
-            Task::Wipe { .. } => return Ok(Some(Ended::Failed("a claimed device is not a volume".into()))),
+            Task::Wipe { .. } => {
+                return Ok(Some(Ended::Failed("a claimed device is not a volume".into())));
+            }
         };
         let steps = match plan {
             Plan::Done(result) => return Ok(Some(Ended::Succeeded(result))),
@@ -207,23 +263,41 @@ impl<H: Hands> Run<'_, H> {
         let discarded = self
             .call("removing the draft", move |hands| {
                 let seen = hands.look(&uid)?;
-                if seen.draft && seen.in_ledger { hands.act(&uid, &Step::DiscardDraft) } else { Ok(()) }
+                if seen.draft && seen.in_ledger {
+                    hands.act(&uid, &Step::DiscardDraft)
+                } else {
+                    Ok(())
+                }
             })
             .await;
         if let Err(error) = discarded {
-            tracing::warn!(volume = self.order.uid, error = error.sentence(), "the draft stays until the next try or the cleanup");
+            tracing::warn!(
+                volume = self.order.uid,
+                error = error.sentence(),
+                "the draft stays until the next try or the cleanup"
+            );
         }
     }
 
     async fn record_outcome(&self, ended: &Ended) {
         let outcome = self.order.outcome(ended);
-        if let Err(error) = self.call("recording the outcome", move |hands| hands.record_outcome(&outcome)).await {
+        if let Err(error) =
+            self.call("recording the outcome", move |hands| hands.record_outcome(&outcome)).await
+        {
             // The work itself is done and reported; only the node's own diary lacks the line.
-            tracing::error!(volume = self.order.uid, error = error.sentence(), "the outcome is missing in the ledger");
+            tracing::error!(
+                volume = self.order.uid,
+                error = error.sentence(),
+                "the outcome is missing in the ledger"
+            );
         }
     }
 
-    async fn call<T: Send + 'static>(&self, doing: &'static str, call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static) -> Result<T, HandsError> {
+    async fn call<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
+    ) -> Result<T, HandsError> {
         self.workers.call(self.hands, doing, call).await
     }
 }

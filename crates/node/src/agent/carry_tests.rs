@@ -42,7 +42,11 @@ impl Hands for Fake {
             *left -= 1;
             let retryable = *retryable;
             world.diary.push(format!("failed {name}"));
-            return Err(HandsError::Other { attempt: format!("{name} failed"), retryable, source: None });
+            return Err(HandsError::Other {
+                attempt: format!("{name} failed"),
+                retryable,
+                source: None,
+            });
         }
         world.diary.push(name.to_owned());
         let size = world.size;
@@ -58,12 +62,16 @@ impl Hands for Fake {
                 seen.draft = false;
                 seen.file = Some(File { size, partitioned: false });
             }
-            Step::Attach { .. } => seen.loops = vec![Loop { name: "loop3".into(), partition: None, users: vec![] }],
+            Step::Attach { .. } => {
+                seen.loops = vec![Loop { name: "loop3".into(), partition: None, users: vec![] }]
+            }
             Step::MakeLink { device } => seen.link = Link::To(device.clone()),
             Step::Detach { .. } => seen.loops.clear(),
             Step::RemoveLink => seen.link = Link::Absent,
             Step::RemoveFile => seen.file = None,
-            Step::AddPartition { .. } | Step::AwaitLink { .. } | Step::AwaitNoLink => panic!("not in these tests"),
+            Step::AddPartition { .. } | Step::AwaitLink { .. } | Step::AwaitNoLink => {
+                panic!("not in these tests")
+            }
         }
         Ok(())
     }
@@ -112,7 +120,9 @@ async fn carry(hands: &Arc<Fake>, job: &NodeJob) -> Ended {
 #[tokio::test(start_paused = true)]
 async fn the_intent_comes_first_and_the_outcome_last() {
     let hands = Arc::new(Fake::default());
-    let Ended::Succeeded(Some(result)) = carry(&hands, &job("Prepare", xfs())).await else { panic!() };
+    let Ended::Succeeded(Some(result)) = carry(&hands, &job("Prepare", xfs())).await else {
+        panic!()
+    };
     assert_eq!((result.device_name.as_str(), result.capacity), ("loop3", 1 << 30));
     insta::assert_snapshot!(hands.world().diary.join("\n"), @"
     intent
@@ -152,17 +162,32 @@ async fn what_may_pass_is_tried_again_from_a_fresh_look() {
     assert!(matches!(carry(&hands, &job("Prepare", xfs())).await, Ended::Succeeded(_)));
     let diary = hands.world().diary.clone();
     assert_eq!(diary.iter().filter(|line| *line == "failed attaching the loop device").count(), 3);
-    assert_eq!(diary.iter().filter(|line| *line == "making the file").count(), 1, "the finished file is not made again");
+    assert_eq!(
+        diary.iter().filter(|line| *line == "making the file").count(),
+        1,
+        "the finished file is not made again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_format_leaves_no_draft() {
     let hands = Arc::new(Fake::default());
     hands.world().broken = Some(("making the file system", 99, false));
-    assert_eq!(carry(&hands, &job("Prepare", xfs())).await, Ended::Failed("making the file system failed".into()));
+    assert_eq!(
+        carry(&hands, &job("Prepare", xfs())).await,
+        Ended::Failed("making the file system failed".into())
+    );
     let world = hands.world();
     assert!(!world.seen.draft && world.seen.file.is_none());
-    assert_eq!(world.diary[1..], ["making the file", "failed making the file system", "removing an unfinished file", "outcome Failed"]);
+    assert_eq!(
+        world.diary[1..],
+        [
+            "making the file",
+            "failed making the file system",
+            "removing an unfinished file",
+            "outcome Failed"
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +204,11 @@ async fn a_device_in_use_is_told_and_nothing_is_done() {
     hands.world().seen = Observed {
         in_ledger: true,
         file: Some(File { size: Bytes(5), partitioned: false }),
-        loops: vec![Loop { name: "loop3".into(), partition: None, users: vec![User::Mount("/mnt".into())] }],
+        loops: vec![Loop {
+            name: "loop3".into(),
+            partition: None,
+            users: vec![User::Mount("/mnt".into())],
+        }],
         ..Observed::default()
     };
     let Ended::Failed(why) = carry(&hands, &job("Cleanup", json!(null))).await else { panic!() };

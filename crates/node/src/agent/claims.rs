@@ -48,48 +48,82 @@ struct Case<'a> {
 
 impl<H: Hands> Agent<H> {
     /// `survey` is looked at anew where devices were held.
-    pub(super) async fn attend(&self, survey: &mut Survey, inventory: &NodeInventory, fresh: &mut Fresh) -> Result<Attended, HandsError> {
+    pub(super) async fn attend(
+        &self,
+        survey: &mut Survey,
+        inventory: &NodeInventory,
+        fresh: &mut Fresh,
+    ) -> Result<Attended, HandsError> {
         let (claims, paths) = (&inventory.spec.claims, inventory.spec.paths.clone());
         let mut attended = Attended::default();
         if !paths.is_empty() {
-            attended.paths = self.with_hands("following paths", move |hands| hands.resolve(&paths)).await?;
+            attended.paths =
+                self.with_hands("following paths", move |hands| hands.resolve(&paths)).await?;
         }
         if !inventory.spec.kept.is_empty() {
             let kept = inventory.spec.kept.clone();
-            self.with_hands("remembering what is kept", move |hands| hands.remember_kept(&kept)).await?;
+            self.with_hands("remembering what is kept", move |hands| hands.remember_kept(&kept))
+                .await?;
         }
         if claims.is_empty() {
             return Ok(attended);
         }
         let view = NodeView::of(inventory);
         let known = view.known(survey);
-        let mut cases: Vec<Case<'_>> = claims.iter().map(|claim| case(claim, inventory, survey, &known, fresh)).collect();
+        let mut cases: Vec<Case<'_>> =
+            claims.iter().map(|claim| case(claim, inventory, survey, &known, fresh)).collect();
         self.confirm(survey, &view, &mut cases, fresh).await?;
         let known = view.known(survey);
         let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
         let asked = orders.clone();
-        let links = self.with_hands("looking at the links of claims", move |hands| hands.follow_links(&asked)).await?;
+        let links = self
+            .with_hands("looking at the links of claims", move |hands| hands.follow_links(&asked))
+            .await?;
         self.tell(inventory, &mended(&orders, &links)).await;
-        attended.claims = cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
-        let waits = attended.claims.iter().any(|report| report.state == ClaimState::Stuck || (report.state == ClaimState::Refused && report.device.is_some()));
+        attended.claims =
+            cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
+        let waits = attended.claims.iter().any(|report| {
+            report.state == ClaimState::Stuck
+                || (report.state == ClaimState::Refused && report.device.is_some())
+        });
         attended.again_in = waits.then_some(REFUSED_AGAIN);
         Ok(attended)
     }
 
     /// All that is to be confirmed, at once. What the last look speaks against is not even opened.
-    async fn confirm(&self, survey: &mut Survey, view: &NodeView, cases: &mut [Case<'_>], fresh: &mut Fresh) -> Result<(), HandsError> {
+    async fn confirm(
+        &self,
+        survey: &mut Survey,
+        view: &NodeView,
+        cases: &mut [Case<'_>],
+        fresh: &mut Fresh,
+    ) -> Result<(), HandsError> {
         let known = view.known(survey);
         for case in cases.iter_mut().filter(|case| case.stance == Stance::Confirm) {
-            case.refused = verify(case.claim, Expected::of_claim(case.claim), &known, &view.spec).err();
+            case.refused =
+                verify(case.claim, Expected::of_claim(case.claim), &known, &view.spec).err();
         }
-        let mut asked: Vec<&mut Case<'_>> = cases.iter_mut().filter(|case| case.stance == Stance::Confirm && case.refused.is_none()).collect();
+        let mut asked: Vec<&mut Case<'_>> = cases
+            .iter_mut()
+            .filter(|case| case.stance == Stance::Confirm && case.refused.is_none())
+            .collect();
         if asked.is_empty() {
             return Ok(());
         }
-        let request = ConfirmRequest { claims: asked.iter().map(|case| case.claim.clone()).collect(), view: view.clone(), survey: survey.clone() };
-        let confirmation = self.with_hands("confirming claims", move |hands| hands.confirm(&request)).await?;
+        let request = ConfirmRequest {
+            claims: asked.iter().map(|case| case.claim.clone()).collect(),
+            view: view.clone(),
+            survey: survey.clone(),
+        };
+        let confirmation =
+            self.with_hands("confirming claims", move |hands| hands.confirm(&request)).await?;
         for (case, answer) in asked.iter_mut().zip(confirmation.answers) {
-            tracing::info!(device = case.claim.identity, owner = case.claim.owner.name, answer = answer.as_ref().err(), "looked at a claimed device");
+            tracing::info!(
+                device = case.claim.identity,
+                owner = case.claim.owner.name,
+                answer = answer.as_ref().err(),
+                "looked at a claimed device"
+            );
             case.refused = answer.err();
             if case.refused.is_none() {
                 fresh.0.push(case.claim.clone());
@@ -100,7 +134,13 @@ impl<H: Hands> Agent<H> {
     }
 }
 
-fn case<'a>(claim: &'a Claim, inventory: &NodeInventory, survey: &Survey, known: &[Known], fresh: &Fresh) -> Case<'a> {
+fn case<'a>(
+    claim: &'a Claim,
+    inventory: &NodeInventory,
+    survey: &Survey,
+    known: &[Known],
+    fresh: &Fresh,
+) -> Case<'a> {
     // The cluster may know more by now than it did when the device was held.
     let still = || verify(claim, Expected::of_claim(claim), known, &inventory.spec).is_ok();
     let before = match previous(claim, inventory.status.as_ref()) {
@@ -112,13 +152,21 @@ fn case<'a>(claim: &'a Claim, inventory: &NodeInventory, survey: &Survey, known:
 }
 
 fn answer(claim: &Claim, state: ClaimState) -> ClaimReport {
-    ClaimReport { identity: claim.identity.clone(), owner_uid: claim.owner.uid.clone(), round: claim.round, state, ..ClaimReport::default() }
+    ClaimReport {
+        identity: claim.identity.clone(),
+        owner_uid: claim.owner.uid.clone(),
+        round: claim.round,
+        state,
+        ..ClaimReport::default()
+    }
 }
 
 /// What becomes of the link.
 fn order(case: &Case<'_>, known: &[Known]) -> LinkOrder {
-    let device = find(&case.claim.identity, known).ok().map(|device| LinkDevice::from(&device.facts));
-    let nobody = !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
+    let device =
+        find(&case.claim.identity, known).ok().map(|device| LinkDevice::from(&device.facts));
+    let nobody =
+        !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
     let confirmed = match case.stance {
         Stance::Keep => true,
         Stance::Confirm => case.refused.is_none(),
@@ -135,13 +183,17 @@ fn order(case: &Case<'_>, known: &[Known]) -> LinkOrder {
 
 /// Links that were not as they should be, and are now.
 fn mended(orders: &[LinkOrder], links: &[LinkState]) -> Vec<News> {
-    let mended = orders.iter().zip(links).filter_map(|(order, state)| match (&order.wish, &state.mended) {
-        (LinkWish::Lead(device), Some(before)) => {
-            let message = format!("the link {} leads to {} ({}) again: it {before}", order.link, device.name, device.target);
-            Some(News { reason: LINK_MENDED, warning: true, message })
-        }
-        _ => None,
-    });
+    let mended =
+        orders.iter().zip(links).filter_map(|(order, state)| match (&order.wish, &state.mended) {
+            (LinkWish::Lead(device), Some(before)) => {
+                let message = format!(
+                    "the link {} leads to {} ({}) again: it {before}",
+                    order.link, device.name, device.target
+                );
+                Some(News { reason: LINK_MENDED, warning: true, message })
+            }
+            _ => None,
+        });
     limited(LINK_MENDED, mended.collect())
 }
 
@@ -162,7 +214,8 @@ fn report(case: &Case<'_>, known: &[Known], link: &LinkState) -> ClaimReport {
         Stance::Wait => Some("a job is under way on the device".to_owned()),
         Stance::Confirm => case.refused.clone().or_else(|| link.problem.clone()),
     };
-    let device = found.ok().filter(|_| state != ClaimState::Ended).map(|device| device.facts.name.clone());
+    let device =
+        found.ok().filter(|_| state != ClaimState::Ended).map(|device| device.facts.name.clone());
     ClaimReport { device, linked: link.linked, message, ..answer(case.claim, state) }
 }
 

@@ -54,14 +54,21 @@ impl Hands for Fake {
         Ok(Vec::new())
     }
     fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
-        Ok(Survey { devices: self.world().devices.clone(), machine_id: Some("m".into()), ..Survey::default() })
+        Ok(Survey {
+            devices: self.world().devices.clone(),
+            machine_id: Some("m".into()),
+            ..Survey::default()
+        })
     }
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
         let mut world = self.world();
         let names: Vec<&str> = request.claims.iter().map(|claim| claim.identity.as_str()).collect();
         world.diary.push(format!("confirm {}", names.join(" ")));
         let answer = || world.refuse.clone().map_or(Ok(()), Err);
-        Ok(Confirmation { answers: request.claims.iter().map(|_| answer()).collect(), survey: request.survey.clone() })
+        Ok(Confirmation {
+            answers: request.claims.iter().map(|_| answer()).collect(),
+            survey: request.survey.clone(),
+        })
     }
     fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
         self.world().diary.extend(kept.iter().map(|kept| format!("remember {}", kept.pv_uid)));
@@ -73,7 +80,9 @@ impl Hands for Fake {
         for order in orders {
             let (said, linked) = match &order.wish {
                 LinkWish::Lead(device) => (format!("lead to {}", device.target), true),
-                LinkWish::Look(device) => (format!("look for {:?}", device.as_ref().map(|device| &device.name)), false),
+                LinkWish::Look(device) => {
+                    (format!("look for {:?}", device.as_ref().map(|device| &device.name)), false)
+                }
                 LinkWish::Await => ("await".to_owned(), false),
                 LinkWish::Remove => ("remove".to_owned(), false),
             };
@@ -84,12 +93,16 @@ impl Hands for Fake {
         Ok(states)
     }
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
-        Ok(paths.iter().map(|path| PathReport { path: path.clone(), ..PathReport::default() }).collect())
+        Ok(paths
+            .iter()
+            .map(|path| PathReport { path: path.clone(), ..PathReport::default() })
+            .collect())
     }
 }
 
 fn disk(name: &str, wwn: u64) -> Facts {
-    let evidence = vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.5000c5000000000{wwn}") }];
+    let evidence =
+        vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.5000c5000000000{wwn}") }];
     Facts {
         name: name.into(),
         kind: "disk".into(),
@@ -105,7 +118,12 @@ fn disk(name: &str, wwn: u64) -> Facts {
 fn claim(wwn: u64) -> Claim {
     Claim {
         identity: format!("wwn:5000c5000000000{wwn}"),
-        owner: ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("q".into()), name: "fast".into(), uid: "u".into() },
+        owner: ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            namespace: Some("q".into()),
+            name: "fast".into(),
+            uid: "u".into(),
+        },
         size: 1 << 30,
         link: format!("/mnt/local-storage/fast/{wwn}"),
         round: 1,
@@ -114,7 +132,8 @@ fn claim(wwn: u64) -> Claim {
 }
 
 fn inventory(claims: Vec<Claim>) -> NodeInventory {
-    let spec = NodeInventorySpec { claims, machine_id: Some("m".into()), ..NodeInventorySpec::default() };
+    let spec =
+        NodeInventorySpec { claims, machine_id: Some("m".into()), ..NodeInventorySpec::default() };
     let mut inventory = NodeInventory::new("n", spec);
     inventory.status = Some(NodeInventoryStatus::default());
     inventory
@@ -125,13 +144,18 @@ fn confirmed(claim: &Claim) -> ClaimReport {
 }
 
 /// One look; the reports, and what was asked of the hands.
-fn attend(devices: &[Facts], inventory: &NodeInventory, prepare: impl FnOnce(&mut World)) -> (Attended, Vec<String>) {
+fn attend(
+    devices: &[Facts],
+    inventory: &NodeInventory,
+    prepare: impl FnOnce(&mut World),
+) -> (Attended, Vec<String>) {
     let hands = Arc::new(Fake::default());
     hands.world().devices = devices.to_vec();
     prepare(&mut hands.world());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let client =
+            Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let agent = Agent::new(client, hands.clone(), Workers::Inline, AgentOptions::new("n"));
         let mut survey = hands.survey(&SurveyRequest::default()).unwrap();
         let attended = agent.attend(&mut survey, inventory, &mut Fresh::default()).await.unwrap();
@@ -151,9 +175,24 @@ fn all_that_is_new_is_confirmed_at_once_and_what_was_confirmed_is_not_opened_aga
     status.claims = vec![confirmed(&claim(2)), ClaimReport { round: 0, ..confirmed(&claim(1)) }];
     let devices = [disk("sda", 1), disk("sdb", 2), disk("sdc", 3)];
     let (attended, diary) = attend(&devices, &inventory, |_| {});
-    assert_eq!(diary, ["confirm wwn:5000c50000000001 wwn:5000c50000000003", "lead to /dev/sda", "lead to /dev/sdb", "lead to /dev/sdc"]);
-    let names: Vec<_> = attended.claims.iter().map(|report| (report.state, report.device.clone().unwrap(), report.linked, report.round)).collect();
-    assert_eq!(names, ["sda", "sdb", "sdc"].map(|name| (ClaimState::Confirmed, name.to_owned(), true, 1)));
+    assert_eq!(
+        diary,
+        [
+            "confirm wwn:5000c50000000001 wwn:5000c50000000003",
+            "lead to /dev/sda",
+            "lead to /dev/sdb",
+            "lead to /dev/sdc"
+        ]
+    );
+    let names: Vec<_> = attended
+        .claims
+        .iter()
+        .map(|report| (report.state, report.device.clone().unwrap(), report.linked, report.round))
+        .collect();
+    assert_eq!(
+        names,
+        ["sda", "sdb", "sdc"].map(|name| (ClaimState::Confirmed, name.to_owned(), true, 1))
+    );
     assert_eq!(attended.again_in, None);
     // On its own result: nothing but a look at the links, and the same answers.
     inventory.status.as_mut().unwrap().claims.clone_from(&attended.claims);
@@ -164,7 +203,8 @@ fn all_that_is_new_is_confirmed_at_once_and_what_was_confirmed_is_not_opened_aga
 #[test]
 fn what_was_confirmed_before_a_conflict_counts_only_if_nothing_new_speaks_against_it() {
     let claimed = claim(1);
-    let survey = Survey { devices: vec![disk("sda", 1)], machine_id: Some("m".into()), ..Survey::default() };
+    let survey =
+        Survey { devices: vec![disk("sda", 1)], machine_id: Some("m".into()), ..Survey::default() };
     let fresh = Fresh(vec![claimed.clone()]);
     let mut inventory = inventory(vec![claimed.clone()]);
     let stance_of = |inventory: &NodeInventory, claim: &Claim| {
@@ -173,7 +213,10 @@ fn what_was_confirmed_before_a_conflict_counts_only_if_nothing_new_speaks_agains
     };
     assert_eq!(stance_of(&inventory, &claimed), Stance::Keep, "not opened a second time");
     assert_eq!(stance_of(&inventory, &Claim { round: 2, ..claimed.clone() }), Stance::Confirm);
-    let rival = Claim { owner: ClaimOwner { uid: "other".into(), ..claimed.owner.clone() }, ..claimed.clone() };
+    let rival = Claim {
+        owner: ClaimOwner { uid: "other".into(), ..claimed.owner.clone() },
+        ..claimed.clone()
+    };
     inventory.spec.claims.push(rival);
     assert_eq!(stance_of(&inventory, &claimed), Stance::Confirm, "somebody else claims it, too");
 }
@@ -205,14 +248,23 @@ fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
     let mut inventory = inventory(vec![claim(1)]);
     inventory.status.as_mut().unwrap().claims = vec![confirmed(&claim(1))];
     let (gone, diary) = attend(&[], &inventory, |_| {});
-    assert_eq!(said(&gone.claims[0]), (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there")));
+    assert_eq!(
+        said(&gone.claims[0]),
+        (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there"))
+    );
     assert_eq!(diary, ["await"]);
     // Two that go by it: the link is nobody's to change.
     let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
-    assert_eq!(said(&twice.claims[0]), (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001")));
+    assert_eq!(
+        said(&twice.claims[0]),
+        (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001"))
+    );
     assert_eq!(diary, ["look for None"]);
     let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);
-    assert_eq!(said(&broken.claims[0]), (ClaimState::Confirmed, Some("sda"), false, Some("broken")));
+    assert_eq!(
+        said(&broken.claims[0]),
+        (ClaimState::Confirmed, Some("sda"), false, Some("broken"))
+    );
 }
 
 #[test]
@@ -222,23 +274,37 @@ fn an_ending_claim_loses_its_link_and_nothing_more() {
     inventory.status.as_mut().unwrap().claims = vec![confirmed(&ending)];
     let mounted = Facts { mounts: vec!["/mnt".into()], ..disk("sda", 1) };
     let (attended, diary) = attend(std::slice::from_ref(&mounted), &inventory, |_| {});
-    assert_eq!((said(&attended.claims[0]), diary), ((ClaimState::Ended, None, false, None), vec!["remove".to_owned()]));
+    assert_eq!(
+        (said(&attended.claims[0]), diary),
+        ((ClaimState::Ended, None, false, None), vec!["remove".to_owned()])
+    );
     let (stuck, _) = attend(&[mounted], &inventory, |world| world.broken_link = true);
-    assert_eq!(said(&stuck.claims[0]), (ClaimState::Stuck, Some("sda"), false, Some("broken")), "what is left is not at its end");
+    assert_eq!(
+        said(&stuck.claims[0]),
+        (ClaimState::Stuck, Some("sda"), false, Some("broken")),
+        "what is left is not at its end"
+    );
 }
 
 #[test]
 fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
     let job = Some(ClaimJob { name: "wipe-1".into(), attempt: 1 });
-    let (waits, diary) = attend(&[disk("sda", 1)], &inventory(vec![Claim { job, ..claim(1) }]), |_| {});
-    assert_eq!(said(&waits.claims[0]), (ClaimState::Refused, Some("sda"), false, Some("a job is under way on the device")));
+    let (waits, diary) =
+        attend(&[disk("sda", 1)], &inventory(vec![Claim { job, ..claim(1) }]), |_| {});
+    assert_eq!(
+        said(&waits.claims[0]),
+        (ClaimState::Refused, Some("sda"), false, Some("a job is under way on the device"))
+    );
     assert_eq!(diary, ["look for Some(\"sda\")"]);
     for claim in [claim(1), Claim { ending: true, ..claim(1) }] {
         let mut inventory = inventory(vec![claim.clone()]);
         inventory.spec.machine_id = Some("another".into());
         inventory.status.as_mut().unwrap().claims = vec![confirmed(&claim)];
         let (frozen, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
-        assert_eq!((frozen.claims[0].state, frozen.claims[0].linked), (ClaimState::Confirmed, false));
+        assert_eq!(
+            (frozen.claims[0].state, frozen.claims[0].linked),
+            (ClaimState::Confirmed, false)
+        );
         assert!(frozen.claims[0].message.as_ref().unwrap().contains("another machine"));
         assert_eq!(diary, ["look for Some(\"sda\")"]);
     }
@@ -246,20 +312,35 @@ fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
 
 #[test]
 fn a_refusal_while_held_is_told_and_an_administrators_choice_keeps_its_content() {
-    let (refused, _) = attend(&[disk("sda", 1)], &inventory(vec![claim(1)]), |world| world.refuse = Some("sda is busy".into()));
-    assert_eq!(said(&refused.claims[0]), (ClaimState::Refused, Some("sda"), false, Some("sda is busy")));
-    let any = |mode: VolumeMode| Claim { content: ClaimContent::Any, volume_mode: mode, ..claim(1) };
+    let (refused, _) = attend(&[disk("sda", 1)], &inventory(vec![claim(1)]), |world| {
+        world.refuse = Some("sda is busy".into())
+    });
+    assert_eq!(
+        said(&refused.claims[0]),
+        (ClaimState::Refused, Some("sda"), false, Some("sda is busy"))
+    );
+    let any =
+        |mode: VolumeMode| Claim { content: ClaimContent::Any, volume_mode: mode, ..claim(1) };
     let data = Facts { content: Content::UnknownData, ..disk("sda", 1) };
-    let (kept, diary) = attend(std::slice::from_ref(&data), &inventory(vec![any(VolumeMode::Block)]), |_| {});
-    assert_eq!((kept.claims[0].state, diary[0].as_str()), (ClaimState::Confirmed, "confirm wwn:5000c50000000001"));
+    let (kept, diary) =
+        attend(std::slice::from_ref(&data), &inventory(vec![any(VolumeMode::Block)]), |_| {});
+    assert_eq!(
+        (kept.claims[0].state, diary[0].as_str()),
+        (ClaimState::Confirmed, "confirm wwn:5000c50000000001")
+    );
     let (refused, diary) = attend(&[data], &inventory(vec![any(VolumeMode::Filesystem)]), |_| {});
-    assert_eq!((refused.claims[0].state, diary), (ClaimState::Refused, vec!["look for Some(\"sda\")".to_owned()]), "kubelet would format it");
+    assert_eq!(
+        (refused.claims[0].state, diary),
+        (ClaimState::Refused, vec!["look for Some(\"sda\")".to_owned()]),
+        "kubelet would format it"
+    );
 }
 
 #[test]
 fn what_is_kept_is_remembered_on_the_node_before_anything_else() {
     let mut inventory = inventory(vec![]);
-    inventory.spec.kept = vec![KeptData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    inventory.spec.kept =
+        vec![KeptData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
     let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
     assert_eq!(diary, ["remember u"]);
 }

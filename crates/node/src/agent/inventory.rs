@@ -77,20 +77,41 @@ impl<H: Hands> Agent<H> {
         let request = SurveyRequest {
             everything: occasion.everything,
             touched: occasion.touched,
-            foreign_pvs: current.as_ref().map(|current| current.spec.foreign_pvs.clone()).unwrap_or_default(),
-            spare: current.as_ref().filter(|current| !current.spec.claims.is_empty()).map(|current| NodeView::of(current).spared()).unwrap_or_default(),
+            foreign_pvs: current
+                .as_ref()
+                .map(|current| current.spec.foreign_pvs.clone())
+                .unwrap_or_default(),
+            spare: current
+                .as_ref()
+                .filter(|current| !current.spec.claims.is_empty())
+                .map(|current| NodeView::of(current).spared())
+                .unwrap_or_default(),
             proves: false,
         };
         let limit = (LOOK_LIMIT, &self.looking);
-        let survey = self.workers.call_within(&self.hands, "looking at the devices", limit, move |hands| hands.survey(&request));
+        let survey =
+            self.workers.call_within(&self.hands, "looking at the devices", limit, move |hands| {
+                hands.survey(&request)
+            });
         let (node, mut survey) = futures::join!(nodes.get_opt(name), survey);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
         let (mut tries, mut fresh) = (0, Fresh::default());
         loop {
             let Some(inventory) = current else {
                 // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
-                let again_in = survey.as_ref().ok().map(|survey| self.assess(survey, &NodeInventory::default(), node_uid.clone(), Attended::default()).1);
-                return Ok(Publication { published: Published::NoInventory, again_in: again_in.flatten() });
+                let again_in = survey.as_ref().ok().map(|survey| {
+                    self.assess(
+                        survey,
+                        &NodeInventory::default(),
+                        node_uid.clone(),
+                        Attended::default(),
+                    )
+                    .1
+                });
+                return Ok(Publication {
+                    published: Published::NoInventory,
+                    again_in: again_in.flatten(),
+                });
             };
             let attended = match &mut survey {
                 Ok(survey) => self.attend(survey, &inventory, &mut fresh).await,
@@ -104,16 +125,21 @@ impl<H: Hands> Agent<H> {
             let (mut wanted, again_in) = match seen {
                 Ok((survey, attended)) => {
                     let refused = attended.again_in;
-                    let (status, settles_in) = self.assess(survey, &inventory, node_uid.clone(), attended);
+                    let (status, settles_in) =
+                        self.assess(survey, &inventory, node_uid.clone(), attended);
                     (status, settles_in.into_iter().chain(survey.again_in).chain(refused).min())
                 }
                 // Said where people look, and no device stays Available that nobody can look at.
                 Err(error) => {
-                    tracing::warn!(error, "this node's devices cannot be looked at; the inventory says so");
+                    tracing::warn!(
+                        error,
+                        "this node's devices cannot be looked at; the inventory says so"
+                    );
                     (unseen(inventory.status.clone().unwrap_or_default(), &error), Some(LOOK_AGAIN))
                 }
             };
-            wanted.last_change = inventory.status.as_ref().and_then(|status| status.last_change.clone());
+            wanted.last_change =
+                inventory.status.as_ref().and_then(|status| status.last_change.clone());
             if inventory.status.as_ref() == Some(&wanted) {
                 return Ok(Publication { published: Published::Unchanged, again_in });
             }
@@ -126,7 +152,11 @@ impl<H: Hands> Agent<H> {
                     return Ok(Publication { published: Published::Changed, again_in });
                 }
                 // 422: a step of the patch does not fit any more; the same as a conflict.
-                Err(kube::Error::Api(refusal)) if matches!(refusal.code, 409 | 422) && tries < TRIES => tries += 1,
+                Err(kube::Error::Api(refusal))
+                    if matches!(refusal.code, 409 | 422) && tries < TRIES =>
+                {
+                    tries += 1
+                }
                 Err(error) => return Err(AgentError::api(attempt())(error)),
             }
             current = self.read_inventory().await?;
@@ -134,7 +164,13 @@ impl<H: Hands> Agent<H> {
     }
 
     /// The whole status, from what was seen and what the cluster knows.
-    fn assess(&self, survey: &Survey, inventory: &NodeInventory, node_uid: Option<String>, attended: Attended) -> (NodeInventoryStatus, Option<Duration>) {
+    fn assess(
+        &self,
+        survey: &Survey,
+        inventory: &NodeInventory,
+        node_uid: Option<String>,
+        attended: Attended,
+    ) -> (NodeInventoryStatus, Option<Duration>) {
         let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
         let known = known(inventory, survey);
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
@@ -153,16 +189,25 @@ impl<H: Hands> Agent<H> {
         (status(facts, &known, &settling, &inventory.spec), settles_in)
     }
 
-    async fn write_inventory(&self, inventory: &NodeInventory, wanted: &NodeInventoryStatus) -> kube::Result<()> {
+    async fn write_inventory(
+        &self,
+        inventory: &NodeInventory,
+        wanted: &NodeInventoryStatus,
+    ) -> kube::Result<()> {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let version = inventory.metadata.resource_version.as_deref();
-        let few = inventory.status.as_ref().and_then(|old| json_patch(version?, old, wanted)).and_then(|patch| serde_json::from_value(patch).ok());
+        let few = inventory
+            .status
+            .as_ref()
+            .and_then(|old| json_patch(version?, old, wanted))
+            .and_then(|patch| serde_json::from_value(patch).ok());
         let patch = match few {
             Some(few) => Patch::Json(few),
             None => Patch::Merge(status_patch(version, inventory.status.as_ref(), wanted)),
         };
         failpoint!("inventory.before");
-        let written = inventories.patch_status(&inventory.name_any(), &PatchParams::default(), &patch).await;
+        let written =
+            inventories.patch_status(&inventory.name_any(), &PatchParams::default(), &patch).await;
         failpoint!("inventory.after");
         let written = written?;
         if self.kept().is_some() {
@@ -182,7 +227,10 @@ impl<H: Hands> Agent<H> {
     async fn read_inventory(&self) -> Result<Option<NodeInventory>, AgentError> {
         let name = self.options.node_name.as_str();
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        inventories.get_opt(name).await.map_err(AgentError::api(format!("reading the inventory of {name}")))
+        inventories
+            .get_opt(name)
+            .await
+            .map_err(AgentError::api(format!("reading the inventory of {name}")))
     }
 
     fn kept(&self) -> Option<Arc<NodeInventory>> {
@@ -191,10 +239,14 @@ impl<H: Hands> Agent<H> {
 
     /// Keeps what is newer: an event may be older than our own last write. `true` when it tells something new.
     pub(super) fn keep(&self, inventory: Option<NodeInventory>) -> bool {
-        let version = |inventory: &NodeInventory| inventory.resource_version().and_then(|version| version.parse::<u64>().ok());
+        let version = |inventory: &NodeInventory| {
+            inventory.resource_version().and_then(|version| version.parse::<u64>().ok())
+        };
         let mut kept = self.kept_inventory.lock().unwrap_or_else(PoisonError::into_inner);
         let older = match (&*kept, &inventory) {
-            (Some(kept), Some(new)) => kept.uid() == new.uid() && version(kept).is_some() && version(new) <= version(kept),
+            (Some(kept), Some(new)) => {
+                kept.uid() == new.uid() && version(kept).is_some() && version(new) <= version(kept)
+            }
             (None, Some(_)) | (_, None) => false,
         };
         if older {
@@ -215,14 +267,17 @@ impl<H: Hands> Agent<H> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &about.namespace);
         for one in news {
             tracing::info!(reason = one.reason, "{}", one.message);
-            let event = about.event(one.warning, one.reason, &one.message, self.options.clock.now());
+            let event =
+                about.event(one.warning, one.reason, &one.message, self.options.clock.now());
             // Told before, in the same words: the API has it, and an agent does not read Events.
             match events.create(&PostParams::default(), &event).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(refusal)) if refusal.code == 409 => {
                     let again = json!({"lastTimestamp": event.last_timestamp});
                     let name = event.metadata.name.as_deref().unwrap_or_default();
-                    if let Err(error) = events.patch(name, &PatchParams::default(), &Patch::Merge(&again)).await {
+                    if let Err(error) =
+                        events.patch(name, &PatchParams::default(), &Patch::Merge(&again)).await
+                    {
                         tracing::warn!(error = chain(&error), "an Event could not be told again");
                     }
                 }

@@ -41,7 +41,9 @@ impl<H: Hands> Agent<H> {
         let (job, allowed) = match job.spec.action {
             Action::Prepare | Action::Cleanup => {
                 let Fresh { job, live } = self.read_live(job).await?;
-                let allowed = job.as_ref().map(|job| live::check(&job.spec, &live).map_err(|void| void.to_string()));
+                let allowed = job
+                    .as_ref()
+                    .map(|job| live::check(&job.spec, &live).map_err(|void| void.to_string()));
                 (job, allowed.unwrap_or(Ok(())))
             }
             // Asked by whoever carries it out: before the device is opened, and again while it is held.
@@ -52,7 +54,8 @@ impl<H: Hands> Agent<H> {
             return Ok(Ran::Skipped);
         }
         let begun = Time(self.options.clock.now());
-        let started = job.status.as_ref().and_then(|status| status.start_time.clone()).unwrap_or(begun);
+        let started =
+            job.status.as_ref().and_then(|status| status.start_time.clone()).unwrap_or(begun);
         let runs = job.status.as_ref().map_or(0, |status| status.runs).saturating_add(1);
         let base = NodeJobStatus { runs, start_time: Some(started), ..NodeJobStatus::default() };
 
@@ -69,32 +72,59 @@ impl<H: Hands> Agent<H> {
         failpoint!("status.finished.after");
         let name = job.metadata.name.as_deref().unwrap_or_default();
         if let Told::Gone = told {
-            tracing::warn!(job = name, "the job was deleted or finished by somebody else while it ran");
+            tracing::warn!(
+                job = name,
+                "the job was deleted or finished by somebody else while it ran"
+            );
             return Ok(Ran::Gone);
         }
         Ok(match ended {
             Ended::Succeeded(result) => {
-                tracing::info!(job = name, volume = job.spec.owner.name, action = job.spec.action.as_str(), "succeeded");
+                tracing::info!(
+                    job = name,
+                    volume = job.spec.owner.name,
+                    action = job.spec.action.as_str(),
+                    "succeeded"
+                );
                 Ran::Succeeded(result)
             }
             Ended::Erased(how) => {
-                tracing::info!(job = name, owner = job.spec.owner.name, action = job.spec.action.as_str(), how, "succeeded");
+                tracing::info!(
+                    job = name,
+                    owner = job.spec.owner.name,
+                    action = job.spec.action.as_str(),
+                    how,
+                    "succeeded"
+                );
                 Ran::Succeeded(None)
             }
             Ended::Failed(why) => {
-                tracing::warn!(job = name, volume = job.spec.owner.name, action = job.spec.action.as_str(), why, "failed");
+                tracing::warn!(
+                    job = name,
+                    volume = job.spec.owner.name,
+                    action = job.spec.action.as_str(),
+                    why,
+                    "failed"
+                );
                 Ran::Failed(why)
             }
         })
     }
 
     /// Tells "Running" only of what takes long, a write less for every volume; and how far it is, of what says so.
-    async fn carry_while_announcing(&self, job: &NodeJob, base: &NodeJobStatus, order: &Order) -> (Option<NodeJob>, Result<Ended, AgentError>) {
+    async fn carry_while_announcing(
+        &self,
+        job: &NodeJob,
+        base: &NodeJobStatus,
+        order: &Order,
+    ) -> (Option<NodeJob>, Result<Ended, AgentError>) {
         let progress = Progress::default();
         let told = Mutex::new(None);
         let carry = pin!(async {
             match &order.task {
-                Task::Prepare(_) | Task::Cleanup => Ok(carry_out(&self.hands, &self.workers, order, &progress).await),
+                Task::Prepare(_) | Task::Cleanup => {
+                    Ok(carry_out(&self.hands, &self.workers, order, &progress).await)
+                }
                 Task::Wipe { policy, .. } => self.wipe(job, order, *policy, &progress).await,
             }
         });
@@ -112,7 +142,8 @@ impl<H: Hands> Agent<H> {
                     };
                     let current = lock(&told).clone();
                     failpoint!("status.running.before");
-                    let written = self.write_status_once(current.as_ref().unwrap_or(job), &status).await;
+                    let written =
+                        self.write_status_once(current.as_ref().unwrap_or(job), &status).await;
                     failpoint!("status.running.after");
                     match written {
                         Some(written) => *lock(&told) = Some(written),
@@ -143,7 +174,10 @@ impl<H: Hands> Agent<H> {
     async fn read_job(&self, job: &NodeJob) -> Result<Option<NodeJob>, AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
-        let found = jobs.get_opt(name).await.map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
+        let found = jobs
+            .get_opt(name)
+            .await
+            .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
         Ok(found.filter(|found| found.metadata.uid == job.metadata.uid))
     }
 }

@@ -30,7 +30,11 @@ impl<H: Hands> Agent<H> {
         let now = MicroTime(self.options.clock.now());
         let Some(current) = current else {
             let lease = Lease {
-                metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(self.options.namespace.clone()), ..ObjectMeta::default() },
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    namespace: Some(self.options.namespace.clone()),
+                    ..ObjectMeta::default()
+                },
                 spec: Some(LeaseSpec {
                     holder_identity: Some(self.options.identity.clone()),
                     lease_duration_seconds: Some(DURATION_SECONDS),
@@ -39,14 +43,19 @@ impl<H: Hands> Agent<H> {
                     ..LeaseSpec::default()
                 }),
             };
-            return leases.create(&PostParams::default(), &lease).await.map_err(AgentError::api(attempt()));
+            return leases
+                .create(&PostParams::default(), &lease)
+                .await
+                .map_err(AgentError::api(attempt()));
         };
         let mut spec = json!({"holderIdentity": self.options.identity, "leaseDurationSeconds": DURATION_SECONDS, "renewTime": now});
         let held = current.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
         if held != Some(self.options.identity.as_str()) {
             // The lock file on the node decides who is the agent; whoever holds the lease is a former one.
             spec["acquireTime"] = json!(now);
-            spec["leaseTransitions"] = json!(current.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0) + 1);
+            spec["leaseTransitions"] = json!(
+                current.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0) + 1
+            );
         }
         self.patch_lease(&leases, &current, spec).await.map_err(AgentError::api(attempt()))
     }
@@ -56,16 +65,26 @@ impl<H: Hands> Agent<H> {
         let name = names::agent_lease(&self.options.node_name);
         let attempt = || format!("giving back the lease {name}");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.options.namespace);
-        let Some(current) = leases.get_opt(&name).await.map_err(AgentError::api(attempt()))? else { return Ok(()) };
+        let Some(current) = leases.get_opt(&name).await.map_err(AgentError::api(attempt()))? else {
+            return Ok(());
+        };
         let held = current.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
         if held != Some(self.options.identity.as_str()) {
             return Ok(());
         }
         let spec = json!({"holderIdentity": "", "renewTime": MicroTime(self.options.clock.now())});
-        self.patch_lease(&leases, &current, spec).await.map(drop).map_err(AgentError::api(attempt()))
+        self.patch_lease(&leases, &current, spec)
+            .await
+            .map(drop)
+            .map_err(AgentError::api(attempt()))
     }
 
-    async fn patch_lease(&self, leases: &Api<Lease>, current: &Lease, spec: serde_json::Value) -> kube::Result<Lease> {
+    async fn patch_lease(
+        &self,
+        leases: &Api<Lease>,
+        current: &Lease,
+        spec: serde_json::Value,
+    ) -> kube::Result<Lease> {
         let name = current.metadata.name.as_deref().unwrap_or_default();
         let patch = json!({"metadata": {"resourceVersion": current.metadata.resource_version}, "spec": spec});
         leases.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await

@@ -31,7 +31,12 @@ const BREATHE: Duration = Duration::from_millis(20);
 /// changed.
 const LOOK_ANYWAY: Duration = Duration::from_secs(600);
 /// udev makes its links some time after the kernel's event, and nobody tells a pod when it has.
-const AFTER_EVENTS: [Duration; 4] = [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
+const AFTER_EVENTS: [Duration; 4] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+];
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -84,7 +89,15 @@ impl<H: Hands> Agent<H> {
         let (mut again, mut pause) = (None, FIRST_PAUSE);
         let mut rescan = Instant::now() + self.options.rescan_interval;
         loop {
-            let due = [Some(Instant::now() + LOOK_ANYWAY), Some(rescan), again, follow_ups.front().copied()].into_iter().flatten().min();
+            let due = [
+                Some(Instant::now() + LOOK_ANYWAY),
+                Some(rescan),
+                again,
+                follow_ups.front().copied(),
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             if timeout_at(due.unwrap_or(rescan), bell.rung.notified()).await.is_ok() {
                 sleep(GATHER).await;
             }
@@ -110,7 +123,10 @@ impl<H: Hands> Agent<H> {
                     pause = FIRST_PAUSE;
                 }
                 Err(error) => {
-                    tracing::warn!(error = error.sentence(), "the inventory is published again in a moment");
+                    tracing::warn!(
+                        error = error.sentence(),
+                        "the inventory is published again in a moment"
+                    );
                     bell.put_back(occasion);
                     bell.ring();
                     sleep(pause).await;
@@ -127,25 +143,34 @@ impl<H: Hands> Agent<H> {
     /// Publishes once the object is there, and again should somebody change it.
     pub(super) async fn watch_inventory(self: Arc<Self>, bell: Arc<Bell>) {
         let inventories: Api<DeserializeGuard<NodeInventory>> = Api::all(self.client.clone());
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.options.node_name));
+        let config =
+            watcher::Config::default().fields(&format!("metadata.name={}", self.options.node_name));
         let mut events = watcher(inventories, config).default_backoff().boxed();
         loop {
             let event = match events.try_next().await {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::debug!(error = chain(&error), "the watch on the inventory broke; it is taken up again");
+                    tracing::debug!(
+                        error = chain(&error),
+                        "the watch on the inventory broke; it is taken up again"
+                    );
                     continue;
                 }
             };
             let news = match event {
                 watcher::Event::Init | watcher::Event::InitDone => false,
                 watcher::Event::Delete(_) => self.keep(None),
-                watcher::Event::Apply(DeserializeGuard(Ok(inventory))) | watcher::Event::InitApply(DeserializeGuard(Ok(inventory))) => {
+                watcher::Event::Apply(DeserializeGuard(Ok(inventory)))
+                | watcher::Event::InitApply(DeserializeGuard(Ok(inventory))) => {
                     self.keep(Some(inventory))
                 }
-                watcher::Event::Apply(DeserializeGuard(Err(invalid))) | watcher::Event::InitApply(DeserializeGuard(Err(invalid))) => {
-                    tracing::error!(error = invalid.error, "this node's NodeInventory cannot be read: correct or delete it");
+                watcher::Event::Apply(DeserializeGuard(Err(invalid)))
+                | watcher::Event::InitApply(DeserializeGuard(Err(invalid))) => {
+                    tracing::error!(
+                        error = invalid.error,
+                        "this node's NodeInventory cannot be read: correct or delete it"
+                    );
                     self.keep(None)
                 }
             };

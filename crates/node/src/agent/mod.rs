@@ -146,7 +146,15 @@ pub struct Agent<H> {
 
 impl<H: Hands> Agent<H> {
     pub fn new(client: Client, hands: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
-        Agent { client, hands, workers, options, settling: Mutex::default(), looking: Out::default(), kept_inventory: Mutex::default() }
+        Agent {
+            client,
+            hands,
+            workers,
+            options,
+            settling: Mutex::default(),
+            looking: Out::default(),
+            kept_inventory: Mutex::default(),
+        }
     }
 
     /// A blocking call to the hands, on a worker.

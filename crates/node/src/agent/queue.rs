@@ -65,13 +65,24 @@ impl Queue {
             listed.insert(name.clone());
         }
         match self.jobs.get_mut(&name) {
-            Some(entry) if entry.state == State::Running => (entry.job, entry.deleted) = (job, false),
+            Some(entry) if entry.state == State::Running => {
+                (entry.job, entry.deleted) = (job, false)
+            }
             Some(_) if is_finished(&job) => drop(self.jobs.remove(&name)),
             // The same name with another UID is another job.
             Some(entry) if entry.job.metadata.uid == job.metadata.uid => entry.job = job,
             None if is_finished(&job) => {}
             Some(_) | None => {
-                self.jobs.insert(name, Entry { job, state: State::Waiting { until: None }, failures: 0, started: None, deleted: false });
+                self.jobs.insert(
+                    name,
+                    Entry {
+                        job,
+                        state: State::Waiting { until: None },
+                        failures: 0,
+                        started: None,
+                        deleted: false,
+                    },
+                );
             }
         }
     }
@@ -87,8 +98,10 @@ impl Queue {
     /// The jobs to start now; they count as running.
     pub fn take_due(&mut self, now: Instant) -> Vec<NodeJob> {
         let running = || self.jobs.values().filter(|entry| entry.state == State::Running);
-        let (wipes, others): (Vec<&Entry>, Vec<&Entry>) = running().partition(|entry| is_wipe(&entry.job));
-        let (mut wipes, mut others) = (WIPES_AT_ONCE.saturating_sub(wipes.len()), AT_ONCE.saturating_sub(others.len()));
+        let (wipes, others): (Vec<&Entry>, Vec<&Entry>) =
+            running().partition(|entry| is_wipe(&entry.job));
+        let (mut wipes, mut others) =
+            (WIPES_AT_ONCE.saturating_sub(wipes.len()), AT_ONCE.saturating_sub(others.len()));
         let mut busy: HashSet<String> = running().map(|entry| touches(&entry.job)).collect();
         let mut due = Vec::new();
         for entry in self.jobs.values_mut() {
@@ -118,7 +131,8 @@ impl Queue {
     /// To be run again, later each time.
     pub fn put_off(&mut self, name: &str, now: Instant) {
         if let Some(entry) = self.ended(name) {
-            let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE);
+            let pause =
+                FIRST_PAUSE.saturating_mul(2u32.saturating_pow(entry.failures)).min(LONGEST_PAUSE);
             entry.failures = entry.failures.saturating_add(1);
             entry.state = State::Waiting { until: Some(now + pause) };
         }
@@ -201,7 +215,10 @@ mod tests {
     fn wipe(name: &str, identity: &str) -> NodeJob {
         let mut job = job(name, "set", None);
         job.spec.action = Action::Wipe;
-        job.spec.device = serde_json::from_value(json!({"claimed": {"identity": identity, "size": 1, "pvName": "p", "pvUID": "p"}})).unwrap();
+        job.spec.device = serde_json::from_value(
+            json!({"claimed": {"identity": identity, "size": 1, "pvName": "p", "pvUID": "p"}}),
+        )
+        .unwrap();
         job
     }
 
@@ -281,7 +298,9 @@ mod tests {
     #[test]
     fn a_job_deleted_while_it_ran_is_forgotten_when_it_ends() {
         let now = Instant::now();
-        for end in [Queue::reported, |queue: &mut Queue, name: &str| queue.put_off(name, Instant::now())] {
+        for end in
+            [Queue::reported, |queue: &mut Queue, name: &str| queue.put_off(name, Instant::now())]
+        {
             let mut queue = Queue::default();
             queue.seen(job("a", "v", None));
             queue.take_due(now);

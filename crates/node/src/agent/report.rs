@@ -28,17 +28,31 @@ pub(super) enum Told {
 /// The status of a job that has ended.
 pub(super) fn finished(base: &NodeJobStatus, ended: &Ended, now: Timestamp) -> NodeJobStatus {
     let (phase, message, result) = match ended {
-        Ended::Succeeded(Some(result)) => (JobPhase::Succeeded, format!("ready at {} ({})", result.path, result.device_name), Some(result.clone())),
+        Ended::Succeeded(Some(result)) => (
+            JobPhase::Succeeded,
+            format!("ready at {} ({})", result.path, result.device_name),
+            Some(result.clone()),
+        ),
         Ended::Succeeded(None) => (JobPhase::Succeeded, "removed".to_owned(), None),
         Ended::Erased(how) => (JobPhase::Succeeded, how.clone(), None),
         Ended::Failed(why) => (JobPhase::Failed, why.clone(), None),
     };
-    NodeJobStatus { phase: Some(phase), message: Some(message), result, completion_time: Some(Time(now)), ..base.clone() }
+    NodeJobStatus {
+        phase: Some(phase),
+        message: Some(message),
+        result,
+        completion_time: Some(Time(now)),
+        ..base.clone()
+    }
 }
 
 impl<H: Hands> Agent<H> {
     /// Until it is written or the job is gone; an API that stays away is an error.
-    pub(super) async fn write_status(&self, job: &NodeJob, status: &NodeJobStatus) -> Result<Told, AgentError> {
+    pub(super) async fn write_status(
+        &self,
+        job: &NodeJob,
+        status: &NodeJobStatus,
+    ) -> Result<Told, AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let mut current = job.clone();
@@ -46,7 +60,9 @@ impl<H: Hands> Agent<H> {
         loop {
             let error = match patch(&jobs, name, &current, status).await {
                 Ok(_) => return Ok(Told::Written),
-                Err(kube::Error::Api(refusal)) if refusal.code == NOT_FOUND => return Ok(Told::Gone),
+                Err(kube::Error::Api(refusal)) if refusal.code == NOT_FOUND => {
+                    return Ok(Told::Gone);
+                }
                 Err(error) => error,
             };
             failures += 1;
@@ -55,38 +71,71 @@ impl<H: Hands> Agent<H> {
             }
             let conflict = matches!(&error, kube::Error::Api(refusal) if refusal.code == CONFLICT);
             if !conflict {
-                tracing::warn!(job = name, error = super::chain(&error), "reporting again in a moment");
+                tracing::warn!(
+                    job = name,
+                    error = super::chain(&error),
+                    "reporting again in a moment"
+                );
                 tokio::time::sleep(FIRST_PAUSE * 2u32.pow(failures)).await;
             }
             // Also after a lost answer: the write may have gone through.
             match jobs.get_opt(name).await {
-                Ok(Some(found)) if found.metadata.uid == job.metadata.uid && !is_finished(&found) => current = found,
+                Ok(Some(found))
+                    if found.metadata.uid == job.metadata.uid && !is_finished(&found) =>
+                {
+                    current = found
+                }
                 Ok(Some(found)) if same_end(&found, job, status) => return Ok(Told::Written),
                 Ok(Some(_) | None) => return Ok(Told::Gone),
-                Err(error) => tracing::debug!(job = name, error = super::chain(&error), "reading the job"),
+                Err(error) => {
+                    tracing::debug!(job = name, error = super::chain(&error), "reading the job")
+                }
             }
         }
     }
 
     /// For news that nothing depends on; the job as it is then.
-    pub(super) async fn write_status_once(&self, job: &NodeJob, status: &NodeJobStatus) -> Option<NodeJob> {
+    pub(super) async fn write_status_once(
+        &self,
+        job: &NodeJob,
+        status: &NodeJobStatus,
+    ) -> Option<NodeJob> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
-        patch(&jobs, name, job, status).await.inspect_err(|error| tracing::debug!(job = name, error = super::chain(error), "not announced")).ok()
+        patch(&jobs, name, job, status)
+            .await
+            .inspect_err(|error| {
+                tracing::debug!(job = name, error = super::chain(error), "not announced")
+            })
+            .ok()
     }
 }
 
 fn same_end(found: &NodeJob, job: &NodeJob, status: &NodeJobStatus) -> bool {
-    found.metadata.uid == job.metadata.uid && found.status.as_ref().is_some_and(|found| found.phase == status.phase && found.result == status.result)
+    found.metadata.uid == job.metadata.uid
+        && found
+            .status
+            .as_ref()
+            .is_some_and(|found| found.phase == status.phase && found.result == status.result)
 }
 
-async fn patch(jobs: &Api<NodeJob>, name: &str, current: &NodeJob, status: &NodeJobStatus) -> kube::Result<NodeJob> {
-    let patch = status_patch(current.metadata.resource_version.as_deref(), current.status.as_ref(), status);
+async fn patch(
+    jobs: &Api<NodeJob>,
+    name: &str,
+    current: &NodeJob,
+    status: &NodeJobStatus,
+) -> kube::Result<NodeJob> {
+    let patch =
+        status_patch(current.metadata.resource_version.as_deref(), current.status.as_ref(), status);
     jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }
 
 /// A merge patch that leaves exactly `wanted`: fields that only the current status has are nulled.
-pub(super) fn status_patch<S: Serialize>(resource_version: Option<&str>, current: Option<&S>, wanted: &S) -> Value {
+pub(super) fn status_patch<S: Serialize>(
+    resource_version: Option<&str>,
+    current: Option<&S>,
+    wanted: &S,
+) -> Value {
     let object = |status: Option<&S>| match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
         _ => serde_json::Map::new(),
@@ -104,8 +153,10 @@ mod tests {
 
     #[test]
     fn a_patch_clears_what_the_new_status_lacks() {
-        let current = NodeJobStatus { message: Some("old".into()), runs: 1, ..NodeJobStatus::default() };
-        let wanted = NodeJobStatus { phase: Some(JobPhase::Failed), runs: 2, ..NodeJobStatus::default() };
+        let current =
+            NodeJobStatus { message: Some("old".into()), runs: 1, ..NodeJobStatus::default() };
+        let wanted =
+            NodeJobStatus { phase: Some(JobPhase::Failed), runs: 2, ..NodeJobStatus::default() };
         assert_eq!(
             status_patch(Some("7"), Some(&current), &wanted),
             json!({"metadata": {"resourceVersion": "7"}, "status": {"phase": "Failed", "runs": 2, "message": null}})

@@ -24,9 +24,15 @@ pub struct Restored {
 
 impl<H: Hands> Agent<H> {
     pub async fn restore(&self) -> Result<Restored, AgentError> {
-        let known =
-            self.with_hands("listing the volumes", |hands| hands.known_volumes()).await.map_err(AgentError::hands("listing the volumes of this node"))?;
-        let mut results: Vec<_> = stream::iter(known).map(|uid| async { (self.restore_one(&uid).await, uid) }).buffer_unordered(AT_ONCE).collect().await;
+        let known = self
+            .with_hands("listing the volumes", |hands| hands.known_volumes())
+            .await
+            .map_err(AgentError::hands("listing the volumes of this node"))?;
+        let mut results: Vec<_> = stream::iter(known)
+            .map(|uid| async { (self.restore_one(&uid).await, uid) })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
         results.sort_by(|(_, a), (_, b)| a.cmp(b));
         let mut restored = Restored::default();
         for (result, uid) in results {
@@ -52,7 +58,9 @@ impl<H: Hands> Agent<H> {
             let seen = {
                 let uid = uid.to_owned();
                 // A pod may be mounting it right now: nothing is opened exclusively.
-                self.with_hands("looking at the volume", move |hands| hands.glance(&uid)).await.map_err(|error| error.sentence())?
+                self.with_hands("looking at the volume", move |hands| hands.glance(&uid))
+                    .await
+                    .map_err(|error| error.sentence())?
             };
             let Some(file) = seen.file.clone() else { return Ok(round > 0) };
             let steps = match plan_attached(uid, file.partitioned, &file, &seen) {
@@ -63,7 +71,8 @@ impl<H: Hands> Agent<H> {
             for step in steps {
                 last = words(&step);
                 let uid = uid.to_owned();
-                let acted: Result<(), HandsError> = self.with_hands(last, move |hands| hands.act(&uid, &step)).await;
+                let acted: Result<(), HandsError> =
+                    self.with_hands(last, move |hands| hands.act(&uid, &step)).await;
                 match acted {
                     Err(error) if !error.retryable() => return Err(error.sentence()),
                     Ok(()) | Err(_) => {}

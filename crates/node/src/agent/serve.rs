@@ -44,11 +44,18 @@ struct Missing {
 }
 
 /// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
-pub async fn run(client: Client, options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
+pub async fn run(
+    client: Client,
+    options: AgentOptions,
+    shutdown: CancellationToken,
+) -> Result<(), AgentError> {
     crate::sys::keep_memory_small();
-    let host = Host::open(&options.host_root, &options.data_dir).map_err(AgentError::hands("opening the data folder"))?;
-    let hands = RealHands::open(host, options.observe_only).map_err(AgentError::hands("starting the agent"))?;
-    let workers = Workers::pool(options.workers).map_err(AgentError::hands("starting the agent"))?;
+    let host = Host::open(&options.host_root, &options.data_dir)
+        .map_err(AgentError::hands("opening the data folder"))?;
+    let hands = RealHands::open(host, options.observe_only)
+        .map_err(AgentError::hands("starting the agent"))?;
+    let workers =
+        Workers::pool(options.workers).map_err(AgentError::hands("starting the agent"))?;
     Arc::new(Agent::new(client, Arc::new(hands), workers, options)).serve(shutdown).await;
     Ok(())
 }
@@ -65,7 +72,10 @@ impl<H: Hands> Agent<H> {
         helpers.spawn(watch_kernel(bell.clone()));
         match Host::view(&self.options.host_root) {
             Ok(host) => drop(helpers.spawn(watch_uses(bell.clone(), host))),
-            Err(error) => tracing::warn!(error = error.sentence(), "mounts are seen with the next look only, not at once"),
+            Err(error) => tracing::warn!(
+                error = error.sentence(),
+                "mounts are seen with the next look only, not at once"
+            ),
         }
         tokio::select! {
             () = shutdown.cancelled() => {}
@@ -79,21 +89,30 @@ impl<H: Hands> Agent<H> {
         helpers.shutdown().await;
         match timeout(FAREWELL, self.release_lease()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = error.sentence(), "the lease runs out by itself"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = error.sentence(), "the lease runs out by itself")
+            }
             Err(_) => tracing::warn!("the lease runs out by itself: the API does not answer"),
         }
         tracing::info!(node = self.options.node_name, "agent stopped");
     }
 
-    async fn serve_jobs(self: Arc<Self>, bell: &Bell, shutdown: &CancellationToken, mut missing: Missing) {
+    async fn serve_jobs(
+        self: Arc<Self>,
+        bell: &Bell,
+        shutdown: &CancellationToken,
+        mut missing: Missing,
+    ) {
         let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.client.clone());
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
+        let config =
+            watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
         let mut events = watcher(jobs, config).default_backoff().boxed();
         let mut queue = Queue::default();
         let mut running: JoinSet<(String, Option<Result<Ran, AgentError>>)> = JoinSet::new();
         loop {
             // Never beside a job: a restore and a cleanup of the same volume would undo each other.
-            if !queue.has_volumes_running() && missing.due.is_some_and(|due| due <= Instant::now()) {
+            if !queue.has_volumes_running() && missing.due.is_some_and(|due| due <= Instant::now())
+            {
                 self.bring_back(&mut missing).await;
                 bell.ring();
             }
@@ -101,9 +120,14 @@ impl<H: Hands> Agent<H> {
                 let (agent, name) = (self.clone(), job.name_any());
                 let run = async move { agent.run_job(&job).await };
                 // A panic in one job must not hold its volume for ever.
-                running.spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
+                running
+                    .spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
             }
-            let next = queue.next_due().into_iter().chain(missing.due.filter(|_| !queue.has_volumes_running())).min();
+            let next = queue
+                .next_due()
+                .into_iter()
+                .chain(missing.due.filter(|_| !queue.has_volumes_running()))
+                .min();
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 event = events.next() => match event {
@@ -127,16 +151,25 @@ impl<H: Hands> Agent<H> {
         }
     }
 
-    async fn take_event(&self, queue: &mut Queue, event: watcher::Event<DeserializeGuard<NodeJob>>) {
+    async fn take_event(
+        &self,
+        queue: &mut Queue,
+        event: watcher::Event<DeserializeGuard<NodeJob>>,
+    ) {
         match event {
             watcher::Event::Init => queue.relist(),
             watcher::Event::InitDone => queue.relisted(),
             watcher::Event::Delete(guard) => queue.deleted(&guard.name_any()),
-            watcher::Event::Apply(DeserializeGuard(read)) | watcher::Event::InitApply(DeserializeGuard(read)) => match read {
+            watcher::Event::Apply(DeserializeGuard(read))
+            | watcher::Event::InitApply(DeserializeGuard(read)) => match read {
                 Ok(job) => queue.seen(job),
                 Err(invalid) => {
                     let name = invalid.metadata.name.clone().unwrap_or_default();
-                    tracing::error!(job = name, error = invalid.error, "this job cannot be read; it is failed, the others go on");
+                    tracing::error!(
+                        job = name,
+                        error = invalid.error,
+                        "this job cannot be read; it is failed, the others go on"
+                    );
                     self.fail_unreadable(&name, &invalid.error).await;
                 }
             },
@@ -145,7 +178,8 @@ impl<H: Hands> Agent<H> {
 
     /// Told once: a job that says Failed already is left alone.
     async fn fail_unreadable(&self, name: &str, why: &str) {
-        let jobs: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodeJob>(&()));
+        let jobs: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::erase::<NodeJob>(&()));
         let told = async {
             let current = jobs.get(name).await?;
             if current.data["status"]["phase"] == "Failed" {
@@ -169,7 +203,10 @@ impl<H: Hands> Agent<H> {
             last = match self.renew_lease(last).await {
                 Ok(lease) => Some(lease),
                 Err(error) => {
-                    tracing::warn!(error = error.sentence(), "the lease is renewed again in a moment");
+                    tracing::warn!(
+                        error = error.sentence(),
+                        "the lease is renewed again in a moment"
+                    );
                     sleep(Duration::from_secs(1)).await;
                     None
                 }
@@ -197,7 +234,8 @@ impl<H: Hands> Agent<H> {
                 true
             }
         };
-        let pause = RESTORE_AGAIN.saturating_mul(2u32.saturating_pow(missing.tries)).min(RESTORE_SELDOM);
+        let pause =
+            RESTORE_AGAIN.saturating_mul(2u32.saturating_pow(missing.tries)).min(RESTORE_SELDOM);
         missing.tries = missing.tries.saturating_add(1);
         missing.due = failed.then(|| Instant::now() + pause);
     }
@@ -207,9 +245,14 @@ impl<H: Hands> Agent<H> {
             return;
         }
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else { return };
+        let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else {
+            return;
+        };
         let told = restored.failed.iter().map(|(uid, why)| {
-            let message = format!("the device of volume {uid} could not be brought back: {why}").chars().take(1000).collect();
+            let message = format!("the device of volume {uid} could not be brought back: {why}")
+                .chars()
+                .take(1000)
+                .collect();
             News { reason: "RestoreFailed", warning: true, message }
         });
         self.tell(&inventory, &told.collect::<Vec<_>>()).await;

@@ -6,7 +6,10 @@
 use crate::sys;
 use rustix::{
     fd::OwnedFd,
-    net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with, sockopt},
+    net::{
+        AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with,
+        sockopt,
+    },
 };
 use std::io;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -29,7 +32,12 @@ pub enum Heard {
 impl Uevents {
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::KOBJECT_UEVENT))?;
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            flags,
+            Some(netlink::KOBJECT_UEVENT),
+        )?;
         // A burst that overflows it is reported as one and answered by looking: best effort.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
         bind(&socket, &netlink::SocketAddrNetlink::new(0, KERNEL_GROUP))?;
@@ -40,7 +48,11 @@ impl Uevents {
         loop {
             let mut ready = self.socket.readable().await?;
             let mut buffer = [0u8; 8192];
-            let received = ready.try_io(|socket| recv(socket, &mut buffer, RecvFlags::empty()).map(|(read, _)| read).map_err(io::Error::from));
+            let received = ready.try_io(|socket| {
+                recv(socket, &mut buffer, RecvFlags::empty())
+                    .map(|(read, _)| read)
+                    .map_err(io::Error::from)
+            });
             match received {
                 Ok(Ok(read)) => {
                     if let Some(name) = parse_uevent(&buffer[..read.min(buffer.len())]) {
@@ -48,7 +60,11 @@ impl Uevents {
                     }
                 }
                 Err(_) => {}
-                Ok(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => return Ok(Heard::Lost),
+                Ok(Err(error))
+                    if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) =>
+                {
+                    return Ok(Heard::Lost);
+                }
                 Ok(Err(error)) => return Err(error),
             }
         }
@@ -75,12 +91,18 @@ mod tests {
 
     #[test]
     fn only_block_devices_count() {
-        let block = |head: &str| parse_uevent(format!("{head}\0ACTION=change\0DEVPATH=/x\0SUBSYSTEM=block\0MAJOR=7\0").as_bytes());
+        let block = |head: &str| {
+            parse_uevent(
+                format!("{head}\0ACTION=change\0DEVPATH=/x\0SUBSYSTEM=block\0MAJOR=7\0").as_bytes(),
+            )
+        };
         assert_eq!(block("change@/devices/virtual/block/loop3").as_deref(), Some("loop3"));
         assert_eq!(block("add@/devices/virtual/block/loop3/loop3p1").as_deref(), Some("loop3p1"));
         assert_eq!(block("add@/devices/x/block/cciss!c0d0").as_deref(), Some("cciss!c0d0"));
         assert_eq!(parse_uevent(b"add@/devices/virtual/net/lo\0SUBSYSTEM=net\0"), None);
-        for bad in [&b""[..], b"libudev\0\xfe\xed", b"@\0SUBSYSTEM=block", b"add@/a/\xff\0SUBSYSTEM=block"] {
+        for bad in
+            [&b""[..], b"libudev\0\xfe\xed", b"@\0SUBSYSTEM=block", b"add@/a/\xff\0SUBSYSTEM=block"]
+        {
             assert_eq!(parse_uevent(bad), None);
         }
     }

@@ -24,7 +24,8 @@ type Uses = fn(&[u8]) -> BTreeSet<Vec<u8>>;
 
 /// Rings when a disk is mounted that was not, or not any more; likewise for swap.
 pub(super) async fn watch_uses(bell: Arc<Bell>, host: Host) {
-    let tables: [(io::Result<OwnedFd>, Uses); 2] = [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
+    let tables: [(io::Result<OwnedFd>, Uses); 2] =
+        [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
     let watches = tables.into_iter().map(|(table, uses)| {
         let bell = Arc::clone(&bell);
         async move {
@@ -68,10 +69,19 @@ fn read(table: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
 
 /// The disks that are mounted, by number and by name: btrfs has numbers of its own.
 fn mounted(table: &[u8]) -> BTreeSet<Vec<u8>> {
-    let of_disk = parse_mount_lines(table).filter(|line| line.device.major != 0 || line.source.starts_with(b"/dev/"));
+    let of_disk = parse_mount_lines(table)
+        .filter(|line| line.device.major != 0 || line.source.starts_with(b"/dev/"));
     // The node of a device itself may be mounted elsewhere: a container's disk.
-    let of_node = parse_mount_lines(table).filter(|line| line.fs == b"devtmpfs" && line.root != b"/").map(|line| line.root.to_vec());
-    of_disk.map(|line| [format!("{}:{} ", line.device.major, line.device.minor).as_bytes(), line.source].concat()).chain(of_node).collect()
+    let of_node = parse_mount_lines(table)
+        .filter(|line| line.fs == b"devtmpfs" && line.root != b"/")
+        .map(|line| line.root.to_vec());
+    of_disk
+        .map(|line| {
+            [format!("{}:{} ", line.device.major, line.device.minor).as_bytes(), line.source]
+                .concat()
+        })
+        .chain(of_node)
+        .collect()
 }
 
 fn swapped(table: &[u8]) -> BTreeSet<Vec<u8>> {
@@ -85,7 +95,8 @@ mod tests {
     #[test]
     fn only_disks_that_come_into_use_or_go_out_of_it_count() {
         let node = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /proc rw - proc proc rw\n";
-        let with = |line: &str| mounted(format!("{node}{line}\n").as_bytes()) != mounted(node.as_bytes());
+        let with =
+            |line: &str| mounted(format!("{node}{line}\n").as_bytes()) != mounted(node.as_bytes());
         for nothing in [
             "30 22 0:50 / /run/pod rw - overlay overlay rw,lowerdir=/a",
             "31 22 0:51 / /run/tmp rw - tmpfs tmpfs rw",
@@ -94,15 +105,24 @@ mod tests {
         ] {
             assert!(!with(nothing), "{nothing}");
         }
-        for news in
-            ["40 22 8:16 / /data rw - xfs /dev/sdb rw", "41 22 0:60 / /data rw - btrfs /dev/sdc rw", "42 22 0:5 /sdd /run/disk rw - devtmpfs devtmpfs rw"]
-        {
+        for news in [
+            "40 22 8:16 / /data rw - xfs /dev/sdb rw",
+            "41 22 0:60 / /data rw - btrfs /dev/sdc rw",
+            "42 22 0:5 /sdd /run/disk rw - devtmpfs devtmpfs rw",
+        ] {
             assert!(with(news), "{news}");
         }
         let header = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
         assert_eq!(swapped(header.as_bytes()).len(), 0);
-        let (a, b) = (format!("{header}/dev/sdb partition 1 0 -2\n"), format!("{header}/dev/sdb partition 1 1 -2\n"));
-        assert_eq!(swapped(a.as_bytes()), swapped(b.as_bytes()), "how much of it is used is no news");
+        let (a, b) = (
+            format!("{header}/dev/sdb partition 1 0 -2\n"),
+            format!("{header}/dev/sdb partition 1 1 -2\n"),
+        );
+        assert_eq!(
+            swapped(a.as_bytes()),
+            swapped(b.as_bytes()),
+            "how much of it is used is no news"
+        );
         assert_eq!(swapped(a.as_bytes()).len(), 1);
     }
 }

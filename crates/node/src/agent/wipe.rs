@@ -24,11 +24,24 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 impl<H: Hands> Agent<H> {
     /// `Err` when the API could not be asked: nothing was touched, and the job is run again later.
-    pub(super) async fn wipe(&self, job: &NodeJob, order: &Order, policy: WipePolicy, progress: &Progress) -> Result<Ended, AgentError> {
+    pub(super) async fn wipe(
+        &self,
+        job: &NodeJob,
+        order: &Order,
+        policy: WipePolicy,
+        progress: &Progress,
+    ) -> Result<Ended, AgentError> {
         let ended = self.wipe_to_the_end(job, order, policy, progress).await?;
         let outcome = order.outcome(&ended);
-        if let Err(error) = self.with_hands("recording the outcome", move |hands| hands.record_outcome(&outcome)).await {
-            tracing::error!(job = order.job, error = error.sentence(), "the outcome is missing in the ledger");
+        if let Err(error) = self
+            .with_hands("recording the outcome", move |hands| hands.record_outcome(&outcome))
+            .await
+        {
+            tracing::error!(
+                job = order.job,
+                error = error.sentence(),
+                "the outcome is missing in the ledger"
+            );
             // Whoever asks for this wipe again, an API restored from a backup, must be told that it was done: not done
             // until the ledger says so. Erasing the device once more hurts nobody while its PersistentVolume is going.
             if let Ended::Erased(_) = ended {
@@ -38,7 +51,13 @@ impl<H: Hands> Agent<H> {
         Ok(ended)
     }
 
-    async fn wipe_to_the_end(&self, job: &NodeJob, order: &Order, policy: WipePolicy, progress: &Progress) -> Result<Ended, AgentError> {
+    async fn wipe_to_the_end(
+        &self,
+        job: &NodeJob,
+        order: &Order,
+        policy: WipePolicy,
+        progress: &Progress,
+    ) -> Result<Ended, AgentError> {
         for _ in 0..ROUNDS {
             let request = match self.ask_for_wipe(job).await? {
                 Ok(request) => request,
@@ -52,20 +71,33 @@ impl<H: Hands> Agent<H> {
             match self.ask_for_wipe(job).await? {
                 Err(why) => return Ok(Ended::Failed(why)),
                 // Judged by what the cluster knew then; it knows something else now.
-                Ok(now) if now.claim != request.claim || now.view.spec != request.view.spec => continue,
+                Ok(now) if now.claim != request.claim || now.view.spec != request.view.spec => {
+                    continue;
+                }
                 Ok(_) => {}
             }
             let (intent, progress) = (order.intent(), progress.clone());
-            if let Err(error) = self.with_hands("recording the intent", move |hands| hands.record_intent(&intent)).await {
+            if let Err(error) = self
+                .with_hands("recording the intent", move |hands| hands.record_intent(&intent))
+                .await
+            {
                 return Ok(Ended::Failed(error.sentence()));
             }
-            let erased = self.workers.call_apart(&self.hands, "erasing the device", move |_| held.wipe(policy, &progress)).await;
+            let erased = self
+                .workers
+                .call_apart(&self.hands, "erasing the device", move |_| {
+                    held.wipe(policy, &progress)
+                })
+                .await;
             return Ok(match erased {
                 Ok(how) => Ended::Erased(how),
                 Err(error) => Ended::Failed(error.sentence()),
             });
         }
-        Ok(Ended::Failed("what the cluster knows about this node changes all the time: nothing was touched".into()))
+        Ok(Ended::Failed(
+            "what the cluster knows about this node changes all the time: nothing was touched"
+                .into(),
+        ))
     }
 
     /// What is to be held, if the reason for the job still holds; the inner `Err` says why not.
@@ -78,7 +110,13 @@ impl<H: Hands> Agent<H> {
             Err(void) => return Ok(Err(void.to_string())),
         };
         let view = live.inventory.as_ref().map(NodeView::of).unwrap_or_default();
-        let pv_uid = fresh.spec.device.claimed.as_ref().map(|device| device.pv_uid.clone()).unwrap_or_default();
+        let pv_uid = fresh
+            .spec
+            .device
+            .claimed
+            .as_ref()
+            .map(|device| device.pv_uid.clone())
+            .unwrap_or_default();
         Ok(Ok(HoldRequest { claim, pv_uid, view }))
     }
 

@@ -62,7 +62,10 @@ impl Workers {
                     let _ = catch_unwind(AssertUnwindSafe(task));
                 }
             };
-            thread::Builder::new().name(format!("quarry-hands-{number}")).spawn(work).map_err(HandsError::io("starting a worker thread"))?;
+            thread::Builder::new()
+                .name(format!("quarry-hands-{number}"))
+                .spawn(work)
+                .map_err(HandsError::io("starting a worker thread"))?;
         }
         Ok(Workers::Threads(sender))
     }
@@ -109,12 +112,14 @@ impl Workers {
             Workers::Inline | Workers::Pool(_) => return self.call(hands, doing, call).await,
             Workers::Threads(_) => {}
         }
-        let overdue = || HandsError::Overdue {
+        let overdue = || {
+            HandsError::Overdue {
             attempt: doing.to_owned(),
             seconds: limit.as_secs(),
             check:
                 "a file system that does not answer may be in the way (see the mounts of the node, and its kernel log); it goes on by itself when that answers"
                     .to_owned(),
+        }
         };
         let Some(begun) = out.begin() else { return Err(overdue()) };
         let work = self.call(hands, doing, move |hands| {
@@ -144,7 +149,10 @@ impl Workers {
         let hands = hands.clone();
         // Nobody waits any more when the job was abandoned: then the process ends, and the thread with it.
         let work = move || drop(answer.send(call(&hands)));
-        thread::Builder::new().name("quarry-long".to_owned()).spawn(work).map_err(HandsError::io("starting a thread"))?;
+        thread::Builder::new()
+            .name("quarry-long".to_owned())
+            .spawn(work)
+            .map_err(HandsError::io("starting a thread"))?;
         answered.await.map_err(|_| HandsError::WorkerLost(doing.to_owned()))?
     }
 }
@@ -167,14 +175,23 @@ mod tests {
         let workers = Workers::pool(2).unwrap();
         let (hands, out, soon) = (Arc::new(()), Out::default(), Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
-        let late = workers.call_within(&hands, "looking", (soon, &out), move |()| Ok(released.recv().is_ok())).await.unwrap_err();
-        assert!(late.sentence().contains("looking") && late.sentence().contains("does not answer"), "{}", late.sentence());
+        let late = workers
+            .call_within(&hands, "looking", (soon, &out), move |()| Ok(released.recv().is_ok()))
+            .await
+            .unwrap_err();
+        assert!(
+            late.sentence().contains("looking") && late.sentence().contains("does not answer"),
+            "{}",
+            late.sentence()
+        );
         let again = workers.call_within(&hands, "looking", (soon, &out), |()| Ok(())).await;
         assert!(again.is_err(), "the first one is still out");
         release.send(()).unwrap();
         let limit = Duration::from_secs(60);
         let deadline = std::time::Instant::now() + limit;
-        while let Err(error) = workers.call_within(&hands, "looking", (limit, &out), |()| Ok(())).await {
+        while let Err(error) =
+            workers.call_within(&hands, "looking", (limit, &out), |()| Ok(())).await
+        {
             assert!(std::time::Instant::now() < deadline, "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -192,7 +209,8 @@ mod tests {
         };
         let (long, ()) = futures::join!(long, short);
         assert!(long.unwrap());
-        let lost: Result<(), _> = workers.call_apart(&hands, "breaking", |()| panic!("on purpose")).await;
+        let lost: Result<(), _> =
+            workers.call_apart(&hands, "breaking", |()| panic!("on purpose")).await;
         assert!(lost.unwrap_err().to_string().contains("while breaking"));
     }
 }

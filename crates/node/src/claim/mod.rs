@@ -28,7 +28,11 @@ pub struct NodeView {
 
 impl NodeView {
     pub fn of(inventory: &NodeInventory) -> Self {
-        NodeView { spec: inventory.spec.clone(), status: inventory.status.clone(), accepted: accepted(inventory) }
+        NodeView {
+            spec: inventory.spec.clone(),
+            status: inventory.status.clone(),
+            accepted: accepted(inventory),
+        }
     }
 
     /// The devices beside each other.
@@ -38,26 +42,45 @@ impl NodeView {
 
     /// The devices that a look must not open exclusively: their PersistentVolume may be mounted at any moment.
     pub fn spared(&self) -> Vec<Spare> {
-        let confirmed = |claim: &&Claim| confirm::previous(claim, self.status.as_ref()).is_some_and(|report| report.state == ClaimState::Confirmed);
+        let confirmed = |claim: &&Claim| {
+            confirm::previous(claim, self.status.as_ref())
+                .is_some_and(|report| report.state == ClaimState::Confirmed)
+        };
         let spare = |claim: &Claim| {
             let report: Option<&ClaimReport> = confirm::previous(claim, self.status.as_ref());
             let name = report.and_then(|report| report.device.clone());
-            let row = name.as_ref().and_then(|name| self.status.as_ref()?.devices.iter().find(|device| device.name == *name));
+            let row = name.as_ref().and_then(|name| {
+                self.status.as_ref()?.devices.iter().find(|device| device.name == *name)
+            });
             let diskseq = row.and_then(|row| row.diskseq).and_then(|seq| u64::try_from(seq).ok());
-            Spare { link: claim.link.clone(), name, diskseq, boot_id: self.status.as_ref().and_then(|status| status.boot_id.clone()) }
+            Spare {
+                link: claim.link.clone(),
+                name,
+                diskseq,
+                boot_id: self.status.as_ref().and_then(|status| status.boot_id.clone()),
+            }
         };
         self.spec.claims.iter().filter(confirmed).map(spare).collect()
     }
 }
 
 fn accepted(inventory: &NodeInventory) -> Vec<String> {
-    let annotation = inventory.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION));
+    let annotation = inventory
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION));
     annotation.map(|text| accepted_identities(text)).unwrap_or_default()
 }
 
 /// As `NodeView::known`, without a copy of the inventory: it may be large.
 pub fn known(inventory: &NodeInventory, survey: &Survey) -> Vec<Known> {
-    group(&survey.devices, inventory.status.as_ref(), survey.boot_id.as_deref(), &accepted(inventory))
+    group(
+        &survey.devices,
+        inventory.status.as_ref(),
+        survey.boot_id.as_deref(),
+        &accepted(inventory),
+    )
 }
 
 /// A confirmed device: what its link leads to, and what had its name in this boot.
@@ -118,7 +141,8 @@ pub struct LinkDevice {
 
 impl From<&Facts> for LinkDevice {
     fn from(facts: &Facts) -> Self {
-        let by_id = by_id::best(facts.by_id.iter().map(String::as_str)).map(|name| format!("/dev/disk/by-id/{name}"));
+        let by_id = by_id::best(facts.by_id.iter().map(String::as_str))
+            .map(|name| format!("/dev/disk/by-id/{name}"));
         LinkDevice {
             name: facts.name.clone(),
             number: facts.number.clone(),
@@ -153,7 +177,8 @@ pub trait HeldDevice: Send {
     fn name(&self) -> &str;
 
     /// Through the descriptor that was verified, and through no other. May take hours; how it was done, for people.
-    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, HandsError>;
+    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress)
+    -> Result<String, HandsError>;
 }
 
 impl std::fmt::Debug for dyn HeldDevice {

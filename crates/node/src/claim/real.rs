@@ -3,7 +3,10 @@
 //! Facts decide whether a device is opened at all: one that timed out, is only observed or is in use is not. While a
 //! device is held the scanner reads it anew, and only that reading counts.
 
-use super::{ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, Spare, no_device};
+use super::{
+    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, Spare,
+    no_device,
+};
 use crate::{
     act::{
         claim_link,
@@ -35,18 +38,27 @@ use rustix::{fs::FileType, io::Errno};
 use std::{collections::BTreeSet, fs, path::Path};
 
 impl RealHands {
-    pub(crate) fn confirm_claims(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
+    pub(crate) fn confirm_claims(
+        &self,
+        request: &ConfirmRequest,
+    ) -> Result<Confirmation, HandsError> {
         let ConfirmRequest { claims, view, survey } = request;
         let before = view.known(survey);
-        let opened: Vec<Result<Held<Opened>, String>> =
-            claims.iter().map(|claim| self.open_claimed(claim, Expected::of_claim(claim), &before, request, For::Reading)).collect();
-        let names: BTreeSet<String> = opened.iter().flatten().map(|held| held.name().to_owned()).collect();
+        let opened: Vec<Result<Held<Opened>, String>> = claims
+            .iter()
+            .map(|claim| {
+                self.open_claimed(claim, Expected::of_claim(claim), &before, request, For::Reading)
+            })
+            .collect();
+        let names: BTreeSet<String> =
+            opened.iter().flatten().map(|held| held.name().to_owned()).collect();
         if names.is_empty() {
             let answers = opened.into_iter().map(|held| held.map(drop)).collect();
             return Ok(Confirmation { answers, survey: survey.clone() });
         }
         failpoint!("confirm.held");
-        let (seen, silent) = self.see(&SurveyRequest { touched: names.clone(), proves: true, ..request.around() })?;
+        let (seen, silent) =
+            self.see(&SurveyRequest { touched: names.clone(), proves: true, ..request.around() })?;
         let known = view.known(&seen);
         // All stay held until the last one is linked.
         let mut verified: Vec<Held<Verified>> = Vec::new();
@@ -56,39 +68,60 @@ impl RealHands {
                 answered(&held, &silent)?;
                 let held = held.verify(claim, Expected::of_claim(claim), &known, &view.spec)?;
                 let facts = &find(&claim.identity, &known)?.facts;
-                claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts)).map_err(|error| error.sentence())?;
+                claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts))
+                    .map_err(|error| error.sentence())?;
                 Ok(held)
             });
             answers.push(confirmed.map(|held| verified.push(held)));
         }
         failpoint!("confirm.linked");
         let confirmed = claims.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
-        self.record_news(confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect())?;
+        self.record_news(
+            confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect(),
+        )?;
         failpoint!("confirm.recorded");
         drop(verified);
         // What the last scan saw of them was us. Of their partitions, too.
-        let partitions = names.iter().flat_map(|name| loops::partitions(self.host(), &name.replace('/', "!")));
+        let partitions =
+            names.iter().flat_map(|name| loops::partitions(self.host(), &name.replace('/', "!")));
         let touched = names.iter().cloned().chain(partitions).collect();
         let survey = self.survey(&SurveyRequest { touched, ..request.around() })?;
         Ok(Confirmation { answers, survey })
     }
 
     /// Not opened unless the last look speaks for it: a hung or foreign device is left alone.
-    fn open_claimed(&self, claim: &Claim, expected: Expected, known: &[Known], request: &ConfirmRequest, purpose: For) -> Result<Held<Opened>, String> {
+    fn open_claimed(
+        &self,
+        claim: &Claim,
+        expected: Expected,
+        known: &[Known],
+        request: &ConfirmRequest,
+        purpose: For,
+    ) -> Result<Held<Opened>, String> {
         claim_link::parse(&claim.link)?;
         verify(claim, expected, known, &request.view.spec)?;
         let facts = &find(&claim.identity, known)?.facts;
         Held::open(self.host(), &facts.name, purpose).map_err(|error| error.sentence())
     }
 
-    pub(crate) fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+    pub(crate) fn hold_for_wipe(
+        &self,
+        request: &HoldRequest,
+    ) -> Result<Box<dyn HeldDevice>, HandsError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid)).map_err(HandsError::Refused)?;
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+            .map_err(HandsError::Refused)?;
         let refused = |why: String| HandsError::Refused(expected.explain(why));
-        let around = SurveyRequest { foreign_pvs: view.spec.foreign_pvs.clone(), spare: view.spared(), ..SurveyRequest::default() };
+        let around = SurveyRequest {
+            foreign_pvs: view.spec.foreign_pvs.clone(),
+            spare: view.spared(),
+            ..SurveyRequest::default()
+        };
         let (survey, _) = self.see(&around)?;
         if is_other_machine(&view.spec, Some(survey.machine_id.as_deref())) {
-            return Err(HandsError::Refused("this is another machine than the one that the device was claimed on".into()));
+            return Err(HandsError::Refused(
+                "this is another machine than the one that the device was claimed on".into(),
+            ));
         }
         let before = view.known(&survey);
         verify(claim, expected, &before, &view.spec).map_err(refused)?;
@@ -96,7 +129,8 @@ impl RealHands {
         failpoint!("wipe.seen");
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
-        let (seen, silent) = self.see(&SurveyRequest { touched: [name].into(), proves: true, ..around })?;
+        let (seen, silent) =
+            self.see(&SurveyRequest { touched: [name].into(), proves: true, ..around })?;
         answered(&held, &silent).map_err(HandsError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
         if expected == Expected::Erased {
@@ -111,13 +145,20 @@ impl RealHands {
         let host = self.host();
         let boot_id = host.boot_id();
         let behind = |spare: &Spare| {
-            let stat = host.stat(Path::new(&spare.link)).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)?;
+            let stat = host
+                .stat(Path::new(&spare.link))
+                .ok()
+                .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)?;
             Some(DevNumber::from_stat(stat.st_rdev))
         };
         let named = |spare: &Spare| {
-            let folder = host.sys_block(&spare.name.as_ref().filter(|_| spare.boot_id == boot_id)?.replace('/', "!"));
+            let folder = host.sys_block(
+                &spare.name.as_ref().filter(|_| spare.boot_id == boot_id)?.replace('/', "!"),
+            );
             let read = |attribute: &str| fs::read_to_string(folder.join(attribute)).ok();
-            let diskseq: Option<u64> = read("diskseq").or_else(|| read("../diskseq")).and_then(|text| text.trim().parse().ok());
+            let diskseq: Option<u64> = read("diskseq")
+                .or_else(|| read("../diskseq"))
+                .and_then(|text| text.trim().parse().ok());
             let same = spare.diskseq.is_none() || diskseq.is_none() || spare.diskseq == diskseq;
             read("dev").filter(|_| same).and_then(|text| DevNumber::parse(&text))
         };
@@ -127,7 +168,11 @@ impl RealHands {
 
 impl ConfirmRequest {
     fn around(&self) -> SurveyRequest {
-        SurveyRequest { foreign_pvs: self.view.spec.foreign_pvs.clone(), spare: self.view.spared(), ..SurveyRequest::default() }
+        SurveyRequest {
+            foreign_pvs: self.view.spec.foreign_pvs.clone(),
+            spare: self.view.spared(),
+            ..SurveyRequest::default()
+        }
     }
 }
 
@@ -162,7 +207,11 @@ impl HeldDevice for ToWipe {
         self.held.name()
     }
 
-    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, HandsError> {
+    fn wipe(
+        self: Box<Self>,
+        policy: WipePolicy,
+        progress: &Progress,
+    ) -> Result<String, HandsError> {
         wipe::wipe(&self.host, &self.held, policy, progress)
     }
 }
@@ -179,20 +228,32 @@ pub(crate) fn resolve_path(host: &Host, path: &str) -> PathReport {
     let stat = match host.stat(Path::new(path)) {
         Ok(stat) => stat,
         Err(Errno::NOENT | Errno::NOTDIR) => return no_device(path, "does not exist"),
-        Err(error) => return no_device(path, format!("cannot be followed: {}", std::io::Error::from(error))),
+        Err(error) => {
+            return no_device(path, format!("cannot be followed: {}", std::io::Error::from(error)));
+        }
     };
     let is = match FileType::from_raw_mode(stat.st_mode) {
         FileType::BlockDevice => {
             let number = DevNumber::from_stat(stat.st_rdev);
             return match host.block_name(number) {
-                Some(name) => PathReport { path: path.to_owned(), device: Some(name), problem: None },
-                None => no_device(path, format!("is a device node {}:{} that the kernel has no device for", number.major, number.minor)),
+                Some(name) => {
+                    PathReport { path: path.to_owned(), device: Some(name), problem: None }
+                }
+                None => no_device(
+                    path,
+                    format!(
+                        "is a device node {}:{} that the kernel has no device for",
+                        number.major, number.minor
+                    ),
+                ),
             };
         }
         FileType::RegularFile => "a file",
         FileType::Directory => "a folder",
         FileType::CharacterDevice => "a character device",
-        FileType::Symlink | FileType::Fifo | FileType::Socket | FileType::Unknown => "something else",
+        FileType::Symlink | FileType::Fifo | FileType::Socket | FileType::Unknown => {
+            "something else"
+        }
     };
     no_device(path, format!("is {is}, not a block device"))
 }

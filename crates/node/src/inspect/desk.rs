@@ -41,7 +41,8 @@ impl Desk<'_> {
         }
         let folder = sysfs.device(&device.name)?;
         let properties = stamp.and_then(|_| self.udev.read(device.number));
-        let (mut facts, traits) = details::read(self.host, sysfs, &folder, device, properties.as_ref());
+        let (mut facts, traits) =
+            details::read(self.host, sysfs, &folder, device, properties.as_ref());
         facts.observed_only = !self.may_hold(device);
         let question = fresh.then(|| self.question(device, traits)).flatten();
         let stuck = question.is_some() && self.stuck.contains(&device.key());
@@ -76,7 +77,8 @@ impl Desk<'_> {
             diskseq: device.diskseq,
             size: device.size,
             traits,
-            exclusively: self.may_hold(device) && (self.spared.is_empty() || !self.around.is_among(device, self.spared)),
+            exclusively: self.may_hold(device)
+                && (self.spared.is_empty() || !self.around.is_among(device, self.spared)),
             backing: device.backing.as_ref().map(|(path, _)| path.clone()),
             care: self.care,
             lines: partitions.iter().any(|partition| self.udev.stamp(partition.number).is_none()),
@@ -84,7 +86,8 @@ impl Desk<'_> {
     }
 
     fn may_hold(&self, device: &Seen) -> bool {
-        let is_own = |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
+        let is_own =
+            |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
         match self.reach {
             Reach::Everything => true,
             Reach::OwnLoops => self.around.backing(device).is_some_and(is_own),

@@ -28,14 +28,22 @@ pub struct Traits {
 }
 
 /// Everything but what a scan reads anew each time (mounts, links, holders) and what the probe finds.
-pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: Option<&Properties>) -> (Facts, Traits) {
+pub fn read(
+    host: &Host,
+    sysfs: &mut Sysfs,
+    device: &OwnedFd,
+    seen: &Seen,
+    udev: Option<&Properties>,
+) -> (Facts, Traits) {
     let udev = udev.cloned().unwrap_or_default();
     let mapped_name = if is_mapped(seen) { sysfs.text(device, "dm/name") } else { None };
     // Loops, maps and arrays have no such folder: a dozen attributes that need not be tried.
     let has_device = sysfs.has(device, "device");
     let kind = kind(sysfs, device, seen, mapped_name.is_some());
     let mut traits = Traits {
-        unlike_a_file: mapped_name.is_some() || kind == "rom" || sysfs.bytes(device, "queue/zoned").is_some_and(|zoned| zoned != b"none"),
+        unlike_a_file: mapped_name.is_some()
+            || kind == "rom"
+            || sysfs.bytes(device, "queue/zoned").is_some_and(|zoned| zoned != b"none"),
         optical: kind == "rom",
         asks_serial: false,
         suspended: false,
@@ -47,18 +55,24 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
         read_only: seen.read_only,
         diskseq: seen.diskseq,
         parent: seen.parent.as_deref().map(shown_name),
-        transport: if has_device || seen.name.starts_with("nvme") { transport(host, sysfs, device, seen) } else { None },
+        transport: if has_device || seen.name.starts_with("nvme") {
+            transport(host, sysfs, device, seen)
+        } else {
+            None
+        },
         ..Facts::default()
     };
     // A partition has neither file: they are its disk's.
-    (facts.removable, facts.rotational) = match seen.parent.as_deref().and_then(|disk| sysfs.device(disk)) {
-        Some(disk) => (sysfs.flag(&disk, "removable"), sysfs.flag(&disk, "queue/rotational")),
-        None => (sysfs.flag(device, "removable"), sysfs.flag(device, "queue/rotational")),
-    };
+    (facts.removable, facts.rotational) =
+        match seen.parent.as_deref().and_then(|disk| sysfs.device(disk)) {
+            Some(disk) => (sysfs.flag(&disk, "removable"), sysfs.flag(&disk, "queue/rotational")),
+            None => (sysfs.flag(device, "removable"), sysfs.flag(device, "queue/rotational")),
+        };
     facts.state = seen.state.clone();
     traits.suspended = mapped_name.is_some() && facts.state.as_deref() == Some("suspended");
     if seen.parent.is_none() && seen.slaves.is_empty() {
-        let mut said = |attribute: &str| if has_device { sysfs.text(device, attribute) } else { None };
+        let mut said =
+            |attribute: &str| if has_device { sysfs.text(device, attribute) } else { None };
         facts.vendor = said("device/vendor");
         facts.model = udev.model.clone().or_else(|| said("device/model"));
         facts.serial = udev.serial.clone().or_else(|| said("device/serial"));
@@ -66,7 +80,8 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
     facts.partition = if kind == "part" { partition(sysfs, device, seen, &udev) } else { None };
     facts.not_local = not_local(host, sysfs, device, seen, facts.transport.as_deref());
     facts.evidence = evidence(sysfs, device, seen, &udev, facts.partition.as_ref(), has_device);
-    traits.asks_serial = seen.parent.is_none() && seen.place.contains("/virtio") && sysfs.has(device, "serial");
+    traits.asks_serial =
+        seen.parent.is_none() && seen.place.contains("/virtio") && sysfs.has(device, "serial");
     (facts.mapped_name, facts.kind) = (mapped_name, kind);
     (facts, traits)
 }
@@ -74,7 +89,9 @@ pub fn read(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev:
 /// lsblk's STATE of a disk.
 pub fn state(sysfs: &mut Sysfs, device: &OwnedFd, name: &str) -> Option<String> {
     if name.starts_with("dm-") {
-        return sysfs.number(device, "dm/suspended").map(|flag| if flag == 0 { "running" } else { "suspended" }.to_owned());
+        return sysfs
+            .number(device, "dm/suspended")
+            .map(|flag| if flag == 0 { "running" } else { "suspended" }.to_owned());
     }
     sysfs.text(device, "device/state")
 }
@@ -99,7 +116,11 @@ fn kind(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, mapped: bool) -> Strin
         let uuid = sysfs.text(device, "dm/uuid").unwrap_or_default();
         match uuid.split('-').next() {
             None | Some("") => "dm".to_owned(),
-            Some(prefix) if prefix.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("part")) => "part".to_owned(),
+            Some(prefix)
+                if prefix.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("part")) =>
+            {
+                "part".to_owned()
+            }
             Some(prefix) => prefix.to_owned(),
         }
     } else if seen.name.starts_with("loop") {
@@ -139,8 +160,10 @@ fn transport(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen) -> O
     let found = match address.as_deref().and_then(parse_scsi_address) {
         Some(number) => {
             let class = |kind: &str| host.at(format!("sys/class/{kind}_host/host{number}"));
-            let read = |kind: &str, attribute: &str| std::fs::read(class(kind).join(attribute)).ok();
-            let contains = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|part| part == what);
+            let read =
+                |kind: &str, attribute: &str| std::fs::read(class(kind).join(attribute)).ok();
+            let contains =
+                |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|part| part == what);
             if class("spi").is_dir() {
                 "spi"
             } else if class("fc").is_dir() {
@@ -172,12 +195,24 @@ fn transport(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen) -> O
 pub fn parse_scsi_address(name: &str) -> Option<u32> {
     let parts: Vec<&str> = name.split(':').collect();
     let [host, rest @ ..] = &parts[..] else { return None };
-    (rest.len() == 3 && rest.iter().all(|part| part.parse::<u64>().is_ok())).then(|| host.parse().ok()).flatten()
+    (rest.len() == 3 && rest.iter().all(|part| part.parse::<u64>().is_ok()))
+        .then(|| host.parse().ok())
+        .flatten()
 }
 
 /// A device on another machine, as far as the kernel's own tree tells.
-fn not_local(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, transport: Option<&str>) -> Option<String> {
-    let starts = |prefix: &str| seen.name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+fn not_local(
+    host: &Host,
+    sysfs: &mut Sysfs,
+    device: &OwnedFd,
+    seen: &Seen,
+    transport: Option<&str>,
+) -> Option<String> {
+    let starts = |prefix: &str| {
+        seen.name
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     let found = match transport {
         _ if starts("rbd") => "rbd",
         _ if starts("nbd") => "nbd",
@@ -198,24 +233,36 @@ fn not_local(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, tran
 
 /// The driver of the SCSI host that the device hangs on.
 fn driver_of_host(host: &Host, seen: &Seen) -> Option<String> {
-    let number = seen.place.split('/').find_map(|part| part.strip_prefix("host").filter(|number| number.parse::<u32>().is_ok()))?;
-    let bytes = std::fs::read(host.at(format!("sys/class/scsi_host/host{number}/proc_name"))).ok()?;
+    let number = seen.place.split('/').find_map(|part| {
+        part.strip_prefix("host").filter(|number| number.parse::<u32>().is_ok())
+    })?;
+    let bytes =
+        std::fs::read(host.at(format!("sys/class/scsi_host/host{number}/proc_name"))).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// Every controller of the namespace is asked: with native multipath `device` is the subsystem above them.
 fn nvme_fabric(sysfs: &mut Sysfs, device: &OwnedFd) -> Option<String> {
     let mut ways = vec!["device/transport".to_owned()];
-    let controllers = sysfs.list(device, "device").into_iter().filter(|name| name.starts_with("nvme"));
+    let controllers =
+        sysfs.list(device, "device").into_iter().filter(|name| name.starts_with("nvme"));
     ways.extend(controllers.map(|name| format!("device/{name}/transport")));
     let found: Vec<String> = ways.iter().filter_map(|way| sysfs.text(device, way)).collect();
-    found.into_iter().find(|transport| transport != "pcie").map(|transport| format!("nvme-{transport}"))
+    found
+        .into_iter()
+        .find(|transport| transport != "pcie")
+        .map(|transport| format!("nvme-{transport}"))
 }
 
 /// udev's word, else the kernel's; what both leave open is filled in from the disk's table by the scan.
 ///
 /// Of a partition that kpartx has mapped (of a multipath map) the kernel knows no more than its length.
-fn partition(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties) -> Option<Partition> {
+fn partition(
+    sysfs: &mut Sysfs,
+    device: &OwnedFd,
+    seen: &Seen,
+    udev: &Properties,
+) -> Option<Partition> {
     let number = match &seen.parent {
         Some(_) => seen.partition_number,
         None => sysfs.text(device, "dm/uuid").and_then(|uuid| parse_mapped_number(&uuid)),
@@ -223,7 +270,11 @@ fn partition(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties
     let kernel = sysfs.bytes(device, "uevent").map(parse_uevent).unwrap_or_default();
     Some(Partition {
         number: number.unwrap_or_default(),
-        start: sysfs.number(device, "start").or(udev.partition_start).unwrap_or_default().saturating_mul(512),
+        start: sysfs
+            .number(device, "start")
+            .or(udev.partition_start)
+            .unwrap_or_default()
+            .saturating_mul(512),
         uuid: udev.partition_uuid.clone().or(kernel.partition_uuid),
         type_id: udev.partition_type.clone(),
         label: udev.partition_label.clone().or(kernel.partition_name),
@@ -236,17 +287,28 @@ fn parse_mapped_number(uuid: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties, partition: Option<&Partition>, has_device: bool) -> Vec<Evidence> {
+fn evidence(
+    sysfs: &mut Sysfs,
+    device: &OwnedFd,
+    seen: &Seen,
+    udev: &Properties,
+    partition: Option<&Partition>,
+    has_device: bool,
+) -> Vec<Evidence> {
     let mut all = Vec::new();
     // udev gives a partition what it knows of the disk: that would be the disk's identity, not the partition's.
     if let Some(partition) = partition {
         all.extend(partition.uuid.clone().map(|value| evidence_of("partition:uuid", value)));
         if seen.parent.is_none() {
-            all.extend(sysfs.text(device, "dm/uuid").map(|value| evidence_of("sysfs:dm-uuid", value)));
+            all.extend(
+                sysfs.text(device, "dm/uuid").map(|value| evidence_of("sysfs:dm-uuid", value)),
+            );
         }
         return all;
     }
-    let mut say = |source: &str, value: Option<String>| all.extend(value.map(|value| evidence_of(source, value)));
+    let mut say = |source: &str, value: Option<String>| {
+        all.extend(value.map(|value| evidence_of(source, value)))
+    };
     if has_device || seen.name.starts_with("nvme") {
         say("sysfs:nguid", sysfs.text(device, "nguid"));
         say("sysfs:eui", sysfs.text(device, "eui"));
@@ -259,7 +321,9 @@ fn evidence(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, udev: &Properties,
         None => say("udev:ID_WWN", udev.wwn.clone()),
     }
     if has_device {
-        for designator in sysfs.bytes(device, "device/vpd_pg83").map(parse_vpd83).unwrap_or_default() {
+        for designator in
+            sysfs.bytes(device, "device/vpd_pg83").map(parse_vpd83).unwrap_or_default()
+        {
             say("sysfs:vpd83", Some(designator));
         }
         say("sysfs:model", sysfs.text(device, "device/model"));

@@ -35,7 +35,10 @@ pub fn affordable() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(MOST_FILES).min(MOST_FILES);
     let mut current = limit.current.unwrap_or(MOST_FILES);
-    if current < wanted && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum }).is_ok() {
+    if current < wanted
+        && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })
+            .is_ok()
+    {
         current = wanted;
     }
     usize::try_from(current / 2 / EACH).unwrap_or(usize::MAX)
@@ -63,8 +66,11 @@ impl Gauges {
     /// Whether the device looks as it did before, but for what was written to it.
     pub fn agree(&self, before: &Seen) -> bool {
         let mut buffer = [0; 4096];
-        let mut is = |file: &OwnedFd, wanted: u64| bytes(file, &mut buffer).and_then(number::<u64>) == Some(wanted);
-        let numbers = is(&self.size, before.size / 512) && is(&self.read_only, u64::from(before.read_only));
+        let mut is = |file: &OwnedFd, wanted: u64| {
+            bytes(file, &mut buffer).and_then(number::<u64>) == Some(wanted)
+        };
+        let numbers =
+            is(&self.size, before.size / 512) && is(&self.read_only, u64::from(before.read_only));
         let same_disk = match (&self.diskseq, before.diskseq) {
             (Some(file), Some(wanted)) => is(file, wanted),
             (None, None) => true,

@@ -50,14 +50,24 @@ pub fn find(file: &mut (impl Read + Seek), uid: Uuid) -> Option<Partition> {
     file.seek(SeekFrom::Start(SECTOR)).ok()?;
     let header = GPTHeader::read_from(file).ok()?;
     // Numbers from the disk: refuse what we would never have written before they are used to read on.
-    if header.number_of_partition_entries != 128 || header.size_of_partition_entry != 128 || header.partition_entry_lba != 2 {
+    if header.number_of_partition_entries != 128
+        || header.size_of_partition_entry != 128
+        || header.partition_entry_lba != 2
+    {
         return None;
     }
     let entries = header.read_partitions(file, SECTOR).ok()?;
     let wanted = uid.to_bytes_le();
-    let (index, entry) = entries.iter().enumerate().find(|(_, entry)| entry.is_used() && entry.unique_partition_guid == wanted)?;
+    let (index, entry) = entries
+        .iter()
+        .enumerate()
+        .find(|(_, entry)| entry.is_used() && entry.unique_partition_guid == wanted)?;
     let sectors = entry.size().ok()?;
-    Some(Partition { number: i32::try_from(index + 1).ok()?, start: entry.starting_lba * SECTOR, length: sectors * SECTOR })
+    Some(Partition {
+        number: i32::try_from(index + 1).ok()?,
+        start: entry.starting_lba * SECTOR,
+        length: sectors * SECTOR,
+    })
 }
 
 /// Every disk needs a GUID of its own; derived, so that a volume built anew is the same to the byte.

@@ -33,10 +33,21 @@ impl Holes {
             return None;
         }
         let path = question.host.at(question.host.on_node(path));
-        let file = open(&path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
+        let file = open(
+            &path,
+            OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
+            Mode::empty(),
+        )
+        .ok()?;
         let stat = fstat(&file).ok()?;
-        let is_it = stat.st_ino == backing.inode && DevNumber::from_stat(stat.st_dev) == backing.device && FileType::from_raw_mode(stat.st_mode).is_file();
-        #[allow(clippy::cast_sign_loss, clippy::useless_conversion, reason = "a number of the kernel's, of another type on other machines")]
+        let is_it = stat.st_ino == backing.inode
+            && DevNumber::from_stat(stat.st_dev) == backing.device
+            && FileType::from_raw_mode(stat.st_mode).is_file();
+        #[allow(
+            clippy::cast_sign_loss,
+            clippy::useless_conversion,
+            reason = "a number of the kernel's, of another type on other machines"
+        )]
         let kind = fstatfs(&file).ok()?.f_type as u64;
         if !is_it || !HONEST.contains(&kind) {
             return None;
@@ -60,7 +71,10 @@ impl Holes {
                 Ok(_) | Err(Errno::NXIO) => break,
                 Err(_) => return None,
             };
-            let end = seek(&self.file, SeekFrom::Hole(begin.max(at))).ok()?.next_multiple_of(PAGE).min(range.end);
+            let end = seek(&self.file, SeekFrom::Hole(begin.max(at)))
+                .ok()?
+                .next_multiple_of(PAGE)
+                .min(range.end);
             let begin = begin.max(at);
             match pieces.last_mut() {
                 Some(last) if begin <= last.end => last.end = end,

@@ -75,7 +75,14 @@ struct Part {
 /// 1 MiB: VMFS, a LUKS2 header. 2 MiB: the same. 4 MiB: the last LUKS2 header. 3087 sectors before the end: Promise
 /// FastTrak.
 fn spots(size: u64) -> impl Iterator<Item = u64> {
-    [Some(MIB), Some(2 * MIB), Some(4 * MIB), size.checked_sub(3087 * 512).map(|at| at / PAGE * PAGE)].into_iter().flatten()
+    [
+        Some(MIB),
+        Some(2 * MIB),
+        Some(4 * MIB),
+        size.checked_sub(3087 * 512).map(|at| at / PAGE * PAGE),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Where the last two labels of ZFS begin on a device of this size.
@@ -95,7 +102,10 @@ fn ranges(size: u64, blank: bool) -> Vec<Range<u64>> {
     spots.sort_unstable();
     spots.dedup();
     let (head_range, tail_range) = (start..head, tail.max(head)..size);
-    let all = [head_range].into_iter().chain(spots.into_iter().map(|at| at..at + PAGE)).chain([tail_range]);
+    let all = [head_range]
+        .into_iter()
+        .chain(spots.into_iter().map(|at| at..at + PAGE))
+        .chain([tail_range]);
     all.filter(|range| !range.is_empty()).collect()
 }
 
@@ -121,12 +131,19 @@ impl Image {
     }
 
     /// As `take`, but of a part of which `data` knows where something may be only that: the rest is zero.
-    pub fn take_some(&mut self, device: &OwnedFd, size: u64, data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>) -> Result<(), Errno> {
+    pub fn take_some(
+        &mut self,
+        device: &OwnedFd,
+        size: u64,
+        data: impl Fn(&Range<u64>) -> Option<Vec<Range<u64>>>,
+    ) -> Result<(), Errno> {
         self.parts.clear();
         self.sparse.clear();
         self.size = size;
         // A device that cannot do direct reads is read as any other file.
-        let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
+        let direct = fcntl_getfl(device)
+            .and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT))
+            .is_ok();
         self.add(device, iter::once(0..START.min(size)), &data, direct)?;
         self.add(device, ranges(size, self.is_zero()), &data, direct)?;
         if direct {
@@ -158,28 +175,50 @@ impl Image {
         }
         let first = self.parts.len();
         for range in ranges {
-            let at = self.parts.last().map_or(self.aligned, |part| part.buffer.start + part.buffer.len().next_multiple_of(PAGE as usize));
+            let at = self.parts.last().map_or(self.aligned, |part| {
+                part.buffer.start + part.buffer.len().next_multiple_of(PAGE as usize)
+            });
             let length = (range.end - range.start) as usize;
             self.parts.push(Part { device: range.start, buffer: at..at + length });
         }
-        let wanted: Vec<Wanted> = self.parts[first..].iter().map(|part| Wanted { offset: part.device, place: part.buffer.clone() }).collect();
+        let wanted: Vec<Wanted> = self.parts[first..]
+            .iter()
+            .map(|part| Wanted { offset: part.device, place: part.buffer.clone() })
+            .collect();
         // A last part that ends within a page may be too short for a direct read.
         let whole = wanted.iter().all(|part| part.place.len().is_multiple_of(PAGE as usize));
         if direct && whole && read_all(device, &mut self.buffer, &wanted).is_ok() {
             return Ok(());
         }
         for Wanted { offset, place } in wanted {
-            self.fill(device, place.start, place.len().next_multiple_of(PAGE as usize), place.len(), offset)?;
+            self.fill(
+                device,
+                place.start,
+                place.len().next_multiple_of(PAGE as usize),
+                place.len(),
+                offset,
+            )?;
         }
         Ok(())
     }
 
     /// `length` bytes of the device into the buffer; `room` is what there is place for, so that the last, short page
     /// can be asked for whole.
-    fn fill(&mut self, device: &OwnedFd, at: usize, room: usize, length: usize, offset: u64) -> Result<(), Errno> {
+    fn fill(
+        &mut self,
+        device: &OwnedFd,
+        at: usize,
+        room: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<(), Errno> {
         let mut done = 0;
         while done < length {
-            match rustix::io::pread(device, &mut self.buffer[at + done..at + room], offset + done as u64) {
+            match rustix::io::pread(
+                device,
+                &mut self.buffer[at + done..at + room],
+                offset + done as u64,
+            ) {
                 // Shorter than the kernel said: not the device that was asked about.
                 Ok(0) => return Err(Errno::IO),
                 Ok(read) => done += read,
@@ -194,7 +233,9 @@ impl Image {
     }
 
     pub fn is_zero(&self) -> bool {
-        self.parts.iter().all(|part| self.buffer[part.buffer.clone()].chunks(PAGE as usize).all(is_zero))
+        self.parts
+            .iter()
+            .all(|part| self.buffer[part.buffer.clone()].chunks(PAGE as usize).all(is_zero))
     }
 
     /// Whether first and last MiB are zero, whatever is at the spots between them.
@@ -202,7 +243,9 @@ impl Image {
         let tail = self.size.saturating_sub(MIB);
         self.parts.iter().all(|part| {
             let sectors = self.buffer[part.buffer.clone()].chunks(512).enumerate();
-            sectors.map(|(index, sector)| (part.device + index as u64 * 512, sector)).all(|(at, sector)| (at >= MIB && at < tail) || is_zero(sector))
+            sectors
+                .map(|(index, sector)| (part.device + index as u64 * 512, sector))
+                .all(|(at, sector)| (at >= MIB && at < tail) || is_zero(sector))
         })
     }
 
@@ -217,14 +260,19 @@ impl Image {
         };
         // It reads and copies a whole MiB to look for ZFS.
         let without = if self.may_be_zfs() { None } else { Some(c"zfs_member") };
-        let answer = self.show(&file).ok().and_then(|()| blkid::ask_without(&file, self.size, sector, without).ok());
+        let answer = self
+            .show(&file)
+            .ok()
+            .and_then(|()| blkid::ask_without(&file, self.size, sector, without).ok());
         // Gives the pages back and leaves nothing for the next device to be mistaken for its own.
         if ftruncate(&file, 0).is_ok() {
             self.file = Some(file);
         }
         answer.filter(|answer| match answer {
             Answer::Nothing | Answer::Ambivalent(_) => false,
-            Answer::One(Values { fs_type: Some(fs_type), .. }) => WHOLE.iter().any(|known| known.as_bytes() == fs_type),
+            Answer::One(Values { fs_type: Some(fs_type), .. }) => {
+                WHOLE.iter().any(|known| known.as_bytes() == fs_type)
+            }
             Answer::One(Values { table, .. }) => matches!(table.as_deref(), Some(b"gpt" | b"dos")),
         })
     }
@@ -238,7 +286,8 @@ impl Image {
                 // Neighbours that hold something are written together.
                 let pages = bytes[at..].chunks(PAGE as usize);
                 let empty = is_zero(&bytes[at..bytes.len().min(at + PAGE as usize)]);
-                let length: usize = pages.take_while(|page| is_zero(page) == empty).map(<[u8]>::len).sum();
+                let length: usize =
+                    pages.take_while(|page| is_zero(page) == empty).map(<[u8]>::len).sum();
                 let mut rest = if empty { &[][..] } else { &bytes[at..at + length] };
                 let mut offset = part.device + at as u64;
                 while !rest.is_empty() {
@@ -253,23 +302,31 @@ impl Image {
 
     /// Of the device, as far as it was read at its beginning.
     fn head(&self, range: Range<usize>) -> &[u8] {
-        self.bytes(range.start as u64..range.end as u64).filter(|_| self.size >= START).unwrap_or_default()
+        self.bytes(range.start as u64..range.end as u64)
+            .filter(|_| self.size >= START)
+            .unwrap_or_default()
     }
 
     /// Whether an uberblock lies in any of the four labels, in either byte order; also when not all of them were read.
     fn may_be_zfs(&self) -> bool {
         let last = last_labels(self.size);
         let labels = [0, LABEL, last, last + LABEL];
-        let mut blocks = labels.into_iter().flat_map(|label| (LABEL / 2..LABEL).step_by(1024).map(move |at| label + at));
+        let mut blocks = labels
+            .into_iter()
+            .flat_map(|label| (LABEL / 2..LABEL).step_by(1024).map(move |at| label + at));
         blocks.any(|at| match self.bytes(at..at + 8) {
-            Some(bytes) => [UBERBLOCK.to_le_bytes(), UBERBLOCK.to_be_bytes()].iter().any(|magic| bytes == magic),
+            Some(bytes) => [UBERBLOCK.to_le_bytes(), UBERBLOCK.to_be_bytes()]
+                .iter()
+                .any(|magic| bytes == magic),
             None => !self.sparse.iter().any(|range| at >= range.start && at + 8 <= range.end),
         })
     }
 
     /// Of the device, if one part holds them.
     fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        let part = self.parts.iter().find(|part| range.start >= part.device && range.end <= part.device + part.buffer.len() as u64)?;
+        let part = self.parts.iter().find(|part| {
+            range.start >= part.device && range.end <= part.device + part.buffer.len() as u64
+        })?;
         let at = part.buffer.start + (range.start - part.device) as usize;
         self.buffer.get(at..at + (range.end - range.start) as usize)
     }
@@ -283,7 +340,8 @@ impl Image {
     /// A chain of tables through the whole disk.
     fn has_extended_partition(&self) -> bool {
         let table = self.head(446..512);
-        table.ends_with(&[0x55, 0xaa]) && table.chunks_exact(16).any(|line| matches!(line[4], 0x05 | 0x0f | 0x85))
+        table.ends_with(&[0x55, 0xaa])
+            && table.chunks_exact(16).any(|line| matches!(line[4], 0x05 | 0x0f | 0x85))
     }
 }
 
@@ -332,9 +390,12 @@ mod tests {
     fn answers_that_may_be_incomplete_are_not_given() {
         let size = 16 * MIB;
         let mut image = Image::new();
-        let swap: [(u64, &[u8]); 2] = [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        let swap: [(u64, &[u8]); 2] =
+            [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
         image.take(&device(size, &swap), size).unwrap();
-        assert!(matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap")));
+        assert!(
+            matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap"))
+        );
         image.take(&device(size, &[(12345, b"hello")]), size).unwrap();
         assert_eq!(image.ask(512), None, "bytes that nothing explains");
         image.take(&device(size, &[swap[0], swap[1], (32769, b"CD001")]), size).unwrap();
@@ -346,7 +407,8 @@ mod tests {
     #[test]
     fn holes_are_zero_whatever_the_buffer_held_before() {
         let size = 16 * MIB;
-        let swap: [(u64, &[u8]); 2] = [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        let swap: [(u64, &[u8]); 2] =
+            [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
         let mut image = Image::new();
         let full = device(size, &[swap[0], swap[1], (32769, b"CD001")]);
         image.take(&full, size).unwrap();
@@ -356,27 +418,43 @@ mod tests {
         let promise = device(size, &[(size - 63 * 512, b"Promise Technology, Inc.")]);
         image.take(&full, size).unwrap();
         image.take_some(&promise, size, |range| (range.end < size).then(Vec::new)).unwrap();
-        assert!(!image.is_zero() && !image.is_blank() && !image.is_optical_format() && !image.may_be_zfs());
+        assert!(
+            !image.is_zero()
+                && !image.is_blank()
+                && !image.is_optical_format()
+                && !image.may_be_zfs()
+        );
         // A hole that is none is never asked for its bytes, so whoever says so must be right.
         image.take_some(&full, size, |range| (range.start == 0).then(Vec::new)).unwrap();
         assert!(image.is_zero());
         // In pieces: the same answer as from the whole.
-        let pieces = |range: &Range<u64>| Some(if range.start == 0 { vec![0..PAGE, 2 * PAGE..3 * PAGE] } else { Vec::new() });
+        let pieces = |range: &Range<u64>| {
+            Some(if range.start == 0 { vec![0..PAGE, 2 * PAGE..3 * PAGE] } else { Vec::new() })
+        };
         let swap = device(size, &swap);
         image.take_some(&swap, size, pieces).unwrap();
-        assert!(matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap")));
+        assert!(
+            matches!(image.ask(512), Some(Answer::One(values)) if values.fs_type.as_deref() == Some(b"swap"))
+        );
     }
 
     /// A device that holds something at its start is not read whole: nothing that libblkid would see there may be missed.
     #[test]
     fn a_second_signature_is_seen_wherever_libblkid_looks() {
-        let swap: [(u64, &[u8]); 2] = [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
+        let swap: [(u64, &[u8]); 2] =
+            [(4086, b"SWAPSPACE2"), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
         let mut image = Image::new();
         for size in [64 * MIB, 64 * MIB + 200 * 1024, 65 * MIB - 512] {
             let mut seconds: Vec<Vec<(u64, &[u8])>> = Vec::new();
             for label in [0, LABEL, last_labels(size), last_labels(size) + LABEL] {
-                for magic in [&[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c]] {
-                    seconds.push((120..128).map(|number| (label + LABEL / 2 + number * 1024, &magic[..])).collect());
+                for magic in
+                    [&[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c]]
+                {
+                    seconds.push(
+                        (120..128)
+                            .map(|number| (label + LABEL / 2 + number * 1024, &magic[..]))
+                            .collect(),
+                    );
                 }
             }
             for sectors in [63, 255, 256, 16, 399, 591, 675, 735, 911, 974, 991, 951, 3087] {
@@ -389,13 +467,17 @@ mod tests {
                 let both = device(size, &[&swap[..], &second].concat());
                 let seen = blkid::ask(&both, size, 512).unwrap();
                 assert!(
-                    !matches!(&seen, Answer::One(values) if values.fs_type.as_deref() == Some(b"swap")) || second[0].0 == 65600,
+                    !matches!(&seen, Answer::One(values) if values.fs_type.as_deref() == Some(b"swap"))
+                        || second[0].0 == 65600,
                     "{second:?} of {size}: {seen:?}"
                 );
                 image.take(&both, size).unwrap();
                 assert!(!image.is_blank());
                 let shown = image.ask(512);
-                assert!(shown.is_none() || shown.as_ref() == Some(&seen), "{second:?} of {size}: {shown:?}, and the device: {seen:?}");
+                assert!(
+                    shown.is_none() || shown.as_ref() == Some(&seen),
+                    "{second:?} of {size}: {shown:?}, and the device: {seen:?}"
+                );
             }
         }
     }

@@ -21,14 +21,18 @@ pub enum Leads {
 pub fn read(host: &Host, link: &str) -> Leads {
     let path = host.at(link);
     let Ok(target) = fs::read_link(&path) else { return Leads::Nowhere };
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name =
+        target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Ok(meta) = fs::metadata(&path) else { return Leads::Dangling(name) };
     if !meta.file_type().is_block_device() {
         return Leads::Dangling(name);
     }
     let number = DevNumber::from_stat(meta.rdev());
     let entry = host.at("sys/dev/block").join(format!("{}:{}", number.major, number.minor));
-    match fs::read_link(entry).ok().and_then(|target| target.file_name().map(|name| name.to_string_lossy().into_owned())) {
+    match fs::read_link(entry)
+        .ok()
+        .and_then(|target| target.file_name().map(|name| name.to_string_lossy().into_owned()))
+    {
         Some(kernel_name) => Leads::To(kernel_name),
         None => Leads::Dangling(name),
     }

@@ -50,14 +50,24 @@ pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
 /// even opened.
 pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Attached>, HandsError> {
     let folder = host.at("sys/block");
-    let entries = fs::read_dir(&folder).map_err(HandsError::io(format!("listing {}", folder.display())))?;
+    let entries =
+        fs::read_dir(&folder).map_err(HandsError::io(format!("listing {}", folder.display())))?;
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(HandsError::io(format!("listing {}", folder.display())))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
-            && fs::read(host.at("sys/block").join(&name).join("loop/backing_file"))
-                .is_ok_and(|text| wanted(&parse_backing_file(&text).0.file_name().unwrap_or_default().to_string_lossy()))
+            && fs::read(host.at("sys/block").join(&name).join("loop/backing_file")).is_ok_and(
+                |text| {
+                    wanted(
+                        &parse_backing_file(&text)
+                            .0
+                            .file_name()
+                            .unwrap_or_default()
+                            .to_string_lossy(),
+                    )
+                },
+            )
             && let Some(attached) = read(host, &name)?
         {
             found.push(attached);
@@ -74,7 +84,11 @@ pub fn read(host: &Host, name: &str) -> Result<Option<Attached>, HandsError> {
     let Ok(text) = fs::read(folder.join("loop/backing_file")) else { return Ok(None) };
     let Some(number) = number(host, name) else { return Ok(None) };
     let device = host.dev(name);
-    let opened = match rustix::fs::open(&device, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
+    let opened = match rustix::fs::open(
+        &device,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+    ) {
         Ok(opened) => opened,
         Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Ok(None),
         Err(error) => return Err(HandsError::io(format!("opening {}", device.display()))(error)),
@@ -82,7 +96,11 @@ pub fn read(host: &Host, name: &str) -> Result<Option<Attached>, HandsError> {
     let backing = match sys::loop_backing(&opened) {
         Ok(Some(backing)) => backing,
         Ok(None) => return Ok(None),
-        Err(error) => return Err(HandsError::io(format!("asking {} for its backing file", device.display()))(error)),
+        Err(error) => {
+            return Err(
+                HandsError::io(format!("asking {} for its backing file", device.display()))(error),
+            );
+        }
     };
     let (path, deleted) = parse_backing_file(&text);
     Ok(Some(Attached { name: name.to_owned(), number, backing, path, deleted }))
@@ -110,7 +128,9 @@ pub fn partitions(host: &Host, name: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(host.sys_block(name)) else { return Vec::new() };
     let mut found: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|child| child.starts_with(name) && host.sys_block(name).join(child).join("partition").exists())
+        .filter(|child| {
+            child.starts_with(name) && host.sys_block(name).join(child).join("partition").exists()
+        })
         .collect();
     found.sort();
     found
@@ -123,18 +143,21 @@ pub fn partition_number(host: &Host, name: &str) -> Option<i32> {
 
 /// Whether the loop was attached with the flag that makes the kernel read its partition table.
 pub fn scans_partitions(host: &Host, name: &str) -> bool {
-    fs::read_to_string(host.sys_block(name).join("loop/partscan")).is_ok_and(|text| text.trim() == "1")
+    fs::read_to_string(host.sys_block(name).join("loop/partscan"))
+        .is_ok_and(|text| text.trim() == "1")
 }
 
 /// In bytes. sysfs counts in 512 whatever the device's block size is.
 pub fn size(host: &Host, name: &str) -> Option<u64> {
-    let sectors: u64 = fs::read_to_string(host.sys_block(name).join("size")).ok()?.trim().parse().ok()?;
+    let sectors: u64 =
+        fs::read_to_string(host.sys_block(name).join("size")).ok()?.trim().parse().ok()?;
     Some(sectors * 512)
 }
 
 /// Where a partition begins, in bytes.
 pub fn start(host: &Host, name: &str) -> Option<u64> {
-    let sectors: u64 = fs::read_to_string(host.sys_block(name).join("start")).ok()?.trim().parse().ok()?;
+    let sectors: u64 =
+        fs::read_to_string(host.sys_block(name).join("start")).ok()?.trim().parse().ok()?;
     Some(sectors * 512)
 }
 
@@ -142,7 +165,11 @@ pub fn start(host: &Host, name: &str) -> Option<u64> {
 pub fn names_the_same(attached: &Path, wanted: &Path) -> bool {
     let mut parts = wanted.components().rev().take(2);
     let mut found = attached.components().rev();
-    parts.all(|part| found.next().is_some_and(|other| other.as_os_str().as_bytes() == part.as_os_str().as_bytes()))
+    parts.all(|part| {
+        found
+            .next()
+            .is_some_and(|other| other.as_os_str().as_bytes() == part.as_os_str().as_bytes())
+    })
 }
 
 #[cfg(test)]
@@ -151,7 +178,10 @@ mod tests {
 
     #[test]
     fn a_deleted_backing_file_is_recognised() {
-        assert_eq!(parse_backing_file(b"/d/volumes/u (deleted)\n"), (PathBuf::from("/d/volumes/u"), true));
+        assert_eq!(
+            parse_backing_file(b"/d/volumes/u (deleted)\n"),
+            (PathBuf::from("/d/volumes/u"), true)
+        );
         assert_eq!(parse_backing_file(b"/d/volumes/u\n"), (PathBuf::from("/d/volumes/u"), false));
         assert!(names_the_same(Path::new("/host/d/volumes/u"), Path::new("/d/volumes/u")));
         assert!(!names_the_same(Path::new("/d/other/u"), Path::new("/d/volumes/u")));

@@ -67,7 +67,8 @@ impl Known {
         let before = self.facts.clone();
         if (self.seen.number, self.seen.diskseq) == (seen.number, seen.diskseq) {
             next.uses = self.uses;
-            (next.loop_file, next.lines, next.serial) = (self.loop_file.take(), std::mem::take(&mut self.lines), self.serial.take());
+            (next.loop_file, next.lines, next.serial) =
+                (self.loop_file.take(), std::mem::take(&mut self.lines), self.serial.take());
             (next.facts.held, next.facts.content) = (before.held, before.content.clone());
             next.say_more();
         }
@@ -118,8 +119,13 @@ impl Known {
 
     /// Evidence that the probe found.
     fn say_more(&mut self) {
-        self.facts.evidence.retain(|evidence| evidence.source != "loop:file" && !(self.traits.asks_serial && evidence.source == "sysfs:serial"));
-        self.facts.evidence.extend(self.serial.clone().map(|serial| evidence_of("sysfs:serial", serial)));
+        self.facts.evidence.retain(|evidence| {
+            evidence.source != "loop:file"
+                && !(self.traits.asks_serial && evidence.source == "sysfs:serial")
+        });
+        self.facts
+            .evidence
+            .extend(self.serial.clone().map(|serial| evidence_of("sysfs:serial", serial)));
         let file = self.loop_file.as_ref().and_then(|file| file.identity.clone());
         self.facts.evidence.extend(file.map(|identity| evidence_of("loop:file", identity)));
     }
@@ -138,13 +144,20 @@ impl Known {
 }
 
 /// Brings everything that lies between devices up to date; whether any facts differ from those of the scan before.
-pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around<'_>, wide: &Wide, host: &Host) -> bool {
+pub fn merge(
+    known: &mut BTreeMap<String, Known>,
+    seen: &[Seen],
+    around: &Around<'_>,
+    wide: &Wide,
+    host: &Host,
+) -> bool {
     let there: HashSet<&str> = seen.iter().map(|device| device.name.as_str()).collect();
     let before = known.len();
     known.retain(|name, _| there.contains(name.as_str()));
     let mut changed = known.len() != before;
 
-    let numbers: HashMap<&str, DevNumber> = seen.iter().map(|device| (device.name.as_str(), device.number)).collect();
+    let numbers: HashMap<&str, DevNumber> =
+        seen.iter().map(|device| (device.name.as_str(), device.number)).collect();
     let mut loops: HashMap<DevNumber, Vec<String>> = HashMap::new();
     for (name, device) in known.iter() {
         if let Some(number) = device.below(&numbers) {
@@ -158,16 +171,32 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
         facts.writes = device.writes.map_or(0, |writes| writes.sectors);
         known.differs |= set(&mut facts.mounts, wide.mounts(device.number, &facts.name))
             | set(&mut facts.swap, wide.is_swap(device.number))
-            | set(&mut facts.partitions, around.partitions(&device.name).iter().map(|partition| partition.shown_name()).collect())
+            | set(
+                &mut facts.partitions,
+                around
+                    .partitions(&device.name)
+                    .iter()
+                    .map(|partition| partition.shown_name())
+                    .collect(),
+            )
             | set(&mut facts.slaves, device.slaves.iter().map(|slave| shown_name(slave)).collect())
-            | set(&mut facts.holders, around.holders(&device.name).iter().map(|holder| shown_name(holder)).collect())
+            | set(
+                &mut facts.holders,
+                around.holders(&device.name).iter().map(|holder| shown_name(holder)).collect(),
+            )
             | set(&mut facts.loops_on_top, loops.remove(&device.number).unwrap_or_default())
             | set(&mut facts.by_id, wide.by_id(&facts.name).to_vec())
-            | set(&mut facts.backing, device.backing.as_ref().map(|(path, deleted)| backing_file(host, path, *deleted, known.loop_file.as_ref())));
+            | set(
+                &mut facts.backing,
+                device.backing.as_ref().map(|(path, deleted)| {
+                    backing_file(host, path, *deleted, known.loop_file.as_ref())
+                }),
+            );
     }
     for device in seen {
         // A file on another machine's file system is no nearer than that.
-        let network = device.backing.as_ref().and_then(|(path, _)| wide.network_of(&host.on_node(path)));
+        let network =
+            device.backing.as_ref().and_then(|(path, _)| wide.network_of(&host.on_node(path)));
         if let (Some(known), Some(fs)) = (known.get_mut(&device.name), network) {
             known.not_local = Some(format!("a file on {fs}"));
         }
@@ -181,7 +210,12 @@ pub fn merge(known: &mut BTreeMap<String, Known>, seen: &[Seen], around: &Around
 }
 
 fn backing_file(host: &Host, path: &Path, deleted: bool, file: Option<&LoopFile>) -> BackingFile {
-    let file = file.map(|file| format!("{}:{}:{}", file.backing.device.major, file.backing.device.minor, file.backing.inode));
+    let file = file.map(|file| {
+        format!(
+            "{}:{}:{}",
+            file.backing.device.major, file.backing.device.minor, file.backing.inode
+        )
+    });
     BackingFile { path: shown(&host.on_node(path)), deleted, file }
 }
 
@@ -189,7 +223,11 @@ fn backing_file(host: &Host, path: &Path, deleted: bool, file: Option<&LoopFile>
 fn partitions(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
     for device in seen.iter().filter(|device| device.parent.is_some()) {
         let disk = device.parent.as_ref().and_then(|disk| known.get(disk));
-        let line = disk.and_then(|disk| disk.lines.iter().find(|line| Some(line.number) == device.partition_number)).cloned();
+        let line = disk
+            .and_then(|disk| {
+                disk.lines.iter().find(|line| Some(line.number) == device.partition_number)
+            })
+            .cloned();
         let Some(known) = known.get_mut(&device.name) else { continue };
         let mut partition = known.partition.clone();
         if let (Some(partition), Some(line)) = (&mut partition, &line) {
@@ -197,21 +235,47 @@ fn partitions(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
         }
         let uuid = partition.as_ref().and_then(|partition| partition.uuid.clone());
         known.differs |= set(&mut known.facts.partition, partition)
-            | set(&mut known.facts.evidence, uuid.map(|uuid| evidence_of("partition:uuid", uuid)).into_iter().collect());
+            | set(
+                &mut known.facts.evidence,
+                uuid.map(|uuid| evidence_of("partition:uuid", uuid)).into_iter().collect(),
+            );
     }
 }
 
 /// A device is as far away as what it is made from.
-fn not_local(known: &mut BTreeMap<String, Known>, seen: &[Seen], numbers: &HashMap<&str, DevNumber>) {
-    let mut away: HashMap<String, String> = known.iter().filter_map(|(name, known)| Some((name.clone(), known.not_local.clone()?))).collect();
-    let by_number: HashMap<DevNumber, &str> = seen.iter().filter(|_| !away.is_empty()).map(|device| (device.number, device.name.as_str())).collect();
+fn not_local(
+    known: &mut BTreeMap<String, Known>,
+    seen: &[Seen],
+    numbers: &HashMap<&str, DevNumber>,
+) {
+    let mut away: HashMap<String, String> = known
+        .iter()
+        .filter_map(|(name, known)| Some((name.clone(), known.not_local.clone()?)))
+        .collect();
+    let by_number: HashMap<DevNumber, &str> = seen
+        .iter()
+        .filter(|_| !away.is_empty())
+        .map(|device| (device.number, device.name.as_str()))
+        .collect();
     // Stacks are a few devices high: as long as something is learnt, once more.
     while !away.is_empty() {
         let mut learnt = Vec::new();
         for device in seen.iter().filter(|device| !away.contains_key(&device.name)) {
-            let below = known.get(&device.name).and_then(|known| known.below(numbers)).and_then(|number| by_number.get(&number).copied());
-            let mut bases = device.parent.as_deref().into_iter().chain(device.slaves.iter().map(String::as_str)).chain(below);
-            learnt.extend(bases.find_map(|base| away.get(base)).map(|reason| (device.name.clone(), reason.clone())));
+            let below = known
+                .get(&device.name)
+                .and_then(|known| known.below(numbers))
+                .and_then(|number| by_number.get(&number).copied());
+            let mut bases = device
+                .parent
+                .as_deref()
+                .into_iter()
+                .chain(device.slaves.iter().map(String::as_str))
+                .chain(below);
+            learnt.extend(
+                bases
+                    .find_map(|base| away.get(base))
+                    .map(|reason| (device.name.clone(), reason.clone())),
+            );
         }
         if learnt.is_empty() {
             break;

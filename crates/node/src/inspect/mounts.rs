@@ -27,7 +27,12 @@ pub struct Line<'a> {
 /// Lines that do not have the kernel's form are skipped: none are known.
 pub fn parse_mountinfo(bytes: &[u8]) -> Vec<Mount> {
     parse_mount_lines(bytes)
-        .map(|line| Mount { device: line.device, at: path(line.at), fs: String::from_utf8_lossy(line.fs).into_owned(), source: path(line.source) })
+        .map(|line| Mount {
+            device: line.device,
+            at: path(line.at),
+            fs: String::from_utf8_lossy(line.fs).into_owned(),
+            source: path(line.source),
+        })
         .collect()
 }
 
@@ -51,7 +56,13 @@ fn parse_mount(line: &[u8]) -> Option<Line<'_>> {
     let fs = fields.next()?;
     let source = fields.next()?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
-    Some(Line { device: DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? }, root, at, fs, source })
+    Some(Line {
+        device: DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        root,
+        at,
+        fs,
+        source,
+    })
 }
 
 /// File systems that live on another machine, or with its hypervisor.
@@ -83,14 +94,20 @@ pub fn is_network(fs: &[u8]) -> bool {
 /// Where file systems are mounted that somebody else answers for: another machine, or a process. A path that leads through
 /// one of them may never be walked to its end.
 pub fn answered_by_others(bytes: &[u8]) -> Vec<PathBuf> {
-    let others = |line: &Line<'_>| is_network(line.fs) || line.fs.starts_with(b"fuse") || line.fs == b"autofs";
+    let others = |line: &Line<'_>| {
+        is_network(line.fs) || line.fs.starts_with(b"fuse") || line.fs == b"autofs"
+    };
     parse_mount_lines(bytes).filter(others).map(|line| path(line.at)).collect()
 }
 
 /// The files and devices that are used as swap.
 pub fn parse_swaps(bytes: &[u8]) -> Vec<PathBuf> {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1);
-    lines.filter_map(|line| line.split(|byte| *byte == b' ' || *byte == b'\t').next()).filter(|name| !name.is_empty()).map(path).collect()
+    lines
+        .filter_map(|line| line.split(|byte| *byte == b' ' || *byte == b'\t').next())
+        .filter(|name| !name.is_empty())
+        .map(path)
+        .collect()
 }
 
 /// A field as the path that it stands for.
@@ -103,8 +120,12 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let octal = bytes.get(at + 1..at + 4).filter(|digits| bytes[at] == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
-        match octal.map(|digits| digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'))) {
+        let octal = bytes.get(at + 1..at + 4).filter(|digits| {
+            bytes[at] == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d))
+        });
+        match octal.map(|digits| {
+            digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'))
+        }) {
             Some(value @ 0..=255) => {
                 plain.push(value as u8);
                 at += 4;
@@ -128,7 +149,10 @@ mod tests {
     fn a_path_through_what_others_answer_for_is_known() {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:99 / /mnt/dead rw - nfs4 server:/x rw\n\
             31 22 0:98 / /mnt/mine rw - fuse.s3fs s3fs rw\n32 22 0:97 / /net rw - autofs systemd-1 rw\n33 22 0:5 / /dev rw - devtmpfs udev rw\n";
-        assert_eq!(answered_by_others(table), [PathBuf::from("/mnt/dead"), PathBuf::from("/mnt/mine"), PathBuf::from("/net")]);
+        assert_eq!(
+            answered_by_others(table),
+            [PathBuf::from("/mnt/dead"), PathBuf::from("/mnt/mine"), PathBuf::from("/net")]
+        );
     }
 
     #[test]

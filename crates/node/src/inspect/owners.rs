@@ -15,16 +15,26 @@ use std::{
 /// Both count: a link that was lost, or leads elsewhere since the last boot, must not set the old device free.
 pub fn mark_foreign(host: &Host, devices: &mut [Facts], pvs: &[ForeignPv]) {
     // Its own file system may be dead; then its name has to do.
-    let others = if pvs.is_empty() { Vec::new() } else { host.mountinfo().map(|bytes| answered_by_others(&bytes)).unwrap_or_default() };
+    let others = if pvs.is_empty() {
+        Vec::new()
+    } else {
+        host.mountinfo().map(|bytes| answered_by_others(&bytes)).unwrap_or_default()
+    };
     for pv in pvs {
-        let asked = Some(&pv.path).filter(|path| !others.iter().any(|other| Path::new(path).starts_with(other)));
-        let number = asked.and_then(|path| device_behind(host, path)).map(|number| format!("{}:{}", number.major, number.minor));
+        let asked = Some(&pv.path)
+            .filter(|path| !others.iter().any(|other| Path::new(path).starts_with(other)));
+        let number = asked
+            .and_then(|path| device_behind(host, path))
+            .map(|number| format!("{}:{}", number.major, number.minor));
         let by_id = pv.device_id.as_deref().map(base_name);
         // The last part of a path below /mnt/local-storage is a by-id name, too.
         let from_path = Some(base_name(&pv.path));
         for facts in devices.iter_mut() {
             let behind = number.as_ref() == Some(&facts.number) || facts.mounts.contains(&pv.path);
-            let named = facts.by_id.iter().any(|name| Some(name.as_str()) == by_id || Some(name.as_str()) == from_path);
+            let named = facts
+                .by_id
+                .iter()
+                .any(|name| Some(name.as_str()) == by_id || Some(name.as_str()) == from_path);
             if (behind || named) && !facts.backs.contains(&pv.name) {
                 facts.backs.push(pv.name.clone());
             }

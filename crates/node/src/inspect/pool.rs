@@ -59,13 +59,22 @@ pub struct Pool {
 impl Pool {
     pub fn new(answer_within: Duration) -> Self {
         let (sender, receiver) = mpsc::channel();
-        Pool { sender, receiver, stuck: BTreeMap::new(), back: Vec::new(), answer_within, shelf: Arc::default() }
+        Pool {
+            sender,
+            receiver,
+            stuck: BTreeMap::new(),
+            back: Vec::new(),
+            answer_within,
+            shelf: Arc::default(),
+        }
     }
 
     /// Devices whose thread has not come back, and whether that is too long by now.
     pub fn silent(&self) -> impl Iterator<Item = (&Key, Outcome)> {
         let late = |since: &Instant| since.elapsed() >= self.answer_within;
-        self.stuck.iter().map(move |(key, since)| (key, if late(since) { Outcome::TimedOut } else { Outcome::Slow }))
+        self.stuck.iter().map(move |(key, since)| {
+            (key, if late(since) { Outcome::TimedOut } else { Outcome::Slow })
+        })
     }
 
     /// Devices whose thread has come back since. What was read too slowly is old by now and is not used.
@@ -77,7 +86,8 @@ impl Pool {
     }
 
     fn free(&mut self, key: Key, probed: Probed) {
-        let in_time = self.stuck.remove(&key).is_some_and(|since| since.elapsed() < self.answer_within);
+        let in_time =
+            self.stuck.remove(&key).is_some_and(|since| since.elapsed() < self.answer_within);
         self.back.push((key, in_time.then_some(probed)));
     }
 
@@ -95,7 +105,12 @@ impl Pool {
     ///
     /// A question is asked for when a thread is free for it: what it takes to put it together is done while others are
     /// being answered.
-    pub fn run(&mut self, questions: impl Iterator<Item = Question>, patience: Duration, at_once: usize) -> HashMap<String, Outcome> {
+    pub fn run(
+        &mut self,
+        questions: impl Iterator<Item = Question>,
+        patience: Duration,
+        at_once: usize,
+    ) -> HashMap<String, Outcome> {
         let patience = patience.min(self.answer_within);
         let mut waiting = questions.peekable();
         let mut running: BTreeMap<Key, Running> = BTreeMap::new();
@@ -104,13 +119,20 @@ impl Pool {
         self.shelf.open();
         loop {
             let now = Instant::now();
-            let lively = |running: &BTreeMap<Key, Running>| running.values().filter(|probe| now - probe.started < SILENT_AFTER).count();
+            let lively = |running: &BTreeMap<Key, Running>| {
+                running.values().filter(|probe| now - probe.started < SILENT_AFTER).count()
+            };
             while lively(&running) < at_once.max(1) && running.len() < MOST.max(at_once) {
                 let Some(question) = waiting.next() else { break };
                 let key = (question.name.clone(), question.number, question.diskseq);
                 if self.stuck.len() >= MOST_STUCK {
-                    let content = Content::Unreadable(format!("it was not asked, because {MOST_STUCK} other devices do not answer"));
-                    outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
+                    let content = Content::Unreadable(format!(
+                        "it was not asked, because {MOST_STUCK} other devices do not answer"
+                    ));
+                    outcomes.insert(
+                        key.0,
+                        Outcome::Answered(Box::new(Probed { content, ..Probed::default() })),
+                    );
                     continue;
                 }
                 match idle.pop().map_or_else(|| self.hire(), Ok) {
@@ -120,8 +142,13 @@ impl Pool {
                         running.insert(key, Running { started: Instant::now(), worker });
                     }
                     Err(error) => {
-                        let content = Content::Unreadable(format!("no thread could be started to read it: {error}"));
-                        outcomes.insert(key.0, Outcome::Answered(Box::new(Probed { content, ..Probed::default() })));
+                        let content = Content::Unreadable(format!(
+                            "no thread could be started to read it: {error}"
+                        ));
+                        outcomes.insert(
+                            key.0,
+                            Outcome::Answered(Box::new(Probed { content, ..Probed::default() })),
+                        );
                     }
                 }
             }
@@ -129,8 +156,18 @@ impl Pool {
                 break;
             }
             let nobody_waits = waiting.peek().is_none();
-            let until = |started| if nobody_waits || now - started >= SILENT_AFTER { patience } else { SILENT_AFTER.min(patience) };
-            let next = running.values().map(|probe| probe.started + until(probe.started)).min().unwrap_or(now);
+            let until = |started| {
+                if nobody_waits || now - started >= SILENT_AFTER {
+                    patience
+                } else {
+                    SILENT_AFTER.min(patience)
+                }
+            };
+            let next = running
+                .values()
+                .map(|probe| probe.started + until(probe.started))
+                .min()
+                .unwrap_or(now);
             match self.receiver.recv_timeout(next.saturating_duration_since(now)) {
                 Ok((key, probed)) => match running.remove(&key) {
                     Some(probe) => {
@@ -142,12 +179,19 @@ impl Pool {
                 },
                 Err(_) => {
                     let now = Instant::now();
-                    let late: Vec<Key> = running.iter().filter(|(_, probe)| now - probe.started >= patience).map(|(key, _)| key.clone()).collect();
+                    let late: Vec<Key> = running
+                        .iter()
+                        .filter(|(_, probe)| now - probe.started >= patience)
+                        .map(|(key, _)| key.clone())
+                        .collect();
                     for key in late {
                         // Its worker goes with it: nobody ever waits for this thread, which ends when it comes back.
                         let Some(probe) = running.remove(&key) else { continue };
                         let late = now - probe.started >= self.answer_within;
-                        outcomes.insert(key.0.clone(), if late { Outcome::TimedOut } else { Outcome::Slow });
+                        outcomes.insert(
+                            key.0.clone(),
+                            if late { Outcome::TimedOut } else { Outcome::Slow },
+                        );
                         self.stuck.insert(key, probe.started);
                     }
                 }
@@ -168,16 +212,22 @@ impl Pool {
         let (questions, asked) = mpsc::channel::<(Question, Key)>();
         let work = move || {
             while let Ok((question, key)) = asked.recv() {
-                let probed = catch_unwind(AssertUnwindSafe(|| probe(&question, || Lent::from(Arc::clone(&shelf))))).unwrap_or_else(|_| {
+                let probed = catch_unwind(AssertUnwindSafe(|| {
+                    probe(&question, || Lent::from(Arc::clone(&shelf)))
+                }))
+                .unwrap_or_else(|_| {
                     // A bug in the probe must look neither like a blank device nor like a hung one.
-                    let content = Content::Unreadable("its content made the probe fail; please report this".to_owned());
+                    let content = Content::Unreadable(
+                        "its content made the probe fail; please report this".to_owned(),
+                    );
                     Probed { content, ..Probed::default() }
                 });
                 // Without a receiver the scanner is gone, and nobody wants to know.
                 let _ = sender.send((key, probed));
             }
         };
-        let thread = thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work)?;
+        let thread =
+            thread::Builder::new().name("quarry-probe".to_owned()).stack_size(STACK).spawn(work)?;
         Ok(Worker { questions, thread })
     }
 }
@@ -214,7 +264,8 @@ struct Lent {
 
 impl From<Arc<Shelf>> for Lent {
     fn from(shelf: Arc<Shelf>) -> Self {
-        let taken = shelf.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(Vec::pop);
+        let taken =
+            shelf.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(Vec::pop);
         Lent { image: Some(taken.unwrap_or_else(Image::new)), shelf }
     }
 }

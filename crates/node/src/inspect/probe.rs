@@ -72,7 +72,10 @@ pub struct LoopFile {
 }
 
 /// `image` is asked for only when the device has answered: one that hangs holds no buffer.
-pub fn probe<I: DerefMut<Target = Image>>(question: &Question, image: impl FnOnce() -> I) -> Probed {
+pub fn probe<I: DerefMut<Target = Image>>(
+    question: &Question,
+    image: impl FnOnce() -> I,
+) -> Probed {
     let mut probed = Probed::default();
     let device = match open(question, &mut probed) {
         Ok(Some(device)) => device,
@@ -105,7 +108,9 @@ pub fn probe<I: DerefMut<Target = Image>>(question: &Question, image: impl FnOnc
 /// The device, opened for reading; `None` when there is nothing to read and `probed` says why.
 fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Errno> {
     let node = question.host.dev(&question.name.replace('!', "/"));
-    let open = |more: OFlags| rustix::fs::open(&node, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
+    let open = |more: OFlags| {
+        rustix::fs::open(&node, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty())
+    };
     if question.traits.optical {
         let device = open(OFlags::NONBLOCK)?;
         if let Ok(false) = sys::has_disc(&device) {
@@ -130,7 +135,13 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
 fn check(question: &Question, device: &OwnedFd, probed: &mut Probed) -> bool {
     let number = rustix::fs::fstat(device).map(|stat| DevNumber::from_stat(stat.st_rdev));
     if number != Ok(question.number) {
-        *probed = Probed { content: Content::Unreadable(format!("the node /dev/{} is another device", question.name.replace('!', "/"))), ..Probed::default() };
+        *probed = Probed {
+            content: Content::Unreadable(format!(
+                "the node /dev/{} is another device",
+                question.name.replace('!', "/")
+            )),
+            ..Probed::default()
+        };
         return false;
     }
     probed.gone = match (question.diskseq, sys::disk_sequence(device)) {
@@ -147,13 +158,24 @@ fn refuse(question: &Question, probed: &mut Probed, error: Errno) {
         Errno::NOMEDIUM => probed.content = Content::NoMedium,
         Errno::NOENT | Errno::NXIO | Errno::NODEV if !still_there() => probed.gone = true,
         Errno::NOENT => {
-            probed.content = Content::Unreadable(format!("there is no node /dev/{}", question.name.replace('!', "/")));
+            probed.content = Content::Unreadable(format!(
+                "there is no node /dev/{}",
+                question.name.replace('!', "/")
+            ));
         }
-        error => probed.content = Content::Unreadable(printable(io::Error::from(error).to_string().as_bytes()).unwrap_or_default()),
+        error => {
+            probed.content = Content::Unreadable(
+                printable(io::Error::from(error).to_string().as_bytes()).unwrap_or_default(),
+            )
+        }
     }
 }
 
-fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, image: impl FnOnce() -> I) -> Result<(Content, Vec<blkid::Entry>), Errno> {
+fn content<I: DerefMut<Target = Image>>(
+    question: &Question,
+    device: &OwnedFd,
+    image: impl FnOnce() -> I,
+) -> Result<(Content, Vec<blkid::Entry>), Errno> {
     knock(device, question.size);
     let sector = sys::sector_size(device)?;
     let mut image = image();
@@ -169,12 +191,15 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
     } else {
         let answer = match image.ask(sector) {
             Some(answer) if !question.traits.unlike_a_file => answer,
-            _ => blkid::ask(device, question.size, sector).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
+            _ => blkid::ask(device, question.size, sector)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?,
         };
         found(answer, image.is_blank())
     };
     let lines = match &content {
-        Content::Found(Found { table: Some(_), .. }) if question.lines => blkid::table(device, question.size, sector).unwrap_or_default(),
+        Content::Found(Found { table: Some(_), .. }) if question.lines => {
+            blkid::table(device, question.size, sector).unwrap_or_default()
+        }
         _ => Vec::new(),
     };
     Ok((content, lines))
@@ -186,7 +211,8 @@ fn content<I: DerefMut<Target = Image>>(question: &Question, device: &OwnedFd, i
 /// there, and an answer from memory says nothing about the device.
 fn knock(device: &OwnedFd, size: u64) {
     let at = size / 2 / 4096 * 4096;
-    let direct = fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
+    let direct =
+        fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
     match sys::knock::knock(device, at) {
         // Any error of the read is an answer, too.
         Err(error) if error.kind() == io::ErrorKind::Unsupported || !direct => {}
@@ -197,7 +223,12 @@ fn knock(device: &OwnedFd, size: u64) {
         let _ = fcntl_setfl(device, flags - OFlags::DIRECT);
     }
     let mut page = [0; 4096];
-    let _ = rustix::fs::fadvise(device, at, std::num::NonZero::new(page.len() as u64), rustix::fs::Advice::DontNeed);
+    let _ = rustix::fs::fadvise(
+        device,
+        at,
+        std::num::NonZero::new(page.len() as u64),
+        rustix::fs::Advice::DontNeed,
+    );
     let _ = rustix::io::pread(device, &mut page, at);
 }
 
@@ -216,7 +247,11 @@ fn found(answer: blkid::Answer, blank: bool) -> Content {
         }),
         blkid::Answer::Ambivalent(types) => {
             let types: Vec<String> = types.iter().filter_map(|found| printable(found)).collect();
-            Content::Found(Found { fs_type: types.first().cloned(), ambivalent: types, ..Found::default() })
+            Content::Found(Found {
+                fs_type: types.first().cloned(),
+                ambivalent: types,
+                ..Found::default()
+            })
         }
     }
 }
@@ -244,20 +279,32 @@ fn loop_file(question: &Question, device: &OwnedFd) -> Option<LoopFile> {
     let text = fs::read(question.host.sys_block(&question.name).join("loop/backing_file")).ok()?;
     let (path, deleted) = loops::parse_backing_file(&text);
     let path = question.host.on_node(&path);
-    let identity = (!deleted && backing.rdevice == DevNumber::NONE).then(|| identity(question, &path, &backing)).flatten();
+    let identity = (!deleted && backing.rdevice == DevNumber::NONE)
+        .then(|| identity(question, &path, &backing))
+        .flatten();
     Some(LoopFile { backing, identity })
 }
 
 fn identity(question: &Question, path: &Path, backing: &Backing) -> Option<String> {
     let file = question.host.at(path);
-    let stat = rustix::fs::statx(rustix::fs::CWD, &file, AtFlags::empty(), StatxFlags::INO | StatxFlags::BTIME).ok()?;
+    let stat = rustix::fs::statx(
+        rustix::fs::CWD,
+        &file,
+        AtFlags::empty(),
+        StatxFlags::INO | StatxFlags::BTIME,
+    )
+    .ok()?;
     let device = DevNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
     if stat.stx_ino != backing.inode || device != backing.device {
         return None;
     }
     // Not every file system remembers when a file was made.
     let knows = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    let birth = if knows { format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { "-".to_owned() };
+    let birth = if knows {
+        format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
+    } else {
+        "-".to_owned()
+    };
     Some(format!("{}#{}#{birth}", shown(path), stat.stx_ino))
 }
 

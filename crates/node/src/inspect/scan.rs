@@ -39,7 +39,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { answer_within: Duration::from_secs(5), patience: Duration::MAX, probes_at_once: 8, reach: Reach::Everything }
+        Limits {
+            answer_within: Duration::from_secs(5),
+            patience: Duration::MAX,
+            probes_at_once: 8,
+            reach: Reach::Everything,
+        }
     }
 }
 
@@ -112,10 +117,38 @@ impl Seen {
 
     /// But for what was written to it.
     fn is_like(&self, other: &Seen) -> bool {
-        let Seen { name, number, diskseq, size, read_only, writes: _, parent, partition_number, slaves, place, state, backing } = self;
-        let sizes =
-            (number, diskseq, size, read_only, partition_number) == (&other.number, &other.diskseq, &other.size, &other.read_only, &other.partition_number);
-        sizes && (name, parent, slaves, place, state, backing) == (&other.name, &other.parent, &other.slaves, &other.place, &other.state, &other.backing)
+        let Seen {
+            name,
+            number,
+            diskseq,
+            size,
+            read_only,
+            writes: _,
+            parent,
+            partition_number,
+            slaves,
+            place,
+            state,
+            backing,
+        } = self;
+        let sizes = (number, diskseq, size, read_only, partition_number)
+            == (
+                &other.number,
+                &other.diskseq,
+                &other.size,
+                &other.read_only,
+                &other.partition_number,
+            );
+        sizes
+            && (name, parent, slaves, place, state, backing)
+                == (
+                    &other.name,
+                    &other.parent,
+                    &other.slaves,
+                    &other.place,
+                    &other.state,
+                    &other.backing,
+                )
     }
 }
 
@@ -182,7 +215,10 @@ impl Scanner {
         let names = sysfs.names(&self.host)?;
         let stats = fs::read(self.host.diskstats()).unwrap_or_else(|error| {
             let path = self.host.diskstats();
-            scanned.problems.push(format!("reading {}: {error}; who writes to a device is asked from each device by itself", path.display()));
+            scanned.problems.push(format!(
+                "reading {}: {error}; who writes to a device is asked from each device by itself",
+                path.display()
+            ));
             Vec::new()
         });
         let counters: HashMap<&str, Writes> = parse_diskstats(&stats).collect();
@@ -193,7 +229,11 @@ impl Scanner {
         let idle = |name: &String| match scan {
             Scan::Everything => false,
             Scan::Changed { touched } => {
-                is_loop(name) && !sized.is_empty() && !sized.contains(name.as_str()) && !self.known.contains_key(name) && !touched.contains(name)
+                is_loop(name)
+                    && !sized.is_empty()
+                    && !sized.contains(name.as_str())
+                    && !self.known.contains_key(name)
+                    && !touched.contains(name)
             }
         };
         let names: Vec<String> = names.into_iter().filter(|name| !idle(name)).collect();
@@ -217,7 +257,10 @@ impl Scanner {
             };
             // Not gone, and not to be believed: one that is known is listed as it was, and is nobody's to take.
             let shown = details::shown_name(name);
-            scanned.problems.push(format!("{shown} cannot be looked at: {trouble} (of {})", self.host.sys_block(name).display()));
+            scanned.problems.push(format!(
+                "{shown} cannot be looked at: {trouble} (of {})",
+                self.host.sys_block(name).display()
+            ));
             seen.extend(self.known.get(name).map(|known| known.seen.clone()));
             unreadable.push((name.clone(), trouble));
         }
@@ -235,7 +278,9 @@ impl Scanner {
             stuck: &stuck,
             spared: &self.spared,
         };
-        let questions = seen.iter().filter_map(|device| desk.detail(&mut sysfs, device, touched.contains(device.name.as_str())));
+        let questions = seen.iter().filter_map(|device| {
+            desk.detail(&mut sysfs, device, touched.contains(device.name.as_str()))
+        });
         let questions = questions.inspect(|_| scanned.probed += 1);
         let outcomes = self.pool.run(questions, patience, self.limits.probes_at_once);
         let lost = self.take(outcomes);
@@ -252,28 +297,57 @@ impl Scanner {
         self.gauges.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
         let used = around.used.iter().map(|name| (*name).to_owned()).collect();
-        self.last = whole.then(|| Last { used, names, wide, udev: calm, devices: Arc::clone(&scanned.devices) });
+        self.last = whole.then(|| Last {
+            used,
+            names,
+            wide,
+            udev: calm,
+            devices: Arc::clone(&scanned.devices),
+        });
         Ok(scanned)
     }
 
     /// The answer of the scan before, if nothing at all has changed since and nobody asks to look again.
-    fn same_as_before(&self, scan: Scan<'_>, names: &[String], counters: &HashMap<&str, Writes>, wide: &Wide, udev: &Database) -> Option<Arc<[Facts]>> {
+    fn same_as_before(
+        &self,
+        scan: Scan<'_>,
+        names: &[String],
+        counters: &HashMap<&str, Writes>,
+        wide: &Wide,
+        udev: &Database,
+    ) -> Option<Arc<[Facts]>> {
         let asked = match scan {
             Scan::Everything => true,
-            Scan::Changed { touched } => !touched.is_empty() || !self.unspared.is_empty() || !self.pool.is_quiet(),
+            Scan::Changed { touched } => {
+                !touched.is_empty() || !self.unspared.is_empty() || !self.pool.is_quiet()
+            }
         };
         let last = self.last.as_ref().filter(|_| !asked)?;
         let agree = |name: &String| {
             let known = self.known.get(name).map(|known| &known.seen).zip(self.gauges.get(name));
-            let quiet = |before: &Seen| last.used.contains(name) || counters.get(name.as_str()).is_some_and(|writes| before.writes == Some(*writes));
+            let quiet = |before: &Seen| {
+                last.used.contains(name)
+                    || counters
+                        .get(name.as_str())
+                        .is_some_and(|writes| before.writes == Some(*writes))
+            };
             known.is_some_and(|(before, gauges)| quiet(before) && gauges.agree(before))
         };
-        let same = last.names == names && last.udev.is_some() && last.udev == udev.calm() && last.wide == *wide && names.iter().all(agree);
+        let same = last.names == names
+            && last.udev.is_some()
+            && last.udev == udev.calm()
+            && last.wide == *wide
+            && names.iter().all(agree);
         same.then(|| Arc::clone(&last.devices))
     }
 
     /// At a device that is known, by what is kept open of it; at any other in full.
-    fn glance(&mut self, sysfs: &mut Sysfs, name: String, counters: &HashMap<&str, Writes>) -> Option<Seen> {
+    fn glance(
+        &mut self,
+        sysfs: &mut Sysfs,
+        name: String,
+        counters: &HashMap<&str, Writes>,
+    ) -> Option<Seen> {
         let known = self.known.get(&name).map(|known| &known.seen);
         let writes = counters.get(name.as_str()).copied();
         if let (Some(gauges), Some(before)) = (self.gauges.get(&name), known)
@@ -287,18 +361,31 @@ impl Scanner {
             return None;
         }
         let seen = self.look(sysfs, name, counters)?;
-        if is_plain(&seen.name) && self.known.contains_key(&seen.name) && self.gauges.len() < self.most_gauges {
-            let gauges = sysfs.device(&seen.name).and_then(|device| Gauges::open(sysfs, &device, &seen));
+        if is_plain(&seen.name)
+            && self.known.contains_key(&seen.name)
+            && self.gauges.len() < self.most_gauges
+        {
+            let gauges =
+                sysfs.device(&seen.name).and_then(|device| Gauges::open(sysfs, &device, &seen));
             self.gauges.extend(gauges.map(|gauges| (seen.name.clone(), gauges)));
         }
         Some(seen)
     }
 
     /// `None` for what is not shown: idle loops, RAM disks, hidden paths of NVMe multipath, what is gone.
-    fn look(&self, sysfs: &mut Sysfs, name: String, counters: &HashMap<&str, Writes>) -> Option<Seen> {
+    fn look(
+        &self,
+        sysfs: &mut Sysfs,
+        name: String,
+        counters: &HashMap<&str, Writes>,
+    ) -> Option<Seen> {
         let device = sysfs.device(&name)?;
         let is_loop = is_loop(&name);
-        let backing = if is_loop { Some(parse_backing_file(sysfs.bytes(&device, "loop/backing_file")?)) } else { None };
+        let backing = if is_loop {
+            Some(parse_backing_file(sysfs.bytes(&device, "loop/backing_file")?))
+        } else {
+            None
+        };
         let uevent = parse_uevent(sysfs.bytes(&device, "uevent")?);
         let number = uevent.number.filter(|number| number.major != RAM_DISK)?;
         let size = sysfs.number(&device, "size")?.saturating_mul(512);
@@ -307,34 +394,75 @@ impl Scanner {
             Some(writes) => Some(*writes),
             None => sysfs.bytes(&device, "stat").and_then(parse_stat),
         };
-        let before = self.known.get(&name).map(|known| &known.seen).filter(|seen| seen.number == number && seen.diskseq == uevent.diskseq);
+        let before = self
+            .known
+            .get(&name)
+            .map(|known| &known.seen)
+            .filter(|seen| seen.number == number && seen.diskseq == uevent.diskseq);
         let place = match before {
             Some(seen) => seen.place.clone(),
             None => sysfs.place(&name)?,
         };
-        let parent = if uevent.is_partition { place.rsplit('/').nth(1).map(str::to_owned) } else { None };
-        let slaves = if uevent.is_partition || is_plain(&name) { Vec::new() } else { sysfs.list(&device, "slaves") };
-        let state = if is_loop || uevent.is_partition { None } else { details::state(sysfs, &device, &name) };
+        let parent =
+            if uevent.is_partition { place.rsplit('/').nth(1).map(str::to_owned) } else { None };
+        let slaves = if uevent.is_partition || is_plain(&name) {
+            Vec::new()
+        } else {
+            sysfs.list(&device, "slaves")
+        };
+        let state = if is_loop || uevent.is_partition {
+            None
+        } else {
+            details::state(sysfs, &device, &name)
+        };
         let partition_number = uevent.partition_number;
-        Some(Seen { name, number, diskseq: uevent.diskseq, size, read_only, writes, parent, partition_number, slaves, place, state, backing })
+        Some(Seen {
+            name,
+            number,
+            diskseq: uevent.diskseq,
+            size,
+            read_only,
+            writes,
+            parent,
+            partition_number,
+            slaves,
+            place,
+            state,
+            backing,
+        })
     }
 
     /// Kernel names of those to be probed.
-    fn touched<'s>(&mut self, scan: Scan<'_>, seen: &'s [Seen], around: &Around<'_>, udev: &Database) -> HashSet<&'s str> {
+    fn touched<'s>(
+        &mut self,
+        scan: Scan<'_>,
+        seen: &'s [Seen],
+        around: &Around<'_>,
+        udev: &Database,
+    ) -> HashSet<&'s str> {
         let returned = self.take_returned();
         let unspared = std::mem::take(&mut self.unspared);
         let mut touched = HashSet::new();
         for device in seen {
             let named = match scan {
                 Scan::Everything => true,
-                Scan::Changed { touched } => touched.contains(&device.name) || touched.contains(&device.shown_name()),
+                Scan::Changed { touched } => {
+                    touched.contains(&device.name) || touched.contains(&device.shown_name())
+                }
             };
             let same = self.known.get(&device.name).is_some_and(|known| {
                 // Somebody who uses a device writes to it all the time: it is read again when that use ends.
                 let written = known.seen.writes != device.writes && !around.is_used(&device.name);
-                !known.stale && !written && known.seen.is_like(device) && known.uses == around.uses(&device.name)
+                !known.stale
+                    && !written
+                    && known.seen.is_like(device)
+                    && known.uses == around.uses(&device.name)
             });
-            if named || !same || returned.contains(&device.name) || (!unspared.is_empty() && around.is_among(device, &unspared)) {
+            if named
+                || !same
+                || returned.contains(&device.name)
+                || (!unspared.is_empty() && around.is_among(device, &unspared))
+            {
                 touched.insert(device.name.as_str());
                 // Without udev its type, name and UUID are in the disk's table alone.
                 if let Some(parent) = &device.parent
@@ -363,7 +491,10 @@ impl Scanner {
     fn wait_for_silent(&mut self) -> Option<Duration> {
         let mut again = None;
         for (key, outcome) in self.pool.silent() {
-            let Some(known) = self.known.get_mut(&key.0).filter(|known| known.seen.key() == *key) else { continue };
+            let Some(known) = self.known.get_mut(&key.0).filter(|known| known.seen.key() == *key)
+            else {
+                continue;
+            };
             let soon = match outcome {
                 Outcome::TimedOut => {
                     known.timed_out();
@@ -410,7 +541,9 @@ fn is_loop(name: &str) -> bool {
 
 /// Drivers whose devices are never built from others: their `slaves` folder is not worth reading.
 fn is_plain(name: &str) -> bool {
-    ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"].iter().any(|prefix| name.starts_with(prefix))
+    ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// How the devices of a scan lie beside each other.
@@ -445,18 +578,30 @@ impl<'a> Around<'a> {
                 around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
             }
         }
-        around.numbers =
-            seen.iter().filter(|device| around.partitions.contains_key(device.name.as_str())).map(|device| (device.name.as_str(), device.number)).collect();
+        around.numbers = seen
+            .iter()
+            .filter(|device| around.partitions.contains_key(device.name.as_str()))
+            .map(|device| (device.name.as_str(), device.number))
+            .collect();
         for device in seen {
-            let used = wide.is_used(device.number, &device.name) || around.holders.contains_key(device.name.as_str());
+            let used = wide.is_used(device.number, &device.name)
+                || around.holders.contains_key(device.name.as_str());
             if used {
-                around.used.extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
+                around
+                    .used
+                    .extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
             }
             // Whoever holds a partition holds the disk, and the other way round.
-            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() += usize::from(used);
+            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() +=
+                usize::from(used);
         }
         for partition in around.partitions.values().flatten() {
-            let uses = partition.parent.as_deref().and_then(|disk| around.uses.get(disk)).copied().unwrap_or_default();
+            let uses = partition
+                .parent
+                .as_deref()
+                .and_then(|disk| around.uses.get(disk))
+                .copied()
+                .unwrap_or_default();
             around.uses.insert(&partition.name, uses);
         }
         around
@@ -470,7 +615,10 @@ impl<'a> Around<'a> {
     pub fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
         let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
         let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
-        std::iter::once(&device.number).chain(disk).chain(partitions).any(|number| numbers.contains(number))
+        std::iter::once(&device.number)
+            .chain(disk)
+            .chain(partitions)
+            .any(|number| numbers.contains(number))
     }
 
     /// The file behind a loop device or its partition.

@@ -26,20 +26,33 @@ pub struct Sysfs {
 impl Sysfs {
     pub fn open(host: &Host) -> Result<Self, HandsError> {
         let path = host.sys_class_block();
-        let folder = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(HandsError::io(remedy(host)))?;
+        let folder = rustix::fs::open(
+            &path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(HandsError::io(remedy(host)))?;
         Ok(Sysfs { folder, buffer: Box::new([0; LARGEST]), trouble: RefCell::default() })
     }
 
     /// The kernel names of all block devices and partitions, sorted.
     pub fn names(&self, host: &Host) -> Result<Vec<String>, HandsError> {
-        let mut names = names(Dir::read_from(&self.folder).map_err(HandsError::io(remedy(host)))?).map_err(HandsError::io(remedy(host)))?;
+        let mut names = names(Dir::read_from(&self.folder).map_err(HandsError::io(remedy(host)))?)
+            .map_err(HandsError::io(remedy(host)))?;
         names.sort_unstable();
         Ok(names)
     }
 
     /// `None` when it is gone.
     pub fn device(&self, name: &str) -> Option<OwnedFd> {
-        openat(&self.folder, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| self.note("", error)).ok()
+        openat(
+            &self.folder,
+            name,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| self.note("", error))
+        .ok()
     }
 
     /// What could not be read since somebody last asked, though it is there.
@@ -48,7 +61,16 @@ impl Sysfs {
     }
 
     fn note(&self, attribute: &str, error: Errno) {
-        if matches!(error, Errno::ACCESS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::ISDIR) {
+        if matches!(
+            error,
+            Errno::ACCESS
+                | Errno::PERM
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::IO
+                | Errno::ISDIR
+        ) {
             *self.trouble.borrow_mut() = Some(format!("reading /{attribute}: {error}"));
         }
     }
@@ -60,8 +82,12 @@ impl Sysfs {
 
     /// An attribute without the line's end; `None` when there is none.
     pub fn bytes(&mut self, device: &OwnedFd, attribute: &str) -> Option<&[u8]> {
-        let file = openat(device, attribute, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| self.note(attribute, error)).ok()?;
-        let length = rustix::io::read(&file, &mut self.buffer[..]).map_err(|error| self.note(attribute, error)).ok()?;
+        let file = openat(device, attribute, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| self.note(attribute, error))
+            .ok()?;
+        let length = rustix::io::read(&file, &mut self.buffer[..])
+            .map_err(|error| self.note(attribute, error))
+            .ok()?;
         let bytes = &self.buffer[..length];
         Some(bytes.strip_suffix(b"\n").unwrap_or(bytes))
     }
@@ -81,8 +107,17 @@ impl Sysfs {
 
     /// What the folder below the device holds, sorted.
     pub fn list(&self, device: &OwnedFd, folder: &str) -> Vec<String> {
-        let opened = openat(device, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let mut found = opened.and_then(Dir::new).and_then(names).map_err(|error| self.note(folder, error)).unwrap_or_default();
+        let opened = openat(
+            device,
+            folder,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        let mut found = opened
+            .and_then(Dir::new)
+            .and_then(names)
+            .map_err(|error| self.note(folder, error))
+            .unwrap_or_default();
         found.sort_unstable();
         found
     }
@@ -110,7 +145,10 @@ impl Sysfs {
 
 fn remedy(host: &Host) -> String {
     let (path, root) = (host.sys_class_block(), host.root().display());
-    format!("listing {}: check that {root} is the node's root and that /sys is mounted there and may be read", path.display())
+    format!(
+        "listing {}: check that {root} is the node's root and that /sys is mounted there and may be read",
+        path.display()
+    )
 }
 
 fn names(dir: Dir) -> rustix::io::Result<Vec<String>> {
@@ -184,7 +222,10 @@ pub fn parse_diskstats(bytes: &[u8]) -> impl Iterator<Item = (&str, Writes)> {
 
 /// The kernel names of all devices that have a size, from /proc/partitions.
 pub fn parse_partitions(bytes: &[u8]) -> impl Iterator<Item = &str> {
-    bytes.split(|byte| *byte == b'\n').skip(1).filter_map(|line| str::from_utf8(line).ok()?.split_ascii_whitespace().nth(3))
+    bytes
+        .split(|byte| *byte == b'\n')
+        .skip(1)
+        .filter_map(|line| str::from_utf8(line).ok()?.split_ascii_whitespace().nth(3))
 }
 
 /// The same from a device's own `stat` file.
@@ -212,7 +253,10 @@ mod tests {
         assert_eq!(found.number, Some(DevNumber { major: 259, minor: 300 }));
         assert!(found.is_partition);
         assert_eq!((found.diskseq, found.partition_number), (Some(9), Some(2)));
-        assert_eq!((found.partition_name.as_deref(), found.partition_uuid.as_deref()), (Some("my \\u{1b}data"), Some("abc")));
+        assert_eq!(
+            (found.partition_name.as_deref(), found.partition_uuid.as_deref()),
+            (Some("my \\u{1b}data"), Some("abc"))
+        );
         assert_eq!(parse_uevent(b"MAJOR=x\nMINOR=3\nrubbish\n=\n"), Uevent::default());
     }
 

@@ -44,7 +44,14 @@ pub struct Database(Option<OwnedFd>);
 
 impl Database {
     pub fn open(host: &Host) -> Self {
-        Database(rustix::fs::open(host.udev_data(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok())
+        Database(
+            rustix::fs::open(
+                host.udev_data(),
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .ok(),
+        )
     }
 
     /// Of the folder: udev writes a file anew and renames it, which changes this. `None` when that was so lately that the
@@ -52,8 +59,13 @@ impl Database {
     pub fn calm(&self) -> Option<Stamp> {
         let Some(folder) = &self.0 else { return Some(Stamp::default()) };
         let stat = statat(folder, "", AtFlags::EMPTY_PATH).ok()?;
-        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
-        (now - stat.st_mtime > 1).then_some(Stamp { inode: stat.st_ino, seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec })
+        let now =
+            i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
+        (now - stat.st_mtime > 1).then_some(Stamp {
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec,
+        })
     }
 
     pub fn stamp(&self, number: DevNumber) -> Option<Stamp> {
@@ -62,7 +74,9 @@ impl Database {
     }
 
     pub fn read(&self, number: DevNumber) -> Option<Properties> {
-        let opened = openat(self.0.as_ref()?, file(number), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let opened =
+            openat(self.0.as_ref()?, file(number), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .ok()?;
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut std::fs::File::from(opened), &mut bytes).ok()?;
         Some(parse_udev(&bytes))
@@ -98,7 +112,10 @@ pub fn parse_udev(bytes: &[u8]) -> Properties {
             b"ID_PART_ENTRY_UUID" => found.partition_uuid = printable(value),
             b"ID_PART_ENTRY_TYPE" => found.partition_type = printable(value),
             b"ID_PART_ENTRY_NAME" => found.partition_label = printable(&unhex(value)),
-            b"ID_PART_ENTRY_OFFSET" => found.partition_start = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
+            b"ID_PART_ENTRY_OFFSET" => {
+                found.partition_start =
+                    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok())
+            }
             _ => {}
         }
     }
@@ -113,8 +130,13 @@ fn unhex(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some((first, after)) = rest.split_first() {
-        let digits = rest.strip_prefix(b"\\x").and_then(|rest| rest.get(..2)).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        match digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()) {
+        let digits = rest
+            .strip_prefix(b"\\x")
+            .and_then(|rest| rest.get(..2))
+            .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        match digits
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
+        {
             Some(byte) => {
                 plain.push(byte);
                 rest = &rest[4..];
@@ -146,16 +168,35 @@ mod tests {
               E:ID_SERIAL=QEMU_HARDDISK_QM1\nE:ID_SERIAL_SHORT=QM1\nE:ID_WWN=0x5000\nE:ID_PART_ENTRY_NAME=a\\x20b\nE:broken\nG:systemd\n",
         );
         assert_eq!(found.model.as_deref(), Some("QEMU HARDDISK"));
-        assert_eq!((found.serial.as_deref(), found.serial_full.as_deref()), (Some("QM1"), Some("QEMU_HARDDISK_QM1")));
-        assert_eq!((found.wwn.as_deref(), found.partition_label.as_deref()), (Some("0x5000"), Some("a b")));
+        assert_eq!(
+            (found.serial.as_deref(), found.serial_full.as_deref()),
+            (Some("QM1"), Some("QEMU_HARDDISK_QM1"))
+        );
+        assert_eq!(
+            (found.wwn.as_deref(), found.partition_label.as_deref()),
+            (Some("0x5000"), Some("a b"))
+        );
         assert!(found.initialized);
-        assert_eq!(parse_udev(b"E:ID_SERIAL=v\n").serial.as_deref(), Some("v"), "a virtio disk has no short one");
-        assert_eq!(parse_udev(b"E:ID_SCSI_SERIAL=s\nE:ID_SERIAL_SHORT=n\n").serial.as_deref(), Some("s"));
+        assert_eq!(
+            parse_udev(b"E:ID_SERIAL=v\n").serial.as_deref(),
+            Some("v"),
+            "a virtio disk has no short one"
+        );
+        assert_eq!(
+            parse_udev(b"E:ID_SCSI_SERIAL=s\nE:ID_SERIAL_SHORT=n\n").serial.as_deref(),
+            Some("s")
+        );
     }
 
     #[test]
     fn broken_escapes_stay_as_they_are() {
-        for (from, to) in [("a\\x2", "a\\x2"), ("\\x", "\\x"), ("\\xzz", "\\xzz"), ("\\x41\\", "A\\"), ("\\x+1", "\\x+1")] {
+        for (from, to) in [
+            ("a\\x2", "a\\x2"),
+            ("\\x", "\\x"),
+            ("\\xzz", "\\xzz"),
+            ("\\x41\\", "A\\"),
+            ("\\x+1", "\\x+1"),
+        ] {
             assert_eq!(unhex(from.as_bytes()), to.as_bytes(), "{from}");
         }
     }

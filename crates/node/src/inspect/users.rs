@@ -20,7 +20,8 @@ use std::{fs, os::unix::fs::MetadataExt};
 pub fn visible(host: &Host, name: &str, all: &[Attached]) -> Result<Vec<User>, HandsError> {
     let mut names = vec![name.to_owned()];
     names.extend(loops::partitions(host, name));
-    let numbers: Vec<DevNumber> = names.iter().filter_map(|name| loops::number(host, name)).collect();
+    let numbers: Vec<DevNumber> =
+        names.iter().filter_map(|name| loops::number(host, name)).collect();
     let mut users = Vec::new();
     for mount in parse_mountinfo(&host.mountinfo()?) {
         if numbers.contains(&mount.device) {
@@ -54,9 +55,12 @@ pub fn visible(host: &Host, name: &str, all: &[Attached]) -> Result<Vec<User>, H
 /// Read-only: closing a writable descriptor would make udev probe the device once more.
 pub fn hold(host: &Host, name: &str) -> Result<Option<OwnedFd>, HandsError> {
     let device = host.dev(name);
-    match rustix::fs::open(&device, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+    match rustix::fs::open(&device, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
+    {
         Ok(held) => Ok(Some(held)),
         Err(Errno::BUSY) => Ok(None),
-        Err(error) => Err(HandsError::io(format!("opening {} exclusively", device.display()))(error)),
+        Err(error) => {
+            Err(HandsError::io(format!("opening {} exclusively", device.display()))(error))
+        }
     }
 }

@@ -36,7 +36,8 @@ pub fn parse_vpd83(bytes: &[u8]) -> Vec<String> {
 
 fn page(bytes: &[u8], code: u8) -> Option<&[u8]> {
     let [_, found, high, low, rest @ ..] = bytes else { return None };
-    (*found == code).then(|| &rest[..rest.len().min(usize::from(u16::from_be_bytes([*high, *low])))])
+    (*found == code)
+        .then(|| &rest[..rest.len().min(usize::from(u16::from_be_bytes([*high, *low])))])
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //!
 //! Cheap, and read on every scan: none of it opens a device, and a mount changes without any event of the device.
 
-use super::mounts::{answered_by_others, is_network, parse_mount_lines, parse_swaps, path, unparsed_mounts};
+use super::mounts::{
+    answered_by_others, is_network, parse_mount_lines, parse_swaps, path, unparsed_mounts,
+};
 use crate::{error::HandsError, host::Host, sys::DevNumber};
 use quarry_core::device::text::{is_hostile, printable};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -33,10 +35,16 @@ impl Wide {
         let mut wide = Wide::default();
         let mountinfo = host.mountinfo()?;
         if let Some(line) = unparsed_mounts(&mountinfo) {
-            return Err(HandsError::Malformed(format!("the mounts of this node cannot be understood, so no device is known to be free: {}", shown_text(line))));
+            return Err(HandsError::Malformed(format!(
+                "the mounts of this node cannot be understood, so no device is known to be free: {}",
+                shown_text(line)
+            )));
         }
         wide.take_mounts(host, &mountinfo);
-        wide.swaps = parse_swaps(&host.swaps()?).iter().filter_map(|swap| device_at(&host.at(swap))).collect();
+        wide.swaps = parse_swaps(&host.swaps()?)
+            .iter()
+            .filter_map(|swap| device_at(&host.at(swap)))
+            .collect();
         wide.take_links(host);
         Ok(wide)
     }
@@ -48,7 +56,9 @@ impl Wide {
     }
 
     pub fn is_used(&self, number: DevNumber, name: &str) -> bool {
-        self.is_swap(number) || self.mounts.contains_key(&number) || self.mounts_by_name.contains_key(name)
+        self.is_swap(number)
+            || self.mounts.contains_key(&number)
+            || self.mounts_by_name.contains_key(name)
     }
 
     pub fn is_swap(&self, number: DevNumber) -> bool {
@@ -106,7 +116,13 @@ impl Wide {
     }
 
     fn take_links(&mut self, host: &Host) {
-        let Ok(folder) = rustix::fs::open(host.by_id(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else { return };
+        let Ok(folder) = rustix::fs::open(
+            host.by_id(),
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) else {
+            return;
+        };
         let Ok(entries) = Dir::read_from(&folder) else { return };
         let mut buffer = Vec::new();
         for entry in entries.flatten() {
@@ -156,7 +172,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let by_id = root.path().join("dev/disk/by-id");
         fs::create_dir_all(&by_id).unwrap();
-        for (link, target) in [("wwn-b", "../../sda"), ("wwn-a", "../../sda"), ("x-part1", "../../sda1"), ("bad\x1b", "../../sdb")] {
+        for (link, target) in [
+            ("wwn-b", "../../sda"),
+            ("wwn-a", "../../sda"),
+            ("x-part1", "../../sda1"),
+            ("bad\x1b", "../../sdb"),
+        ] {
             symlink(target, by_id.join(link)).unwrap();
         }
         fs::create_dir_all(root.path().join("proc/1")).unwrap();
@@ -168,7 +189,10 @@ mod tests {
         assert_eq!(wide.by_id("sdb"), ["bad\\u{1b}"]);
         assert!(wide.by_id("sdc").is_empty());
         assert_eq!(wide.mounts(DevNumber { major: 8, minor: 1 }, "sda1"), ["/boot", "/bind"]);
-        assert_eq!(wide.mounts(DevNumber { major: 8, minor: 16 }, "sdb"), ["/var/lib/kubelet/plugins/x y"]);
+        assert_eq!(
+            wide.mounts(DevNumber { major: 8, minor: 16 }, "sdb"),
+            ["/var/lib/kubelet/plugins/x y"]
+        );
         assert_eq!(wide.mounts(DevNumber::NONE, "gone"), ["/c"]);
     }
 
@@ -184,6 +208,9 @@ mod tests {
     fn a_path_is_shown_whole() {
         let long = format!("/{}", "a".repeat(1000));
         assert_eq!(shown(Path::new(&long)), long);
-        assert_eq!(shown(Path::new(std::ffi::OsStr::from_bytes(b"/a\x1b\xff "))), "/a\\u{1b}\\xff ");
+        assert_eq!(
+            shown(Path::new(std::ffi::OsStr::from_bytes(b"/a\x1b\xff "))),
+            "/a\\u{1b}\\xff "
+        );
     }
 }

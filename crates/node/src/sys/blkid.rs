@@ -55,12 +55,21 @@ unsafe extern "C" {
     fn blkid_probe_set_sectorsize(probe: *mut RawProbe, size: c_uint) -> c_int;
     fn blkid_probe_enable_superblocks(probe: *mut RawProbe, enable: c_int) -> c_int;
     fn blkid_probe_set_superblocks_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
-    fn blkid_probe_filter_superblocks_type(probe: *mut RawProbe, flag: c_int, names: *mut *mut c_char) -> c_int;
+    fn blkid_probe_filter_superblocks_type(
+        probe: *mut RawProbe,
+        flag: c_int,
+        names: *mut *mut c_char,
+    ) -> c_int;
     fn blkid_probe_enable_partitions(probe: *mut RawProbe, enable: c_int) -> c_int;
     fn blkid_probe_set_partitions_flags(probe: *mut RawProbe, flags: c_int) -> c_int;
     fn blkid_do_safeprobe(probe: *mut RawProbe) -> c_int;
     fn blkid_do_probe(probe: *mut RawProbe) -> c_int;
-    fn blkid_probe_lookup_value(probe: *mut RawProbe, name: *const c_char, data: *mut *const c_char, length: *mut usize) -> c_int;
+    fn blkid_probe_lookup_value(
+        probe: *mut RawProbe,
+        name: *const c_char,
+        data: *mut *const c_char,
+        length: *mut usize,
+    ) -> c_int;
     fn blkid_probe_get_partitions(probe: *mut RawProbe) -> *mut RawList;
     fn blkid_partlist_numof_partitions(list: *mut RawList) -> c_int;
     fn blkid_partlist_get_partition(list: *mut RawList, index: c_int) -> *mut RawPartition;
@@ -87,14 +96,21 @@ pub fn ask(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Answer> {
 }
 
 /// The same, without looking for one type that the caller knows not to be there.
-pub fn ask_without(fd: impl AsFd, size: u64, sector: u32, without: Option<&CStr>) -> io::Result<Answer> {
+pub fn ask_without(
+    fd: impl AsFd,
+    size: u64,
+    sector: u32,
+    without: Option<&CStr>,
+) -> io::Result<Answer> {
     // By reference: the descriptor must stay open for as long as the probe lives.
     let probe = Probe::new(&fd, size, sector)?;
     if let Some(name) = without {
         let mut names = [name.as_ptr().cast_mut(), std::ptr::null_mut()];
         // SAFETY: a list of C strings that ends with null; the library reads it and keeps nothing of it. A refusal
         // leaves every type on.
-        unsafe { blkid_probe_filter_superblocks_type(probe.0.as_ptr(), ALL_BUT, names.as_mut_ptr()) };
+        unsafe {
+            blkid_probe_filter_superblocks_type(probe.0.as_ptr(), ALL_BUT, names.as_mut_ptr())
+        };
     }
     // SAFETY: the probe is alive, and the library answers with a number.
     match unsafe { blkid_do_safeprobe(probe.0.as_ptr()) } {
@@ -128,10 +144,19 @@ pub fn table(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Entry>> {
         }
         // SAFETY: `partition` belongs to the list and is not null; strings live as long as the probe and are copied.
         entries.extend(unsafe {
-            let type_id =
-                copied(blkid_partition_get_type_string(partition)).or_else(|| Some(format!("0x{:x}", blkid_partition_get_type(partition)).into_bytes()));
-            let (uuid, name) = (copied(blkid_partition_get_uuid(partition)), copied(blkid_partition_get_name(partition)));
-            u32::try_from(blkid_partition_get_partno(partition)).ok().map(|number| Entry { number, uuid, type_id, name })
+            let type_id = copied(blkid_partition_get_type_string(partition)).or_else(|| {
+                Some(format!("0x{:x}", blkid_partition_get_type(partition)).into_bytes())
+            });
+            let (uuid, name) = (
+                copied(blkid_partition_get_uuid(partition)),
+                copied(blkid_partition_get_name(partition)),
+            );
+            u32::try_from(blkid_partition_get_partno(partition)).ok().map(|number| Entry {
+                number,
+                uuid,
+                type_id,
+                name,
+            })
         });
     }
     Ok(entries)
@@ -160,9 +185,16 @@ pub fn signatures(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Signa
         // SAFETY: the probe is alive.
         match unsafe { blkid_do_probe(raw) } {
             0 => {
-                let place = |name: &CStr| probe.value(name).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok());
-                let pairs = [(probe.value(c"TYPE"), place(c"SBMAGIC_OFFSET")), (probe.value(c"PTTYPE"), place(c"PTMAGIC_OFFSET"))];
-                found.extend(pairs.into_iter().filter_map(|(kind, at)| Some(Signature { kind: kind?, at })));
+                let place = |name: &CStr| {
+                    probe.value(name).and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok())
+                };
+                let pairs = [
+                    (probe.value(c"TYPE"), place(c"SBMAGIC_OFFSET")),
+                    (probe.value(c"PTTYPE"), place(c"PTMAGIC_OFFSET")),
+                ];
+                found.extend(
+                    pairs.into_iter().filter_map(|(kind, at)| Some(Signature { kind: kind?, at })),
+                );
             }
             1 => break,
             _ => return Err(last_error()),
@@ -176,7 +208,8 @@ struct Probe(NonNull<RawProbe>);
 impl Probe {
     fn new(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Self> {
         // SAFETY: takes nothing; null means that there is no memory.
-        let probe = Probe(NonNull::new(unsafe { blkid_new_probe() }).ok_or(io::ErrorKind::OutOfMemory)?);
+        let probe =
+            Probe(NonNull::new(unsafe { blkid_new_probe() }).ok_or(io::ErrorKind::OutOfMemory)?);
         let raw = probe.0.as_ptr();
         let size = i64::try_from(size).map_err(|_| io::Error::from(Errno::OVERFLOW))?;
         // SAFETY: the descriptor is open for as long as the caller lends it, which is longer than the probe lives
@@ -196,13 +229,30 @@ impl Probe {
     }
 
     fn values(&self) -> Values {
-        Values { fs_type: self.value(c"TYPE"), uuid: self.value(c"UUID"), label: self.value(c"LABEL"), table: self.value(c"PTTYPE") }
+        Values {
+            fs_type: self.value(c"TYPE"),
+            uuid: self.value(c"UUID"),
+            label: self.value(c"LABEL"),
+            table: self.value(c"PTTYPE"),
+        }
     }
 
     fn value(&self, name: &CStr) -> Option<Vec<u8>> {
         let mut data: *const c_char = std::ptr::null();
         // SAFETY: the library sets `data` to a string of its own when it answers 0; it is copied at once.
-        unsafe { if blkid_probe_lookup_value(self.0.as_ptr(), name.as_ptr(), &raw mut data, std::ptr::null_mut()) == 0 { copied(data) } else { None } }
+        unsafe {
+            if blkid_probe_lookup_value(
+                self.0.as_ptr(),
+                name.as_ptr(),
+                &raw mut data,
+                std::ptr::null_mut(),
+            ) == 0
+            {
+                copied(data)
+            } else {
+                None
+            }
+        }
     }
 
     /// Every type that matches, one after another.
@@ -215,7 +265,14 @@ impl Probe {
             match unsafe { blkid_do_probe(self.0.as_ptr()) } {
                 0 => {
                     let found = self.values();
-                    types.extend(found.fs_type.into_iter().chain(found.table).filter(|found| !types.contains(found)).collect::<Vec<_>>());
+                    types.extend(
+                        found
+                            .fs_type
+                            .into_iter()
+                            .chain(found.table)
+                            .filter(|found| !types.contains(found))
+                            .collect::<Vec<_>>(),
+                    );
                 }
                 1 => break,
                 _ => return Err(last_error()),
@@ -274,7 +331,10 @@ mod tests {
         assert_eq!(values.fs_type.as_deref(), Some(&b"swap"[..]));
         // A second signature that contradicts the first: both are told.
         let both = [swap[0], swap[1], (65600, &b"_BHRfS_M"[..])];
-        assert!(matches!(ask(file(size, &both), size, 512).unwrap(), Answer::One(_) | Answer::Ambivalent(_)));
+        assert!(matches!(
+            ask(file(size, &both), size, 512).unwrap(),
+            Answer::One(_) | Answer::Ambivalent(_)
+        ));
     }
 
     #[test]
@@ -295,8 +355,14 @@ mod tests {
         let fd = file(image.len() as u64, &[(0, &image)]);
         let entries = table(&fd, image.len() as u64, 512).unwrap();
         assert_eq!(entries.len(), 1);
-        assert_eq!((entries[0].number, entries[0].uuid.as_deref()), (1, Some(uid.to_string().as_bytes())));
-        assert_eq!(entries[0].type_id.as_deref(), Some(&b"0fc63daf-8483-4772-8e79-3d69d8477de4"[..]));
+        assert_eq!(
+            (entries[0].number, entries[0].uuid.as_deref()),
+            (1, Some(uid.to_string().as_bytes()))
+        );
+        assert_eq!(
+            entries[0].type_id.as_deref(),
+            Some(&b"0fc63daf-8483-4772-8e79-3d69d8477de4"[..])
+        );
         assert_eq!(entries[0].name.as_deref(), Some(uid.to_string().as_bytes()));
         assert_eq!(table(file(1 << 20, &[]), 1 << 20, 512).unwrap(), []);
     }

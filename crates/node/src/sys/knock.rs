@@ -42,12 +42,17 @@ pub struct Wanted {
 /// what the buffer holds: whoever wants to know why reads part by part.
 pub fn read_all(device: &OwnedFd, buffer: &mut [u8], wanted: &[Wanted]) -> io::Result<()> {
     let pieces: Vec<Wanted> = wanted.iter().flat_map(pieces).collect();
-    with_ring(|knocker| pieces.chunks(AT_ONCE).try_for_each(|some| knocker.read_some(device, buffer, some)))
+    with_ring(|knocker| {
+        pieces.chunks(AT_ONCE).try_for_each(|some| knocker.read_some(device, buffer, some))
+    })
 }
 
 fn pieces(wanted: &Wanted) -> impl Iterator<Item = Wanted> {
     let Wanted { offset, place } = wanted.clone();
-    place.clone().step_by(LONGEST).map(move |at| Wanted { offset: offset + (at - place.start) as u64, place: at..place.end.min(at + LONGEST) })
+    place.clone().step_by(LONGEST).map(move |at| Wanted {
+        offset: offset + (at - place.start) as u64,
+        place: at..place.end.min(at + LONGEST),
+    })
 }
 
 /// Reads the page at `offset` of a descriptor that is open for direct reads; returns when the device has answered.
@@ -62,7 +67,8 @@ fn with_ring<T>(work: impl FnOnce(&mut Knocker) -> io::Result<T>) -> io::Result<
         let knocker = match slot {
             Some(knocker) => knocker,
             None => {
-                let ring = IoUring::new(AT_ONCE as u32).map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
+                let ring = IoUring::new(AT_ONCE as u32)
+                    .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
                 slot.insert(Knocker { ring, page: Box::new(Page([0; 4096])) })
             }
         };
@@ -77,25 +83,51 @@ fn with_ring<T>(work: impl FnOnce(&mut Knocker) -> io::Result<T>) -> io::Result<
 
 impl Knocker {
     fn read(&mut self, device: &OwnedFd, offset: u64) -> io::Result<()> {
-        let read = opcode::Read::new(types::Fd(device.as_raw_fd()), self.page.0.as_mut_ptr(), 4096).offset(offset).build();
+        let read = opcode::Read::new(types::Fd(device.as_raw_fd()), self.page.0.as_mut_ptr(), 4096)
+            .offset(offset)
+            .build();
         // SAFETY: descriptor and page outlive the read: `wait` returns only when it has completed.
-        unsafe { self.ring.submission().push(&read) }.map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
-        self.wait(1, |_, result| if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) })
+        unsafe { self.ring.submission().push(&read) }
+            .map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
+        self.wait(
+            1,
+            |_, result| {
+                if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+            },
+        )
     }
 
     /// At most as many as the ring has room for.
-    fn read_some(&mut self, device: &OwnedFd, buffer: &mut [u8], some: &[Wanted]) -> io::Result<()> {
+    fn read_some(
+        &mut self,
+        device: &OwnedFd,
+        buffer: &mut [u8],
+        some: &[Wanted],
+    ) -> io::Result<()> {
         for (index, Wanted { offset, place }) in some.iter().enumerate() {
-            let Some(part) = buffer.get_mut(place.clone()) else { return Err(io::ErrorKind::InvalidInput.into()) };
+            let Some(part) = buffer.get_mut(place.clone()) else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
             let length = u32::try_from(part.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-            let read = opcode::Read::new(types::Fd(device.as_raw_fd()), part.as_mut_ptr(), length).offset(*offset).build().user_data(index as u64);
+            let read = opcode::Read::new(types::Fd(device.as_raw_fd()), part.as_mut_ptr(), length)
+                .offset(*offset)
+                .build()
+                .user_data(index as u64);
             // SAFETY: descriptor and buffer outlive the read: `wait` returns only when all have completed, and nothing
             // is submitted before it.
-            unsafe { self.ring.submission().push(&read) }.map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
+            unsafe { self.ring.submission().push(&read) }
+                .map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
         }
         self.wait(some.len(), |index, result| {
-            let whole = usize::try_from(index).ok().and_then(|index| some.get(index)).map(|part| part.place.len());
-            if usize::try_from(result).ok() == whole { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            let whole = usize::try_from(index)
+                .ok()
+                .and_then(|index| some.get(index))
+                .map(|part| part.place.len());
+            if usize::try_from(result).ok() == whole {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
         })
     }
 
@@ -142,13 +174,23 @@ mod tests {
         let file = OwnedFd::from(file);
         let mut buffer = vec![0; 2 << 20];
         let wanted = |offset: u64, place: Range<usize>| Wanted { offset, place };
-        let parts: Vec<Wanted> = [wanted(0, 0..(1 << 20) + 4096), wanted(2 << 20, 1052672..1052672 + 512)]
-            .into_iter()
-            .chain((0..12).map(|number| wanted((number + 4) << 16, 1060864 + number as usize * 4096..1064960 + number as usize * 4096)))
-            .collect();
+        let parts: Vec<Wanted> =
+            [wanted(0, 0..(1 << 20) + 4096), wanted(2 << 20, 1052672..1052672 + 512)]
+                .into_iter()
+                .chain((0..12).map(|number| {
+                    wanted(
+                        (number + 4) << 16,
+                        1060864 + number as usize * 4096..1064960 + number as usize * 4096,
+                    )
+                }))
+                .collect();
         read_all(&file, &mut buffer, &parts).unwrap();
         for part in &parts {
-            assert!(buffer[part.place.clone()] == bytes[part.offset as usize..part.offset as usize + part.place.len()], "{part:?}");
+            assert!(
+                buffer[part.place.clone()]
+                    == bytes[part.offset as usize..part.offset as usize + part.place.len()],
+                "{part:?}"
+            );
         }
         assert!(read_all(&file, &mut buffer, &[wanted(3 << 20, 0..4096)]).is_err());
         // The ring of the failed one is gone, the next one works.

@@ -8,7 +8,9 @@ pub fn keep_memory_small() {
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
-    for (parameter, value) in [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10)] {
+    for (parameter, value) in
+        [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 128 << 10), (M_TRIM_THRESHOLD, 128 << 10)]
+    {
         // SAFETY: mallopt takes two numbers and may be called at any time. A refusal changes nothing.
         unsafe { mallopt(parameter, value) };
     }
@@ -25,7 +27,13 @@ pub fn give_memory_back() {
 /// For a buffer that begins and ends where a large page does. Best effort: an administrator may not want any.
 pub fn prefer_a_large_page(buffer: &mut [u8]) {
     // SAFETY: the memory is ours and stays as it is; what backs it changes, not what it holds.
-    let _ = unsafe { rustix::mm::madvise(buffer.as_mut_ptr().cast(), buffer.len(), rustix::mm::Advice::LinuxHugepage) };
+    let _ = unsafe {
+        rustix::mm::madvise(
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            rustix::mm::Advice::LinuxHugepage,
+        )
+    };
 }
 
 /// Most code is for the start, for scans and for errors, and stays mapped after it ran once. What the agent needs while
@@ -44,16 +52,29 @@ unsafe extern "C" fn let_go(object: *const Loaded, _: usize, _: *mut c_void) -> 
     const PF_W: u32 = 2;
     let page = rustix::param::page_size();
     // SAFETY: the loader shows a valid object for the time of this call, with `count` headers that stay for ever.
-    let (base, headers) = unsafe { ((*object).base, std::slice::from_raw_parts((*object).headers, usize::from((*object).count))) };
+    let (base, headers) = unsafe {
+        (
+            (*object).base,
+            std::slice::from_raw_parts((*object).headers, usize::from((*object).count)),
+        )
+    };
     // Never a segment that may be written to: what the loader and we wrote there is in no file. That includes the
     // part which the loader makes read-only when it has filled it in: its segment's header says "writable".
-    for segment in headers.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_W == 0) {
+    for segment in
+        headers.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_W == 0)
+    {
         let begin = (base + segment.address).next_multiple_of(page);
         let end = (base + segment.address + segment.memory_size) / page * page;
         if begin < end {
             // SAFETY: these pages are the file's and were never written; whoever touches them next gets the same bytes
             // from it. A refusal changes nothing.
-            let _ = unsafe { rustix::mm::madvise(begin as *mut c_void, end - begin, rustix::mm::Advice::LinuxDontNeed) };
+            let _ = unsafe {
+                rustix::mm::madvise(
+                    begin as *mut c_void,
+                    end - begin,
+                    rustix::mm::Advice::LinuxDontNeed,
+                )
+            };
         }
     }
     1
@@ -87,7 +108,10 @@ struct Segment {
 }
 
 unsafe extern "C" {
-    fn dl_iterate_phdr(callback: Option<unsafe extern "C" fn(*const Loaded, usize, *mut c_void) -> c_int>, data: *mut c_void) -> c_int;
+    fn dl_iterate_phdr(
+        callback: Option<unsafe extern "C" fn(*const Loaded, usize, *mut c_void) -> c_int>,
+        data: *mut c_void,
+    ) -> c_int;
 }
 
 #[cfg(target_env = "gnu")]
@@ -118,10 +142,23 @@ mod tests {
     fn code_and_data_are_as_before_while_others_run() {
         let resident = || -> u64 {
             let status = fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap().trim().to_owned();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("RssFile:"))
+                .unwrap()
+                .trim()
+                .to_owned();
             line.split_whitespace().next().unwrap().parse().unwrap()
         };
-        let others: Vec<_> = (0..4).map(|_| thread::spawn(|| (0..200).map(|n| format!("{n:?} {:?}", std::env::args().count()).len()).sum::<usize>())).collect();
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                thread::spawn(|| {
+                    (0..200)
+                        .map(|n| format!("{n:?} {:?}", std::env::args().count()).len())
+                        .sum::<usize>()
+                })
+            })
+            .collect();
         let before = resident();
         for _ in 0..20 {
             give_memory_back();

@@ -2,7 +2,10 @@
 //!
 //! The only module of the crate with `unsafe`. Owns the kernel's structs and numbers (linux/loop.h, linux/blkpg.h);
 //! decides nothing. `blkid.rs` is the binding to libblkid, `memory.rs` keeps the process small. Next to read: `act/attach.rs`.
-#![expect(unsafe_code, reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, C libraries")]
+#![expect(
+    unsafe_code,
+    reason = "ioctls by hand, work between fork and exec, a descriptor handed to tokio, C libraries"
+)]
 
 pub mod blkid;
 pub mod erase;
@@ -122,7 +125,10 @@ impl DevNumber {
 
     /// From the kernel's own encoding, which is not the C library's for large minors.
     fn from_kernel(dev: u64) -> Self {
-        DevNumber { major: ((dev & 0xfff00) >> 8) as u32, minor: ((dev & 0xff) | ((dev >> 12) & 0xfff00)) as u32 }
+        DevNumber {
+            major: ((dev & 0xfff00) >> 8) as u32,
+            minor: ((dev & 0xff) | ((dev >> 12) & 0xfff00)) as u32,
+        }
     }
 }
 
@@ -151,7 +157,12 @@ pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
 }
 
 /// Puts the loop device over `file`. EBUSY: somebody else took it since.
-pub fn loop_configure(device: impl AsFd, file: impl AsFd, partitions: bool, name: &[u8]) -> Result<()> {
+pub fn loop_configure(
+    device: impl AsFd,
+    file: impl AsFd,
+    partitions: bool,
+    name: &[u8],
+) -> Result<()> {
     let mut info = LoopInfo64::ZERO;
     info.flags = if partitions { LO_FLAGS_PARTSCAN } else { 0 };
     let kept = name.len().min(LO_NAME_SIZE - 1);
@@ -190,7 +201,8 @@ pub fn write_cached(device: impl AsFd) -> Result<()> {
     // SAFETY: takes a descriptor and numbers; from 0 for 0 bytes means all of it.
     match unsafe { sync_file_range(device.as_fd().as_raw_fd(), 0, 0, WAIT_BEFORE_WRITE_AND_WAIT) } {
         0 => Ok(()),
-        _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)),
+        _ => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+            .unwrap_or(rustix::io::Errno::IO)),
     }
 }
 
@@ -243,7 +255,8 @@ pub fn delete_partition(device: impl AsFd, number: i32) -> Result<()> {
 }
 
 fn blkpg(device: impl AsFd, operation: i32, number: i32, start: i64, length: i64) -> Result<()> {
-    let mut partition = BlkpgPartition { start, length, number, device_name: [0; 64], volume_name: [0; 64] };
+    let mut partition =
+        BlkpgPartition { start, length, number, device_name: [0; 64], volume_name: [0; 64] };
     let size = size_of::<BlkpgPartition>() as i32;
     let argument = BlkpgArgument { operation, flags: 0, length: size, data: &raw mut partition };
     // SAFETY: both structs are linux/blkpg.h's; `partition` outlives the call, which only reads it.

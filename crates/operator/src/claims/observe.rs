@@ -5,7 +5,10 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt};
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim, node_job::OwnerKind};
+use quarry_api::{
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim,
+    node_job::OwnerKind,
+};
 use quarry_core::{
     claim::{
         NodeWorld, View, Want, decide, orphaned, pv, unfamiliar, views,
@@ -18,18 +21,37 @@ use std::{collections::BTreeSet, sync::Arc};
 /// Everybody who wants devices: those of the operator's own namespace.
 pub fn wants(context: &Context) -> Vec<Want> {
     let here = |namespace: Option<String>| namespace.as_deref() == Some(context.namespace.as_str());
-    let sets = context.caches.sets.all().into_iter().filter(|set| here(set.namespace())).map(|set| of_set(&set));
-    let volumes = context.caches.local_volumes.all().into_iter().filter(|volume| here(volume.namespace())).map(|volume| of_local_volume(&volume));
+    let sets = context
+        .caches
+        .sets
+        .all()
+        .into_iter()
+        .filter(|set| here(set.namespace()))
+        .map(|set| of_set(&set));
+    let volumes = context
+        .caches
+        .local_volumes
+        .all()
+        .into_iter()
+        .filter(|volume| here(volume.namespace()))
+        .map(|volume| of_local_volume(&volume));
     sets.chain(volumes).map(|want| heed_classes(context, want)).collect()
 }
 
 /// With what the StorageClasses say that it names.
 pub fn heed_classes(context: &Context, want: Want) -> Want {
-    want.heed_classes(|class| context.caches.classes.get(class).map(|class| class.provisioner.clone()))
+    want.heed_classes(|class| {
+        context.caches.classes.get(class).map(|class| class.provisioner.clone())
+    })
 }
 
 /// From the caches alone: for what is only said, not done.
-pub fn cached_world(context: &Context, node: &str, inventory: &NodeInventory, wants: Vec<Want>) -> NodeWorld {
+pub fn cached_world(
+    context: &Context,
+    node: &str,
+    inventory: &NodeInventory,
+    wants: Vec<Want>,
+) -> NodeWorld {
     let caches = &context.caches;
     let found = caches.nodes.get(node);
     let mut pvs: Vec<Arc<PersistentVolume>> = match &found {
@@ -54,29 +76,60 @@ pub fn cached_world(context: &Context, node: &str, inventory: &NodeInventory, wa
         node: found,
         wants,
         pvs,
-        classes: classes.into_iter().filter_map(|name| Some((name.clone(), caches.classes.get(name)?))).collect(),
-        jobs: claims.iter().filter_map(|claim| claim.job.as_ref()).filter_map(|job| Some((job.name.clone(), caches.jobs.get(&job.name)?))).collect(),
+        classes: classes
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), caches.classes.get(name)?)))
+            .collect(),
+        jobs: claims
+            .iter()
+            .filter_map(|claim| claim.job.as_ref())
+            .filter_map(|job| Some((job.name.clone(), caches.jobs.get(&job.name)?)))
+            .collect(),
         elsewhere: caches.identities().elsewhere(node),
-        agent_present: matches!(presence(caches.leases.get(&names::agent_lease(node)).as_deref(), context.now()), Presence::Present { .. }),
+        agent_present: matches!(
+            presence(caches.leases.get(&names::agent_lease(node)).as_deref(), context.now()),
+            Presence::Present { .. }
+        ),
         inventory: inventory.clone(),
     }
 }
 
 /// With the API's own word where a cache says "there is none" and something would be given up because of it.
-pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> Result<NodeWorld, Failure> {
+pub async fn world(
+    context: &Context,
+    node: &str,
+    inventory: &NodeInventory,
+) -> Result<NodeWorld, Failure> {
     let mut world = cached_world(context, node, inventory, wants(context));
     let claims = &inventory.spec.claims;
     let absent: BTreeSet<(&str, &str, &str)> = claims
         .iter()
         .filter(|claim| !world.wants.iter().any(|want| want.owner.uid == claim.owner.uid))
-        .map(|claim| (claim.owner.kind.as_str(), claim.owner.namespace.as_deref().unwrap_or_default(), claim.owner.name.as_str()))
+        .map(|claim| {
+            (
+                claim.owner.kind.as_str(),
+                claim.owner.namespace.as_deref().unwrap_or_default(),
+                claim.owner.name.as_str(),
+            )
+        })
         .collect();
-    let found = try_join_all(absent.into_iter().map(|(kind, namespace, name)| live_owner(context, kind, namespace, name))).await?;
+    let found = try_join_all(
+        absent
+            .into_iter()
+            .map(|(kind, namespace, name)| live_owner(context, kind, namespace, name)),
+    )
+    .await?;
     // By UID: one that was made anew under the same name is somebody else, and known already.
-    let owns = |want: &Want| claims.iter().any(|claim| claim.owner.uid == want.owner.uid) && !world.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+    let owns = |want: &Want| {
+        claims.iter().any(|claim| claim.owner.uid == want.owner.uid)
+            && !world.wants.iter().any(|known| known.owner.uid == want.owner.uid)
+    };
     let found: Vec<Want> = found.into_iter().flatten().filter(owns).collect();
     world.wants.extend(found);
-    let absent: Vec<String> = given_up(&world, context.now()).into_iter().map(|claim| names::local_pv(node, &claim.identity)).collect();
+    let absent: Vec<String> = given_up(&world, context.now())
+        .into_iter()
+        .map(|claim| names::local_pv(node, &claim.identity))
+        .collect();
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed = |error| Failure::api(format!("reading what is claimed on {node}"), error);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
@@ -89,28 +142,52 @@ pub async fn world(context: &Context, node: &str, inventory: &NodeInventory) -> 
     world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !shown.contains(name)));
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let jobs: Api<NodeJob> = Api::all(context.client.clone());
-    let absent: Vec<&String> =
-        claims.iter().filter_map(|claim| claim.job.as_ref()).map(|job| &job.name).filter(|name| !world.jobs.contains_key(*name)).collect();
-    let found = try_join_all(absent.into_iter().map(|name| jobs.get_opt(name))).await.map_err(failed)?;
+    let absent: Vec<&String> = claims
+        .iter()
+        .filter_map(|claim| claim.job.as_ref())
+        .map(|job| &job.name)
+        .filter(|name| !world.jobs.contains_key(*name))
+        .collect();
+    let found =
+        try_join_all(absent.into_iter().map(|name| jobs.get_opt(name))).await.map_err(failed)?;
     world.jobs.extend(found.into_iter().flatten().map(|job| (job.name_any(), Arc::new(job))));
     Ok(world)
 }
 
 /// Claims without a PersistentVolume, as far as the caches know, that have ended or would end because of that.
 fn given_up(world: &NodeWorld, now: Timestamp) -> Vec<&Claim> {
-    let ends = |view: &View<'_>| view.claim.job.is_some() || pv::used(view.claim).is_some() || decide(world, view, now).claim.is_none_or(|claim| claim.ending);
-    views(world).into_iter().filter(|view| view.pv.is_none() && ends(view)).map(|view| view.claim).collect()
+    let ends = |view: &View<'_>| {
+        view.claim.job.is_some()
+            || pv::used(view.claim).is_some()
+            || decide(world, view, now).claim.is_none_or(|claim| claim.ending)
+    };
+    views(world)
+        .into_iter()
+        .filter(|view| view.pv.is_none() && ends(view))
+        .map(|view| view.claim)
+        .collect()
 }
 
 /// An owner that the caches do not know: really gone, or just not seen yet.
-async fn live_owner(context: &Context, kind: &str, namespace: &str, name: &str) -> Result<Option<Want>, Failure> {
+async fn live_owner(
+    context: &Context,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Want>, Failure> {
     let failed = |error| Failure::api(format!("asking for {kind} {namespace}/{name}"), error);
     let client = context.client.clone();
     Ok(match OwnerKind::parse(kind) {
-        Some(OwnerKind::LocalVolumeSet) => Api::<LocalVolumeSet>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|set| of_set(&set)),
-        Some(OwnerKind::LocalVolume) => {
-            Api::<LocalVolume>::namespaced(client, namespace).get_opt(name).await.map_err(failed)?.map(|volume| of_local_volume(&volume))
-        }
+        Some(OwnerKind::LocalVolumeSet) => Api::<LocalVolumeSet>::namespaced(client, namespace)
+            .get_opt(name)
+            .await
+            .map_err(failed)?
+            .map(|set| of_set(&set)),
+        Some(OwnerKind::LocalVolume) => Api::<LocalVolume>::namespaced(client, namespace)
+            .get_opt(name)
+            .await
+            .map_err(failed)?
+            .map(|volume| of_local_volume(&volume)),
         Some(OwnerKind::Volume) | None => None,
     }
     .map(|want| heed_classes(context, want)))

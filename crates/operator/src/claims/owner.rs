@@ -33,10 +33,14 @@ use std::{collections::BTreeMap, fmt::Debug};
 
 pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure> {
     let Some(set) = context.caches.sets.get(key) else {
-        context.metrics.set_stages(&format!("{}/{key}", OwnerKind::LocalVolumeSet.as_str()), std::iter::empty());
+        context.metrics.set_stages(
+            &format!("{}/{key}", OwnerKind::LocalVolumeSet.as_str()),
+            std::iter::empty(),
+        );
         return Ok(Next::Rest);
     };
-    let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let conditions =
+        set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let (seen, next) = observe(context, heed_classes(context, of_set(&set)), conditions);
     let said = status::decide(&seen, context.now());
     let status = LocalVolumeSetStatus {
@@ -51,18 +55,31 @@ pub async fn reconcile_set(context: &Context, key: &str) -> Result<Next, Failure
 
 pub async fn reconcile_local_volume(context: &Context, key: &str) -> Result<Next, Failure> {
     let Some(volume) = context.caches.local_volumes.get(key) else {
-        context.metrics.set_stages(&format!("{}/{key}", OwnerKind::LocalVolume.as_str()), std::iter::empty());
+        context
+            .metrics
+            .set_stages(&format!("{}/{key}", OwnerKind::LocalVolume.as_str()), std::iter::empty());
         return Ok(Next::Rest);
     };
-    let conditions = volume.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let (seen, next) = observe(context, heed_classes(context, of_local_volume(&volume)), conditions);
+    let conditions =
+        volume.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let (seen, next) =
+        observe(context, heed_classes(context, of_local_volume(&volume)), conditions);
     let said = status::decide(&seen, context.now());
     let status = LocalVolumeStatus {
         observed_generation: volume.metadata.generation,
-        management_state: volume.spec.management_state.clone().filter(|state| !state.is_empty()).or_else(|| Some("Managed".to_owned())),
+        management_state: volume
+            .spec
+            .management_state
+            .clone()
+            .filter(|state| !state.is_empty())
+            .or_else(|| Some("Managed".to_owned())),
         conditions: said.conditions.clone(),
         ready_replicas: said.provisioned,
-        generations: volume.status.as_ref().map(|status| status.generations.clone()).unwrap_or_default(),
+        generations: volume
+            .status
+            .as_ref()
+            .map(|status| status.generations.clone())
+            .unwrap_or_default(),
     };
     let old = volume.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
     conclude(context, volume.as_ref(), &seen, &said, old, json!(status)).await?;
@@ -70,7 +87,11 @@ pub async fn reconcile_local_volume(context: &Context, key: &str) -> Result<Next
 }
 
 /// Every node that has to do with it: selected, or still with a claim of it.
-fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volume_discovery::OperatorCondition>) -> (Observed, Next) {
+fn observe(
+    context: &Context,
+    want: Want,
+    conditions: Vec<quarry_api::local_volume_discovery::OperatorCondition>,
+) -> (Observed, Next) {
     let (caches, now) = (&context.caches, context.now());
     let in_namespace = want.owner.namespace.as_deref() == Some(context.namespace.as_str());
     let everybody = if in_namespace { wants(context) } else { Vec::new() };
@@ -89,23 +110,61 @@ fn observe(context: &Context, want: Want, conditions: Vec<quarry_api::local_volu
             lapse = [lapse, Some(until)].into_iter().flatten().min();
         }
         let world = cached_world(context, &name, &inventory, everybody.clone());
-        let own: Vec<View<'_>> = views(&world).into_iter().filter(|view| view.claim.owner.uid == want.owner.uid).collect();
-        let device = |view: &View<'_>| view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone());
-        let claims = own.iter().map(|view| (device(view), decide(&world, view, now).stage)).collect();
-        let outdated = own.iter().filter(|view| view.pv.is_some() && !want.terminating && !want.makes(view.claim)).map(device).collect();
-        parts.push(NodePart { complaint: agent.complaint(&name), claims, outdated, rows: account(&world, &want.owner.uid), covers, node: name });
+        let own: Vec<View<'_>> = views(&world)
+            .into_iter()
+            .filter(|view| view.claim.owner.uid == want.owner.uid)
+            .collect();
+        let device = |view: &View<'_>| {
+            view.device.map_or_else(|| view.claim.identity.clone(), |device| device.name.clone())
+        };
+        let claims =
+            own.iter().map(|view| (device(view), decide(&world, view, now).stage)).collect();
+        let outdated = own
+            .iter()
+            .filter(|view| view.pv.is_some() && !want.terminating && !want.makes(view.claim))
+            .map(device)
+            .collect();
+        parts.push(NodePart {
+            complaint: agent.complaint(&name),
+            claims,
+            outdated,
+            rows: account(&world, &want.owner.uid),
+            covers,
+            node: name,
+        });
     }
-    let owner = format!("{}/{}/{}", want.owner.kind, want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
-    context.metrics.set_stages(&owner, parts.iter().flat_map(|part: &NodePart| part.claims.iter().map(|(_, stage)| stage.word())));
+    let owner = format!(
+        "{}/{}/{}",
+        want.owner.kind,
+        want.owner.namespace.as_deref().unwrap_or_default(),
+        want.owner.name
+    );
+    context.metrics.set_stages(
+        &owner,
+        parts.iter().flat_map(|part: &NodePart| part.claims.iter().map(|(_, stage)| stage.word())),
+    );
     // An agent that stops renewing its lease makes no event: look when the first lease runs out.
-    let next = lapse.map_or(Next::Rest, |until| Next::After(until.duration_since(now).max(SignedDuration::from_secs(1))));
+    let next = lapse.map_or(Next::Rest, |until| {
+        Next::After(until.duration_since(now).max(SignedDuration::from_secs(1)))
+    });
     (Observed { want, in_namespace, namespace: context.namespace.clone(), parts, conditions }, next)
 }
 
 /// Finalizer, status, Events; in the end the class and the finalizer again.
-async fn conclude<K>(context: &Context, found: &K, seen: &Observed, said: &Saying, old: Value, new: Value) -> Result<(), Failure>
+async fn conclude<K>(
+    context: &Context,
+    found: &K,
+    seen: &Observed,
+    said: &Saying,
+    old: Value,
+    new: Value,
+) -> Result<(), Failure>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
 {
     let (name, namespace) = (found.name_any(), found.namespace().unwrap_or_default());
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
@@ -113,21 +172,36 @@ where
     let held = found.finalizers().iter().any(|finalizer| finalizer == names::OWNER_FINALIZER);
     let version = found.resource_version().unwrap_or_default();
     if seen.in_namespace && !seen.want.terminating && !held {
-        let finalizers: Vec<&str> = found.finalizers().iter().map(String::as_str).chain([names::OWNER_FINALIZER]).collect();
+        let finalizers: Vec<&str> =
+            found.finalizers().iter().map(String::as_str).chain([names::OWNER_FINALIZER]).collect();
         // The watch delivers it back, and then its status is said.
-        context.writer.patch(&api, &name, &version, json!({"metadata": {"finalizers": finalizers}})).await.map_err(failed)?;
+        context
+            .writer
+            .patch(&api, &name, &version, json!({"metadata": {"finalizers": finalizers}}))
+            .await
+            .map_err(failed)?;
         return Ok(());
     }
     if seen.want.terminating && held && seen.parts.iter().all(|part| part.claims.is_empty()) {
         remove_classes(context, seen).await?;
-        let kept: Vec<&String> = found.finalizers().iter().filter(|finalizer| *finalizer != names::OWNER_FINALIZER).collect();
-        context.writer.patch(&api, &name, &version, json!({"metadata": {"finalizers": kept}})).await.map_err(failed)?;
+        let kept: Vec<&String> = found
+            .finalizers()
+            .iter()
+            .filter(|finalizer| *finalizer != names::OWNER_FINALIZER)
+            .collect();
+        context
+            .writer
+            .patch(&api, &name, &version, json!({"metadata": {"finalizers": kept}}))
+            .await
+            .map_err(failed)?;
         context.forget_accounts(&seen.want.owner.uid);
         tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), "gone, nothing is left of it");
         return Ok(());
     }
     match context.writer.patch_status(&api, &name, &version, &old, &new).await.map_err(failed)? {
-        Written::Changed(_) => tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), provisioned = said.provisioned, "status"),
+        Written::Changed(_) => {
+            tracing::info!(owner = %quarry_core::claim::owner_text(&seen.want.owner), provisioned = said.provisioned, "status")
+        }
         Written::Unchanged => {}
     }
     events::tell(context, found, &said.notes).await;
@@ -142,7 +216,9 @@ where
 /// A PersistentVolume of this class exists. The cache may show one that is gone by now.
 async fn is_published(context: &Context, class: &str) -> kube::Result<bool> {
     let api: Api<PersistentVolume> = Api::all(context.client.clone());
-    let of_class = |pv: &PersistentVolume| pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class);
+    let of_class = |pv: &PersistentVolume| {
+        pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class)
+    };
     for pv in context.caches.pvs.each().filter(|pv| of_class(pv)) {
         if api.get_metadata_opt(&pv.name_any()).await?.is_some() {
             return Ok(true);
@@ -156,24 +232,49 @@ async fn remove_classes(context: &Context, seen: &Observed) -> Result<(), Failur
     let caches = &context.caches;
     let api: Api<StorageClass> = Api::all(context.client.clone());
     // Asked for as well: a class that the cache has not seen yet would stay for ever.
-    let made = ListParams::default().labels(&format!("{}={}", quarry_api::crds::MANAGED_BY_LABEL, names::MANAGED_BY));
-    let made = api.list(&made).await.map_err(|error| Failure::api("listing the StorageClasses that were made here".to_owned(), error))?;
+    let made = ListParams::default().labels(&format!(
+        "{}={}",
+        quarry_api::crds::MANAGED_BY_LABEL,
+        names::MANAGED_BY
+    ));
+    let made = api.list(&made).await.map_err(|error| {
+        Failure::api("listing the StorageClasses that were made here".to_owned(), error)
+    })?;
     let known = caches.classes.all().into_iter().map(|class| (*class).clone());
-    let found: BTreeMap<String, StorageClass> = known.chain(made.items).map(|class| (class.name_any(), class)).collect();
+    let found: BTreeMap<String, StorageClass> =
+        known.chain(made.items).map(|class| (class.name_any(), class)).collect();
     for (name, class) in found.into_iter().filter(|(_, class)| pv::is_class_of(class, &seen.want)) {
         let failed = |error| Failure::api(format!("StorageClass {name}"), error);
-        let claimed = caches.inventories.all().iter().any(|inventory| inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name));
-        let asked = wants(context).iter().any(|want| want.owner.uid != seen.want.owner.uid && want.classes().any(|class| class == name));
+        let claimed = caches.inventories.all().iter().any(|inventory| {
+            inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name)
+        });
+        let asked = wants(context).iter().any(|want| {
+            want.owner.uid != seen.want.owner.uid && want.classes().any(|class| class == name)
+        });
         if claimed || asked || is_published(context, &name).await.map_err(failed)? {
             continue;
         }
         let claims: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
         let waiting = claims.list(&ListParams::default()).await.map_err(failed)?;
-        if waiting.items.iter().any(|claim| claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name)) {
-            tracing::info!(class = name, "the StorageClass stays: a PersistentVolumeClaim names it");
+        if waiting.items.iter().any(|claim| {
+            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name)
+        }) {
+            tracing::info!(
+                class = name,
+                "the StorageClass stays: a PersistentVolumeClaim names it"
+            );
             continue;
         }
-        context.writer.delete(&api, &name, &class.uid().unwrap_or_default(), class.resource_version().as_deref()).await.map_err(failed)?;
+        context
+            .writer
+            .delete(
+                &api,
+                &name,
+                &class.uid().unwrap_or_default(),
+                class.resource_version().as_deref(),
+            )
+            .await
+            .map_err(failed)?;
     }
     Ok(())
 }

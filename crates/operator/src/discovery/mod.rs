@@ -39,9 +39,24 @@ pub async fn reconcile_once(context: &Context, key: &str) -> Result<Next, Failur
         let (name, namespace) = (found.name_any(), found.namespace().unwrap_or_default());
         let api: Api<LocalVolumeDiscovery> = Api::namespaced(context.client.clone(), &namespace);
         let old = found.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
-        let written = context.writer.patch_status(&api, &name, &found.resource_version().unwrap_or_default(), &old, &json!(status)).await;
-        match written.map_err(|error| Failure::api(format!("writing the status of LocalVolumeDiscovery {key}"), error))? {
-            Written::Changed(_) => tracing::info!(discovery = key, phase = status.phase.map_or("", |phase| phase.as_str()), "status"),
+        let written = context
+            .writer
+            .patch_status(
+                &api,
+                &name,
+                &found.resource_version().unwrap_or_default(),
+                &old,
+                &json!(status),
+            )
+            .await;
+        match written.map_err(|error| {
+            Failure::api(format!("writing the status of LocalVolumeDiscovery {key}"), error)
+        })? {
+            Written::Changed(_) => tracing::info!(
+                discovery = key,
+                phase = status.phase.map_or("", |phase| phase.as_str()),
+                "status"
+            ),
             Written::Unchanged => {}
         }
     }
@@ -71,17 +86,33 @@ fn is_of(status: &NodeInventoryStatus, node: &Node) -> bool {
     status.node_uid.is_none() || status.node_uid == node.metadata.uid
 }
 
-fn observe(context: &Context, discovery: &LocalVolumeDiscovery, active: Option<&LocalVolumeDiscovery>, agents: Agents) -> Observed {
+fn observe(
+    context: &Context,
+    discovery: &LocalVolumeDiscovery,
+    active: Option<&LocalVolumeDiscovery>,
+    agents: Agents,
+) -> Observed {
     let (caches, now) = (&context.caches, context.now());
     let nodes = caches.nodes.all().into_iter().map(|node| {
         let name = node.name_any();
         let inventory = caches.inventories.get(&name);
         NodeSeen {
             agent: presence(caches.leases.get(&names::agent_lease(&name)).as_deref(), now),
-            reported: inventory.as_ref().and_then(|inventory| inventory.status.as_ref()).is_some_and(|status| is_of(status, &node)),
-            problems: inventory.and_then(|inventory| Some(inventory.status.as_ref()?.problems.clone())).unwrap_or_default(),
+            reported: inventory
+                .as_ref()
+                .and_then(|inventory| inventory.status.as_ref())
+                .is_some_and(|status| is_of(status, &node)),
+            problems: inventory
+                .and_then(|inventory| Some(inventory.status.as_ref()?.problems.clone()))
+                .unwrap_or_default(),
             node,
         }
     });
-    Observed { discovery: discovery.clone(), namespace: context.namespace.clone(), active: active.map(ResourceExt::name_any), nodes: nodes.collect(), agents }
+    Observed {
+        discovery: discovery.clone(),
+        namespace: context.namespace.clone(),
+        active: active.map(ResourceExt::name_any),
+        nodes: nodes.collect(),
+        agents,
+    }
 }

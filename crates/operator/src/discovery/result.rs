@@ -25,7 +25,11 @@ pub async fn reconcile_once(context: &Context, node: &str) -> Result<Next, Failu
     if let Err(breach) = check(&seen, &plan) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
         tracing::error!(node, %breach, steps = ?plan.steps.iter().map(Step::name).collect::<Vec<_>>(), "a plan was refused");
-        return Err(Failure { attempt: format!("discovery result of {node}: the plan was refused: {breach}"), source: None, at_once: false });
+        return Err(Failure {
+            attempt: format!("discovery result of {node}: the plan was refused: {breach}"),
+            source: None,
+            at_once: false,
+        });
     }
     match apply(context, &seen, &plan).await {
         Ok(Some(result)) => events::tell(context, &result, &plan.notes).await,
@@ -60,8 +64,13 @@ fn is_current(inventory: &NodeInventory, node: Option<&Node>) -> bool {
 }
 
 /// The result as it is afterwards.
-async fn apply(context: &Context, seen: &Observed, plan: &quarry_core::discovery::result::Plan) -> Result<Option<LocalVolumeDiscoveryResult>, Failure> {
-    let api: Api<LocalVolumeDiscoveryResult> = Api::namespaced(context.client.clone(), &context.namespace);
+async fn apply(
+    context: &Context,
+    seen: &Observed,
+    plan: &quarry_core::discovery::result::Plan,
+) -> Result<Option<LocalVolumeDiscoveryResult>, Failure> {
+    let api: Api<LocalVolumeDiscoveryResult> =
+        Api::namespaced(context.client.clone(), &context.namespace);
     let name = names::discovery_result(&seen.node);
     let failed = |error| Failure::api(format!("discovery result of {}", seen.node), error);
     let mut current = seen.result.clone();
@@ -69,11 +78,20 @@ async fn apply(context: &Context, seen: &Observed, plan: &quarry_core::discovery
         current = match step {
             Step::Create(made) => match context.writer.create(&api, made).await.map_err(failed)? {
                 Written::Changed(made) => Some(made),
-                Written::Unchanged => return Err(Failure::behind(format!("discovery result of {}: it has appeared", seen.node))),
+                Written::Unchanged => {
+                    return Err(Failure::behind(format!(
+                        "discovery result of {}: it has appeared",
+                        seen.node
+                    )));
+                }
             },
-            Step::Label { resource_version, labels } => {
-                Some(context.writer.patch(&api, &name, resource_version, json!({"metadata": {"labels": labels}})).await.map_err(failed)?)
-            }
+            Step::Label { resource_version, labels } => Some(
+                context
+                    .writer
+                    .patch(&api, &name, resource_version, json!({"metadata": {"labels": labels}}))
+                    .await
+                    .map_err(failed)?,
+            ),
         };
         tracing::info!(node = seen.node, step = step.name(), "discovery result");
     }
@@ -81,8 +99,17 @@ async fn apply(context: &Context, seen: &Observed, plan: &quarry_core::discovery
         // Against nothing at first: an empty list is written, too.
         let old = result.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
         let version = result.resource_version().unwrap_or_default();
-        if let Written::Changed(written) = context.writer.patch_status(&api, &name, &version, &old, &json!(status)).await.map_err(failed)? {
-            tracing::info!(node = seen.node, devices = status.discovered_devices.len(), "discovery result written");
+        if let Written::Changed(written) = context
+            .writer
+            .patch_status(&api, &name, &version, &old, &json!(status))
+            .await
+            .map_err(failed)?
+        {
+            tracing::info!(
+                node = seen.node,
+                devices = status.discovered_devices.len(),
+                "discovery result written"
+            );
             *result = written;
         }
     }
@@ -93,7 +120,10 @@ async fn apply(context: &Context, seen: &Observed, plan: &quarry_core::discovery
 async fn tell_refusal(context: &Context, seen: &Observed, failure: Failure) -> Failure {
     if let (Some(answer), Some(discovery)) = (failure.refusal(), active_discovery(context)) {
         let reason = if seen.result.is_some() { UPDATE_FAILED } else { CREATE_FAILED };
-        let message = format!("{}: the API server refuses the result, it is tried again by itself: {answer}", seen.node);
+        let message = format!(
+            "{}: the API server refuses the result, it is tried again by itself: {answer}",
+            seen.node
+        );
         events::tell(context, discovery.as_ref(), &[Note { warning: true, reason, message }]).await;
     }
     failure

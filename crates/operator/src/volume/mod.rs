@@ -23,7 +23,11 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
     if let Err(breach) = volume::check::check(&seen, &plan) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
         tracing::error!(volume = name, %breach, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
-        return Err(Failure { attempt: format!("volume {name}: the plan was refused: {breach}"), source: None, at_once: false });
+        return Err(Failure {
+            attempt: format!("volume {name}: the plan was refused: {breach}"),
+            source: None,
+            at_once: false,
+        });
     }
     let applied = match apply::apply(context, &seen, &plan.steps).await {
         Ok(applied) => applied,
@@ -50,13 +54,26 @@ async fn tell_refusal(context: &Context, seen: &volume::Observed, failure: Failu
 }
 
 /// Only what differs is written, and only if the object is still the one that was applied to.
-async fn write_status(context: &Context, current: &Volume, status: &quarry_api::VolumeStatus) -> Result<(), Failure> {
+async fn write_status(
+    context: &Context,
+    current: &Volume,
+    status: &quarry_api::VolumeStatus,
+) -> Result<(), Failure> {
     let name = current.name_any();
     let api: Api<Volume> = Api::all(context.client.clone());
     let (old, new) = (json!(current.status.clone().unwrap_or_default()), json!(status));
-    let written = context.writer.patch_status(&api, &name, &current.resource_version().unwrap_or_default(), &old, &new).await;
-    match written.map_err(|error| Failure::api(format!("writing the status of volume {name}"), error))? {
-        Written::Changed(_) => tracing::info!(volume = name, phase = status.phase.map_or("", quarry_api::volume::Phase::as_str), "status"),
+    let written = context
+        .writer
+        .patch_status(&api, &name, &current.resource_version().unwrap_or_default(), &old, &new)
+        .await;
+    match written
+        .map_err(|error| Failure::api(format!("writing the status of volume {name}"), error))?
+    {
+        Written::Changed(_) => tracing::info!(
+            volume = name,
+            phase = status.phase.map_or("", quarry_api::volume::Phase::as_str),
+            "status"
+        ),
         Written::Unchanged => {}
     }
     Ok(())

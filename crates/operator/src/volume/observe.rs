@@ -18,10 +18,15 @@ pub async fn observe(context: &Context, name: &str) -> Result<Option<Observed>, 
         pv: find_pv(context, &volume).await?,
         class: caches.classes.get(&volume.spec.storage_class_name).map(|class| (*class).clone()),
         node: caches.nodes.get(node_name).map(|node| (*node).clone()),
-        agent: presence(caches.leases.get(&names::agent_lease(node_name)).as_deref(), context.now()),
+        agent: presence(
+            caches.leases.get(&names::agent_lease(node_name)).as_deref(),
+            context.now(),
+        ),
         job: find_job(context, &volume).await?,
         device: find_device(context, &volume),
-        inventory_changed: caches.inventories.get(node_name).and_then(|inventory| inventory.status.as_ref()?.last_change.as_ref().map(|time| time.0)),
+        inventory_changed: caches.inventories.get(node_name).and_then(|inventory| {
+            inventory.status.as_ref()?.last_change.as_ref().map(|time| time.0)
+        }),
         other_pv: find_other_pv(context, &volume),
         volume: (*volume).clone(),
     }))
@@ -37,7 +42,9 @@ async fn find_pv(context: &Context, volume: &Volume) -> Result<Option<Persistent
         return Ok(None);
     }
     let api: Api<PersistentVolume> = Api::all(context.client.clone());
-    api.get_opt(&name).await.map_err(|error| Failure::api(format!("reading PersistentVolume {name}"), error))
+    api.get_opt(&name)
+        .await
+        .map_err(|error| Failure::api(format!("reading PersistentVolume {name}"), error))
 }
 
 /// The job that the status names, for the same reason never declared absent from a cache.
@@ -54,7 +61,13 @@ async fn find_job(context: &Context, volume: &Volume) -> Result<Option<NodeJob>,
 fn find_device(context: &Context, volume: &Volume) -> Option<Device> {
     let inventory = context.caches.inventories.get(&volume.spec.node_name)?;
     let uid = volume.uid()?;
-    inventory.status.as_ref()?.devices.iter().find(|device| device.volume_uid.as_deref() == Some(uid.as_str())).cloned()
+    inventory
+        .status
+        .as_ref()?
+        .devices
+        .iter()
+        .find(|device| device.volume_uid.as_deref() == Some(uid.as_str()))
+        .cloned()
 }
 
 /// Asked only of a volume that goes: nothing else depends on it.

@@ -37,14 +37,19 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Every problem of every object is an error at once.
 pub async fn parse(text: &str, name: &str, namespace: &str) -> anyhow::Result<Contents> {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{name} is not YAML or JSON: {}", error.to_string().lines().next().unwrap_or_default()))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        anyhow!(
+            "{name} is not YAML or JSON: {}",
+            error.to_string().lines().next().unwrap_or_default()
+        )
+    })?;
     let mut contents = Contents::default();
     let mut problems = Vec::new();
     let server = server(namespace).await?;
     for document in documents.into_iter().flat_map(items) {
         let kind = document["kind"].as_str().unwrap_or_default().to_owned();
-        let title = format!("{kind} {}", document["metadata"]["name"].as_str().unwrap_or("without a name"));
+        let title =
+            format!("{kind} {}", document["metadata"]["name"].as_str().unwrap_or("without a name"));
         let path = match (document["apiVersion"].as_str().unwrap_or_default(), kind.as_str()) {
             ("local.storage.openshift.io/v1alpha1", "LocalVolumeSet") => "localvolumesets",
             ("local.storage.openshift.io/v1", "LocalVolume") => "localvolumes",
@@ -54,7 +59,9 @@ pub async fn parse(text: &str, name: &str, namespace: &str) -> anyhow::Result<Co
                 continue;
             }
             _ => {
-                contents.warnings.push(format!("{title} is passed over: only LocalVolumeSet and LocalVolume are planned"));
+                contents.warnings.push(format!(
+                    "{title} is passed over: only LocalVolumeSet and LocalVolume are planned"
+                ));
                 continue;
             }
         };
@@ -67,7 +74,9 @@ pub async fn parse(text: &str, name: &str, namespace: &str) -> anyhow::Result<Co
         bail!("{name} would be refused:\n  {}", problems.join("\n  "));
     }
     if contents.objects.is_empty() {
-        bail!("{name} holds no LocalVolumeSet and no LocalVolume; docs/guide/sets.md has one to begin with");
+        bail!(
+            "{name} holds no LocalVolumeSet and no LocalVolume; docs/guide/sets.md has one to begin with"
+        );
     }
     Ok(contents)
 }
@@ -76,10 +85,17 @@ pub async fn parse(text: &str, name: &str, namespace: &str) -> anyhow::Result<Co
 fn items(document: Value) -> Vec<Value> {
     match document {
         Value::Null => Vec::new(),
-        Value::Object(mut map) if map.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List")) => match map.remove("items") {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        },
+        Value::Object(mut map)
+            if map
+                .get("kind")
+                .and_then(Value::as_str)
+                .is_some_and(|kind| kind.ends_with("List")) =>
+        {
+            match map.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => Vec::new(),
+            }
+        }
         other => vec![other],
     }
 }
@@ -87,15 +103,26 @@ fn items(document: Value) -> Vec<Value> {
 /// An API of this process's own, with the definitions that this version installs.
 async fn server(namespace: &str) -> anyhow::Result<Client> {
     let mut options = Options::new(quarry_api::crds());
-    options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+    options.policies = admission::embedded_policies()
+        .into_iter()
+        .map(|policy| (policy.policy, policy.binding))
+        .collect();
     let client = Server::try_in_memory(options)?.client(namespace);
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let place: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
-    namespaces.create(&PostParams::default(), &place).await.with_context(|| format!("--namespace {namespace}"))?;
+    namespaces
+        .create(&PostParams::default(), &place)
+        .await
+        .with_context(|| format!("--namespace {namespace}"))?;
     Ok(client)
 }
 
-async fn judge(server: &Client, mut document: Value, path: &str, namespace: &str) -> anyhow::Result<(Option<Object>, Vec<String>, Vec<String>)> {
+async fn judge(
+    server: &Client,
+    mut document: Value,
+    path: &str,
+    namespace: &str,
+) -> anyhow::Result<(Option<Object>, Vec<String>, Vec<String>)> {
     let mut wrong = Vec::new();
     match document["metadata"]["namespace"].as_str() {
         Some(other) if other != namespace => wrong.push(format!(
@@ -123,23 +150,50 @@ async fn judge(server: &Client, mut document: Value, path: &str, namespace: &str
     let own = object.as_ref().map(problems).unwrap_or_default();
     let refusals = if accepted { Vec::new() } else { causes(&answer) };
     let said = |refusal: &String| {
-        own.iter().any(|problem| problem.split(':').next().and_then(|field| field.rsplit('.').next()).is_some_and(|leaf| refusal.contains(leaf)))
+        own.iter().any(|problem| {
+            problem
+                .split(':')
+                .next()
+                .and_then(|field| field.rsplit('.').next())
+                .is_some_and(|leaf| refusal.contains(leaf))
+        })
     };
     wrong.extend(refusals.into_iter().filter(|refusal| !said(refusal)));
-    wrong.extend(unknown.into_iter().map(|text| format!("{text}; correct its name or leave it out")));
+    wrong.extend(
+        unknown.into_iter().map(|text| format!("{text}; correct its name or leave it out")),
+    );
     wrong.extend(own);
     Ok((object, wrong, warnings))
 }
 
 /// Whether it would be accepted, the answer, and the warnings with it.
-async fn send(server: &Client, object: &Value, path: &str, namespace: &str, fields: &str) -> anyhow::Result<(bool, Value, Vec<String>)> {
+async fn send(
+    server: &Client,
+    object: &Value,
+    path: &str,
+    namespace: &str,
+    fields: &str,
+) -> anyhow::Result<(bool, Value, Vec<String>)> {
     let version = object["apiVersion"].as_str().unwrap_or_default();
-    let uri = format!("/apis/{version}/namespaces/{namespace}/{path}?dryRun=All&fieldValidation={fields}");
-    let request = http::Request::post(uri).header("content-type", "application/json").body(Body::from(object.to_string().into_bytes()))?;
+    let uri = format!(
+        "/apis/{version}/namespaces/{namespace}/{path}?dryRun=All&fieldValidation={fields}"
+    );
+    let request = http::Request::post(uri)
+        .header("content-type", "application/json")
+        .body(Body::from(object.to_string().into_bytes()))?;
     let response = server.send(request).await.context("checking the file")?;
-    let warnings = response.headers().get_all("warning").iter().map(|header| warning(&String::from_utf8_lossy(header.as_bytes()))).collect();
+    let warnings = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .map(|header| warning(&String::from_utf8_lossy(header.as_bytes())))
+        .collect();
     let accepted = response.status().is_success();
-    Ok((accepted, serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?, warnings))
+    Ok((
+        accepted,
+        serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?,
+        warnings,
+    ))
 }
 
 /// `299 - "text"`
@@ -152,13 +206,26 @@ fn causes(answer: &Value) -> Vec<String> {
     let causes = answer["details"]["causes"].as_array().into_iter().flatten();
     let told: Vec<String> = causes
         // That some rules were not looked at follows from the other problems.
-        .filter(|cause| !cause["message"].as_str().is_some_and(|message| message.contains("some validation rules were not checked")))
-        .map(|cause| match (cause["field"].as_str().unwrap_or_default(), cause["message"].as_str().unwrap_or_default()) {
-            ("" | "<nil>", message) => message.to_owned(),
-            (field, message) => format!("{field}: {message}"),
+        .filter(|cause| {
+            !cause["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("some validation rules were not checked"))
+        })
+        .map(|cause| {
+            match (
+                cause["field"].as_str().unwrap_or_default(),
+                cause["message"].as_str().unwrap_or_default(),
+            ) {
+                ("" | "<nil>", message) => message.to_owned(),
+                (field, message) => format!("{field}: {message}"),
+            }
         })
         .collect();
-    if told.is_empty() { vec![answer["message"].as_str().unwrap_or("it was refused").to_owned()] } else { told }
+    if told.is_empty() {
+        vec![answer["message"].as_str().unwrap_or("it was refused").to_owned()]
+    } else {
+        told
+    }
 }
 
 fn read(document: &Value, path: &str) -> Option<Object> {

@@ -38,7 +38,10 @@ pub async fn run(connect: &ConnectArgs, args: &SetsArgs) -> anyhow::Result<()> {
         Format::Json => output::print(&output::json(&shown)?),
         Format::Yaml => output::print(&output::yaml(&shown)?),
         Format::Table | Format::Wide if shown.is_empty() => {
-            let place = args.node.as_deref().map_or_else(String::new, |node| format!(" that concerns node {node}"));
+            let place = args
+                .node
+                .as_deref()
+                .map_or_else(String::new, |node| format!(" that concerns node {node}"));
             output::note(&format!(
                 "no LocalVolumeSet and no LocalVolume in namespace {}{place}; `quarry plan -f set.yaml` shows what one would get",
                 seen.namespace
@@ -46,7 +49,13 @@ pub async fn run(connect: &ConnectArgs, args: &SetsArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Format::Table | Format::Wide => {
-            output::print(&render(&seen, &shown, args.output == Format::Wide, output::colours(), output::width()))?;
+            output::print(&render(
+                &seen,
+                &shown,
+                args.output == Format::Wide,
+                output::colours(),
+                output::width(),
+            ))?;
             hint(&seen, &shown);
             Ok(())
         }
@@ -56,11 +65,16 @@ pub async fn run(connect: &ConnectArgs, args: &SetsArgs) -> anyhow::Result<()> {
 /// A node that nobody knows is a typing mistake, not an empty answer.
 pub fn check_node(seen: &Snapshot, node: Option<&str>) -> anyhow::Result<()> {
     let Some(node) = node else { return Ok(()) };
-    let has_inventory = seen.inventories.iter().any(|inventory| inventory.metadata.name.as_deref() == Some(node));
+    let has_inventory =
+        seen.inventories.iter().any(|inventory| inventory.metadata.name.as_deref() == Some(node));
     if seen.node(node).is_none() && !has_inventory {
-        let mut names: Vec<&str> = seen.nodes.iter().filter_map(|node| node.metadata.name.as_deref()).take(8).collect();
+        let mut names: Vec<&str> =
+            seen.nodes.iter().filter_map(|node| node.metadata.name.as_deref()).take(8).collect();
         names.sort_unstable();
-        bail!("there is no node {node}; there are: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+        bail!(
+            "there is no node {node}; there are: {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        );
     }
     Ok(())
 }
@@ -70,19 +84,35 @@ fn outside(seen: &Snapshot) -> Vec<Want> {
     all.filter(|want| want.owner.namespace.as_deref() != Some(seen.namespace.as_str())).collect()
 }
 
-fn conditions<'a>(seen: &'a Snapshot, shown: &Shown) -> (&'a [OperatorCondition], Option<&'a jiff::Timestamp>) {
-    let named = |meta: &kube::core::ObjectMeta| meta.name.as_deref() == Some(shown.name.as_str()) && meta.namespace == shown.namespace;
+fn conditions<'a>(
+    seen: &'a Snapshot,
+    shown: &Shown,
+) -> (&'a [OperatorCondition], Option<&'a jiff::Timestamp>) {
+    let named = |meta: &kube::core::ObjectMeta| {
+        meta.name.as_deref() == Some(shown.name.as_str()) && meta.namespace == shown.namespace
+    };
     let set = seen.sets.iter().find(|set| shown.kind == "LocalVolumeSet" && named(&set.metadata));
-    let volume = seen.volumes.iter().find(|volume| shown.kind == "LocalVolume" && named(&volume.metadata));
+    let volume =
+        seen.volumes.iter().find(|volume| shown.kind == "LocalVolume" && named(&volume.metadata));
     let (status, meta) = match (set, volume) {
-        (Some(set), _) => (set.status.as_ref().map(|status| status.conditions.as_slice()), &set.metadata),
-        (None, Some(volume)) => (volume.status.as_ref().map(|status| status.conditions.as_slice()), &volume.metadata),
+        (Some(set), _) => {
+            (set.status.as_ref().map(|status| status.conditions.as_slice()), &set.metadata)
+        }
+        (None, Some(volume)) => {
+            (volume.status.as_ref().map(|status| status.conditions.as_slice()), &volume.metadata)
+        }
         (None, None) => return (&[], None),
     };
     (status.unwrap_or_default(), meta.creation_timestamp.as_ref().map(|time| &time.0))
 }
 
-fn render(seen: &Snapshot, shown: &[Shown], wide: bool, colours: bool, width: Option<usize>) -> String {
+fn render(
+    seen: &Snapshot,
+    shown: &[Shown],
+    wide: bool,
+    colours: bool,
+    width: Option<usize>,
+) -> String {
     let lines = shown.iter().flat_map(|one| {
         let handle = handle_of(one);
         let more = wide.then(|| {
@@ -103,7 +133,11 @@ fn render(seen: &Snapshot, shown: &[Shown], wide: bool, colours: bool, width: Op
 }
 
 fn handle_of(shown: &Shown) -> String {
-    let owner = quarry_api::node_inventory::ClaimOwner { kind: shown.kind.clone(), name: shown.name.clone(), ..Default::default() };
+    let owner = quarry_api::node_inventory::ClaimOwner {
+        kind: shown.kind.clone(),
+        name: shown.name.clone(),
+        ..Default::default()
+    };
     handle(&owner)
 }
 
@@ -111,11 +145,20 @@ fn handle_of(shown: &Shown) -> String {
 fn hint(seen: &Snapshot, shown: &[Shown]) {
     let stuck = shown.iter().find(|one| {
         !one.problems.is_empty()
-            || one.nodes.iter().any(|node| node.waiting > 0 || node.devices.iter().any(|device| device.tone == Tone::Bad))
+            || one.nodes.iter().any(|node| {
+                node.waiting > 0 || node.devices.iter().any(|device| device.tone == Tone::Bad)
+            })
             || one.concerned().next().is_none()
     });
     if let Some(one) = stuck.filter(|_| output::is_interactive()) {
-        let place = if seen.namespace == quarry_api::names::DEFAULT_NAMESPACE { String::new() } else { format!(" -n {}", seen.namespace) };
-        output::note(&format!("\nevery device, and what to do: quarry explain {}{place}", handle_of(one)));
+        let place = if seen.namespace == quarry_api::names::DEFAULT_NAMESPACE {
+            String::new()
+        } else {
+            format!(" -n {}", seen.namespace)
+        };
+        output::note(&format!(
+            "\nevery device, and what to do: quarry explain {}{place}",
+            handle_of(one)
+        ));
     }
 }

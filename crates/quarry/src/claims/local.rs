@@ -11,11 +11,18 @@ use serde_json::json;
 use std::{path::Path, sync::Arc};
 
 /// What is known of this machine, and what to know about that.
-pub fn snapshot(root: &Path, namespace: &str, paths: &[String]) -> anyhow::Result<(Snapshot, Vec<String>)> {
+pub fn snapshot(
+    root: &Path,
+    namespace: &str,
+    paths: &[String],
+) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let mut machine = Machine::open(root)?;
-    let Look { devices, problems } = tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
+    let Look { devices, problems } =
+        tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
     let name = crate::host_name();
-    let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "uid": name, "labels": {HOSTNAME_LABEL: name}}}))?;
+    let node: Node = serde_json::from_value(
+        json!({"metadata": {"name": name, "uid": name, "labels": {HOSTNAME_LABEL: name}}}),
+    )?;
     let reports = paths.iter().map(|path| {
         let lead = match machine.number_at(Path::new(path)) {
             Ok(Some(number)) => devices
@@ -35,8 +42,17 @@ pub fn snapshot(root: &Path, namespace: &str, paths: &[String]) -> anyhow::Resul
         shown.device.settled = true;
         shown.device
     });
-    inventory.status = Some(NodeInventoryStatus { devices: settled.collect(), paths: reports, ..Default::default() });
-    let seen =
-        Snapshot { namespace: namespace.to_owned(), nodes: vec![Arc::new(node)], inventories: vec![inventory], now: Timestamp::now(), ..Snapshot::default() };
+    inventory.status = Some(NodeInventoryStatus {
+        devices: settled.collect(),
+        paths: reports,
+        ..Default::default()
+    });
+    let seen = Snapshot {
+        namespace: namespace.to_owned(),
+        nodes: vec![Arc::new(node)],
+        inventories: vec![inventory],
+        now: Timestamp::now(),
+        ..Snapshot::default()
+    };
     Ok((seen, problems))
 }

@@ -8,7 +8,9 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Resource, ResourceExt, api::ListParams};
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim};
+use quarry_api::{
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Claim,
+};
 use quarry_core::{
     claim::{
         NodeWorld, Row, Stage, Standing, Want, account, decide, views,
@@ -98,9 +100,17 @@ impl Snapshot {
 
     /// Everybody who wants devices: those of the operator's namespace.
     pub fn wants(&self) -> Vec<Want> {
-        let here = |namespace: Option<String>| namespace.as_deref() == Some(self.namespace.as_str());
-        let sets = self.sets.iter().filter(|set| here(set.namespace())).map(|set| self.want_of_set(set));
-        sets.chain(self.volumes.iter().filter(|volume| here(volume.namespace())).map(|volume| self.want_of_volume(volume))).collect()
+        let here =
+            |namespace: Option<String>| namespace.as_deref() == Some(self.namespace.as_str());
+        let sets =
+            self.sets.iter().filter(|set| here(set.namespace())).map(|set| self.want_of_set(set));
+        sets.chain(
+            self.volumes
+                .iter()
+                .filter(|volume| here(volume.namespace()))
+                .map(|volume| self.want_of_volume(volume)),
+        )
+        .collect()
     }
 
     pub fn want_of_set(&self, set: &LocalVolumeSet) -> Want {
@@ -128,13 +138,25 @@ impl Snapshot {
     }
 
     /// The world of one node, as the operator sees it.
-    pub fn world(&self, inventory: &NodeInventory, wants: &[Want], identities: &Identities) -> NodeWorld {
+    pub fn world(
+        &self,
+        inventory: &NodeInventory,
+        wants: &[Want],
+        identities: &Identities,
+    ) -> NodeWorld {
         let name = inventory.name_any();
         let node = self.node(&name);
         let claims = &inventory.spec.claims;
-        let claimed: BTreeSet<String> = claims.iter().map(|claim| names::local_pv(&name, &claim.identity)).collect();
-        let concerns = |pv: &PersistentVolume| node.is_some_and(|node| is_on(pv, node)) || pv.metadata.name.as_ref().is_some_and(|name| claimed.contains(name));
-        let agent = self.leases.as_ref().map(|leases| presence(leases.get(&names::agent_lease(&name)), self.now));
+        let claimed: BTreeSet<String> =
+            claims.iter().map(|claim| names::local_pv(&name, &claim.identity)).collect();
+        let concerns = |pv: &PersistentVolume| {
+            node.is_some_and(|node| is_on(pv, node))
+                || pv.metadata.name.as_ref().is_some_and(|name| claimed.contains(name))
+        };
+        let agent = self
+            .leases
+            .as_ref()
+            .map(|leases| presence(leases.get(&names::agent_lease(&name)), self.now));
         NodeWorld {
             node: node.cloned(),
             inventory: inventory.clone(),
@@ -150,14 +172,21 @@ impl Snapshot {
 
     pub fn worlds(&self) -> Vec<NodeWorld> {
         let (wants, identities) = (self.wants(), self.identities());
-        self.inventories.iter().map(|inventory| self.world(inventory, &wants, &identities)).collect()
+        self.inventories
+            .iter()
+            .map(|inventory| self.world(inventory, &wants, &identities))
+            .collect()
     }
 
     /// Which nodes show or claim which identity.
     pub fn identities(&self) -> Identities {
         let mut identities = Identities::default();
         for inventory in &self.inventories {
-            let devices = inventory.status.as_ref().map(|status| status.devices.as_slice()).unwrap_or_default();
+            let devices = inventory
+                .status
+                .as_ref()
+                .map(|status| status.devices.as_slice())
+                .unwrap_or_default();
             identities.follow(&inventory.name_any(), devices, Some(&inventory.spec));
         }
         identities
@@ -170,13 +199,23 @@ impl Snapshot {
     }
 
     fn parts(&self, worlds: &[NodeWorld], want: &Want) -> Vec<Part> {
-        let blind = self.nodes.iter().filter(|node| !worlds.iter().any(|world| Some(&world.name) == node.metadata.name.as_ref()));
+        let blind = self.nodes.iter().filter(|node| {
+            !worlds.iter().any(|world| Some(&world.name) == node.metadata.name.as_ref())
+        });
         let blind = blind.map(|node| {
             let name = node.name_any();
-            let complaint = Some(format!("node {name} has no inventory yet: check that the operator runs"));
-            Part { covers: want.covers(node), node: name, complaint, claims: Vec::new(), rows: Vec::new() }
+            let complaint =
+                Some(format!("node {name} has no inventory yet: check that the operator runs"));
+            Part {
+                covers: want.covers(node),
+                node: name,
+                complaint,
+                claims: Vec::new(),
+                rows: Vec::new(),
+            }
         });
-        let mut parts: Vec<Part> = worlds.iter().map(|world| self.part(world, want)).chain(blind).collect();
+        let mut parts: Vec<Part> =
+            worlds.iter().map(|world| self.part(world, want)).chain(blind).collect();
         parts.sort_by(|a, b| a.node.cmp(&b.node));
         parts
     }
@@ -187,10 +226,18 @@ impl Snapshot {
         rows.retain(|row| row.standing != Standing::Has);
         let complaint = match &world.inventory.status {
             Some(_) => self.complaint(&world.name),
-            None => Some(self.complaint(&world.name).unwrap_or_else(|| format!("the agent on node {} has not published its devices yet", world.name))),
+            None => Some(self.complaint(&world.name).unwrap_or_else(|| {
+                format!("the agent on node {} has not published its devices yet", world.name)
+            })),
         };
         let covers = world.node.as_deref().map_or(Covers::NotSelected, |node| want.covers(node));
-        Part { node: world.name.clone(), covers, complaint, claims: held(world, |claim| claim.owner.uid == want.owner.uid, self.now), rows }
+        Part {
+            node: world.name.clone(),
+            covers,
+            complaint,
+            claims: held(world, |claim| claim.owner.uid == want.owner.uid, self.now),
+            rows,
+        }
     }
 }
 
@@ -213,7 +260,10 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api: Api<K> = Api::all(cluster.client.clone());
-    let mut found = cluster.call(&format!("listing {}", K::plural(&())), api.list(&ListParams::default())).await?.items;
+    let mut found = cluster
+        .call(&format!("listing {}", K::plural(&())), api.list(&ListParams::default()))
+        .await?
+        .items;
     found.sort_by_key(|object| (object.meta().namespace.clone(), object.meta().name.clone()));
     Ok(found)
 }

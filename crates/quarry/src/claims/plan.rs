@@ -28,16 +28,25 @@ pub async fn run(connect: &ConnectArgs, args: &PlanArgs) -> anyhow::Result<()> {
     let mut notes = Vec::new();
     let objects = match &args.file {
         Some(path) => {
-            let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+            let name = if path == Path::new("-") {
+                "standard input".to_owned()
+            } else {
+                path.display().to_string()
+            };
             let contents = file::parse(&file::read_text(path)?, &name, &args.namespace).await?;
-            notes.extend(contents.warnings.into_iter().map(|warning| format!("warning: {warning}")));
+            notes
+                .extend(contents.warnings.into_iter().map(|warning| format!("warning: {warning}")));
             contents.objects
         }
         None => Vec::new(),
     };
     let mut seen = if args.local || args.host_root.is_some() {
         let root = args.host_root.as_deref().unwrap_or(Path::new("/"));
-        let (seen, problems) = local::snapshot(root, &args.namespace, &objects.iter().flat_map(paths).collect::<Vec<_>>())?;
+        let (seen, problems) = local::snapshot(
+            root,
+            &args.namespace,
+            &objects.iter().flat_map(paths).collect::<Vec<_>>(),
+        )?;
         notes.extend(problems);
         notes.push("this machine stands for a node: nodeSelector and tolerations are not looked at, nor what a cluster has claimed here".to_owned());
         seen
@@ -55,17 +64,26 @@ pub async fn run(connect: &ConnectArgs, args: &PlanArgs) -> anyhow::Result<()> {
     }
     expect_finalizers(&mut seen);
     resolve_paths(&mut seen);
-    let wants: Vec<Want> = seen.wants().into_iter().filter(|want| uids.contains(&want.owner.uid)).collect();
+    let wants: Vec<Want> =
+        seen.wants().into_iter().filter(|want| uids.contains(&want.owner.uid)).collect();
     let accounts = seen.accounts(wants);
     notes.iter().for_each(|note| output::note(note));
     match args.output {
         PlanFormat::Json => {
             let mut shown: Vec<Shown> = accounts.iter().map(Shown::new).collect();
-            shown.iter_mut().for_each(|one| one.nodes.retain(|node| args.node.as_ref().is_none_or(|wanted| node.node == *wanted)));
+            shown.iter_mut().for_each(|one| {
+                one.nodes
+                    .retain(|node| args.node.as_ref().is_none_or(|wanted| node.node == *wanted))
+            });
             output::print(&output::json(&shown)?)
         }
         PlanFormat::Table => {
-            let texts: Vec<String> = accounts.iter().map(|account| render(&seen, account, args.node.as_deref(), output::colours(), output::width())).collect();
+            let texts: Vec<String> = accounts
+                .iter()
+                .map(|account| {
+                    render(&seen, account, args.node.as_deref(), output::colours(), output::width())
+                })
+                .collect();
             output::print(&texts.join("\n"))
         }
     }
@@ -74,7 +92,12 @@ pub async fn run(connect: &ConnectArgs, args: &PlanArgs) -> anyhow::Result<()> {
 fn paths(object: &Object) -> Vec<String> {
     match object {
         Object::Set(_) => Vec::new(),
-        Object::Volume(volume) => volume.spec.storage_class_devices.iter().flat_map(|entry| entry.device_paths.clone()).collect(),
+        Object::Volume(volume) => volume
+            .spec
+            .storage_class_devices
+            .iter()
+            .flat_map(|entry| entry.device_paths.clone())
+            .collect(),
     }
 }
 
@@ -98,13 +121,27 @@ fn adopt(seen: &mut Snapshot, object: Object, alone: bool) -> String {
 }
 
 /// Instead of the live one of its name, as old as that; else the youngest of all.
-fn replace<K: Resource<DynamicType = ()>>(all: &mut Vec<K>, mut object: K, now: Timestamp) -> String {
-    let same = |other: &K| other.meta().name == object.meta().name && other.meta().namespace == object.meta().namespace;
+fn replace<K: Resource<DynamicType = ()>>(
+    all: &mut Vec<K>,
+    mut object: K,
+    now: Timestamp,
+) -> String {
+    let same = |other: &K| {
+        other.meta().name == object.meta().name && other.meta().namespace == object.meta().namespace
+    };
     let live = all.iter().position(same);
     let given = object.meta();
     *object.meta_mut() = match live.map(|at| all.swap_remove(at)) {
-        Some(live) => ObjectMeta { annotations: given.annotations.clone(), labels: given.labels.clone(), ..live.meta().clone() },
-        None => ObjectMeta { uid: Some(format!("planned {} {}", K::kind(&()), object.name_any())), creation_timestamp: Some(Time(now)), ..given.clone() },
+        Some(live) => ObjectMeta {
+            annotations: given.annotations.clone(),
+            labels: given.labels.clone(),
+            ..live.meta().clone()
+        },
+        None => ObjectMeta {
+            uid: Some(format!("planned {} {}", K::kind(&()), object.name_any())),
+            creation_timestamp: Some(Time(now)),
+            ..given.clone()
+        },
     };
     let uid = object.uid().unwrap_or_default();
     all.push(object);
@@ -112,28 +149,67 @@ fn replace<K: Resource<DynamicType = ()>>(all: &mut Vec<K>, mut object: K, now: 
 }
 
 fn live(seen: &Snapshot, target: &Owner) -> anyhow::Result<String> {
-    let here = |meta: &ObjectMeta| meta.name.as_deref() == Some(target.name()) && meta.namespace.as_deref() == Some(seen.namespace.as_str());
+    let here = |meta: &ObjectMeta| {
+        meta.name.as_deref() == Some(target.name())
+            && meta.namespace.as_deref() == Some(seen.namespace.as_str())
+    };
     let found = match target {
-        Owner::Set(_) => seen.sets.iter().find(|set| here(&set.metadata)).and_then(ResourceExt::uid),
-        Owner::LocalVolume(_) => seen.volumes.iter().find(|volume| here(&volume.metadata)).and_then(ResourceExt::uid),
+        Owner::Set(_) => {
+            seen.sets.iter().find(|set| here(&set.metadata)).and_then(ResourceExt::uid)
+        }
+        Owner::LocalVolume(_) => {
+            seen.volumes.iter().find(|volume| here(&volume.metadata)).and_then(ResourceExt::uid)
+        }
     };
     found.ok_or_else(|| missing(seen, target))
 }
 
 /// The object that was asked for is not there; those that are.
 pub fn missing(seen: &Snapshot, target: &Owner) -> anyhow::Error {
-    let names = |names: Vec<String>| if names.is_empty() { "there is none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+    let names = |names: Vec<String>| {
+        if names.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("there are: {}", names.join(", "))
+        }
+    };
     let here = |namespace: Option<String>| namespace.as_deref() == Some(seen.namespace.as_str());
     let (kind, there) = match target {
-        Owner::Set(_) => ("LocalVolumeSet", names(seen.sets.iter().filter(|set| here(set.namespace())).map(ResourceExt::name_any).collect())),
-        Owner::LocalVolume(_) => ("LocalVolume", names(seen.volumes.iter().filter(|volume| here(volume.namespace())).map(ResourceExt::name_any).collect())),
+        Owner::Set(_) => (
+            "LocalVolumeSet",
+            names(
+                seen.sets
+                    .iter()
+                    .filter(|set| here(set.namespace()))
+                    .map(ResourceExt::name_any)
+                    .collect(),
+            ),
+        ),
+        Owner::LocalVolume(_) => (
+            "LocalVolume",
+            names(
+                seen.volumes
+                    .iter()
+                    .filter(|volume| here(volume.namespace()))
+                    .map(ResourceExt::name_any)
+                    .collect(),
+            ),
+        ),
     };
-    anyhow!("namespace {} has no {kind} {}; {there} (-n names another namespace)", seen.namespace, target.name())
+    anyhow!(
+        "namespace {} has no {kind} {}; {there} (-n names another namespace)",
+        seen.namespace,
+        target.name()
+    )
 }
 
 /// The operator gives everybody its finalizer before they take anything: a plan is about what comes after.
 fn expect_finalizers(seen: &mut Snapshot) {
-    let metas = seen.sets.iter_mut().map(LocalVolumeSet::meta_mut).chain(seen.volumes.iter_mut().map(LocalVolume::meta_mut));
+    let metas = seen
+        .sets
+        .iter_mut()
+        .map(LocalVolumeSet::meta_mut)
+        .chain(seen.volumes.iter_mut().map(LocalVolume::meta_mut));
     for meta in metas.filter(|meta| meta.deletion_timestamp.is_none()) {
         let finalizers = meta.finalizers.get_or_insert_default();
         if !finalizers.iter().any(|one| one == names::OWNER_FINALIZER) {
@@ -160,13 +236,23 @@ fn resolve_paths(seen: &mut Snapshot) {
                 continue;
             }
             if let Ok(found) = devices::find::find(&all, path) {
-                status.paths.push(PathReport { path: path.clone(), device: Some(found.device.name.clone()), problem: None });
+                status.paths.push(PathReport {
+                    path: path.clone(),
+                    device: Some(found.device.name.clone()),
+                    problem: None,
+                });
             }
         }
     }
 }
 
-fn render(seen: &Snapshot, account: &Account, node: Option<&str>, colours: bool, width: Option<usize>) -> String {
+fn render(
+    seen: &Snapshot,
+    account: &Account,
+    node: Option<&str>,
+    colours: bool,
+    width: Option<usize>,
+) -> String {
     let want = &account.want;
     let shown = Shown::new(account);
     let mut text = safe::line(&owner_text(&want.owner)).into_owned() + "\n";
@@ -207,8 +293,10 @@ fn total(nodes: &[&Node]) -> String {
     let all = || nodes.iter().flat_map(|node| &node.devices);
     let has = all().filter(|device| device.link.is_some()).count();
     let gets = all().filter(|device| device.link.is_none() && device.tone == Tone::Good).count();
-    let waiting = all().filter(|device| device.link.is_none() && device.tone == Tone::Waiting).count();
-    let later = if waiting > 0 { format!(", perhaps {waiting} more in a moment") } else { String::new() };
+    let waiting =
+        all().filter(|device| device.link.is_none() && device.tone == Tone::Waiting).count();
+    let later =
+        if waiting > 0 { format!(", perhaps {waiting} more in a moment") } else { String::new() };
     let kept = if has > 0 { format!(", has {has} already") } else { String::new() };
     format!("gets {gets}{kept}{later}; not used: {}", all().count() - has - gets - waiting)
 }

@@ -95,8 +95,14 @@ impl Shown {
     pub fn new(account: &Account) -> Self {
         let owner = &account.want.owner;
         let classes = super::words::classes(&account.want);
-        let unique =
-            |words: Vec<&str>| words.iter().enumerate().filter(|(at, word)| !words[..*at].contains(word)).map(|(_, word)| (*word).to_owned()).collect();
+        let unique = |words: Vec<&str>| {
+            words
+                .iter()
+                .enumerate()
+                .filter(|(at, word)| !words[..*at].contains(word))
+                .map(|(_, word)| (*word).to_owned())
+                .collect()
+        };
         Shown {
             kind: owner.kind.clone(),
             namespace: owner.namespace.clone(),
@@ -110,22 +116,35 @@ impl Shown {
 
     /// The nodes that have to do with it: covered, or kept away by a taint, or still with something of it.
     pub fn concerned(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|node| node.selected || node.note.is_some() && node.is_kept_away() || !node.devices.is_empty())
+        self.nodes.iter().filter(|node| {
+            node.selected || node.note.is_some() && node.is_kept_away() || !node.devices.is_empty()
+        })
     }
 }
 
 impl Node {
     fn new(part: &Part) -> Self {
-        let mut devices: Vec<Device> = part.claims.iter().map(Device::claimed).chain(part.rows.iter().map(Device::standing)).collect();
+        let mut devices: Vec<Device> = part
+            .claims
+            .iter()
+            .map(Device::claimed)
+            .chain(part.rows.iter().map(Device::standing))
+            .collect();
         devices.sort_by_cached_key(|device| (device.tone, natural(&device.device)));
         let count = |tone: Tone| devices.iter().filter(|device| device.tone == tone).count();
         let note = match &part.covers {
             Covers::Yes => part.complaint.clone(),
             Covers::NotSelected => Some("nodeSelector does not select it".to_owned()),
-            Covers::KeptAway(taint) => Some(format!("{KEPT_AWAY}{taint}: tolerate it in spec.tolerations")),
+            Covers::KeptAway(taint) => {
+                Some(format!("{KEPT_AWAY}{taint}: tolerate it in spec.tolerations"))
+            }
         };
         let mut refused = BTreeMap::new();
-        for reason in devices.iter().filter(|device| matches!(device.tone, Tone::Bad | Tone::Spare)).flat_map(|device| &device.reasons) {
+        for reason in devices
+            .iter()
+            .filter(|device| matches!(device.tone, Tone::Bad | Tone::Spare))
+            .flat_map(|device| &device.reasons)
+        {
             *refused.entry(reason.clone()).or_insert(0) += 1;
         }
         let provisioned = part.claims.iter().filter(|held| held.stage.is_provisioned()).count();
@@ -147,7 +166,9 @@ impl Node {
     pub fn folded(&self) -> Vec<Device> {
         let mut lines: Vec<(Device, usize, String)> = Vec::new();
         for device in &self.devices {
-            let same = |line: &&mut (Device, usize, String)| device.tone == Tone::Other && line.0.tone == Tone::Other && line.0.why == device.why;
+            let same = |line: &&mut (Device, usize, String)| {
+                device.tone == Tone::Other && line.0.tone == Tone::Other && line.0.why == device.why
+            };
             match lines.iter_mut().find(same) {
                 Some((_, count, last)) => {
                     *count += 1;
@@ -161,7 +182,11 @@ impl Node {
             .map(|(device, count, last)| match count {
                 1 => device,
                 2 => Device { device: format!("{}, {last}", device.device), size: 0, ..device },
-                _ => Device { device: format!("{} … {last} ({count})", device.device), size: 0, ..device },
+                _ => Device {
+                    device: format!("{} … {last} ({count})", device.device),
+                    size: 0,
+                    ..device
+                },
             })
             .collect()
     }
@@ -195,7 +220,9 @@ impl Device {
 
     fn standing(row: &Row) -> Self {
         let reasons = match &row.standing {
-            Standing::Refused(told) if !told.is_empty() => told.iter().take(1).map(|told| told.reason.clone()).collect(),
+            Standing::Refused(told) if !told.is_empty() => {
+                told.iter().take(1).map(|told| told.reason.clone()).collect()
+            }
             other => vec![other.word().to_owned()],
         };
         Device {

@@ -16,9 +16,18 @@ pub struct Line {
 const SHORTEST: usize = 24;
 const GAP: usize = 3;
 
-pub fn render(headers: &[&str], lines: &[Line], toned: usize, colours: bool, width: Option<usize>) -> String {
-    let cells = |line: &Line| line.cells.iter().map(|cell| safe::line(cell).into_owned()).collect::<Vec<_>>();
-    let rows: Vec<(Vec<String>, Tone)> = lines.iter().map(|line| (cells(line), line.tone)).collect();
+pub fn render(
+    headers: &[&str],
+    lines: &[Line],
+    toned: usize,
+    colours: bool,
+    width: Option<usize>,
+) -> String {
+    let cells = |line: &Line| {
+        line.cells.iter().map(|cell| safe::line(cell).into_owned()).collect::<Vec<_>>()
+    };
+    let rows: Vec<(Vec<String>, Tone)> =
+        lines.iter().map(|line| (cells(line), line.tone)).collect();
     let mut widths: Vec<usize> = headers.iter().map(|header| header.len()).collect();
     for (row, _) in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -31,7 +40,11 @@ pub fn render(headers: &[&str], lines: &[Line], toned: usize, colours: bool, wid
     let line = |cells: &[String], tone: Option<Tone>| {
         let mut text = String::new();
         for (at, cell) in cells.iter().enumerate() {
-            let shown = if at == last { room.map_or_else(|| cell.clone(), |room| shorten(cell, room)) } else { format!("{cell:<width$}", width = widths[at]) };
+            let shown = if at == last {
+                room.map_or_else(|| cell.clone(), |room| shorten(cell, room))
+            } else {
+                format!("{cell:<width$}", width = widths[at])
+            };
             match tone.filter(|_| colours && at == toned) {
                 Some(tone) => text.push_str(&coloured(&shown, tone)),
                 None => text.push_str(&shown),
@@ -56,9 +69,22 @@ fn coloured(text: &str, tone: Tone) -> String {
     format!("\u{1b}[{colour}m{text}\u{1b}[0m")
 }
 
-pub const SETS: [&str; 8] = ["NAME", "CLASS", "MODE", "NODE", "MATCHED", "PROVISIONED", "WAITING", "REFUSED"];
-pub const SETS_WIDE: [&str; 12] =
-    ["NAME", "NAMESPACE", "CLASS", "MODE", "STATUS", "AGE", "NODE", "MATCHED", "PROVISIONED", "WAITING", "NOT MATCHED", "REFUSED"];
+pub const SETS: [&str; 8] =
+    ["NAME", "CLASS", "MODE", "NODE", "MATCHED", "PROVISIONED", "WAITING", "REFUSED"];
+pub const SETS_WIDE: [&str; 12] = [
+    "NAME",
+    "NAMESPACE",
+    "CLASS",
+    "MODE",
+    "STATUS",
+    "AGE",
+    "NODE",
+    "MATCHED",
+    "PROVISIONED",
+    "WAITING",
+    "NOT MATCHED",
+    "REFUSED",
+];
 
 /// What of an object only `wide` shows.
 pub struct Wide {
@@ -77,9 +103,16 @@ pub fn set_lines(shown: &Shown, handle: &str, wide: Option<&Wide>) -> Vec<Line> 
         if let Some(wide) = wide {
             cells.extend([wide.status.clone(), wide.age.clone()]);
         }
-        let counts = node.map_or([0; 4], |node| [node.matched, node.provisioned, node.waiting, node.not_matched]);
+        let counts = node.map_or([0; 4], |node| {
+            [node.matched, node.provisioned, node.waiting, node.not_matched]
+        });
         let [matched, provisioned, waiting, other] = counts.map(|count| count.to_string());
-        cells.extend([node.map_or_else(|| "-".to_owned(), |node| node.node.clone()), matched, provisioned, waiting]);
+        cells.extend([
+            node.map_or_else(|| "-".to_owned(), |node| node.node.clone()),
+            matched,
+            provisioned,
+            waiting,
+        ]);
         if wide.is_some() {
             cells.push(other);
         }
@@ -96,10 +129,13 @@ fn refused(shown: &Shown, node: Option<&Node>) -> (String, Tone) {
         return ("InvalidSpec".to_owned(), Tone::Bad);
     }
     let Some(node) = node else { return ("no node is selected".to_owned(), Tone::Bad) };
-    let counts: Vec<String> = node.refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    let counts: Vec<String> =
+        node.refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
     let text = node.note.iter().cloned().chain(counts).collect::<Vec<_>>().join(", ");
     let tone = match () {
-        () if node.devices.iter().any(|device| device.tone == Tone::Bad) || node.note.is_some() => Tone::Bad,
+        () if node.devices.iter().any(|device| device.tone == Tone::Bad) || node.note.is_some() => {
+            Tone::Bad
+        }
         () if node.waiting > 0 => Tone::Waiting,
         () if node.provisioned > 0 => Tone::Good,
         () => Tone::Other,
@@ -119,7 +155,10 @@ pub fn plan_lines(nodes: &[&Node]) -> Vec<Line> {
     nodes
         .iter()
         .flat_map(|node| {
-            let note = node.note.as_ref().map(|note| Line { cells: [&node.node, "-", "-", "-", note].map(str::to_owned).to_vec(), tone: Tone::Bad });
+            let note = node.note.as_ref().map(|note| Line {
+                cells: [&node.node, "-", "-", "-", note].map(str::to_owned).to_vec(),
+                tone: Tone::Bad,
+            });
             note.into_iter().chain(node.folded().into_iter().map(|device| Line {
                 cells: vec![
                     node.node.clone(),

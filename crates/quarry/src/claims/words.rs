@@ -15,7 +15,11 @@ use quarry_core::{
 
 /// As a person types it: `set/fast`.
 pub fn handle(owner: &ClaimOwner) -> String {
-    let short = if owner.kind == quarry_api::node_job::OwnerKind::LocalVolumeSet.as_str() { "set" } else { "lv" };
+    let short = if owner.kind == quarry_api::node_job::OwnerKind::LocalVolumeSet.as_str() {
+        "set"
+    } else {
+        "lv"
+    };
     format!("{short}/{}", owner.name)
 }
 
@@ -28,18 +32,39 @@ pub fn asks(want: &Want) -> Vec<(&'static str, String)> {
             lines.extend(counted(set));
             lines.push(("becomes", becomes(&set.becomes)));
             if !set.not_local.is_empty() {
-                lines.push(("also", format!("devices that are not local, of these kinds: {}", set.not_local.join(", "))));
+                lines.push((
+                    "also",
+                    format!(
+                        "devices that are not local, of these kinds: {}",
+                        set.not_local.join(", ")
+                    ),
+                ));
             }
         }
-        Asks::Paths(asked) if asked.is_empty() => lines.push(("devices", "none: spec.storageClassDevices names no path".to_owned())),
-        Asks::Paths(asked) => lines.extend(asked.iter().map(|ask| ("device", format!("{}, becomes {}", ask.path, becomes(&ask.becomes))))),
+        Asks::Paths(asked) if asked.is_empty() => {
+            lines.push(("devices", "none: spec.storageClassDevices names no path".to_owned()))
+        }
+        Asks::Paths(asked) => lines.extend(
+            asked
+                .iter()
+                .map(|ask| ("device", format!("{}, becomes {}", ask.path, becomes(&ask.becomes)))),
+        ),
     }
     if !want.adopts.is_empty() {
-        lines.push(("adopts", format!("the data that these PersistentVolumes left, by UID: {}", want.adopts.join(", "))));
+        lines.push((
+            "adopts",
+            format!(
+                "the data that these PersistentVolumes left, by UID: {}",
+                want.adopts.join(", ")
+            ),
+        ));
     }
     lines.push(("nodes", want.selector.as_ref().map_or_else(|| "all".to_owned(), selector_text)));
     if !want.tolerations.is_empty() {
-        lines.push(("tolerates", want.tolerations.iter().map(tolerated).collect::<Vec<_>>().join(", ")));
+        lines.push((
+            "tolerates",
+            want.tolerations.iter().map(tolerated).collect::<Vec<_>>().join(", "),
+        ));
     }
     if want.paused {
         lines.push(("state", "managementState keeps it from taking devices".to_owned()));
@@ -49,8 +74,16 @@ pub fn asks(want: &Want) -> Vec<(&'static str, String)> {
 
 fn tolerated(toleration: &Toleration) -> String {
     let key = toleration.key.as_deref().filter(|key| !key.is_empty()).unwrap_or("every taint");
-    let value = toleration.value.as_deref().filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("={value}"));
-    let effect = toleration.effect.as_deref().filter(|effect| !effect.is_empty()).map_or_else(String::new, |effect| format!(":{effect}"));
+    let value = toleration
+        .value
+        .as_deref()
+        .filter(|value| !value.is_empty())
+        .map_or_else(String::new, |value| format!("={value}"));
+    let effect = toleration
+        .effect
+        .as_deref()
+        .filter(|effect| !effect.is_empty())
+        .map_or_else(String::new, |effect| format!(":{effect}"));
     format!("{key}{value}{effect}")
 }
 
@@ -104,7 +137,8 @@ pub fn described(filter: &Filter) -> String {
         }
     }
     if !filter.excluded.is_empty() {
-        let patterns: Vec<&str> = filter.excluded.iter().map(quarry_core::claim::glob::Glob::as_str).collect();
+        let patterns: Vec<&str> =
+            filter.excluded.iter().map(quarry_core::claim::glob::Glob::as_str).collect();
         text.push_str(&format!("; none whose name fits {}", joined(&patterns, "or")));
     }
     text
@@ -114,7 +148,11 @@ fn joined<T: AsRef<str>>(words: &[T], last: &str) -> String {
     match words {
         [] => String::new(),
         [one] => one.as_ref().to_owned(),
-        [first @ .., end] => format!("{} {last} {}", first.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", "), end.as_ref()),
+        [first @ .., end] => format!(
+            "{} {last} {}",
+            first.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", "),
+            end.as_ref()
+        ),
     }
 }
 
@@ -122,7 +160,9 @@ fn joined<T: AsRef<str>>(words: &[T], last: &str) -> String {
 pub fn classes(want: &Want) -> Vec<(&str, VolumeMode)> {
     let mut classes: Vec<(&str, VolumeMode)> = match &want.asks {
         Asks::Set(set) => vec![(set.becomes.class.as_str(), set.becomes.mode)],
-        Asks::Paths(asked) => asked.iter().map(|ask| (ask.becomes.class.as_str(), ask.becomes.mode)).collect(),
+        Asks::Paths(asked) => {
+            asked.iter().map(|ask| (ask.becomes.class.as_str(), ask.becomes.mode)).collect()
+        }
     };
     let mut seen = Vec::new();
     classes.retain(|one| {
@@ -135,14 +175,23 @@ pub fn classes(want: &Want) -> Vec<(&str, VolumeMode)> {
 
 /// What becomes of a volume of this class when its claim is gone, or why there will be none.
 pub fn class_sentence(name: &str, mode: VolumeMode, class: Option<&StorageClass>) -> String {
-    let missing = if class.is_none() { " does not exist and is made with the first volume" } else { "" };
+    let missing =
+        if class.is_none() { " does not exist and is made with the first volume" } else { "" };
     match class {
         Some(class) if class.provisioner != NO_PROVISIONER => {
-            format!("StorageClass {name} belongs to the provisioner {}: nothing is published in it; use another name, or delete that class", class.provisioner)
+            format!(
+                "StorageClass {name} belongs to the provisioner {}: nothing is published in it; use another name, or delete that class",
+                class.provisioner
+            )
         }
-        Some(class) if class.reclaim_policy.as_deref() == Some("Retain") => format!("StorageClass {name}: released volumes keep their data (Retain)"),
+        Some(class) if class.reclaim_policy.as_deref() == Some("Retain") => {
+            format!("StorageClass {name}: released volumes keep their data (Retain)")
+        }
         _ => match wipe_policy(class, mode) {
-            Ok(policy) => format!("StorageClass {name}{missing}: released volumes are wiped ({}) and published again", policy.as_str()),
+            Ok(policy) => format!(
+                "StorageClass {name}{missing}: released volumes are wiped ({}) and published again",
+                policy.as_str()
+            ),
             Err(why) => format!("StorageClass {name}: released volumes cannot be wiped: {why}"),
         },
     }
@@ -159,7 +208,12 @@ mod tests {
     }
 
     fn set(spec: Value) -> Want {
-        of_set(&serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec})).unwrap())
+        of_set(
+            &serde_json::from_value(
+                json!({"metadata": {"name": "s", "namespace": "n"}, "spec": spec}),
+            )
+            .unwrap(),
+        )
     }
 
     #[test]
@@ -178,7 +232,12 @@ mod tests {
         becomes: PersistentVolumes of class c, Block
         nodes: all
         ");
-        assert!(lines(&set(json!({"storageClassName": "c", "deviceInclusionSpec": {"deviceTypes": []}}))).contains("none: deviceTypes is an empty list"));
+        assert!(
+            lines(&set(
+                json!({"storageClassName": "c", "deviceInclusionSpec": {"deviceTypes": []}})
+            ))
+            .contains("none: deviceTypes is an empty list")
+        );
         let volume = of_local_volume(
             &serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": {"managementState": "Unmanaged", "storageClassDevices": [
                 {"storageClassName": "c", "devicePaths": ["/dev/sdb"]}, {"storageClassName": "d", "volumeMode": "Block", "devicePaths": ["/dev/sdc"]}]}}))
@@ -196,12 +255,23 @@ mod tests {
     fn what_a_class_means_is_told() {
         let class = |fields: Value| serde_json::from_value::<StorageClass>(fields).unwrap();
         let said = |class: Option<&StorageClass>| class_sentence("c", VolumeMode::Block, class);
-        assert_eq!(said(None), "StorageClass c does not exist and is made with the first volume: released volumes are wiped (Discard) and published again");
+        assert_eq!(
+            said(None),
+            "StorageClass c does not exist and is made with the first volume: released volumes are wiped (Discard) and published again"
+        );
         let ours = json!({"metadata": {"annotations": {"quarry.dev/wipe": "Zero"}}, "provisioner": NO_PROVISIONER});
         assert!(said(Some(&class(ours))).contains("(Zero)"));
         let bad = json!({"metadata": {"annotations": {"quarry.dev/wipe": "Burn"}}, "provisioner": NO_PROVISIONER});
         assert!(said(Some(&class(bad))).contains("use Quick, Discard or Zero"));
-        assert!(said(Some(&class(json!({"metadata": {}, "provisioner": NO_PROVISIONER, "reclaimPolicy": "Retain"})))).contains("keep their data"));
-        assert!(said(Some(&class(json!({"metadata": {}, "provisioner": "ebs"})))).contains("nothing is published in it"));
+        assert!(
+            said(Some(&class(
+                json!({"metadata": {}, "provisioner": NO_PROVISIONER, "reclaimPolicy": "Retain"})
+            )))
+            .contains("keep their data")
+        );
+        assert!(
+            said(Some(&class(json!({"metadata": {}, "provisioner": "ebs"}))))
+                .contains("nothing is published in it")
+        );
     }
 }

@@ -77,7 +77,9 @@ impl Owner {
     /// By kubectl's names of the kinds; `None` for another word.
     pub fn parse(kind: &str, name: &str) -> Option<Self> {
         match kind.to_ascii_lowercase().as_str() {
-            "set" | "sets" | "lvset" | "localvolumeset" | "localvolumesets" => Some(Owner::Set(name.to_owned())),
+            "set" | "sets" | "lvset" | "localvolumeset" | "localvolumesets" => {
+                Some(Owner::Set(name.to_owned()))
+            }
             "lv" | "localvolume" | "localvolumes" => Some(Owner::LocalVolume(name.to_owned())),
             _ => None,
         }
@@ -85,6 +87,9 @@ impl Owner {
 }
 
 fn parse_owner(text: &str) -> Result<Owner, String> {
-    let owner = text.split_once('/').filter(|(_, name)| !name.is_empty()).and_then(|(kind, name)| Owner::parse(kind, name));
+    let owner = text
+        .split_once('/')
+        .filter(|(_, name)| !name.is_empty())
+        .and_then(|(kind, name)| Owner::parse(kind, name));
     owner.ok_or_else(|| format!("{text:?} is neither a set nor a LocalVolume: write it as set/NAME or lv/NAME, or give a file with -f FILE"))
 }

@@ -67,7 +67,10 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry explain volume/", "the name is missing"),
         ("quarry volume delete v1 --timeout soon", "write it as 30s, 5m or 1h"),
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
-        ("quarry operator --controllers volumes", "possible values: volume, nodeinventory, nodejob, agent, discovery, claims"),
+        (
+            "quarry operator --controllers volumes",
+            "possible values: volume, nodeinventory, nodejob, agent, discovery, claims",
+        ),
         ("quarry explain set/", "write it as set/NAME"),
         ("quarry plan", "--file <FILE>"),
         ("quarry plan fast", "write it as set/NAME or lv/NAME"),
@@ -84,14 +87,21 @@ fn wrong_arguments_name_the_remedy() {
 
 #[test]
 fn a_size_with_a_minus_is_a_value_and_not_a_flag() {
-    let Command::Volume { command: VolumeCommand::Create(args) } = parse("quarry volume create v --class c --size -1Gi").unwrap().command else { panic!() };
+    let Command::Volume { command: VolumeCommand::Create(args) } =
+        parse("quarry volume create v --class c --size -1Gi").unwrap().command
+    else {
+        panic!()
+    };
     assert_eq!(args.size, "-1Gi");
     assert_eq!(args.wait.timeout, Duration::from_secs(120));
 }
 
 #[test]
 fn what_is_explained_is_told_by_its_form() {
-    let device = |node: Option<&str>, device: &str| Target::Device { node: node.map(str::to_owned), device: device.to_owned() };
+    let device = |node: Option<&str>, device: &str| Target::Device {
+        node: node.map(str::to_owned),
+        device: device.to_owned(),
+    };
     for (text, target) in [
         ("volume/v1", Target::Volume("v1".into())),
         ("set/s1", Target::Owner(Owner::Set("s1".into()))),

@@ -28,10 +28,16 @@ pub async fn read(cluster: &Cluster, nodes: &[String], namespace: &str) -> anyho
     let mut missing = Vec::new();
     let mut inventories = Vec::new();
     if nodes.is_empty() {
-        inventories = cluster.call("listing the inventories of the nodes", api.list(&ListParams::default())).await?.items;
+        inventories = cluster
+            .call("listing the inventories of the nodes", api.list(&ListParams::default()))
+            .await?
+            .items;
     }
     for node in nodes {
-        match cluster.call(&format!("reading the inventory of node {node}"), optional(api.get(node))).await? {
+        match cluster
+            .call(&format!("reading the inventory of node {node}"), optional(api.get(node)))
+            .await?
+        {
             Some(inventory) => inventories.push(inventory),
             None => missing.push(node.clone()),
         }
@@ -40,7 +46,9 @@ pub async fn read(cluster: &Cluster, nodes: &[String], namespace: &str) -> anyho
     let leases = read_leases(cluster, namespace).await;
     let now = Timestamp::now();
     let found = inventories.into_iter().map(|inventory| {
-        let agent = leases.as_ref().map(|leases| presence(leases.get(&names::agent_lease(&inventory.name_any())), now));
+        let agent = leases
+            .as_ref()
+            .map(|leases| presence(leases.get(&names::agent_lease(&inventory.name_any())), now));
         NodeView { inventory, agent }
     });
     Ok(Views { found: found.collect(), missing })
@@ -49,10 +57,19 @@ pub async fn read(cluster: &Cluster, nodes: &[String], namespace: &str) -> anyho
 /// Whoever may read inventories and no leases still sees the devices.
 pub async fn read_leases(cluster: &Cluster, namespace: &str) -> Option<HashMap<String, Lease>> {
     let api: Api<Lease> = Api::namespaced(cluster.client.clone(), namespace);
-    match cluster.call(&format!("listing the leases of the agents in namespace {namespace}"), api.list(&ListParams::default())).await {
+    match cluster
+        .call(
+            &format!("listing the leases of the agents in namespace {namespace}"),
+            api.list(&ListParams::default()),
+        )
+        .await
+    {
         Ok(list) => Some(list.items.into_iter().map(|lease| (lease.name_any(), lease)).collect()),
         Err(error) => {
-            output::note(&format!("whether the agents are there is not known: {}", output::error_text(&error)));
+            output::note(&format!(
+                "whether the agents are there is not known: {}",
+                output::error_text(&error)
+            ));
             None
         }
     }
@@ -73,14 +90,26 @@ impl Views {
         if self.missing.is_empty() {
             return Ok(());
         }
-        let what = if let [one] = self.missing.as_slice() { format!("node {one} has") } else { format!("nodes {} have", self.missing.join(", ")) };
-        Err(anyhow!("{what} no inventory: check the name (`kubectl get nodes`; `quarry devices` lists all nodes that have one), and that the operator runs"))
+        let what = if let [one] = self.missing.as_slice() {
+            format!("node {one} has")
+        } else {
+            format!("nodes {} have", self.missing.join(", "))
+        };
+        Err(anyhow!(
+            "{what} no inventory: check the name (`kubectl get nodes`; `quarry devices` lists all nodes that have one), and that the operator runs"
+        ))
     }
 }
 
 pub fn devices(inventory: &NodeInventory) -> Vec<Shown> {
     let node = inventory.name_any();
-    inventory.status.iter().flat_map(|status| status.devices.iter().map(|device| Shown::of_node(&node, device.clone()))).collect()
+    inventory
+        .status
+        .iter()
+        .flat_map(|status| {
+            status.devices.iter().map(|device| Shown::of_node(&node, device.clone()))
+        })
+        .collect()
 }
 
 impl NodeView {
@@ -89,9 +118,13 @@ impl NodeView {
         let complaint = self.agent.as_ref().and_then(|agent| agent.complaint(&node));
         let mut notes: Vec<String> = match (&self.inventory.status, complaint) {
             (Some(_), None) => Vec::new(),
-            (Some(_), Some(complaint)) => vec![format!("{complaint}; what is shown of it is the last that it saw")],
+            (Some(_), Some(complaint)) => {
+                vec![format!("{complaint}; what is shown of it is the last that it saw")]
+            }
             (None, Some(complaint)) => vec![format!("no devices of node {node}: {complaint}")],
-            (None, None) => vec![format!("no devices of node {node} yet: its agent has not published them")],
+            (None, None) => {
+                vec![format!("no devices of node {node} yet: its agent has not published them")]
+            }
         };
         let problems = self.inventory.status.iter().flat_map(|status| &status.problems);
         notes.extend(problems.map(|problem| format!("node {node}: {problem}")));
@@ -113,10 +146,20 @@ mod tests {
     fn a_node_that_nobody_looks_after_is_told() {
         let present = Some(Presence::Present { until: Timestamp::MAX });
         assert!(view(json!({}), present).notes().is_empty());
-        assert_eq!(view(Value::Null, present).notes(), ["no devices of node n1 yet: its agent has not published them"]);
+        assert_eq!(
+            view(Value::Null, present).notes(),
+            ["no devices of node n1 yet: its agent has not published them"]
+        );
         let never = view(Value::Null, Some(Presence::Never)).notes().concat();
-        assert!(never.starts_with("no devices of node n1: no agent has been seen on node n1: "), "{never}");
-        let gone = view(json!({"problems": ["loop7 went away"]}), Some(Presence::Absent { since: Timestamp::UNIX_EPOCH })).notes();
+        assert!(
+            never.starts_with("no devices of node n1: no agent has been seen on node n1: "),
+            "{never}"
+        );
+        let gone = view(
+            json!({"problems": ["loop7 went away"]}),
+            Some(Presence::Absent { since: Timestamp::UNIX_EPOCH }),
+        )
+        .notes();
         assert!(gone[0].ends_with("; what is shown of it is the last that it saw"), "{gone:?}");
         assert_eq!(gone[1], "node n1: loop7 went away");
     }

@@ -17,15 +17,26 @@ const NEAR: usize = 6;
 pub fn find<'a>(devices: &'a [Shown], wanted: &str) -> Result<&'a Shown, NotFound> {
     let below_dev = wanted.strip_prefix("/dev/").or_else(|| wanted.strip_prefix("dev/"));
     let name = below_dev.unwrap_or(wanted);
-    let exact = |shown: &&Shown| shown.device.name == name || shown.device.paths.iter().any(|path| path == name);
+    let exact = |shown: &&Shown| {
+        shown.device.name == name || shown.device.paths.iter().any(|path| path == name)
+    };
     let named = |shown: &&Shown| {
         let device = &shown.device;
         let mapped = device.mapped_name.as_deref();
         mapped.is_some_and(|mapped| mapped == name || name.strip_prefix("mapper/") == Some(mapped))
             || device.identity.as_deref() == Some(wanted)
-            || device.device_id.as_deref().and_then(|path| path.strip_prefix("/dev/")).is_some_and(|path| path == name || last(path) == name)
+            || device
+                .device_id
+                .as_deref()
+                .and_then(|path| path.strip_prefix("/dev/"))
+                .is_some_and(|path| path == name || last(path) == name)
             || device.link.as_deref().and_then(|path| path.strip_prefix("/dev/")) == Some(name)
-            || shown.local.as_ref().is_some_and(|local| local.by_id.iter().any(|link| link == name || name.strip_prefix("disk/by-id/") == Some(link)))
+            || shown.local.as_ref().is_some_and(|local| {
+                local
+                    .by_id
+                    .iter()
+                    .any(|link| link == name || name.strip_prefix("disk/by-id/") == Some(link))
+            })
     };
     // A kernel name is one device's; everything else may be several devices'.
     if let Some(found) = devices.iter().find(exact) {
@@ -35,7 +46,9 @@ pub fn find<'a>(devices: &'a [Shown], wanted: &str) -> Result<&'a Shown, NotFoun
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(NotFound::Near(near(devices, last(name)))),
-        several => Err(NotFound::Several(several.iter().map(|shown| shown.device.name.clone()).collect())),
+        several => {
+            Err(NotFound::Several(several.iter().map(|shown| shown.device.name.clone()).collect()))
+        }
     }
 }
 
@@ -44,7 +57,10 @@ fn last(path: &str) -> &str {
 }
 
 fn near(devices: &[Shown], wanted: &str) -> Vec<String> {
-    let mut names: Vec<(usize, String)> = devices.iter().map(|shown| (distance(&shown.device.name, wanted), shown.device.name.clone())).collect();
+    let mut names: Vec<(usize, String)> = devices
+        .iter()
+        .map(|shown| (distance(&shown.device.name, wanted), shown.device.name.clone()))
+        .collect();
     names.sort();
     names.into_iter().take(NEAR).map(|(_, name)| name).collect()
 }
@@ -69,8 +85,13 @@ impl NotFound {
     pub fn sentence(&self, place: &str, wanted: &str) -> String {
         match self {
             NotFound::Near(names) if names.is_empty() => format!("{place} shows no device at all"),
-            NotFound::Near(names) => format!("{place} has no device {wanted}; there are: {}", names.join(", ")),
-            NotFound::Several(names) => format!("{wanted} is more than one device of {place}: {}; take one of these names", names.join(", ")),
+            NotFound::Near(names) => {
+                format!("{place} has no device {wanted}; there are: {}", names.join(", "))
+            }
+            NotFound::Several(names) => format!(
+                "{wanted} is more than one device of {place}: {}; take one of these names",
+                names.join(", ")
+            ),
         }
     }
 }
@@ -94,7 +115,11 @@ mod tests {
             ("/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "sdb"),
             ("wwn-0x5000c500a1b2c3d4", "sdb"),
         ] {
-            assert_eq!(find(&devices, wanted).map(|shown| shown.device.name.as_str()), Ok(name), "{wanted}");
+            assert_eq!(
+                find(&devices, wanted).map(|shown| shown.device.name.as_str()),
+                Ok(name),
+                "{wanted}"
+            );
         }
     }
 
@@ -102,14 +127,29 @@ mod tests {
     fn an_unknown_one_is_answered_with_its_neighbours() {
         let Err(missing) = find(&machine(), "/dev/sdb1") else { panic!() };
         let said = missing.sentence("node n1", "/dev/sdb1");
-        assert!(said.starts_with("node n1 has no device /dev/sdb1; there are: sda1, sdb, "), "{said}");
+        assert!(
+            said.starts_with("node n1 has no device /dev/sdb1; there are: sda1, sdb, "),
+            "{said}"
+        );
         let twins = ["sda", "sdb"].map(|name| device(json!({"name": name, "identity": "wwn:1"})));
         let Err(several) = find(&twins, "wwn:1") else { panic!() };
-        assert_eq!(several.sentence("n1", "wwn:1"), "wwn:1 is more than one device of n1: sda, sdb; take one of these names");
+        assert_eq!(
+            several.sentence("n1", "wwn:1"),
+            "wwn:1 is more than one device of n1: sda, sdb; take one of these names"
+        );
     }
 
     #[test]
     fn distances_are_counted_in_letters() {
-        assert_eq!([distance("sda", "sda"), distance("sda", "sdb"), distance("sda", "sda1"), distance("", "x"), distance("loop1", "sda")], [0, 1, 1, 1, 5]);
+        assert_eq!(
+            [
+                distance("sda", "sda"),
+                distance("sda", "sdb"),
+                distance("sda", "sda1"),
+                distance("", "x"),
+                distance("loop1", "sda")
+            ],
+            [0, 1, 1, 1, 5]
+        );
     }
 }

@@ -59,9 +59,15 @@ impl Machine {
                 let number = found.rdev();
                 Ok(Some(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))))
             }
-            Ok(found) => Err(anyhow!("{} is {}, not a block device; `quarry devices` lists those of this machine", path.display(), kind(found.file_type()))),
+            Ok(found) => Err(anyhow!(
+                "{} is {}, not a block device; `quarry devices` lists those of this machine",
+                path.display(),
+                kind(found.file_type())
+            )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(anyhow::Error::new(error).context(format!("looking at {}", path.display()))),
+            Err(error) => {
+                Err(anyhow::Error::new(error).context(format!("looking at {}", path.display())))
+            }
         }
     }
 }
@@ -80,7 +86,9 @@ fn kind(found: std::fs::FileType) -> &'static str {
 /// The file of a volume has the volume's UID for a name, in a folder `volumes`.
 fn mark_volumes(devices: &mut [Facts]) {
     for facts in devices {
-        let Some(file) = facts.backing.as_ref().map(|file| PathBuf::from(&file.path)) else { continue };
+        let Some(file) = facts.backing.as_ref().map(|file| PathBuf::from(&file.path)) else {
+            continue;
+        };
         let folder = file.parent().and_then(Path::file_name);
         let uid = file.file_name().and_then(|name| name.to_str()).filter(|name| is_uid(name));
         if let (Some(uid), true) = (uid, folder.is_some_and(|folder| folder == "volumes")) {
@@ -96,9 +104,14 @@ fn explained(root: &Path, error: &HandsError) -> anyhow::Error {
         // It names its own.
         HandsError::Io { .. } if said.contains("check that") => String::new(),
         HandsError::Io { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if root == Path::new("/") => "; check that /sys and /proc are mounted here".to_owned(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if root == Path::new("/") => {
+                "; check that /sys and /proc are mounted here".to_owned()
+            }
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                format!("; --host-root {} must be the root folder of a running machine, with its /sys, /proc and /dev (usually just /)", root.display())
+                format!(
+                    "; --host-root {} must be the root folder of a running machine, with its /sys, /proc and /dev (usually just /)",
+                    root.display()
+                )
             }
             io::ErrorKind::PermissionDenied => "; run it as root (sudo)".to_owned(),
             _ => String::new(),
@@ -118,15 +131,24 @@ mod tests {
         let error = Machine::open(Path::new("/nowhere")).err().unwrap().to_string();
         assert!(error.contains("/nowhere") && error.contains("usually just /"), "{error}");
         let empty = tempfile::tempdir().unwrap();
-        let error = Machine::open(empty.path()).unwrap().look(Scan::Everything).unwrap_err().to_string();
+        let error =
+            Machine::open(empty.path()).unwrap().look(Scan::Everything).unwrap_err().to_string();
         assert!(error.contains("sys/class/block") && error.contains("check that"), "{error}");
     }
 
     #[test]
     fn the_file_of_a_volume_is_known_by_its_name() {
-        let over = |path: &str| Facts { backing: Some(BackingFile { path: path.into(), deleted: false, file: None }), ..Facts::default() };
+        let over = |path: &str| Facts {
+            backing: Some(BackingFile { path: path.into(), deleted: false, file: None }),
+            ..Facts::default()
+        };
         let uid = "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab";
-        let mut devices = [over(&format!("/data/volumes/{uid}")), over(&format!("/data/{uid}")), over("/data/volumes/x"), Facts::default()];
+        let mut devices = [
+            over(&format!("/data/volumes/{uid}")),
+            over(&format!("/data/{uid}")),
+            over("/data/volumes/x"),
+            Facts::default(),
+        ];
         mark_volumes(&mut devices);
         assert_eq!(devices.map(|facts| facts.volume_uid), [Some(uid.to_owned()), None, None, None]);
     }

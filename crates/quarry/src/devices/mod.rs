@@ -38,11 +38,21 @@ pub async fn run(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<()
     match ask(connect, args).await {
         Ok((cluster, views)) => nodes(&cluster, &views, args).await,
         // Asked for nothing in particular: this machine is always there.
-        Err(error) if args.nodes.is_empty() && !connect.is_chosen() && error.downcast_ref::<NoCluster>().is_some() => {
-            output::note(&format!("{}: these are the devices of this machine (as with --local)", because(&error)));
+        Err(error)
+            if args.nodes.is_empty()
+                && !connect.is_chosen()
+                && error.downcast_ref::<NoCluster>().is_some() =>
+        {
+            output::note(&format!(
+                "{}: these are the devices of this machine (as with --local)",
+                because(&error)
+            ));
             here(args).await
         }
-        Err(error) if args.nodes.is_empty() => Err(anyhow!("{} (--local shows the devices of this machine)", output::error_text(&error))),
+        Err(error) if args.nodes.is_empty() => Err(anyhow!(
+            "{} (--local shows the devices of this machine)",
+            output::error_text(&error)
+        )),
         Err(error) => Err(error),
     }
 }
@@ -50,7 +60,10 @@ pub async fn run(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<()
 fn because(error: &anyhow::Error) -> String {
     let text = output::error_text(error);
     // Its remedies are for those who wanted the cluster.
-    text.split_once("; start").or_else(|| text.split_once(": run")).map_or(text.as_str(), |(why, _)| why).to_owned()
+    text.split_once("; start")
+        .or_else(|| text.split_once(": run"))
+        .map_or(text.as_str(), |(why, _)| why)
+        .to_owned()
 }
 
 async fn ask(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<(Cluster, Views)> {
@@ -69,7 +82,9 @@ async fn here(args: &DevicesArgs) -> anyhow::Result<()> {
     show(&look.devices, args, style)?;
     look.problems.iter().for_each(|problem| output::note(problem));
     if look.devices.is_empty() {
-        output::note("no block device is seen here: is /sys mounted below the host root, and is it that of a machine with disks?");
+        output::note(
+            "no block device is seen here: is /sys mounted below the host root, and is it that of a machine with disks?",
+        );
     }
     if is_for_people(args.output) {
         footnotes(&look.devices).iter().for_each(|note| output::note(note));
@@ -83,10 +98,17 @@ async fn nodes(cluster: &Cluster, views: &Views, args: &DevicesArgs) -> anyhow::
     views.notes().iter().for_each(|note| output::note(note));
     if args.watch {
         views.complain()?;
-        return watch::cluster(cluster, &args.nodes, watch::Screen::new(args.output, style, args.all)).await;
+        return watch::cluster(
+            cluster,
+            &args.nodes,
+            watch::Screen::new(args.output, style, args.all),
+        )
+        .await;
     }
     if views.found.is_empty() && views.missing.is_empty() {
-        output::note("no node has an inventory yet: check that the operator runs (--local shows the devices of this machine)");
+        output::note(
+            "no node has an inventory yet: check that the operator runs (--local shows the devices of this machine)",
+        );
     }
     let devices = views.devices();
     show(&devices, args, style)?;
@@ -104,7 +126,13 @@ fn is_for_people(format: Format) -> bool {
 }
 
 fn style(format: Format, nodes: bool) -> Style {
-    Style { wide: format == Format::Wide, nodes, colours: output::colours(), width: output::width(), root: data_dir::is_root() }
+    Style {
+        wide: format == Format::Wide,
+        nodes,
+        colours: output::colours(),
+        width: output::width(),
+        root: data_dir::is_root(),
+    }
 }
 
 fn show(devices: &[Shown], args: &DevicesArgs, style: Style) -> anyhow::Result<()> {
@@ -113,13 +141,16 @@ fn show(devices: &[Shown], args: &DevicesArgs, style: Style) -> anyhow::Result<(
         Format::Json => output::print(&output::json(&devices)?),
         Format::Yaml => output::print(&output::yaml(&devices)?),
         Format::Table | Format::Wide => {
-            let kept: Vec<Shown> = devices.iter().filter(|shown| args.all || !shown.is_minor()).cloned().collect();
+            let kept: Vec<Shown> =
+                devices.iter().filter(|shown| args.all || !shown.is_minor()).cloned().collect();
             let left_out = devices.len() - kept.len();
             if !kept.is_empty() {
                 output::print(&table::render(&kept, style))?;
             }
             if left_out > 0 {
-                output::note(&format!("not shown: {left_out} without size, or mounted read-only images; --all shows them"));
+                output::note(&format!(
+                    "not shown: {left_out} without size, or mounted read-only images; --all shows them"
+                ));
             }
             Ok(())
         }
@@ -131,8 +162,14 @@ fn footnotes(devices: &[Shown]) -> Vec<String> {
     let mut notes = Vec::new();
     let hidden = devices.iter().filter(|shown| shown.has(Reason::NotPermitted)).count();
     if hidden > 0 {
-        let whose = if data_dir::is_root() { "the kernel refuses it to this process" } else { "only root can see it: sudo quarry devices" };
-        notes.push(format!("? what is on {hidden} of them, and whether somebody holds them, is not known: {whose}"));
+        let whose = if data_dir::is_root() {
+            "the kernel refuses it to this process"
+        } else {
+            "only root can see it: sudo quarry devices"
+        };
+        notes.push(format!(
+            "? what is on {hidden} of them, and whether somebody holds them, is not known: {whose}"
+        ));
     }
     if devices.iter().any(|shown| shown.device.state == DeviceState::Available) {
         notes.push("one look cannot tell how long a disk has been there: an agent waits a minute before it calls a new one Available".to_owned());
@@ -142,9 +179,14 @@ fn footnotes(devices: &[Shown]) -> Vec<String> {
 
 /// People who look at a table are told where the rest is; a pipe is not.
 fn hint(devices: &[Shown], format: Format, name: impl Fn(&Shown) -> String) {
-    let first = devices.iter().find(|shown| shown.device.state != DeviceState::Available && !shown.is_minor());
+    let first = devices
+        .iter()
+        .find(|shown| shown.device.state != DeviceState::Available && !shown.is_minor());
     if let Some(first) = first.filter(|_| format == Format::Table && output::is_interactive()) {
-        output::note(&format!("\nevery check of a device, and what to do: quarry explain {}", name(first)));
+        output::note(&format!(
+            "\nevery check of a device, and what to do: quarry explain {}",
+            name(first)
+        ));
     }
 }
 

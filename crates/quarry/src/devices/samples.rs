@@ -37,7 +37,9 @@ pub fn machine() -> Vec<Shown> {
             "name": "sdb", "size": 4_000_787_030_016_i64, "model": "ST4000NM0035", "rotational": true, "identity": "wwn:5000c500a1b2c3d4",
             "deviceID": "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "state": "Available", "settled": true,
         })),
-        device(json!({"name": "sdc", "size": 4_000_787_030_016_i64, "state": "Unknown", "reasons": [{"reason": "NotPermitted"}]})),
+        device(
+            json!({"name": "sdc", "size": 4_000_787_030_016_i64, "state": "Unknown", "reasons": [{"reason": "NotPermitted"}]}),
+        ),
         device(json!({
             "name": "loop0", "type": "loop", "size": 1_073_741_824, "fsType": "xfs", "volumeUID": "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab",
             "backingFile": "/var/lib/quarry/volumes/0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab", "identity": "file:/var/lib/quarry/volumes/0b0f#12#1.5",

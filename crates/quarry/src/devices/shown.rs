@@ -103,23 +103,35 @@ impl Shown {
 
     /// What each mention of a reason is about.
     pub fn details(&self, reason: Reason) -> impl Iterator<Item = &str> {
-        self.device.reasons.iter().filter(move |told| told.reason == reason.as_str()).map(|told| told.detail.as_str())
+        self.device
+            .reasons
+            .iter()
+            .filter(move |told| told.reason == reason.as_str())
+            .map(|told| told.detail.as_str())
     }
 
     /// What is on it could not be looked at.
     pub fn is_unread(&self) -> bool {
-        [Reason::NotPermitted, Reason::TimedOut, Reason::Unreadable].into_iter().any(|reason| self.has(reason))
+        [Reason::NotPermitted, Reason::TimedOut, Reason::Unreadable]
+            .into_iter()
+            .any(|reason| self.has(reason))
     }
 
     /// Nobody knows whether it has an identity, unlike a device that has none.
     pub fn identity_is_hidden(&self) -> bool {
-        self.device.identity.is_none() && (self.has(Reason::NotPermitted) || self.has(Reason::TimedOut)) && !self.has(Reason::NoIdentity)
+        self.device.identity.is_none()
+            && (self.has(Reason::NotPermitted) || self.has(Reason::TimedOut))
+            && !self.has(Reason::NoIdentity)
     }
 
     /// Of no interest to whoever looks for storage: without size, or a mounted read-only image (a snap).
     pub fn is_minor(&self) -> bool {
         let device = &self.device;
-        device.size == 0 || (device.kind == "loop" && device.read_only && device.state == DeviceState::NotAvailable && self.has(Reason::Mounted))
+        device.size == 0
+            || (device.kind == "loop"
+                && device.read_only
+                && device.state == DeviceState::NotAvailable
+                && self.has(Reason::Mounted))
     }
 }
 

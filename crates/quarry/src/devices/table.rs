@@ -29,7 +29,8 @@ pub struct Row {
 }
 
 /// In a terminal that is too narrow these are cut, down to so many characters, then left out; `-o wide` has them whole.
-const CUT: [(&str, usize); 6] = [("ID", 28), ("MODEL", 20), ("ID", 16), ("MODEL", 12), ("ID", 0), ("MODEL", 0)];
+const CUT: [(&str, usize); 6] =
+    [("ID", 28), ("MODEL", 20), ("ID", 16), ("MODEL", 12), ("ID", 0), ("MODEL", 0)];
 /// Less than this says nothing.
 const SHORTEST_WHY: usize = 36;
 const GAP: usize = 2;
@@ -38,7 +39,9 @@ fn headers(style: Style) -> Vec<&'static str> {
     let mut headers = if style.nodes { vec!["NODE"] } else { Vec::new() };
     headers.extend(["NAME", "TYPE", "SIZE", "MODEL", "ID", "FS", "STATE"]);
     if style.wide {
-        headers.extend(["VENDOR", "SERIAL", "TRAN", "ROTA", "RO", "RM", "MOUNTS", "IDENTITY", "EVIDENCE"]);
+        headers.extend([
+            "VENDOR", "SERIAL", "TRAN", "ROTA", "RO", "RM", "MOUNTS", "IDENTITY", "EVIDENCE",
+        ]);
     }
     headers.push("WHY");
     headers
@@ -56,7 +59,10 @@ pub fn row(branch: &str, shown: &Shown, style: Style) -> Row {
         text(&device.model),
         id(shown),
         // Nobody knows what is on it: that is not the same as nothing.
-        device.fs_type.clone().unwrap_or_else(|| if shown.is_unread() { "?" } else { "-" }.to_owned()),
+        device
+            .fs_type
+            .clone()
+            .unwrap_or_else(|| if shown.is_unread() { "?" } else { "-" }.to_owned()),
         device.state.as_str().to_owned(),
     ]);
     if style.wide {
@@ -74,12 +80,16 @@ pub fn row(branch: &str, shown: &Shown, style: Style) -> Row {
         ]);
     }
     cells.push(why(shown, !style.nodes && !style.root));
-    Row { cells: cells.iter().map(|cell| safe::line(cell).into_owned()).collect(), state: device.state }
+    Row {
+        cells: cells.iter().map(|cell| safe::line(cell).into_owned()).collect(),
+        state: device.state,
+    }
 }
 
 /// Its name below /dev/disk/by-id, else what identifies it.
 fn id(shown: &Shown) -> String {
-    let link = shown.device.device_id.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+    let link =
+        shown.device.device_id.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     let none = if shown.identity_is_hidden() { "?" } else { "-" };
     link.or(shown.device.identity.as_deref()).unwrap_or(none).to_owned()
 }
@@ -92,7 +102,8 @@ fn why(shown: &Shown, root_helps: bool) -> String {
         match Reason::parse(&one.reason) {
             Some(Reason::NotPermitted) if root_helps => told.push("needs root".to_owned()),
             // Several of the same kind: said once, with all that it is about.
-            Some(reason) if last == Some(reason) && !one.detail.is_empty() => match told.last_mut() {
+            Some(reason) if last == Some(reason) && !one.detail.is_empty() => match told.last_mut()
+            {
                 Some(sentence) => sentence.push_str(&format!(", {}", one.detail)),
                 None => told.push(reason.sentence(&one.detail)),
             },
@@ -106,7 +117,10 @@ fn why(shown: &Shown, root_helps: bool) -> String {
 }
 
 pub fn render(devices: &[Shown], style: Style) -> String {
-    let rows: Vec<Row> = tree::ordered(devices).into_iter().map(|(branch, shown)| row(&branch, shown, style)).collect();
+    let rows: Vec<Row> = tree::ordered(devices)
+        .into_iter()
+        .map(|(branch, shown)| row(&branch, shown, style))
+        .collect();
     let mut columns = Columns::new(style);
     let lines = columns.lines(rows);
     columns.header() + &lines.concat()
@@ -144,7 +158,13 @@ impl Columns {
         // Whoever asks for all columns gets them whole, and scrolls.
         let Some(terminal) = self.style.width.filter(|_| !self.style.wide) else { return };
         let last = self.headers.len() - 1;
-        let before = |widths: &[usize]| widths[..last].iter().filter(|width| **width > 0).map(|width| width + GAP).sum::<usize>();
+        let before = |widths: &[usize]| {
+            widths[..last]
+                .iter()
+                .filter(|width| **width > 0)
+                .map(|width| width + GAP)
+                .sum::<usize>()
+        };
         for (header, limit) in CUT {
             if before(&self.widths) + SHORTEST_WHY.min(self.widths[last]) <= terminal {
                 break;
@@ -160,10 +180,14 @@ impl Columns {
     /// One line, its state coloured.
     fn line(&self, cells: &[String], state: Option<DeviceState>) -> String {
         let mut text = String::new();
-        for (at, (cell, width)) in cells.iter().zip(&self.widths).enumerate().filter(|(_, (_, width))| **width > 0) {
+        for (at, (cell, width)) in
+            cells.iter().zip(&self.widths).enumerate().filter(|(_, (_, width))| **width > 0)
+        {
             let pad = " ".repeat((width + GAP).saturating_sub(cell.chars().count()));
             match state.filter(|_| self.style.colours && self.headers[at] == "STATE") {
-                Some(state) => text.push_str(&format!("\u{1b}[{}m{cell}\u{1b}[0m{pad}", colour(state))),
+                Some(state) => {
+                    text.push_str(&format!("\u{1b}[{}m{cell}\u{1b}[0m{pad}", colour(state)))
+                }
                 None => text.push_str(&format!("{cell}{pad}")),
             }
         }
@@ -195,7 +219,8 @@ fn shorten_middle(text: &str, width: usize) -> String {
     }
     let tail = (width - 1) / 2;
     let head = width - 1 - tail;
-    let (first, last): (String, String) = (text.chars().take(head).collect(), text.chars().skip(length - tail).collect());
+    let (first, last): (String, String) =
+        (text.chars().take(head).collect(), text.chars().skip(length - tail).collect());
     format!("{first}…{last}")
 }
 
@@ -207,7 +232,10 @@ mod tests {
     #[test]
     fn a_table_is_narrow_unless_asked_to_be_wide() {
         insta::assert_snapshot!("table", render(&samples::machine(), Style::default()));
-        insta::assert_snapshot!("wide", render(&samples::machine(), Style { wide: true, nodes: true, ..Style::default() }));
+        insta::assert_snapshot!(
+            "wide",
+            render(&samples::machine(), Style { wide: true, nodes: true, ..Style::default() })
+        );
     }
 
     #[test]
@@ -216,19 +244,30 @@ mod tests {
         insta::assert_snapshot!("narrow", text);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let tiny = render(&samples::machine(), Style { width: Some(20), ..Style::default() });
-        assert_eq!(tiny.lines().count(), samples::machine().len() + 1, "however narrow, one line each");
+        assert_eq!(
+            tiny.lines().count(),
+            samples::machine().len() + 1,
+            "however narrow, one line each"
+        );
     }
 
     #[test]
     fn nothing_from_a_device_reaches_the_terminal_as_an_escape() {
         for width in [None, Some(60)] {
             for wide in [false, true] {
-                let text = render(&[samples::hostile()], Style { wide, nodes: true, width, ..Style::default() });
+                let text = render(
+                    &[samples::hostile()],
+                    Style { wide, nodes: true, width, ..Style::default() },
+                );
                 assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
                 assert_eq!(text.lines().count(), 2, "{text}");
             }
         }
-        assert!(render(&[samples::hostile()], Style { colours: true, ..Style::default() }).contains("\u{1b}[31mNotAvailable"), "our own colours do");
+        assert!(
+            render(&[samples::hostile()], Style { colours: true, ..Style::default() })
+                .contains("\u{1b}[31mNotAvailable"),
+            "our own colours do"
+        );
     }
 
     #[test]

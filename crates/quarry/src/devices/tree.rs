@@ -8,26 +8,35 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn ordered(devices: &[Shown]) -> Vec<(String, &Shown)> {
     let mut sorted: Vec<&Shown> = devices.iter().collect();
     sorted.sort_by_cached_key(|shown| (shown.node.clone(), natural(&shown.device.name)));
-    let known: BTreeSet<(&str, &str)> = sorted.iter().map(|shown| (shown.node.as_str(), shown.device.name.as_str())).collect();
+    let known: BTreeSet<(&str, &str)> =
+        sorted.iter().map(|shown| (shown.node.as_str(), shown.device.name.as_str())).collect();
     let mut below: BTreeMap<(&str, &str), Vec<&Shown>> = BTreeMap::new();
     let mut has_place: BTreeSet<(&str, &str)> = BTreeSet::new();
     for shown in &sorted {
         let node = shown.node.as_str();
-        if let Some(parent) = shown.device.parent.as_deref().filter(|parent| known.contains(&(node, parent))) {
+        if let Some(parent) =
+            shown.device.parent.as_deref().filter(|parent| known.contains(&(node, parent)))
+        {
             has_place.insert((node, &shown.device.name));
             below.entry((node, parent)).or_default().push(shown);
         }
     }
     for under in &sorted {
         for holder in under.details(Reason::HasHolders) {
-            let found = sorted.iter().find(|shown| shown.node == under.node && shown.device.name == holder);
-            if let Some(over) = found.filter(|over| has_place.insert((over.node.as_str(), over.device.name.as_str()))) {
+            let found =
+                sorted.iter().find(|shown| shown.node == under.node && shown.device.name == holder);
+            if let Some(over) = found
+                .filter(|over| has_place.insert((over.node.as_str(), over.device.name.as_str())))
+            {
                 below.entry((&under.node, &under.device.name)).or_default().push(over);
             }
         }
     }
     let mut walk = Walk { below, seen: BTreeSet::new(), list: Vec::with_capacity(sorted.len()) };
-    for shown in sorted.iter().filter(|shown| !has_place.contains(&(shown.node.as_str(), shown.device.name.as_str()))) {
+    for shown in sorted
+        .iter()
+        .filter(|shown| !has_place.contains(&(shown.node.as_str(), shown.device.name.as_str())))
+    {
         walk.add(shown, "", "");
     }
     // Devices that claim to be on each other in a circle have no root: they are shown all the same.
@@ -53,7 +62,8 @@ impl<'a> Walk<'a> {
         self.list.push((branch.to_owned(), shown));
         let children = self.below.get(&key).cloned().unwrap_or_default();
         for (at, child) in children.iter().enumerate() {
-            let (fork, on) = if at + 1 == children.len() { ("└─", "  ") } else { ("├─", "│ ") };
+            let (fork, on) =
+                if at + 1 == children.len() { ("└─", "  ") } else { ("├─", "│ ") };
             self.add(child, &format!("{trunk}{fork}"), &format!("{trunk}{on}"));
         }
     }
@@ -66,12 +76,19 @@ mod tests {
     use serde_json::json;
 
     fn names(devices: &[Shown]) -> Vec<String> {
-        ordered(devices).into_iter().map(|(branch, shown)| format!("{branch}{}", shown.device.name)).collect()
+        ordered(devices)
+            .into_iter()
+            .map(|(branch, shown)| format!("{branch}{}", shown.device.name))
+            .collect()
     }
 
     #[test]
     fn partitions_and_holders_are_below_what_they_are_on() {
-        let held = |name: &str, by: &str| device(json!({"name": name, "parent": "sda", "type": "part", "reasons": [{"reason": "HasHolders", "detail": by}]}));
+        let held = |name: &str, by: &str| {
+            device(
+                json!({"name": name, "parent": "sda", "type": "part", "reasons": [{"reason": "HasHolders", "detail": by}]}),
+            )
+        };
         let list = [
             device(json!({"name": "sdb"})),
             held("sda10", "dm-0"),
@@ -82,7 +99,10 @@ mod tests {
             device(json!({"name": "sda"})),
             device(json!({"name": "sdc1", "parent": "sdc"})),
         ];
-        assert_eq!(names(&list), ["sda", "├─sda1", "├─sda2", "│ └─md127", "└─sda10", "  └─dm-0", "sdb", "sdc1"]);
+        assert_eq!(
+            names(&list),
+            ["sda", "├─sda1", "├─sda2", "│ └─md127", "└─sda10", "  └─dm-0", "sdb", "sdc1"]
+        );
     }
 
     #[test]

@@ -65,7 +65,11 @@ pub async fn local(machine: &mut local::Machine, mut screen: Screen) -> anyhow::
     }
 }
 
-pub async fn cluster(cluster: &Cluster, nodes: &[String], mut screen: Screen) -> anyhow::Result<()> {
+pub async fn cluster(
+    cluster: &Cluster,
+    nodes: &[String],
+    mut screen: Screen,
+) -> anyhow::Result<()> {
     let api: Api<NodeInventory> = Api::all(cluster.client.clone());
     let mut config = watcher::Config::default();
     if let [node] = nodes {
@@ -86,7 +90,8 @@ pub async fn cluster(cluster: &Cluster, nodes: &[String], mut screen: Screen) ->
                 continue;
             }
         };
-        let wanted = |inventory: &NodeInventory| nodes.is_empty() || nodes.contains(&inventory.name_any());
+        let wanted =
+            |inventory: &NodeInventory| nodes.is_empty() || nodes.contains(&inventory.name_any());
         match event {
             Ok(None) => return Err(anyhow!("the API ended the watch; start it again")),
             Err(error) => {
@@ -96,11 +101,18 @@ pub async fn cluster(cluster: &Cluster, nodes: &[String], mut screen: Screen) ->
             Ok(Some(watcher::Event::Init)) => listing = Some(BTreeMap::new()),
             Ok(Some(watcher::Event::InitApply(inventory))) => {
                 let listing = listing.get_or_insert_default();
-                listing.insert(inventory.name_any(), if wanted(&inventory) { cluster::devices(&inventory) } else { Vec::new() });
+                listing.insert(
+                    inventory.name_any(),
+                    if wanted(&inventory) { cluster::devices(&inventory) } else { Vec::new() },
+                );
             }
             Ok(Some(watcher::Event::InitDone)) => known = listing.take().unwrap_or_default(),
-            Ok(Some(watcher::Event::Apply(inventory))) if wanted(&inventory) => drop(known.insert(inventory.name_any(), cluster::devices(&inventory))),
-            Ok(Some(watcher::Event::Delete(inventory))) => drop(known.remove(&inventory.name_any())),
+            Ok(Some(watcher::Event::Apply(inventory))) if wanted(&inventory) => {
+                drop(known.insert(inventory.name_any(), cluster::devices(&inventory)))
+            }
+            Ok(Some(watcher::Event::Delete(inventory))) => {
+                drop(known.remove(&inventory.name_any()))
+            }
             Ok(Some(watcher::Event::Apply(_))) => {}
         }
         if listing.is_none() {
@@ -144,9 +156,15 @@ impl Screen {
 
     fn lines(&mut self, devices: Vec<Shown>, time: &str) -> anyhow::Result<String> {
         let all = self.all;
-        let devices: Vec<Shown> = devices.into_iter().filter(|shown| all || !shown.is_minor()).collect();
-        let after: BTreeMap<Key, Shown> = devices.iter().map(|shown| ((shown.node.clone(), shown.device.name.clone()), shown.clone())).collect();
-        let Some(before) = self.shown.replace(after.clone()) else { return self.first(&devices, time) };
+        let devices: Vec<Shown> =
+            devices.into_iter().filter(|shown| all || !shown.is_minor()).collect();
+        let after: BTreeMap<Key, Shown> = devices
+            .iter()
+            .map(|shown| ((shown.node.clone(), shown.device.name.clone()), shown.clone()))
+            .collect();
+        let Some(before) = self.shown.replace(after.clone()) else {
+            return self.first(&devices, time);
+        };
         let changes = changes(&before, &after, |shown| self.look(shown));
         let mut text = String::new();
         for (change, shown) in changes {
@@ -159,11 +177,17 @@ impl Screen {
         match self.format {
             Format::Table | Format::Wide => {
                 let style = self.style;
-                let rows = super::tree::ordered(devices).into_iter().map(|(branch, shown)| table::row(&branch, shown, style)).collect();
+                let rows = super::tree::ordered(devices)
+                    .into_iter()
+                    .map(|(branch, shown)| table::row(&branch, shown, style))
+                    .collect();
                 let lines = self.columns.lines(rows);
-                Ok(format!("TIME       {}", self.columns.header()) + &lines.iter().map(|line| format!("{time}   {line}")).collect::<String>())
+                Ok(format!("TIME       {}", self.columns.header())
+                    + &lines.iter().map(|line| format!("{time}   {line}")).collect::<String>())
             }
-            Format::Json | Format::Yaml => devices.iter().map(|shown| self.line(Change::Appeared, shown, time)).collect(),
+            Format::Json | Format::Yaml => {
+                devices.iter().map(|shown| self.line(Change::Appeared, shown, time)).collect()
+            }
         }
     }
 
@@ -174,7 +198,9 @@ impl Screen {
             Change::Changed => "MODIFIED",
         };
         match self.format {
-            Format::Json => Ok(safe::json(&json!({"type": kind, "object": shown}).to_string()) + "\n"),
+            Format::Json => {
+                Ok(safe::json(&json!({"type": kind, "object": shown}).to_string()) + "\n")
+            }
             Format::Yaml => output::yaml_documents(&[json!({"type": kind, "object": shown})]),
             Format::Table | Format::Wide => {
                 let mark = match change {
@@ -183,7 +209,12 @@ impl Screen {
                     Change::Changed => '~',
                 };
                 let row = table::row("", shown, self.style);
-                Ok(self.columns.lines(vec![row]).iter().map(|line| format!("{time} {mark} {line}")).collect())
+                Ok(self
+                    .columns
+                    .lines(vec![row])
+                    .iter()
+                    .map(|line| format!("{time} {mark} {line}"))
+                    .collect())
             }
         }
     }
@@ -197,14 +228,26 @@ impl Screen {
     }
 }
 
-fn changes<'a>(before: &'a BTreeMap<Key, Shown>, after: &'a BTreeMap<Key, Shown>, look: impl Fn(&Shown) -> Vec<String>) -> Vec<(Change, &'a Shown)> {
+fn changes<'a>(
+    before: &'a BTreeMap<Key, Shown>,
+    after: &'a BTreeMap<Key, Shown>,
+    look: impl Fn(&Shown) -> Vec<String>,
+) -> Vec<(Change, &'a Shown)> {
     // Another disk may have taken the name meanwhile: the kernel counts them.
-    let same = |was: &Shown, now: &Shown| was.device.diskseq.is_none() || now.device.diskseq.is_none() || was.device.diskseq == now.device.diskseq;
-    let gone = before.iter().filter(|(key, was)| !after.get(*key).is_some_and(|now| same(was, now))).map(|(_, was)| (Change::Gone, was));
-    let new = after.iter().filter_map(|(key, now)| match before.get(key).filter(|was| same(was, now)) {
-        None => Some((Change::Appeared, now)),
-        Some(was) => (look(was) != look(now)).then_some((Change::Changed, now)),
-    });
+    let same = |was: &Shown, now: &Shown| {
+        was.device.diskseq.is_none()
+            || now.device.diskseq.is_none()
+            || was.device.diskseq == now.device.diskseq
+    };
+    let gone = before
+        .iter()
+        .filter(|(key, was)| !after.get(*key).is_some_and(|now| same(was, now)))
+        .map(|(_, was)| (Change::Gone, was));
+    let new =
+        after.iter().filter_map(|(key, now)| match before.get(key).filter(|was| same(was, now)) {
+            None => Some((Change::Appeared, now)),
+            Some(was) => (look(was) != look(now)).then_some((Change::Changed, now)),
+        });
     gone.chain(new).collect()
 }
 
@@ -239,6 +282,9 @@ mod tests {
         let gone = screen.lines(Vec::new(), "").unwrap();
         assert!(!hostile.contains('\u{1b}') && hostile.lines().count() == 1, "{hostile}");
         let read: serde_json::Value = serde_json::from_str(&gone).unwrap();
-        assert_eq!((&read["type"], &read["object"]["name"], &read["object"]["node"]), (&json!("DELETED"), &json!("sdx"), &json!("n1")));
+        assert_eq!(
+            (&read["type"], &read["object"]["name"], &read["object"]["node"]),
+            (&json!("DELETED"), &json!("sdx"), &json!("n1"))
+        );
     }
 }

@@ -19,7 +19,8 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Group; 6] = [Group::Identity, Group::Owner, Group::Use, Group::Content, Group::Nature, Group::Look];
+    pub const ALL: [Group; 6] =
+        [Group::Identity, Group::Owner, Group::Use, Group::Content, Group::Nature, Group::Look];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -49,7 +50,12 @@ pub fn checks(shown: &Shown) -> Vec<Check> {
         let reason = row.reason;
         let (group, fine) = passed(reason);
         let told: Vec<&str> = shown.details(reason).collect();
-        let check = |verdict, text: String| Check { group, name: reason.as_str().to_owned(), verdict, text };
+        let check = |verdict, text: String| Check {
+            group,
+            name: reason.as_str().to_owned(),
+            verdict,
+            text,
+        };
         if told.is_empty() {
             match (applies(shown, reason), not_made(shown, reason)) {
                 (false, _) => {}
@@ -61,7 +67,12 @@ pub fn checks(shown: &Shown) -> Vec<Check> {
     }
     // What a newer agent says and we have no word for.
     let unknown = shown.device.reasons.iter().filter(|told| Reason::parse(&told.reason).is_none());
-    all.extend(unknown.map(|told| Check { group: Group::Look, name: told.reason.clone(), verdict: Verdict::Problem, text: told.detail.clone() }));
+    all.extend(unknown.map(|told| Check {
+        group: Group::Look,
+        name: told.reason.clone(),
+        verdict: Verdict::Problem,
+        text: told.detail.clone(),
+    }));
     all
 }
 
@@ -76,8 +87,12 @@ fn failed(reason: Reason) -> Verdict {
 /// Where a check belongs, and what is true when it is passed.
 fn passed(reason: Reason) -> (Group, &'static str) {
     match reason {
-        Reason::IdentityElsewhere => (Group::Identity, "no other node has a device of this identity"),
-        Reason::DuplicateIdentity => (Group::Identity, "no other device of this node has its identity"),
+        Reason::IdentityElsewhere => {
+            (Group::Identity, "no other node has a device of this identity")
+        }
+        Reason::DuplicateIdentity => {
+            (Group::Identity, "no other device of this node has its identity")
+        }
         Reason::IdentityChanged => (Group::Identity, "shows the same identity as before"),
         Reason::AmbiguousIdentity => (Group::Identity, "nothing contradicts its identity"),
         Reason::NoIdentity => (Group::Identity, "can be recognised after a reboot"),
@@ -125,26 +140,58 @@ fn applies(shown: &Shown, reason: Reason) -> bool {
 /// Why nobody knows the answer; `None` for a check that was made.
 fn not_made(shown: &Shown, reason: Reason) -> Option<String> {
     let (local, nameless) = (shown.local.is_some(), shown.device.identity.is_none());
-    let unread = [Reason::NotPermitted, Reason::TimedOut, Reason::Unreadable, Reason::NoMedium, Reason::ZeroSize, Reason::Suspended]
-        .into_iter()
-        .find(|reason| shown.has(*reason));
+    let unread = [
+        Reason::NotPermitted,
+        Reason::TimedOut,
+        Reason::Unreadable,
+        Reason::NoMedium,
+        Reason::ZeroSize,
+        Reason::Suspended,
+    ]
+    .into_iter()
+    .find(|reason| shown.has(*reason));
     let because = |reason: Reason| format!("not looked at, because it {}", reason.row().sentence);
     match reason {
-        Reason::IdentityElsewhere | Reason::Claimed | Reason::BacksPersistentVolume | Reason::KeptData if local => {
+        Reason::IdentityElsewhere
+        | Reason::Claimed
+        | Reason::BacksPersistentVolume
+        | Reason::KeptData
+            if local =>
+        {
             Some("only the cluster knows: quarry explain NODE/DEVICE".to_owned())
         }
-        Reason::IdentityChanged if local => Some("one look cannot tell: the agent compares with the look before".to_owned()),
+        Reason::IdentityChanged if local => {
+            Some("one look cannot tell: the agent compares with the look before".to_owned())
+        }
         Reason::TooNew if local => Some("one look cannot tell: the agent waits for it".to_owned()),
-        Reason::NoIdentity | Reason::DuplicateIdentity if shown.identity_is_hidden() => unread.map(because),
-        Reason::DuplicateIdentity | Reason::IdentityElsewhere | Reason::IdentityChanged | Reason::AmbiguousIdentity if nameless => {
+        Reason::NoIdentity | Reason::DuplicateIdentity if shown.identity_is_hidden() => {
+            unread.map(because)
+        }
+        Reason::DuplicateIdentity
+        | Reason::IdentityElsewhere
+        | Reason::IdentityChanged
+        | Reason::AmbiguousIdentity
+            if nameless =>
+        {
             Some("without an identity there is nothing to compare".to_owned())
         }
         Reason::Claimed if nameless => Some("without an identity nobody can claim it".to_owned()),
-        Reason::HeldExclusively if shown.has(Reason::ObservedOnly) => Some(because(Reason::ObservedOnly)),
-        Reason::TimedOut | Reason::Unreadable if shown.has(Reason::NotPermitted) => Some(because(Reason::NotPermitted)),
-        Reason::Signature | Reason::PartitionTable | Reason::UnknownData | Reason::HeldExclusively => unread.map(because),
+        Reason::HeldExclusively if shown.has(Reason::ObservedOnly) => {
+            Some(because(Reason::ObservedOnly))
+        }
+        Reason::TimedOut | Reason::Unreadable if shown.has(Reason::NotPermitted) => {
+            Some(because(Reason::NotPermitted))
+        }
+        Reason::Signature
+        | Reason::PartitionTable
+        | Reason::UnknownData
+        | Reason::HeldExclusively => unread.map(because),
         // Without udev the type of a partition is in the disk's table alone.
-        Reason::BootLabel if shown.has(Reason::NotPermitted) && shown.device.part_label.is_none() => Some(because(Reason::NotPermitted)),
+        Reason::BootLabel
+            if shown.has(Reason::NotPermitted) && shown.device.part_label.is_none() =>
+        {
+            Some(because(Reason::NotPermitted))
+        }
         _ => None,
     }
 }
@@ -172,9 +219,19 @@ mod tests {
 
     #[test]
     fn what_nobody_looked_at_is_not_passed() {
-        let verdict = |shown: &Shown, name: &str| checks(shown).into_iter().find(|check| check.name == name).unwrap().verdict;
+        let verdict = |shown: &Shown, name: &str| {
+            checks(shown).into_iter().find(|check| check.name == name).unwrap().verdict
+        };
         let mut shown = machine().remove(5);
-        for name in ["Signature", "PartitionTable", "UnknownData", "HeldExclusively", "NotPermitted", "DuplicateIdentity", "Claimed"] {
+        for name in [
+            "Signature",
+            "PartitionTable",
+            "UnknownData",
+            "HeldExclusively",
+            "NotPermitted",
+            "DuplicateIdentity",
+            "Claimed",
+        ] {
             assert_eq!(verdict(&shown, name), Verdict::Skipped, "{name}");
         }
         assert_eq!(verdict(&shown, "Mounted"), Verdict::Ok);
@@ -189,6 +246,9 @@ mod tests {
     fn a_reason_of_a_newer_agent_is_shown_as_it_is() {
         let all = checks(&device(json!({"reasons": [{"reason": "OnFire", "detail": "hot"}]})));
         let last = all.last().unwrap();
-        assert_eq!((last.name.as_str(), last.verdict, last.text.as_str()), ("OnFire", Verdict::Problem, "hot"));
+        assert_eq!(
+            (last.name.as_str(), last.verdict, last.text.as_str()),
+            ("OnFire", Verdict::Problem, "hot")
+        );
     }
 }

@@ -36,17 +36,38 @@ struct Seen<'a> {
 pub async fn run(connect: &ConnectArgs, args: &ExplainArgs, owner: &Owner) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
     let snapshot = Snapshot::read(&cluster, &args.namespace).await?;
-    let here = |meta: &ObjectMeta| meta.name.as_deref() == Some(owner.name()) && meta.namespace.as_deref() == Some(args.namespace.as_str());
+    let here = |meta: &ObjectMeta| {
+        meta.name.as_deref() == Some(owner.name())
+            && meta.namespace.as_deref() == Some(args.namespace.as_str())
+    };
     let (want, conditions, created, events) = match owner {
         Owner::Set(_) => {
-            let set = snapshot.sets.iter().find(|set| here(&set.metadata)).ok_or_else(|| missing(&snapshot, owner))?;
+            let set = snapshot
+                .sets
+                .iter()
+                .find(|set| here(&set.metadata))
+                .ok_or_else(|| missing(&snapshot, owner))?;
             let conditions = set.status.as_ref().map(|status| status.conditions.as_slice());
-            (snapshot.want_of_set(set), conditions, created(set), observe_events(&cluster, set).await?)
+            (
+                snapshot.want_of_set(set),
+                conditions,
+                created(set),
+                observe_events(&cluster, set).await?,
+            )
         }
         Owner::LocalVolume(_) => {
-            let volume = snapshot.volumes.iter().find(|volume| here(&volume.metadata)).ok_or_else(|| missing(&snapshot, owner))?;
+            let volume = snapshot
+                .volumes
+                .iter()
+                .find(|volume| here(&volume.metadata))
+                .ok_or_else(|| missing(&snapshot, owner))?;
             let conditions = volume.status.as_ref().map(|status| status.conditions.as_slice());
-            (snapshot.want_of_volume(volume), conditions, created(volume), observe_events(&cluster, volume).await?)
+            (
+                snapshot.want_of_volume(volume),
+                conditions,
+                created(volume),
+                observe_events(&cluster, volume).await?,
+            )
         }
     };
     let Some(account) = snapshot.accounts(vec![want]).pop() else { return Ok(()) };
@@ -66,15 +87,25 @@ fn render(snapshot: &Snapshot, seen: &Seen<'_>, now: Timestamp, colours: bool) -
         text.push('\n');
     };
     let available = seen.conditions.iter().find(|condition| condition.kind == "Available");
-    let status = available.and_then(|condition| condition.reason.as_deref()).unwrap_or("not seen by the operator yet");
+    let status = available
+        .and_then(|condition| condition.reason.as_deref())
+        .unwrap_or("not seen by the operator yet");
     let provisioned: usize = shown.nodes.iter().map(|node| node.provisioned).sum();
     let leaving = if want.terminating { ", being deleted" } else { "" };
-    say(&safe::line(&format!("{}: {status} ({provisioned} provisioned, age {}{leaving})", owner_text(&want.owner), output::age(seen.created.as_ref(), now))));
+    say(&safe::line(&format!(
+        "{}: {status} ({provisioned} provisioned, age {}{leaving})",
+        owner_text(&want.owner),
+        output::age(seen.created.as_ref(), now)
+    )));
     for (word, sentence) in words::asks(want) {
         say(&safe::line(&format!("  {word:<9} {sentence}")));
     }
     for (class, mode) in words::classes(want) {
-        say(&safe::line(&format!("  {:<9} {}", "class", words::class_sentence(class, mode, snapshot.class(class).map(AsRef::as_ref)))));
+        say(&safe::line(&format!(
+            "  {:<9} {}",
+            "class",
+            words::class_sentence(class, mode, snapshot.class(class).map(AsRef::as_ref))
+        )));
     }
     for node in shown.concerned() {
         say("");
@@ -95,17 +126,36 @@ fn render(snapshot: &Snapshot, seen: &Seen<'_>, now: Timestamp, colours: bool) -
 }
 
 fn node_lines(node: &Node, colours: bool) -> Vec<String> {
-    let counts = format!("{} matched, {} provisioned, {} waiting", node.matched, node.provisioned, node.waiting);
+    let counts = format!(
+        "{} matched, {} provisioned, {} waiting",
+        node.matched, node.provisioned, node.waiting
+    );
     let mut lines = vec![safe::line(&format!("Node {}: {counts}", node.node)).into_owned()];
-    lines.extend(node.note.iter().map(|note| format!("  {} {}", mark(Verdict::Problem, colours), safe::line(note))));
+    lines.extend(
+        node.note
+            .iter()
+            .map(|note| format!("  {} {}", mark(Verdict::Problem, colours), safe::line(note))),
+    );
     let devices = node.folded();
-    let width = devices.iter().map(|device| device.device.chars().count()).max().unwrap_or_default();
+    let width =
+        devices.iter().map(|device| device.device.chars().count()).max().unwrap_or_default();
     let words = devices.iter().map(|device| device.standing.len()).max().unwrap_or_default();
     for device in &devices {
         let size = if device.size > 0 { size(device.size) } else { "-".to_owned() };
-        let text = format!("{:<width$} {size:>8}  {:<words$}  {}", device.device, device.standing, device.why);
-        lines.push(format!("  {} {}", mark(verdict(device.tone), colours), safe::line(text.trim_end())));
-        lines.extend(claim_lines(device).iter().map(|line| safe::line(&format!("      {line}")).into_owned()));
+        let text = format!(
+            "{:<width$} {size:>8}  {:<words$}  {}",
+            device.device, device.standing, device.why
+        );
+        lines.push(format!(
+            "  {} {}",
+            mark(verdict(device.tone), colours),
+            safe::line(text.trim_end())
+        ));
+        lines.extend(
+            claim_lines(device)
+                .iter()
+                .map(|line| safe::line(&format!("      {line}")).into_owned()),
+        );
     }
     lines
 }
@@ -129,15 +179,21 @@ fn claim_lines(device: &Device) -> Vec<String> {
         (_, None) => {}
     }
     if let Some(job) = &device.job {
-        lines.push(format!("NodeJob {job}{}", device.progress.map_or_else(String::new, |percent| format!(", {percent} %"))));
+        lines.push(format!(
+            "NodeJob {job}{}",
+            device.progress.map_or_else(String::new, |percent| format!(", {percent} %"))
+        ));
     }
     lines
 }
 
 fn condition_line(condition: &OperatorCondition) -> String {
-    let reason = condition.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-    let message = condition.message.as_ref().map_or_else(String::new, |message| format!(" {message}"));
-    safe::line(format!("{}: {}{reason}{message}", condition.kind, condition.status).trim_end()).into_owned()
+    let reason =
+        condition.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    let message =
+        condition.message.as_ref().map_or_else(String::new, |message| format!(" {message}"));
+    safe::line(format!("{}: {}{reason}{message}", condition.kind, condition.status).trim_end())
+        .into_owned()
 }
 
 /// Each advice once. What a claim's own sentence says already is not repeated.
@@ -153,7 +209,10 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
         add("it has no finalizer of the operator yet, so it takes nothing: check that the operator runs (kubectl -n quarry-system get pods; standalone: quarry up)".to_owned());
     }
     if shown.concerned().next().is_none() {
-        add("no node is selected: compare spec.nodeSelector with `kubectl get nodes --show-labels`".to_owned());
+        add(
+            "no node is selected: compare spec.nodeSelector with `kubectl get nodes --show-labels`"
+                .to_owned(),
+        );
     }
     for (class, mode) in words::classes(want) {
         let sentence = words::class_sentence(class, mode, snapshot.class(class).map(AsRef::as_ref));
@@ -163,25 +222,51 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
     }
     for part in &account.parts {
         for held in part.claims.iter().filter(|held| stage_tone(&held.stage) == Tone::Bad) {
-            add(format!("{}/{} is {}: as its line above says", part.node, held.device.as_deref().unwrap_or(&held.claim.identity), held.stage.word()));
+            add(format!(
+                "{}/{} is {}: as its line above says",
+                part.node,
+                held.device.as_deref().unwrap_or(&held.claim.identity),
+                held.stage.word()
+            ));
         }
         for row in &part.rows {
             match &row.standing {
-                Standing::Refused(told) if told.is_empty() => add(format!("wait for the agent on node {} to judge {}", part.node, row.device)),
-                Standing::Refused(told) => refusal(told.iter().filter_map(|told| Reason::parse(&told.reason)).collect()).into_iter().for_each(&mut add),
-                Standing::Taken(owner) => {
-                    add(format!("{}/{} belongs to {}: `quarry explain {}` shows its claim", part.node, row.device, owner_text(owner), words::handle(owner)))
+                Standing::Refused(told) if told.is_empty() => {
+                    add(format!("wait for the agent on node {} to judge {}", part.node, row.device))
                 }
-                Standing::Published(pv) => {
-                    add(format!("{}/{} has the PersistentVolume {pv}, which no claim made: delete it if nobody needs its data", part.node, row.device))
+                Standing::Refused(told) => {
+                    refusal(told.iter().filter_map(|told| Reason::parse(&told.reason)).collect())
+                        .into_iter()
+                        .for_each(&mut add)
                 }
-                Standing::NoDevice(why) => {
-                    add(format!("{} on node {}: {why}; `quarry devices {} -o wide` lists the devices and their names", row.device, part.node, part.node))
+                Standing::Taken(owner) => add(format!(
+                    "{}/{} belongs to {}: `quarry explain {}` shows its claim",
+                    part.node,
+                    row.device,
+                    owner_text(owner),
+                    words::handle(owner)
+                )),
+                Standing::Published(pv) => add(format!(
+                    "{}/{} has the PersistentVolume {pv}, which no claim made: delete it if nobody needs its data",
+                    part.node, row.device
+                )),
+                Standing::NoDevice(why) => add(format!(
+                    "{} on node {}: {why}; `quarry devices {} -o wide` lists the devices and their names",
+                    row.device, part.node, part.node
+                )),
+                Standing::BelowMin { .. } => add(format!(
+                    "node {} has too few devices: add some, or lower spec.minDeviceCount",
+                    part.node
+                )),
+                Standing::Residue(why) => {
+                    add(format!("{} of node {} {why}", row.device, part.node))
                 }
-                Standing::BelowMin { .. } => add(format!("node {} has too few devices: add some, or lower spec.minDeviceCount", part.node)),
-                Standing::Residue(why) => add(format!("{} of node {} {why}", row.device, part.node)),
                 Standing::Frozen => add(format!("node {}: {}", part.node, row.standing.sentence())),
-                Standing::Has | Standing::Gets | Standing::Mismatch(_) | Standing::Waiting(_) | Standing::OverMax(_) => {}
+                Standing::Has
+                | Standing::Gets
+                | Standing::Mismatch(_)
+                | Standing::Waiting(_)
+                | Standing::OverMax(_) => {}
             }
         }
     }
@@ -198,10 +283,27 @@ fn refusal(reasons: Vec<Reason>) -> Vec<String> {
 /// The claims of one device, for `quarry explain NODE/DEVICE`.
 pub fn sentences(held: &[Held]) -> Vec<String> {
     let sentence = |held: &Held| {
-        let detail = if held.stage.detail().is_empty() { String::new() } else { format!(": {}", held.stage.detail()) };
-        let pv = held.pv.as_ref().filter(|pv| !detail.contains(pv.as_str())).map_or_else(String::new, |pv| format!("; PersistentVolume {pv}"));
-        let job = held.claim.job.as_ref().map_or_else(String::new, |job| format!("; NodeJob {}", job.name));
-        format!("of {}, {}{detail}{pv}; link {}{job}", owner_text(&held.claim.owner), held.stage.word(), held.claim.link)
+        let detail = if held.stage.detail().is_empty() {
+            String::new()
+        } else {
+            format!(": {}", held.stage.detail())
+        };
+        let pv = held
+            .pv
+            .as_ref()
+            .filter(|pv| !detail.contains(pv.as_str()))
+            .map_or_else(String::new, |pv| format!("; PersistentVolume {pv}"));
+        let job = held
+            .claim
+            .job
+            .as_ref()
+            .map_or_else(String::new, |job| format!("; NodeJob {}", job.name));
+        format!(
+            "of {}, {}{detail}{pv}; link {}{job}",
+            owner_text(&held.claim.owner),
+            held.stage.word(),
+            held.claim.link
+        )
     };
     held.iter().map(sentence).collect()
 }
@@ -250,12 +352,16 @@ mod tests {
             "precondition": {"nodeUID": "n", "specHash": "h"}, "attempt": 1}, "status": {"phase": "Running", "progress": 40, "message": "zeroing sdc"}});
         Snapshot {
             namespace: "quarry-system".into(),
-            nodes: vec![Arc::new(of(json!({"metadata": {"name": "n1", "uid": "n", "labels": {"kubernetes.io/hostname": "n1"}}})))],
+            nodes: vec![Arc::new(of(
+                json!({"metadata": {"name": "n1", "uid": "n", "labels": {"kubernetes.io/hostname": "n1"}}}),
+            ))],
             inventories: vec![of(inventory)],
             pvs: vec![pv(1, false), pv(2, true)],
             jobs: vec![Arc::new(of(job))],
-            sets: vec![of(json!({"metadata": {"name": "fast", "namespace": "quarry-system", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z",
-                "finalizers": ["storage.openshift.com/local-volume-protection"]}, "spec": {"storageClassName": "fast"}}))],
+            sets: vec![of(
+                json!({"metadata": {"name": "fast", "namespace": "quarry-system", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "finalizers": ["storage.openshift.com/local-volume-protection"]}, "spec": {"storageClassName": "fast"}}),
+            )],
             now: now(),
             ..Snapshot::default()
         }
@@ -263,11 +369,18 @@ mod tests {
 
     fn told(snapshot: &Snapshot) -> String {
         let account = snapshot.accounts(snapshot.wants()).remove(0);
-        let conditions = [of(json!({"type": "Available", "status": "True", "reason": "Provisioned", "message": "1 provisioned on 1 nodes"}))];
+        let conditions = [of(
+            json!({"type": "Available", "status": "True", "reason": "Provisioned", "message": "1 provisioned on 1 nodes"}),
+        )];
         let event = of(
             json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:01Z"}, "involvedObject": {}, "type": "Warning", "reason": "DevicesNeedAttention", "message": "x"}),
         );
-        let seen = Seen { account, conditions: &conditions, created: Some("2026-01-01T00:00:00Z".parse().unwrap()), events: vec![event] };
+        let seen = Seen {
+            account,
+            conditions: &conditions,
+            created: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            events: vec![event],
+        };
         render(snapshot, &seen, now(), false)
     }
 
@@ -299,7 +412,8 @@ mod tests {
     #[test]
     fn a_hostile_name_is_shown_and_not_obeyed() {
         let mut hostile = snapshot();
-        hostile.inventories[0].status.as_mut().unwrap().devices[4].reasons[0].detail = "\u{1b}[2J\u{202e}".into();
+        hostile.inventories[0].status.as_mut().unwrap().devices[4].reasons[0].detail =
+            "\u{1b}[2J\u{202e}".into();
         let text = told(&hostile);
         assert!(!text.contains(['\u{1b}', '\u{202e}']) && text.contains("\\u{1b}[2J"), "{text:?}");
     }

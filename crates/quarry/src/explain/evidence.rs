@@ -22,10 +22,18 @@ pub fn said(device: &Device) -> Vec<Said> {
 
 fn weigh(device: &Device, one: &Evidence) -> Said {
     let (verdict, meaning) = match (candidate(device, one), &device.identity) {
-        (Some(found), Some(identity)) if found == *identity => (Verdict::Ok, "this is its identity".to_owned()),
-        (Some(found), Some(_)) if form(&found) == form(device.identity.as_deref().unwrap_or_default()) => (Verdict::Waiting, format!("another one: {found}")),
+        (Some(found), Some(identity)) if found == *identity => {
+            (Verdict::Ok, "this is its identity".to_owned())
+        }
+        (Some(found), Some(_))
+            if form(&found) == form(device.identity.as_deref().unwrap_or_default()) =>
+        {
+            (Verdict::Waiting, format!("another one: {found}"))
+        }
         (Some(found), Some(_)) => (Verdict::Skipped, format!("weaker: {found}")),
-        (Some(found), None) => (Verdict::Waiting, format!("would be {found}, but not every path says so")),
+        (Some(found), None) => {
+            (Verdict::Waiting, format!("would be {found}, but not every path says so"))
+        }
         (None, _) => (Verdict::Skipped, "identifies nothing by itself".to_owned()),
     };
     Said { verdict, source: one.source.clone(), value: one.value.clone(), meaning }
@@ -35,7 +43,13 @@ fn weigh(device: &Device, one: &Evidence) -> Said {
 fn candidate(device: &Device, one: &Evidence) -> Option<String> {
     let mut evidence = vec![one.clone()];
     // A serial counts together with the model.
-    evidence.extend(device.evidence.iter().filter(|other| other.source == "sysfs:model" && *other != one).cloned());
+    evidence.extend(
+        device
+            .evidence
+            .iter()
+            .filter(|other| other.source == "sysfs:model" && *other != one)
+            .cloned(),
+    );
     identify(&Facts { kind: device.kind.clone(), evidence, ..Facts::default() }).identity
 }
 
@@ -58,7 +72,8 @@ mod tests {
             {"source": "sysfs:vpd80", "value": "Z1Z2"},
             {"source": "sysfs:serial", "value": "00000000"},
         ]}));
-        let meanings: Vec<(Verdict, String)> = said(&shown.device).into_iter().map(|said| (said.verdict, said.meaning)).collect();
+        let meanings: Vec<(Verdict, String)> =
+            said(&shown.device).into_iter().map(|said| (said.verdict, said.meaning)).collect();
         assert_eq!(
             meanings,
             [

@@ -28,7 +28,9 @@ pub async fn run(connect: &ConnectArgs, args: &ExplainArgs) -> anyhow::Result<()
         Target::Volume(name) => volume::run(connect, args, name).await,
         Target::Owner(owner) => claims::run(connect, args, owner).await,
         Target::Device { node: None, device } => device::here(connect, args, device).await,
-        Target::Device { node: Some(node), device } => device::on_node(connect, args, node, device).await,
+        Target::Device { node: Some(node), device } => {
+            device::on_node(connect, args, node, device).await
+        }
     }
 }
 
@@ -59,6 +61,10 @@ fn event_line(event: &Event, now: Timestamp) -> String {
         .or(event.count)
         .filter(|count| *count > 1)
         .map_or_else(String::new, |count| format!(" (x{count})"));
-    let text = format!("{} {}{count}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default());
+    let text = format!(
+        "{} {}{count}",
+        event.reason.as_deref().unwrap_or_default(),
+        event.message.as_deref().unwrap_or_default()
+    );
     safe::line(&format!("  {age:>6}  {kind:<7} {text}")).into_owned()
 }

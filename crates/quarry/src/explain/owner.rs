@@ -18,10 +18,16 @@ pub async fn owners(cluster: &Cluster, shown: &Shown) -> anyhow::Result<Vec<Stri
         volumes = cluster.call("listing volumes", api.list(&ListParams::default())).await?.items;
     }
     for uid in shown.details(Reason::BacksVolume) {
-        owners.push(match volumes.iter().find(|volume| volume.metadata.uid.as_deref() == Some(uid)) {
-            Some(volume) => format!("Volume {}{}", volume.name_any(), published(cluster, &volume.name_any()).await?),
-            None => format!("a Volume with UID {uid}, which this cluster does not have"),
-        });
+        owners.push(
+            match volumes.iter().find(|volume| volume.metadata.uid.as_deref() == Some(uid)) {
+                Some(volume) => format!(
+                    "Volume {}{}",
+                    volume.name_any(),
+                    published(cluster, &volume.name_any()).await?
+                ),
+                None => format!("a Volume with UID {uid}, which this cluster does not have"),
+            },
+        );
     }
     for pv in shown.details(Reason::BacksPersistentVolume) {
         owners.push(format!("PersistentVolume {pv}{}", used(find(cluster, pv).await?.as_ref())));
@@ -31,13 +37,18 @@ pub async fn owners(cluster: &Cluster, shown: &Shown) -> anyhow::Result<Vec<Stri
 
 /// What can be said without a cluster.
 pub fn unasked(shown: &Shown) -> Vec<String> {
-    shown.details(Reason::BacksVolume).map(|uid| format!("a Volume with UID {uid}; its cluster knows its name")).collect()
+    shown
+        .details(Reason::BacksVolume)
+        .map(|uid| format!("a Volume with UID {uid}; its cluster knows its name"))
+        .collect()
 }
 
 async fn published(cluster: &Cluster, name: &str) -> anyhow::Result<String> {
     let pv = find(cluster, name).await?;
     Ok(match &pv {
-        Some(found) => format!(", published as PersistentVolume {}{}", found.name_any(), used(pv.as_ref())),
+        Some(found) => {
+            format!(", published as PersistentVolume {}{}", found.name_any(), used(pv.as_ref()))
+        }
         None => ", not published".to_owned(),
     })
 }
@@ -51,7 +62,11 @@ fn used(pv: Option<&PersistentVolume>) -> String {
     let Some(pv) = pv else { return " (which does not exist any more)".to_owned() };
     let claim = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     match claim {
-        Some(claim) => format!(", used by claim {}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name.as_deref().unwrap_or_default()),
+        Some(claim) => format!(
+            ", used by claim {}/{}",
+            claim.namespace.as_deref().unwrap_or_default(),
+            claim.name.as_deref().unwrap_or_default()
+        ),
         None => match pv_usage(pv) {
             quarry_core::volume::usage::PvUsage::Free => ", used by no claim".to_owned(),
             quarry_core::volume::usage::PvUsage::InUse(why) => format!(" ({why})"),

@@ -36,7 +36,12 @@ pub fn render(seen: &Seen, now: Timestamp, colours: bool) -> String {
         say("");
         say(group.title());
         for check in all.iter().filter(|check| check.group == group) {
-            say(&format!("  {} {:<NAME$} {}", mark(check.verdict, colours), safe::line(&check.name), safe::line(&check.text)));
+            say(&format!(
+                "  {} {:<NAME$} {}",
+                mark(check.verdict, colours),
+                safe::line(&check.name),
+                safe::line(&check.text)
+            ));
         }
     }
     say("");
@@ -63,29 +68,48 @@ fn title(seen: &Seen) -> String {
     traits.extend(device.vendor.iter().chain(&device.model).cloned());
     traits.extend(device.serial.iter().map(|serial| format!("serial {serial}")));
     traits.extend(device.transport.clone());
-    format!("device {} on {}: {} ({})", device.name, seen.place, device.state.as_str(), traits.join(", "))
+    format!(
+        "device {} on {}: {} ({})",
+        device.name,
+        seen.place,
+        device.state.as_str(),
+        traits.join(", ")
+    )
 }
 
 /// Under which other names people know it.
 fn names(shown: &Shown) -> Vec<(&'static str, String)> {
     let device = &shown.device;
     let mut names = Vec::new();
-    names.extend(device.mapped_name.iter().map(|name| ("mapped as", format!("/dev/mapper/{name}"))));
-    names.extend(
-        device
-            .parent
-            .iter()
-            .map(|disk| ("partition", format!("of {disk}{}", device.part_label.as_ref().map_or_else(String::new, |label| format!(", called {label}"))))),
-    );
+    names
+        .extend(device.mapped_name.iter().map(|name| ("mapped as", format!("/dev/mapper/{name}"))));
+    names.extend(device.parent.iter().map(|disk| {
+        (
+            "partition",
+            format!(
+                "of {disk}{}",
+                device
+                    .part_label
+                    .as_ref()
+                    .map_or_else(String::new, |label| format!(", called {label}"))
+            ),
+        )
+    }));
     if !device.paths.is_empty() {
         names.push(("paths", device.paths.join(", ")));
     }
     names.extend(device.backing_file.iter().map(|file| ("file", file.clone())));
     names.extend(device.device_id.iter().map(|link| ("device ID", link.clone())));
     names.extend(device.link.iter().map(|link| ("link", link.clone())));
-    names.extend(
-        device.fs_type.iter().map(|fs| ("holds", format!("{fs}{}", device.fs_uuid.as_ref().map_or_else(String::new, |uuid| format!(", UUID {uuid}"))))),
-    );
+    names.extend(device.fs_type.iter().map(|fs| {
+        (
+            "holds",
+            format!(
+                "{fs}{}",
+                device.fs_uuid.as_ref().map_or_else(String::new, |uuid| format!(", UUID {uuid}"))
+            ),
+        )
+    }));
     names
 }
 
@@ -113,9 +137,15 @@ fn identity(shown: &Shown, colours: bool) -> Vec<String> {
 fn verdict(shown: &Shown) -> Vec<String> {
     let device = &shown.device;
     let mut lines = vec![match (device.state, shown.local.is_some()) {
-        (DeviceState::Available, false) => "Verdict: Available. Nothing speaks against using it.".to_owned(),
-        (DeviceState::Available, true) => "Verdict: Available, as far as one look on this machine can tell.".to_owned(),
-        (state @ (DeviceState::NotAvailable | DeviceState::Unknown), _) => format!("Verdict: {}", state.as_str()),
+        (DeviceState::Available, false) => {
+            "Verdict: Available. Nothing speaks against using it.".to_owned()
+        }
+        (DeviceState::Available, true) => {
+            "Verdict: Available, as far as one look on this machine can tell.".to_owned()
+        }
+        (state @ (DeviceState::NotAvailable | DeviceState::Unknown), _) => {
+            format!("Verdict: {}", state.as_str())
+        }
     }];
     let mut reasons: Vec<&str> = device.reasons.iter().map(|told| told.reason.as_str()).collect();
     reasons.dedup();
@@ -127,7 +157,8 @@ fn verdict(shown: &Shown) -> Vec<String> {
         lines.push("Do:".to_owned());
     }
     for name in reasons {
-        let remedy = Reason::parse(name).map_or("use a newer quarry to read what this means", |reason| reason.row().remedy);
+        let remedy = Reason::parse(name)
+            .map_or("use a newer quarry to read what this means", |reason| reason.row().remedy);
         lines.push(format!("  {:<w$} {remedy}", safe::line(name), w = NAME + 2));
     }
     lines
@@ -135,7 +166,15 @@ fn verdict(shown: &Shown) -> Vec<String> {
 
 /// Somebody would lose data.
 pub fn is_used(reason: Reason) -> bool {
-    let uses = [Reason::Mounted, Reason::Swap, Reason::HasHolders, Reason::HasChildren, Reason::LoopOnTop, Reason::HeldExclusively, Reason::BootLabel];
+    let uses = [
+        Reason::Mounted,
+        Reason::Swap,
+        Reason::HasHolders,
+        Reason::HasChildren,
+        Reason::LoopOnTop,
+        Reason::HeldExclusively,
+        Reason::BootLabel,
+    ];
     reason.claims() || reason.quarantines() || uses.contains(&reason)
 }
 
@@ -159,7 +198,14 @@ mod tests {
     }
 
     fn seen(shown: Shown) -> Seen {
-        Seen { shown, place: "node n1".into(), owners: Vec::new(), claims: Vec::new(), events: Some(Vec::new()), notes: Vec::new() }
+        Seen {
+            shown,
+            place: "node n1".into(),
+            owners: Vec::new(),
+            claims: Vec::new(),
+            events: Some(Vec::new()),
+            notes: Vec::new(),
+        }
     }
 
     fn event(reason: &str, message: &str) -> Event {
@@ -172,8 +218,12 @@ mod tests {
     #[test]
     fn a_volumes_device_is_told_with_its_owner() {
         let mut seen = seen(machine().remove(6));
-        seen.owners = vec!["Volume first, published as PersistentVolume first, used by claim shop/db".into()];
-        seen.events = Some(vec![event("DeviceAppeared", "loop0 (loop, 1 GiB) appeared: NotAvailable, because it is the storage of a Volume")]);
+        seen.owners =
+            vec!["Volume first, published as PersistentVolume first, used by claim shop/db".into()];
+        seen.events = Some(vec![event(
+            "DeviceAppeared",
+            "loop0 (loop, 1 GiB) appeared: NotAvailable, because it is the storage of a Volume",
+        )]);
         insta::assert_snapshot!(render(&seen, now(), false));
     }
 
@@ -198,14 +248,20 @@ mod tests {
             let text = render(&seen(machine().remove(used)), now(), false);
             assert!(!text.contains("wipefs"), "{text}");
         }
-        let free = crate::devices::samples::device(json!({"reasons": [{"reason": "Signature", "detail": "xfs"}]}));
+        let free = crate::devices::samples::device(
+            json!({"reasons": [{"reason": "Signature", "detail": "xfs"}]}),
+        );
         assert!(render(&seen(free), now(), false).contains("wipefs"));
     }
 
     #[test]
     fn an_available_disk_has_nothing_to_do() {
         let text = render(&seen(machine().remove(4)), now(), false);
-        assert!(text.contains("Verdict: Available. Nothing speaks against using it.") && !text.contains("Do:"), "{text}");
+        assert!(
+            text.contains("Verdict: Available. Nothing speaks against using it.")
+                && !text.contains("Do:"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -38,8 +38,13 @@ async fn device_meant(cluster: &Cluster, name: &str) -> Option<anyhow::Error> {
     let volumes: Api<Volume> = Api::all(cluster.client.clone());
     let inventories: Api<NodeInventory> = Api::all(cluster.client.clone());
     // Whatever else goes wrong was told already.
-    let missing = matches!(cluster.call("reading the volume", optional(volumes.get(name))).await, Ok(None));
-    let node = missing && matches!(cluster.call("reading an inventory", optional(inventories.get("volume"))).await, Ok(Some(_)));
+    let missing =
+        matches!(cluster.call("reading the volume", optional(volumes.get(name))).await, Ok(None));
+    let node = missing
+        && matches!(
+            cluster.call("reading an inventory", optional(inventories.get("volume"))).await,
+            Ok(Some(_))
+        );
     node.then(|| anyhow!("volume {name} does not exist; `quarry volumes` lists them. A device of the node called volume is written node/volume/{name}"))
 }
 
@@ -91,7 +96,10 @@ fn ready(seen: &Observed, now: Timestamp) -> String {
         ConditionStatus::Unknown => "Unknown",
     };
     let reason = ready.reason.map_or_else(String::new, |reason| format!(" ({})", reason.as_str()));
-    let since = ready.last_transition_time.as_ref().map_or_else(String::new, |time| format!(" for {}", output::age(Some(&time.0), now)));
+    let since = ready
+        .last_transition_time
+        .as_ref()
+        .map_or_else(String::new, |time| format!(" for {}", output::age(Some(&time.0), now)));
     format!("Ready: {status}{reason}{since}")
 }
 
@@ -155,7 +163,11 @@ mod tests {
             "message": "the agent on node n1 is absent since 2025-12-31T23:00:00Z: check that the node is up and its quarry-agent pod runs",
         }]}));
         seen.agent = Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
-        let events = [event("2026-01-01T00:00:01Z", "StateTransition", "volume phase transition from 'none' to 'Pending'")];
+        let events = [event(
+            "2026-01-01T00:00:01Z",
+            "StateTransition",
+            "volume phase transition from 'none' to 'Pending'",
+        )];
         insta::assert_snapshot!(render(&seen, &events, now(), false));
     }
 
@@ -181,7 +193,8 @@ mod tests {
         let seen = observed(
             json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": "CreationError", "message": "bad \u{1b}]0;title\u{7} name"}]}),
         );
-        let text = render(&seen, &[event("2026-01-01T00:00:00Z", "X\u{1b}[2J", "a\nb")], now(), false);
+        let text =
+            render(&seen, &[event("2026-01-01T00:00:00Z", "X\u{1b}[2J", "a\nb")], now(), false);
         assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}]0;title"), "{text}");
         assert!(text.contains("a\\nb"));
     }

@@ -53,7 +53,11 @@ fn volume(node: &str) -> anyhow::Result<Volume> {
 fn file_system() -> FsType {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
-    if std::env::split_paths(&path).chain(usual).any(|dir| dir.join("mkfs.xfs").is_file()) { FsType::Xfs } else { FsType::Ext4 }
+    if std::env::split_paths(&path).chain(usual).any(|dir| dir.join("mkfs.xfs").is_file()) {
+        FsType::Xfs
+    } else {
+        FsType::Ext4
+    }
 }
 
 #[cfg(test)]

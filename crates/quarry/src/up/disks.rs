@@ -25,9 +25,12 @@ pub async fn published(standalone: &Standalone, volume: Option<&str>) -> anyhow:
     let cluster = &standalone.cluster;
     let shows = |inventory: Option<&NodeInventory>| {
         let status = inventory.and_then(|inventory| inventory.status.as_ref());
-        status.is_some_and(|status| status.devices.iter().any(|device| device.volume_uid.as_deref() == volume))
+        status.is_some_and(|status| {
+            status.devices.iter().any(|device| device.volume_uid.as_deref() == volume)
+        })
     };
-    let waited = await_condition(Api::<NodeInventory>::all(cluster.client.clone()), &standalone.node, shows);
+    let waited =
+        await_condition(Api::<NodeInventory>::all(cluster.client.clone()), &standalone.node, shows);
     // Late is no reason to show nothing.
     let _ = tokio::time::timeout(LIMIT, waited).await;
     let api: Api<NodeInventory> = Api::all(cluster.client.clone());
@@ -37,7 +40,8 @@ pub async fn published(standalone: &Standalone, volume: Option<&str>) -> anyhow:
 
 /// As they look from here, without an agent.
 pub fn here() -> anyhow::Result<String> {
-    let look = tokio::task::block_in_place(|| Machine::open(Path::new("/"))?.look(Scan::Everything))?;
+    let look =
+        tokio::task::block_in_place(|| Machine::open(Path::new("/"))?.look(Scan::Everything))?;
     Ok(short(&look.devices, false, false))
 }
 
@@ -46,15 +50,26 @@ fn short(all: &[Shown], real_disks: bool, agent: bool) -> String {
     // The volume's own device is what the demo is about.
     kept.sort_by_key(|shown| shown.device.volume_uid.is_none());
     kept.truncate(LINES);
-    let style = Style { colours: output::colours(), width: output::width(), root: agent, ..Style::default() };
-    let table = if kept.is_empty() { String::new() } else { format!("\nThe disks of this machine:\n{}", table::render(&kept, style)) };
+    let style = Style {
+        colours: output::colours(),
+        width: output::width(),
+        root: agent,
+        ..Style::default()
+    };
+    let table = if kept.is_empty() {
+        String::new()
+    } else {
+        format!("\nThe disks of this machine:\n{}", table::render(&kept, style))
+    };
     table + &text::disks(all.len() - kept.len(), real_disks, agent)
 }
 
 /// Whole disks, and loop devices of volumes; other loops are somebody else's business.
 fn is_shown(shown: &Shown) -> bool {
     let device = &shown.device;
-    !shown.is_minor() && device.kind != "part" && (device.kind != "loop" || device.volume_uid.is_some())
+    !shown.is_minor()
+        && device.kind != "part"
+        && (device.kind != "loop" || device.volume_uid.is_some())
 }
 
 #[cfg(test)]
@@ -69,7 +84,10 @@ mod tests {
         let many = (0..40).map(|at| samples::device(json!({"name": format!("nvme{at}n1"), "size": 1 << 30, "reasons": [{"reason": "ObservedOnly"}]})));
         all.extend(many);
         let text = short(&all, false, true);
-        assert!(text.contains("loop0") && text.contains("until it is started with --allow-real-disks"), "{text}");
+        assert!(
+            text.contains("loop0") && text.contains("until it is started with --allow-real-disks"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), LINES + 5, "{text}");
         assert!(text.contains(&format!("… and {} more", all.len() - LINES)), "{text}");
     }

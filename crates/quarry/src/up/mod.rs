@@ -39,7 +39,12 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let mut parts = Parts::start(&standalone, door);
     let shown = async {
         parts::ready(&standalone).await?;
-        output::print(&text::ready(&standalone, started.elapsed(), args.demo, objects::has_class(&standalone.cluster).await?))?;
+        output::print(&text::ready(
+            &standalone,
+            started.elapsed(),
+            args.demo,
+            objects::has_class(&standalone.cluster).await?,
+        ))?;
         if args.demo
             && let Err(error) = demo::run(&standalone).await
         {
@@ -73,7 +78,10 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     let dir = data_dir::prepare(args.data_dir.as_deref())?;
     // The store before the port: a second process on the same folder is told just that.
     let mut options = Options::new(quarry_api::crds::crds());
-    options.policies = admission::embedded_policies().into_iter().map(|policy| (policy.policy, policy.binding)).collect();
+    options.policies = admission::embedded_policies()
+        .into_iter()
+        .map(|policy| (policy.policy, policy.binding))
+        .collect();
     let server = Server::open(&dir, options)?;
     let listener = bind(args.listen).await?;
     let address = listener.local_addr().context("asking for the port")?;
@@ -81,10 +89,20 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     let identity = ServingIdentity::load_or_create(&dir)?;
     let token = load_or_create_token(&dir)?;
     let kubeconfig = dir.join(data_dir::KUBECONFIG);
-    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }.write(&kubeconfig)?;
+    Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
+        .write(&kubeconfig)?;
     let cluster = Cluster::in_process(server.client("default"));
     let node = objects::ensure(&cluster, args.node_name.as_deref()).await?;
-    let standalone = Standalone { dir, url, kubeconfig, server, cluster, node, agent: data_dir::is_root(), real_disks: args.allow_real_disks };
+    let standalone = Standalone {
+        dir,
+        url,
+        kubeconfig,
+        server,
+        cluster,
+        node,
+        agent: data_dir::is_root(),
+        real_disks: args.allow_real_disks,
+    };
     Ok((standalone, Door { listener, identity, token }))
 }
 
@@ -117,7 +135,10 @@ mod tests {
     fn an_address_for_other_machines_is_refused_with_the_way_in() {
         assert!(refuse_outside("[::1]:7420".parse().unwrap()).is_ok());
         let error = refuse_outside("0.0.0.0:7420".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("ssh -L 7420:127.0.0.1:7420") && error.contains("use 127.0.0.1:7420"), "{error}");
+        assert!(
+            error.contains("ssh -L 7420:127.0.0.1:7420") && error.contains("use 127.0.0.1:7420"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

@@ -17,8 +17,9 @@ use std::fmt::Debug;
 /// Makes what is missing; the name of this machine's node.
 pub async fn ensure(cluster: &Cluster, asked: Option<&str>) -> anyhow::Result<String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    let namespace: Namespace =
-        serde_json::from_value(json!({"metadata": {"name": names::DEFAULT_NAMESPACE, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}}}))?;
+    let namespace: Namespace = serde_json::from_value(
+        json!({"metadata": {"name": names::DEFAULT_NAMESPACE, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}}}),
+    )?;
     create_missing(cluster, &namespaces, names::DEFAULT_NAMESPACE, &namespace).await?;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let ours = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
@@ -58,11 +59,20 @@ async fn warn_of_others(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
 
 pub async fn has_class(cluster: &Cluster) -> anyhow::Result<bool> {
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
-    Ok(!cluster.call("listing StorageClasses", classes.list(&ListParams::default().limit(1))).await?.items.is_empty())
+    Ok(!cluster
+        .call("listing StorageClasses", classes.list(&ListParams::default().limit(1)))
+        .await?
+        .items
+        .is_empty())
 }
 
 /// Creates the object unless one of its name is there, which is then left as it is.
-pub async fn create_missing<K>(cluster: &Cluster, api: &Api<K>, name: &str, object: &K) -> anyhow::Result<()>
+pub async fn create_missing<K>(
+    cluster: &Cluster,
+    api: &Api<K>,
+    name: &str,
+    object: &K,
+) -> anyhow::Result<()>
 where
     K: Clone + Debug + DeserializeOwned + Serialize,
 {

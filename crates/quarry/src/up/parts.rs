@@ -28,12 +28,26 @@ impl Parts {
         let (stop_workers, stop_door) = (CancellationToken::new(), CancellationToken::new());
         let mut serving = JoinSet::new();
         let (server, closed) = (standalone.server.clone(), stop_door.clone());
-        serving.spawn(async move { server.serve(door.listener, door.identity, door.token, closed.cancelled_owned()).await.context("serving the API") });
+        serving.spawn(async move {
+            server
+                .serve(door.listener, door.identity, door.token, closed.cancelled_owned())
+                .await
+                .context("serving the API")
+        });
         let mut workers = JoinSet::new();
-        let operator = quarry_operator::run(standalone.server.client("default"), operator_options(), None, stop_workers.clone());
+        let operator = quarry_operator::run(
+            standalone.server.client("default"),
+            operator_options(),
+            None,
+            stop_workers.clone(),
+        );
         workers.spawn(async move { operator.await.context("running the operator") });
         if standalone.agent {
-            let agent = quarry_node::run(standalone.server.client("default"), agent_options(standalone), stop_workers.clone());
+            let agent = quarry_node::run(
+                standalone.server.client("default"),
+                agent_options(standalone),
+                stop_workers.clone(),
+            );
             workers.spawn(async move { agent.await.map_err(agent_error) });
         }
         Parts { workers, door: serving, stop_workers, stop_door }
@@ -56,11 +70,17 @@ impl Parts {
     /// Operator and agent first: they still write.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.stop_workers.cancel();
-        let ended = tokio::time::timeout(STOP_LIMIT, async { while self.workers.join_next().await.is_some() {} }).await;
+        let ended = tokio::time::timeout(STOP_LIMIT, async {
+            while self.workers.join_next().await.is_some() {}
+        })
+        .await;
         self.stop_door.cancel();
         while self.door.join_next().await.is_some() {}
         if ended.is_err() {
-            bail!("not everything ended within {} s; nothing is lost, the next start continues", STOP_LIMIT.as_secs());
+            bail!(
+                "not everything ended within {} s; nothing is lost, the next start continues",
+                STOP_LIMIT.as_secs()
+            );
         }
         Ok(())
     }
@@ -108,18 +128,33 @@ fn agent_options(standalone: &Standalone) -> AgentOptions {
 pub async fn ready(standalone: &Standalone) -> anyhow::Result<()> {
     let client = || standalone.cluster.client.clone();
     let both = async {
-        await_condition(Api::<NodeInventory>::all(client()), &standalone.node, |found: Option<&NodeInventory>| found.is_some()).await?;
+        await_condition(
+            Api::<NodeInventory>::all(client()),
+            &standalone.node,
+            |found: Option<&NodeInventory>| found.is_some(),
+        )
+        .await?;
         if standalone.agent {
             let me = agent_options(standalone).identity;
             let held = move |lease: Option<&Lease>| {
-                lease.and_then(|lease| lease.spec.as_ref()).is_some_and(|spec| spec.holder_identity.as_deref() == Some(me.as_str()))
+                lease
+                    .and_then(|lease| lease.spec.as_ref())
+                    .is_some_and(|spec| spec.holder_identity.as_deref() == Some(me.as_str()))
             };
-            await_condition(Api::<Lease>::namespaced(client(), names::DEFAULT_NAMESPACE), &names::agent_lease(&standalone.node), held).await?;
+            await_condition(
+                Api::<Lease>::namespaced(client(), names::DEFAULT_NAMESPACE),
+                &names::agent_lease(&standalone.node),
+                held,
+            )
+            .await?;
         }
         anyhow::Ok(())
     };
     match tokio::time::timeout(READY_LIMIT, both).await {
         Ok(done) => done.context("waiting for the parts"),
-        Err(_) => bail!("Quarry was not ready within {} s; start it with RUST_LOG=info to see what it waits for", READY_LIMIT.as_secs()),
+        Err(_) => bail!(
+            "Quarry was not ready within {} s; start it with RUST_LOG=info to see what it waits for",
+            READY_LIMIT.as_secs()
+        ),
     }
 }

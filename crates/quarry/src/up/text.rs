@@ -36,21 +36,36 @@ pub fn demo_done() -> String {
 }
 
 pub fn demo_without_agent() -> String {
-    format!("volume {} is made and stays Pending without an agent: {} explain volume/{0}", demo::VOLUME, program())
+    format!(
+        "volume {} is made and stays Pending without an agent: {} explain volume/{0}",
+        demo::VOLUME,
+        program()
+    )
 }
 
 pub fn stopped(standalone: &Standalone) -> String {
-    let volumes =
-        if standalone.agent { "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)" } else { "" };
+    let volumes = if standalone.agent {
+        "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)"
+    } else {
+        ""
+    };
     format!("stopped{volumes}")
 }
 
 /// Under the table of devices.
 pub fn disks(more: usize, real_disks: bool, agent: bool) -> String {
-    let more = if more == 0 { String::new() } else { format!("… and {more} more: {} devices\n", program()) };
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!("… and {more} more: {} devices\n", program())
+    };
     let leave = match (agent, real_disks) {
-        (true, false) => "Real disks are only observed: Quarry uses none of them until it is started with --allow-real-disks.",
-        (true, true) => "Real disks may be used (--allow-real-disks): those that are Available, and only when they are asked for.",
+        (true, false) => {
+            "Real disks are only observed: Quarry uses none of them until it is started with --allow-real-disks."
+        }
+        (true, true) => {
+            "Real disks may be used (--allow-real-disks): those that are Available, and only when they are asked for."
+        }
         (false, _) => "They are only looked at: without an agent nothing is used.",
     };
     format!("{more}{leave}\n")

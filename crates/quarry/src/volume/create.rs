@@ -23,28 +23,52 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
     build(args, args.node.as_deref().unwrap_or("unknown"))?;
     let cluster = Cluster::connect(connect).await?;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let found: Vec<String> =
-        cluster.call("listing nodes", nodes.list_metadata(&ListParams::default())).await?.items.iter().map(ResourceExt::name_any).collect();
+    let found: Vec<String> = cluster
+        .call("listing nodes", nodes.list_metadata(&ListParams::default()))
+        .await?
+        .items
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
     let node = choose_node(args.node.as_deref(), &found)?;
     let volume = build(args, &node)?;
     if !found.contains(&node) {
-        output::note(&format!("warning: node {node} does not exist (nodes: {}); the volume waits until it has joined", found.join(", ")));
+        output::note(&format!(
+            "warning: node {node} does not exist (nodes: {}); the volume waits until it has joined",
+            found.join(", ")
+        ));
     }
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
-    if cluster.call("reading the StorageClass", super::optional(classes.get(&args.class))).await?.is_none() {
-        output::note(&format!("warning: StorageClass {} does not exist; the volume waits until it is created", args.class));
+    if cluster
+        .call("reading the StorageClass", super::optional(classes.get(&args.class)))
+        .await?
+        .is_none()
+    {
+        output::note(&format!(
+            "warning: StorageClass {} does not exist; the volume waits until it is created",
+            args.class
+        ));
     }
     let api: Api<Volume> = Api::all(cluster.client.clone());
     let attempt = format!("creating volume {}", args.name);
-    let created = match cluster.call(&attempt, async { Ok(api.create(&PostParams::default(), &volume).await) }).await? {
+    let created = match cluster
+        .call(&attempt, async { Ok(api.create(&PostParams::default(), &volume).await) })
+        .await?
+    {
         Ok(created) => created,
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            bail!("volume {} exists already; `quarry explain volume/{0}` tells about it, `quarry volume delete {0}` removes it", args.name)
+            bail!(
+                "volume {} exists already; `quarry explain volume/{0}` tells about it, `quarry volume delete {0}` removes it",
+                args.name
+            )
         }
         Err(error) => return Err(cluster.error(&attempt, error)),
     };
     if !args.wait.wait {
-        return output::print(&format!("volume {} created; follow it with: quarry volumes --watch", args.name));
+        return output::print(&format!(
+            "volume {} created; follow it with: quarry volumes --watch",
+            args.name
+        ));
     }
     let done = follow::follow(&cluster, &created, Goal::Available, args.wait.timeout).await?;
     output::print(&done)
@@ -55,8 +79,13 @@ fn choose_node(asked: Option<&str>, found: &[String]) -> anyhow::Result<String> 
     match (asked, found) {
         (Some(node), _) => Ok(node.to_owned()),
         (None, [only]) => Ok(only.clone()),
-        (None, []) => Err(anyhow!("the cluster has no node; a volume needs one that holds its storage")),
-        (None, several) => Err(anyhow!("choose the node that holds the storage with --node: {}", several.join(", "))),
+        (None, []) => {
+            Err(anyhow!("the cluster has no node; a volume needs one that holds its storage"))
+        }
+        (None, several) => Err(anyhow!(
+            "choose the node that holds the storage with --node: {}",
+            several.join(", ")
+        )),
     }
 }
 
@@ -81,19 +110,25 @@ fn build(args: &CreateArgs, node: &str) -> anyhow::Result<Volume> {
         Mode::Filesystem => VolumeMode::Filesystem,
         Mode::Block => VolumeMode::Block,
     };
-    let metadata = (!labels.is_empty()).then(|| TemplateMetadata { labels: labels.clone(), ..Default::default() });
+    let metadata = (!labels.is_empty())
+        .then(|| TemplateMetadata { labels: labels.clone(), ..Default::default() });
     let spec = VolumeSpec {
         node_name: node.to_owned(),
         storage_class_name: args.class.clone(),
         mode,
-        template: metadata.map(|metadata| PersistentVolumeTemplate { metadata: Some(metadata), spec: None }),
+        template: metadata
+            .map(|metadata| PersistentVolumeTemplate { metadata: Some(metadata), spec: None }),
         sparse_loop_device: Some(SparseLoopDevice { size: Quantity(args.size.clone()) }),
         raw_block_device: None,
         lvm_logical_volume: None,
     };
     let mut volume = Volume::new(&args.name, spec);
     volume.metadata.labels = (!labels.is_empty()).then_some(labels);
-    problems.extend(validate::validate_volume(&volume).iter().map(|problem| format!("{}: {}; {}", flag(problem.field), problem.wrong, problem.allowed)));
+    problems.extend(
+        validate::validate_volume(&volume).iter().map(|problem| {
+            format!("{}: {}; {}", flag(problem.field), problem.wrong, problem.allowed)
+        }),
+    );
     match problems.as_slice() {
         [] => Ok(volume),
         [only] => Err(anyhow!("{only}")),
@@ -121,14 +156,22 @@ fn parse_label(text: &str) -> Result<(&str, &str), String> {
     let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
     let word = |text: &str| {
         let edges = |c: char| c.is_ascii_alphanumeric();
-        text.len() <= 63 && text.starts_with(edges) && text.ends_with(edges) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        text.len() <= 63
+            && text.starts_with(edges)
+            && text.ends_with(edges)
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let (prefix, name) =
+        key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if !word(name) || prefix.is_some_and(|prefix| name_problem(prefix).is_some()) {
-        return Err(format!("{key:?} is not a label key; use letters, digits, '-', '_', '.', at most 63, optionally behind a domain and '/'"));
+        return Err(format!(
+            "{key:?} is not a label key; use letters, digits, '-', '_', '.', at most 63, optionally behind a domain and '/'"
+        ));
     }
     if !value.is_empty() && !word(value) {
-        return Err(format!("{value:?} is not a label value; use at most 63 letters, digits, '-', '_', '.'"));
+        return Err(format!(
+            "{value:?} is not a label value; use at most 63 letters, digits, '-', '_', '.'"
+        ));
     }
     Ok((key, value))
 }
@@ -159,7 +202,8 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_at_once() {
-        let error = build(&args("V1_", "-1Gi", &["tier", "a=b", "a=c", "=x", "k=v w"]), "").unwrap_err();
+        let error =
+            build(&args("V1_", "-1Gi", &["tier", "a=b", "a=c", "=x", "k=v w"]), "").unwrap_err();
         insta::assert_snapshot!(error);
     }
 
@@ -174,10 +218,16 @@ mod tests {
 
     #[test]
     fn the_only_node_needs_no_flag() {
-        let nodes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let nodes =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(choose_node(None, &nodes(&["a"])).unwrap(), "a");
         assert_eq!(choose_node(Some("z"), &nodes(&["a"])).unwrap(), "z");
-        assert!(choose_node(None, &nodes(&["a", "b"])).unwrap_err().to_string().contains("--node: a, b"));
+        assert!(
+            choose_node(None, &nodes(&["a", "b"]))
+                .unwrap_err()
+                .to_string()
+                .contains("--node: a, b")
+        );
         assert!(choose_node(None, &[]).unwrap_err().to_string().contains("no node"));
     }
 }

@@ -29,14 +29,21 @@ pub async fn run(connect: &ConnectArgs, args: &DeleteArgs) -> anyhow::Result<()>
         Deletable::Yes => {
             // Exactly the object that was judged: a claim that binds it meanwhile changes its PersistentVolume,
             // which the operator judges again before anything is touched.
-            let exactly = Preconditions { uid: volume.metadata.uid.clone(), resource_version: volume.metadata.resource_version.clone() };
+            let exactly = Preconditions {
+                uid: volume.metadata.uid.clone(),
+                resource_version: volume.metadata.resource_version.clone(),
+            };
             let api: Api<Volume> = Api::all(cluster.client.clone());
             let attempt = format!("deleting volume {name}");
-            cluster.call(&attempt, api.delete(name, &DeleteParams::default().preconditions(exactly))).await?;
+            cluster
+                .call(&attempt, api.delete(name, &DeleteParams::default().preconditions(exactly)))
+                .await?;
         }
     }
     if !args.wait.wait {
-        return output::print(&format!("volume {name} is being deleted; follow it with: quarry volumes --watch"));
+        return output::print(&format!(
+            "volume {name} is being deleted; follow it with: quarry volumes --watch"
+        ));
     }
     let done = follow::follow(&cluster, &volume, Goal::Gone, args.wait.timeout).await?;
     output::print(&done)
@@ -50,9 +57,13 @@ fn refusal(volume: &Volume, why: &str) -> String {
     match volume.phase() {
         // It may never end: an agent that is away, a class that does not come.
         None | Some(Phase::Pending) => {
-            format!("not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait")
+            format!(
+                "not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait"
+            )
         }
-        Some(Phase::Available | Phase::Failed | Phase::Terminating) => format!("not deleted: {why}"),
+        Some(Phase::Available | Phase::Failed | Phase::Terminating) => {
+            format!("not deleted: {why}")
+        }
     }
 }
 
@@ -76,7 +87,9 @@ mod tests {
             "spec": {"claimRef": {"namespace": "shop", "name": "db", "uid": "c"}}, "status": {"phase": "Bound"},
         }))
         .unwrap();
-        let Deletable::No(why) = decide_deletable(&volume("Available"), Some(&pv)) else { panic!("a bound volume is not deletable") };
+        let Deletable::No(why) = decide_deletable(&volume("Available"), Some(&pv)) else {
+            panic!("a bound volume is not deletable")
+        };
         assert_eq!(
             refusal(&volume("Available"), &why),
             "not deleted: PersistentVolume v is bound to claim shop/db: delete that claim first (and the pods that use it)"
@@ -85,8 +98,14 @@ mod tests {
 
     #[test]
     fn a_pending_volume_is_refused_with_the_way_that_waits() {
-        let Deletable::No(why) = decide_deletable(&volume("Pending"), None) else { panic!("a pending volume is not deletable") };
+        let Deletable::No(why) = decide_deletable(&volume("Pending"), None) else {
+            panic!("a pending volume is not deletable")
+        };
         let said = refusal(&volume("Pending"), &why);
-        assert!(said.contains("`quarry explain volume/v`") && said.contains("`kubectl delete volume v`"), "{said}");
+        assert!(
+            said.contains("`quarry explain volume/v`")
+                && said.contains("`kubectl delete volume v`"),
+            "{said}"
+        );
     }
 }

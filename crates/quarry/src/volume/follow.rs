@@ -35,30 +35,56 @@ pub fn stage(volume: Option<&Volume>, goal: Goal) -> Stage {
             Goal::Gone => Stage::Reached("is gone, with its storage".into()),
         };
     };
-    let said = volume.ready().and_then(|ready| ready.message.as_deref()).filter(|text| !text.is_empty());
-    let told = |phase: &str| said.map_or_else(|| phase.to_owned(), |said| format!("{phase}: {said}"));
+    let said =
+        volume.ready().and_then(|ready| ready.message.as_deref()).filter(|text| !text.is_empty());
+    let told =
+        |phase: &str| said.map_or_else(|| phase.to_owned(), |said| format!("{phase}: {said}"));
     match (volume.phase(), goal) {
         (None, Goal::Available) => Stage::Going("waits for the operator to see it".into()),
         // The operator has not seen the deletion yet: its last word is not about it.
-        (None | Some(Phase::Available | Phase::Failed), Goal::Gone) => Stage::Going("is being deleted".into()),
-        (Some(Phase::Available), Goal::Available) if volume.metadata.deletion_timestamp.is_none() => {
-            let device =
-                volume.status.as_ref().and_then(|status| status.device_name.as_deref()).map_or_else(String::new, |device| format!(" on /dev/{device}"));
+        (None | Some(Phase::Available | Phase::Failed), Goal::Gone) => {
+            Stage::Going("is being deleted".into())
+        }
+        (Some(Phase::Available), Goal::Available)
+            if volume.metadata.deletion_timestamp.is_none() =>
+        {
+            let device = volume
+                .status
+                .as_ref()
+                .and_then(|status| status.device_name.as_deref())
+                .map_or_else(String::new, |device| format!(" on /dev/{device}"));
             Stage::Reached(format!("is Available{device}"))
         }
-        (Some(phase @ Phase::Failed), Goal::Available) => Stage::Stuck(format!("is {}", told(phase.as_str()))),
-        (Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)), Goal::Available)
-        | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => Stage::Going(format!("is {}", told(phase.as_str()))),
+        (Some(phase @ Phase::Failed), Goal::Available) => {
+            Stage::Stuck(format!("is {}", told(phase.as_str())))
+        }
+        (
+            Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)),
+            Goal::Available,
+        )
+        | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => {
+            Stage::Going(format!("is {}", told(phase.as_str())))
+        }
     }
 }
 
 /// Waits until the goal is reached; an error when it cannot be, or when the time is over.
-pub async fn follow(cluster: &Cluster, volume: &Volume, goal: Goal, limit: Duration) -> anyhow::Result<String> {
+pub async fn follow(
+    cluster: &Cluster,
+    volume: &Volume,
+    goal: Goal,
+    limit: Duration,
+) -> anyhow::Result<String> {
     Follow::new(cluster, volume, goal, limit).run(None).await
 }
 
 /// The same after something was asked of the volume: the status from before counts only if it stays.
-pub async fn follow_change(cluster: &Cluster, volume: &Volume, goal: Goal, limit: Duration) -> anyhow::Result<String> {
+pub async fn follow_change(
+    cluster: &Cluster,
+    volume: &Volume,
+    goal: Goal,
+    limit: Duration,
+) -> anyhow::Result<String> {
     Follow::new(cluster, volume, goal, limit).run(Some(tokio::time::Instant::now() + GRACE)).await
 }
 
@@ -75,13 +101,22 @@ struct Follow<'a> {
 
 impl<'a> Follow<'a> {
     fn new(cluster: &'a Cluster, volume: &'a Volume, goal: Goal, limit: Duration) -> Self {
-        Follow { cluster, volume, goal, limit, view: View::new(volume.metadata.name.as_deref().unwrap_or_default()) }
+        Follow {
+            cluster,
+            volume,
+            goal,
+            limit,
+            view: View::new(volume.metadata.name.as_deref().unwrap_or_default()),
+        }
     }
 
     async fn run(mut self, grace: Option<tokio::time::Instant>) -> anyhow::Result<String> {
         let name = self.view.name.clone();
         let api: Api<Volume> = Api::all(self.cluster.client.clone());
-        let mut events = watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}"))).default_backoff().boxed();
+        let mut events =
+            watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
+                .default_backoff()
+                .boxed();
         let deadline = tokio::time::Instant::now() + self.limit;
         let mut grace = grace;
         let mut seen = false;
@@ -97,7 +132,9 @@ impl<'a> Follow<'a> {
                         seconds(self.limit)
                     );
                 }
-                Ok(Ok(None)) => bail!("the API ended the watch of volume {name}; `quarry explain volume/{name}` tells its state"),
+                Ok(Ok(None)) => bail!(
+                    "the API ended the watch of volume {name}; `quarry explain volume/{name}` tells its state"
+                ),
                 Ok(Err(error)) => {
                     self.view.show(&format!("cannot be watched now, trying again: {error}"));
                     continue;
@@ -115,10 +152,13 @@ impl<'a> Follow<'a> {
                 Some(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
                     seen = true;
                     // Another volume of the same name is not the one that is waited for.
-                    current = Some(found).filter(|found| found.metadata.uid == self.volume.metadata.uid);
+                    current =
+                        Some(found).filter(|found| found.metadata.uid == self.volume.metadata.uid);
                 }
             }
-            if grace.is_some() && current.as_ref().is_some_and(|current| current.status == self.volume.status) {
+            if grace.is_some()
+                && current.as_ref().is_some_and(|current| current.status == self.volume.status)
+            {
                 self.view.show("waits for the operator to see it");
                 continue;
             }
@@ -158,12 +198,18 @@ struct View {
 impl View {
     fn new(name: &str) -> Self {
         let spinner = output::is_interactive().then(|| {
-            let style = ProgressStyle::with_template("{spinner:.cyan} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let style = ProgressStyle::with_template("{spinner:.cyan} {wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
             let bar = ProgressBar::new_spinner().with_style(style);
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
         });
-        View { name: name.to_owned(), started: Instant::now(), last: "was not seen".into(), spinner }
+        View {
+            name: name.to_owned(),
+            started: Instant::now(),
+            last: "was not seen".into(),
+            spinner,
+        }
     }
 
     fn show(&mut self, text: &str) {
@@ -175,7 +221,8 @@ impl View {
         match &self.spinner {
             Some(spinner) => {
                 spinner.println(safe::line(&line));
-                spinner.set_message(safe::line(&format!("volume {} {text}", self.name)).into_owned());
+                spinner
+                    .set_message(safe::line(&format!("volume {} {text}", self.name)).into_owned());
             }
             None => output::note(&line),
         }
@@ -204,28 +251,48 @@ mod tests {
     }
 
     fn ready(phase: &str, message: Option<&str>) -> Volume {
-        volume(json!({"phase": phase, "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "Unknown", "message": message}]}))
+        volume(
+            json!({"phase": phase, "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "Unknown", "message": message}]}),
+        )
     }
 
     #[test]
     fn the_way_to_available_is_told_in_the_objects_own_words() {
-        assert_eq!(stage(Some(&volume(json!({}))), Goal::Available), Stage::Going("waits for the operator to see it".into()));
-        assert_eq!(stage(Some(&ready("Pending", Some("being prepared"))), Goal::Available), Stage::Going("is Pending: being prepared".into()));
-        assert_eq!(stage(Some(&ready("Available", None)), Goal::Available), Stage::Reached("is Available on /dev/loop3".into()));
-        assert_eq!(stage(Some(&ready("Failed", Some("no space"))), Goal::Available), Stage::Stuck("is Failed: no space".into()));
+        assert_eq!(
+            stage(Some(&volume(json!({}))), Goal::Available),
+            Stage::Going("waits for the operator to see it".into())
+        );
+        assert_eq!(
+            stage(Some(&ready("Pending", Some("being prepared"))), Goal::Available),
+            Stage::Going("is Pending: being prepared".into())
+        );
+        assert_eq!(
+            stage(Some(&ready("Available", None)), Goal::Available),
+            Stage::Reached("is Available on /dev/loop3".into())
+        );
+        assert_eq!(
+            stage(Some(&ready("Failed", Some("no space"))), Goal::Available),
+            Stage::Stuck("is Failed: no space".into())
+        );
         assert_eq!(stage(None, Goal::Available), Stage::Stuck("was deleted meanwhile".into()));
     }
 
     #[test]
     fn a_deletion_ends_only_when_the_object_is_gone() {
         for phase in ["Available", "Failed", "Pending", "Terminating"] {
-            assert!(matches!(stage(Some(&ready(phase, None)), Goal::Gone), Stage::Going(_)), "{phase}");
+            assert!(
+                matches!(stage(Some(&ready(phase, None)), Goal::Gone), Stage::Going(_)),
+                "{phase}"
+            );
         }
         assert!(matches!(stage(None, Goal::Gone), Stage::Reached(_)));
     }
 
     #[test]
     fn times_read_well() {
-        assert_eq!([312, 1_250, 65_000].map(|ms| seconds(Duration::from_millis(ms))), ["312 ms", "1.2 s", "65 s"]);
+        assert_eq!(
+            [312, 1_250, 65_000].map(|ms| seconds(Duration::from_millis(ms))),
+            ["312 ms", "1.2 s", "65 s"]
+        );
     }
 }

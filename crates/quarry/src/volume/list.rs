@@ -29,16 +29,28 @@ pub async fn run(connect: &ConnectArgs, args: &VolumesArgs) -> anyhow::Result<()
         Format::Json => output::print(&output::json(&as_list(&volumes))?),
         Format::Yaml => output::print(&output::yaml(&as_list(&volumes))?),
         Format::Table | Format::Wide if volumes.is_empty() => {
-            let place = args.node.as_deref().map_or_else(String::new, |node| format!(" on node {node}"));
-            output::note(&format!("no volumes{place}; create one with: quarry volume create NAME --class CLASS --size 10Gi"));
+            let place =
+                args.node.as_deref().map_or_else(String::new, |node| format!(" on node {node}"));
+            output::note(&format!(
+                "no volumes{place}; create one with: quarry volume create NAME --class CLASS --size 10Gi"
+            ));
             Ok(())
         }
         Format::Table | Format::Wide => {
             let wide = args.output == Format::Wide;
             let pvs = if wide { claims(&cluster).await? } else { HashMap::new() };
             let now = Timestamp::now();
-            let rows: Vec<Row> =
-                volumes.iter().map(|volume| table::row(volume, pvs.get(volume.metadata.name.as_deref().unwrap_or_default()), wide, now)).collect();
+            let rows: Vec<Row> = volumes
+                .iter()
+                .map(|volume| {
+                    table::row(
+                        volume,
+                        pvs.get(volume.metadata.name.as_deref().unwrap_or_default()),
+                        wide,
+                        now,
+                    )
+                })
+                .collect();
             output::print(&table::render(&rows, wide, output::colours()))?;
             hint(&volumes, wide);
             Ok(())
@@ -48,7 +60,8 @@ pub async fn run(connect: &ConnectArgs, args: &VolumesArgs) -> anyhow::Result<()
 
 async fn list(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<Volume>> {
     let api: Api<Volume> = Api::all(cluster.client.clone());
-    let mut volumes = cluster.call("listing volumes", api.list(&ListParams::default())).await?.items;
+    let mut volumes =
+        cluster.call("listing volumes", api.list(&ListParams::default())).await?.items;
     // Not by a field selector: a cluster that serves the shipped definition has no selectable fields.
     volumes.retain(|volume| node.is_none_or(|node| volume.spec.node_name == node));
     Ok(volumes)
@@ -67,7 +80,10 @@ fn as_list(volumes: &[Volume]) -> serde_json::Value {
 /// People who look at a table are told where the reasons are; a pipe is not.
 fn hint(volumes: &[Volume], wide: bool) {
     let stuck = volumes.iter().find(|volume| volume.phase() != Some(Phase::Available));
-    if let Some(name) = stuck.and_then(|volume| volume.metadata.name.as_deref()).filter(|_| !wide && output::is_interactive()) {
+    if let Some(name) = stuck
+        .and_then(|volume| volume.metadata.name.as_deref())
+        .filter(|_| !wide && output::is_interactive())
+    {
         output::note(&format!("\nwhy a volume is not Available: quarry explain volume/{name}"));
     }
 }
@@ -77,7 +93,8 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
     list(cluster, args.node.as_deref()).await?;
     let api: Api<Volume> = Api::all(cluster.client.clone());
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    let mut screen = Screen { wide: args.output == Format::Wide, widths: Vec::new(), shown: HashMap::new() };
+    let mut screen =
+        Screen { wide: args.output == Format::Wide, widths: Vec::new(), shown: HashMap::new() };
     // The first list is shown as one table; it arrives one by one.
     let mut first = Vec::new();
     loop {
@@ -99,12 +116,21 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
             watcher::Event::Apply(volume) => (vec![volume], false),
             watcher::Event::Delete(volume) => (vec![volume], true),
         };
-        let wanted: Vec<Volume> = changed.into_iter().filter(|volume| args.node.as_deref().is_none_or(|node| volume.spec.node_name == node)).collect();
+        let wanted: Vec<Volume> = changed
+            .into_iter()
+            .filter(|volume| args.node.as_deref().is_none_or(|node| volume.spec.node_name == node))
+            .collect();
         show(cluster, args.output, &mut screen, &wanted, gone).await?;
     }
 }
 
-async fn show(cluster: &Cluster, format: Format, screen: &mut Screen, volumes: &[Volume], gone: bool) -> anyhow::Result<()> {
+async fn show(
+    cluster: &Cluster,
+    format: Format,
+    screen: &mut Screen,
+    volumes: &[Volume],
+    gone: bool,
+) -> anyhow::Result<()> {
     match format {
         Format::Json => volumes.iter().try_for_each(|volume| {
             let event = json!({"type": if gone { "DELETED" } else { "CHANGED" }, "object": volume});
@@ -112,10 +138,19 @@ async fn show(cluster: &Cluster, format: Format, screen: &mut Screen, volumes: &
         }),
         Format::Yaml => output::print(&output::yaml_documents(volumes)?),
         Format::Table | Format::Wide => {
-            let pvs = if screen.wide && !volumes.is_empty() { claims(cluster).await? } else { HashMap::new() };
+            let pvs = if screen.wide && !volumes.is_empty() {
+                claims(cluster).await?
+            } else {
+                HashMap::new()
+            };
             let now = Timestamp::now();
             let rows = volumes.iter().map(|volume| {
-                let mut row = table::row(volume, pvs.get(volume.metadata.name.as_deref().unwrap_or_default()), screen.wide, now);
+                let mut row = table::row(
+                    volume,
+                    pvs.get(volume.metadata.name.as_deref().unwrap_or_default()),
+                    screen.wide,
+                    now,
+                );
                 if gone {
                     row.cells[table::STATUS] = "Deleted".into();
                 }
@@ -136,7 +171,8 @@ struct Screen {
 
 impl Screen {
     fn lines(&mut self, rows: &[Row]) -> String {
-        let headers: Vec<String> = table::headers(self.wide).into_iter().map(str::to_owned).collect();
+        let headers: Vec<String> =
+            table::headers(self.wide).into_iter().map(str::to_owned).collect();
         let mut lines: Vec<&[String]> = Vec::new();
         if self.widths.is_empty() && !rows.is_empty() {
             self.widths.resize(headers.len(), 0);
@@ -146,7 +182,13 @@ impl Screen {
         }
         for row in rows {
             // The age alone is no change.
-            let look: Vec<String> = row.cells.iter().enumerate().filter(|(column, _)| *column != table::AGE).map(|(_, cell)| cell.clone()).collect();
+            let look: Vec<String> = row
+                .cells
+                .iter()
+                .enumerate()
+                .filter(|(column, _)| *column != table::AGE)
+                .map(|(_, cell)| cell.clone())
+                .collect();
             if self.shown.insert(row.cells[0].clone(), look.clone()) != Some(look) {
                 lines.push(&row.cells);
             }
@@ -159,7 +201,13 @@ impl Screen {
 }
 
 fn pad(cells: &[String], widths: &[usize]) -> String {
-    cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}   ")).collect::<String>().trim_end().to_owned()
+    cells
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| format!("{cell:<width$}   "))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -168,7 +216,12 @@ mod tests {
     use table::Tone;
 
     fn row(name: &str, status: &str, age: &str) -> Row {
-        Row { cells: [name, "n1", "fast", "1Gi", "Block", status, "-", age].map(str::to_owned).to_vec(), tone: Tone::Waiting }
+        Row {
+            cells: [name, "n1", "fast", "1Gi", "Block", status, "-", age]
+                .map(str::to_owned)
+                .to_vec(),
+            tone: Tone::Waiting,
+        }
     }
 
     #[test]

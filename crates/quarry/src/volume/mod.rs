@@ -26,11 +26,15 @@ pub async fn get(cluster: &Cluster, name: &str) -> anyhow::Result<Volume> {
 }
 
 /// `None` for an object that is not there; a kind that is not there stays an error.
-pub async fn optional<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<Option<T>> {
+pub async fn optional<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<Option<T>> {
     match request.await {
         Ok(object) => Ok(Some(object)),
         Err(kube::Error::Api(status))
-            if status.code == 404 && status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty()) =>
+            if status.code == 404
+                && status.reason == "NotFound"
+                && status.details.as_ref().is_some_and(|details| !details.name.is_empty()) =>
         {
             Ok(None)
         }

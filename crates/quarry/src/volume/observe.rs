@@ -16,11 +16,20 @@ use quarry_core::{
     volume::{Observed, jobs::parse_handle},
 };
 
-pub async fn observe_volume(cluster: &Cluster, name: &str, namespace: &str) -> anyhow::Result<Observed> {
+pub async fn observe_volume(
+    cluster: &Cluster,
+    name: &str,
+    namespace: &str,
+) -> anyhow::Result<Observed> {
     let volume = super::get(cluster, name).await?;
     let node_name = volume.spec.node_name.clone();
     let class_name = volume.spec.storage_class_name.clone();
-    let job_name = volume.status.as_ref().and_then(|status| status.job.as_deref()).and_then(parse_handle).map(|(_, job)| job.to_owned());
+    let job_name = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.job.as_deref())
+        .and_then(parse_handle)
+        .map(|(_, job)| job.to_owned());
     let client = || cluster.client.clone();
     let pvs: Api<PersistentVolume> = Api::all(client());
     let classes: Api<StorageClass> = Api::all(client());
@@ -38,11 +47,26 @@ pub async fn observe_volume(cluster: &Cluster, name: &str, namespace: &str) -> a
         cluster.call("reading the inventory of its node", named(&inventories, &node_name)),
     )?;
     let uid = volume.metadata.uid.clone();
-    let inventory_changed = inventory.as_ref().and_then(|found| found.status.as_ref()?.last_change.as_ref().map(|time| time.0));
-    let device = inventory
-        .and_then(|found| found.status)
-        .and_then(|status| status.devices.into_iter().find(|device| device.volume_uid.is_some() && device.volume_uid == uid));
-    Ok(Observed { volume, pv, class, node, agent: presence(lease.as_ref(), Timestamp::now()), job, device, inventory_changed, other_pv: None })
+    let inventory_changed = inventory
+        .as_ref()
+        .and_then(|found| found.status.as_ref()?.last_change.as_ref().map(|time| time.0));
+    let device = inventory.and_then(|found| found.status).and_then(|status| {
+        status
+            .devices
+            .into_iter()
+            .find(|device| device.volume_uid.is_some() && device.volume_uid == uid)
+    });
+    Ok(Observed {
+        volume,
+        pv,
+        class,
+        node,
+        agent: presence(lease.as_ref(), Timestamp::now()),
+        job,
+        device,
+        inventory_changed,
+        other_pv: None,
+    })
 }
 
 /// An empty name is asked of nobody: it would list the kind instead.
@@ -58,22 +82,40 @@ pub async fn observe_events<K>(cluster: &Cluster, object: &K) -> anyhow::Result<
 where
     K: Resource<DynamicType = ()>,
 {
-    let name = object.meta().name.as_deref().ok_or_else(|| anyhow!("the {} has no name", K::kind(&())))?;
+    let name =
+        object.meta().name.as_deref().ok_or_else(|| anyhow!("the {} has no name", K::kind(&())))?;
     let api: Api<Event> = Api::all(cluster.client.clone());
     let selector = format!("involvedObject.kind={},involvedObject.name={name}", K::kind(&()));
-    let mut events = cluster.call("reading its Events", api.list(&ListParams::default().fields(&selector))).await?.items;
-    events.retain(|event| event.involved_object.uid.is_none() || event.involved_object.uid == object.meta().uid);
+    let mut events = cluster
+        .call("reading its Events", api.list(&ListParams::default().fields(&selector)))
+        .await?
+        .items;
+    events.retain(|event| {
+        event.involved_object.uid.is_none() || event.involved_object.uid == object.meta().uid
+    });
     // Times are whole seconds: within one, the version tells what came first.
-    events.sort_by_key(|event| (event_time(event), event.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok())));
+    events.sort_by_key(|event| {
+        (
+            event_time(event),
+            event
+                .metadata
+                .resource_version
+                .as_deref()
+                .and_then(|version| version.parse::<u64>().ok()),
+        )
+    });
     Ok(events)
 }
 
 /// When it last happened, whichever of the two APIs wrote it.
 pub fn event_time(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
-    series.or(event.last_timestamp.as_ref().map(|time| time.0)).or(event.event_time.as_ref().map(|time| time.0)).or(event
-        .metadata
-        .creation_timestamp
+    let series = event
+        .series
         .as_ref()
-        .map(|time| time.0))
+        .and_then(|series| series.last_observed_time.as_ref())
+        .map(|time| time.0);
+    series
+        .or(event.last_timestamp.as_ref().map(|time| time.0))
+        .or(event.event_time.as_ref().map(|time| time.0))
+        .or(event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }

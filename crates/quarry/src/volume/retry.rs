@@ -31,9 +31,16 @@ pub async fn run(connect: &ConnectArgs, args: &RetryArgs) -> anyhow::Result<()> 
         "annotations": {names::RETRY_ANNOTATION: Timestamp::now().to_string()},
     }});
     let api: Api<Volume> = Api::all(cluster.client.clone());
-    let asked = cluster.call(&format!("asking for another try of volume {name}"), api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
+    let asked = cluster
+        .call(
+            &format!("asking for another try of volume {name}"),
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)),
+        )
+        .await?;
     if !args.wait.wait {
-        return output::print(&format!("volume {name} is tried again; follow it with: quarry volumes --watch"));
+        return output::print(&format!(
+            "volume {name} is tried again; follow it with: quarry volumes --watch"
+        ));
     }
     let done = follow::follow_change(&cluster, &asked, Goal::Available, args.wait.timeout).await?;
     output::print(&done)
@@ -47,8 +54,14 @@ fn refusal(volume: &Volume) -> Option<String> {
     match volume.phase() {
         Some(Phase::Failed) => None,
         Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)) => {
-            let why = volume.ready().and_then(|Condition { message, .. }| message.as_deref()).map_or_else(String::new, |message| format!(" ({message})"));
-            Some(format!("volume {name} is {}, not Failed: there is nothing to try again{why}", phase.as_str()))
+            let why = volume
+                .ready()
+                .and_then(|Condition { message, .. }| message.as_deref())
+                .map_or_else(String::new, |message| format!(" ({message})"));
+            Some(format!(
+                "volume {name} is {}, not Failed: there is nothing to try again{why}",
+                phase.as_str()
+            ))
         }
         None => Some(format!("volume {name} has no status yet: is the operator running?")),
     }

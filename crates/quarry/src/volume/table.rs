@@ -34,7 +34,11 @@ pub fn headers(wide: bool) -> Vec<&'static str> {
 pub fn row(volume: &Volume, pv: Option<&PersistentVolume>, wide: bool, now: Timestamp) -> Row {
     let (status, tone) = status(volume);
     let spec = &volume.spec;
-    let size = spec.sparse_loop_device.as_ref().map(|sparse| &sparse.size).or(spec.lvm_logical_volume.as_ref().map(|lvm| &lvm.size));
+    let size = spec
+        .sparse_loop_device
+        .as_ref()
+        .map(|sparse| &sparse.size)
+        .or(spec.lvm_logical_volume.as_ref().map(|lvm| &lvm.size));
     let device = volume.status.as_ref().and_then(|status| status.device_name.as_deref());
     let mut cells = vec![
         volume.metadata.name.clone().unwrap_or_default(),
@@ -48,14 +52,18 @@ pub fn row(volume: &Volume, pv: Option<&PersistentVolume>, wide: bool, now: Time
     ];
     if wide {
         cells.push(claim(volume, pv));
-        cells.push(volume.ready().and_then(|ready| ready.message.as_deref()).unwrap_or("-").to_owned());
+        cells.push(
+            volume.ready().and_then(|ready| ready.message.as_deref()).unwrap_or("-").to_owned(),
+        );
     }
     Row { cells: cells.iter().map(|cell| safe::line(cell).into_owned()).collect(), tone }
 }
 
 fn status(volume: &Volume) -> (&'static str, Tone) {
     match volume.phase() {
-        Some(Phase::Available) if volume.metadata.deletion_timestamp.is_some() => (Phase::Terminating.as_str(), Tone::Waiting),
+        Some(Phase::Available) if volume.metadata.deletion_timestamp.is_some() => {
+            (Phase::Terminating.as_str(), Tone::Waiting)
+        }
         Some(phase @ Phase::Available) => (phase.as_str(), Tone::Good),
         Some(phase @ (Phase::Pending | Phase::Terminating)) => (phase.as_str(), Tone::Waiting),
         Some(phase @ Phase::Failed) => (phase.as_str(), Tone::Bad),
@@ -67,9 +75,16 @@ fn status(volume: &Volume) -> (&'static str, Tone) {
 fn claim(volume: &Volume, pv: Option<&PersistentVolume>) -> String {
     let uid = volume.metadata.uid.as_deref().unwrap_or_default();
     let own = pv.filter(|pv| quarry_core::volume::pv::is_owned_by(pv, uid));
-    own.and_then(|pv| pv.spec.as_ref())
-        .and_then(|spec| spec.claim_ref.as_ref())
-        .map_or_else(|| "-".to_owned(), |claim| format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name.as_deref().unwrap_or_default()))
+    own.and_then(|pv| pv.spec.as_ref()).and_then(|spec| spec.claim_ref.as_ref()).map_or_else(
+        || "-".to_owned(),
+        |claim| {
+            format!(
+                "{}/{}",
+                claim.namespace.as_deref().unwrap_or_default(),
+                claim.name.as_deref().unwrap_or_default()
+            )
+        },
+    )
 }
 
 pub fn render(rows: &[Row], wide: bool, colours: bool) -> String {
@@ -83,11 +98,13 @@ pub fn render(rows: &[Row], wide: bool, colours: bool) -> String {
     }
     table.set_header(headers(wide));
     for row in rows {
-        table.add_row(row.cells.iter().enumerate().map(|(column, text)| match (column, row.tone) {
-            (STATUS, Tone::Good) => Cell::new(text).fg(Color::Green),
-            (STATUS, Tone::Waiting) => Cell::new(text).fg(Color::Yellow),
-            (STATUS, Tone::Bad) => Cell::new(text).fg(Color::Red),
-            _ => Cell::new(text),
+        table.add_row(row.cells.iter().enumerate().map(|(column, text)| {
+            match (column, row.tone) {
+                (STATUS, Tone::Good) => Cell::new(text).fg(Color::Green),
+                (STATUS, Tone::Waiting) => Cell::new(text).fg(Color::Yellow),
+                (STATUS, Tone::Bad) => Cell::new(text).fg(Color::Red),
+                _ => Cell::new(text),
+            }
         }));
     }
     let last = headers(wide).len() - 1;
@@ -124,7 +141,10 @@ mod tests {
         .unwrap();
         vec![
             row(
-                &volume("data", json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True"}]})),
+                &volume(
+                    "data",
+                    json!({"phase": "Available", "deviceName": "loop3", "conditions": [{"type": "Ready", "status": "True"}]}),
+                ),
                 Some(&pv),
                 wide,
                 now(),
@@ -139,7 +159,10 @@ mod tests {
                 now(),
             ),
             row(
-                &volume("broken", json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "message": "mkfs:\n\u{1b}[31mno space"}]})),
+                &volume(
+                    "broken",
+                    json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "message": "mkfs:\n\u{1b}[31mno space"}]}),
+                ),
                 None,
                 wide,
                 now(),

@@ -22,13 +22,19 @@ fn published(world: &World) -> impl Iterator<Item = (&Value, &str)> {
 }
 
 fn claims(world: &World) -> impl Iterator<Item = &Value> {
-    world.all(Kind::Inventory).flat_map(|inventory| inventory["spec"]["claims"].as_array().into_iter().flatten())
+    world
+        .all(Kind::Inventory)
+        .flat_map(|inventory| inventory["spec"]["claims"].as_array().into_iter().flatten())
 }
 
 /// What is wrong with erasing this disk now.
 pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> Vec<String> {
     let mut wrong = Vec::new();
-    let last = disk.ledger.iter().rev().find(|record| record.device.as_ref().is_some_and(|(device, _)| device == identity));
+    let last = disk
+        .ledger
+        .iter()
+        .rev()
+        .find(|record| record.device.as_ref().is_some_and(|(device, _)| device == identity));
     if last.is_none_or(|record| record.outcome.is_some()) {
         wrong.push(format!("{name} is erased without an intent in the ledger"));
     }
@@ -47,7 +53,8 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
     if !claims(world).any(|claim| claim["identity"] == identity && claim["job"].is_object()) {
         wrong.push(format!("{name} is erased although no claim has a job on record"));
     }
-    let pvs: Vec<&Value> = published(world).filter(|(_, of)| *of == identity).map(|(pv, _)| pv).collect();
+    let pvs: Vec<&Value> =
+        published(world).filter(|(_, of)| *of == identity).map(|(pv, _)| pv).collect();
     if pvs.is_empty() {
         wrong.push(format!("{name} is erased although no PersistentVolume was released"));
     }
@@ -78,7 +85,9 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     wrong.extend(claims(world).filter_map(|claim| misled(claim, disk)));
     for (pv, identity) in published(world) {
         let name = text(&pv["metadata"], "name");
-        if !claims(world).any(|claim| claim["identity"] == identity && claim["link"] == pv["spec"]["local"]["path"]) {
+        if !claims(world).any(|claim| {
+            claim["identity"] == identity && claim["link"] == pv["spec"]["local"]["path"]
+        }) {
             wrong.push(format!("PersistentVolume {name} without a claim on {identity}"));
         }
         if !disk.outdated && can_be_bound(pv) {
@@ -113,7 +122,11 @@ fn owned_twice(world: &World) -> Vec<String> {
     let mut volumes: BTreeMap<&str, usize> = BTreeMap::new();
     published(world).for_each(|(_, identity)| *volumes.entry(identity).or_default() += 1);
     let twice = |counts: &BTreeMap<&str, usize>, what: &str| -> Vec<String> {
-        counts.iter().filter(|(_, count)| **count > 1).map(|(identity, count)| format!("{count} {what} on {identity}")).collect()
+        counts
+            .iter()
+            .filter(|(_, count)| **count > 1)
+            .map(|(identity, count)| format!("{count} {what} on {identity}"))
+            .collect()
     };
     [twice(&owners, "claims"), twice(&volumes, "PersistentVolumes")].concat()
 }
@@ -123,35 +136,52 @@ fn misled(claim: &Value, disk: &Disk) -> Option<String> {
     let (link, identity) = (text(claim, "link"), text(claim, "identity"));
     let name = disk.behind(link)?;
     let found = disk.disks.get(name).map(crate::bare::BareDisk::identity)?;
-    (found != identity).then(|| format!("{link} leads to {name}, which is {found} and not {identity}"))
+    (found != identity)
+        .then(|| format!("{link} leads to {name}, which is {found} and not {identity}"))
 }
 
 fn can_be_bound(pv: &Value) -> bool {
-    !deleting(pv) && pv["spec"]["claimRef"].is_null() && matches!(pv["status"]["phase"].as_str(), None | Some("Pending" | "Available"))
+    !deleting(pv)
+        && pv["spec"]["claimRef"].is_null()
+        && matches!(pv["status"]["phase"].as_str(), None | Some("Pending" | "Available"))
 }
 
 /// A set's disks are offered empty. What a LocalVolume names is offered as it is.
 fn offers_data(pv: &Value, identity: &str, disk: &Disk) -> Option<String> {
     let of_set = pv["metadata"]["labels"][PV_OWNER_LABELS[0]] == OwnerKind::LocalVolumeSet.as_str();
-    let (name, found) = disk.with_identity(identity).filter(|(_, found)| of_set && !found.is_empty())?;
+    let (name, found) =
+        disk.with_identity(identity).filter(|(_, found)| of_set && !found.is_empty())?;
     Some(format!("{name} is offered although it holds {:?} ({:?})", found.data, found.signature))
 }
 
 /// What must not be left at the end of a story.
 pub fn left_behind(world: &World, disk: &Disk) -> Vec<String> {
-    let mut wrong: Vec<String> = disk.held.iter().map(|name| format!("{name} is still held")).collect();
+    let mut wrong: Vec<String> =
+        disk.held.iter().map(|name| format!("{name} is still held")).collect();
     let owner_exists = |kind: &str, uid: &Value| {
-        let kind = if kind == OwnerKind::LocalVolumeSet.as_str() { Kind::Set } else { Kind::LocalVolume };
+        let kind =
+            if kind == OwnerKind::LocalVolumeSet.as_str() { Kind::Set } else { Kind::LocalVolume };
         world.all(kind).any(|owner| owner["metadata"]["uid"] == *uid)
     };
-    for claim in claims(world).filter(|claim| !owner_exists(text(&claim["owner"], "kind"), &claim["owner"]["uid"])) {
-        wrong.push(format!("the claim on {} is left behind: its owner is gone", text(claim, "identity")));
+    for claim in claims(world)
+        .filter(|claim| !owner_exists(text(&claim["owner"], "kind"), &claim["owner"]["uid"]))
+    {
+        wrong.push(format!(
+            "the claim on {} is left behind: its owner is gone",
+            text(claim, "identity")
+        ));
     }
     if claims(world).next().is_none() {
         wrong.extend(disk.claim_links.keys().map(|link| format!("the link {link} is left behind")));
-        wrong.extend(published(world).map(|(pv, _)| format!("PersistentVolume {} is left behind", text(&pv["metadata"], "name"))));
+        wrong.extend(published(world).map(|(pv, _)| {
+            format!("PersistentVolume {} is left behind", text(&pv["metadata"], "name"))
+        }));
     }
-    wrong.extend(world.all(Kind::Job).map(|job| format!("job {} is never forgotten", text(&job["metadata"], "name"))));
+    wrong.extend(
+        world
+            .all(Kind::Job)
+            .map(|job| format!("job {} is never forgotten", text(&job["metadata"], "name"))),
+    );
     wrong
 }
 
@@ -172,7 +202,12 @@ mod tests {
         disk.plug("sdb", BareDisk::new(2));
         disk.claim_links.insert(LINK.into(), "/dev/disk/by-id/wwn-0x5000c50000000001".into());
         disk.held.insert("sda".into());
-        disk.ledger.push(Record { uid: String::new(), device: Some(("wwn:5000c50000000001".into(), "p".into())), action: Action::Wipe, outcome: None });
+        disk.ledger.push(Record {
+            uid: String::new(),
+            device: Some(("wwn:5000c50000000001".into(), "p".into())),
+            action: Action::Wipe,
+            outcome: None,
+        });
         disk
     }
 
@@ -182,7 +217,9 @@ mod tests {
 
     fn world(claims: &[Value], policy: &str, phase: &str, bound: bool, going: bool) -> World {
         let mut world = World::default();
-        let mut add = |kind: Kind, object: Value| world.take(kind, &json!({"type": "ADDED", "object": object}));
+        let mut add = |kind: Kind, object: Value| {
+            world.take(kind, &json!({"type": "ADDED", "object": object}))
+        };
         add(Kind::Set, json!({"metadata": {"name": "s", "uid": "s"}}));
         add(Kind::Inventory, json!({"metadata": {"name": "n1"}, "spec": {"claims": claims}}));
         let labels = json!({PV_OWNER_LABELS[0]: "LocalVolumeSet"});
@@ -199,14 +236,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wipe_without_its_whole_reason_is_seen() {
-        let told = |disk: &Disk, world: &World| witness_wipe("sda", "wwn:5000c50000000001", disk, world).join("; ");
+        let told = |disk: &Disk, world: &World| {
+            witness_wipe("sda", "wwn:5000c50000000001", disk, world).join("; ")
+        };
         let right = world(&[claim()], "Delete", "Released", false, true);
         assert_eq!(told(&disk(), &right), "");
         let claimless = world(&[], "Delete", "Released", false, true);
         for (world, said) in [
             (&claimless, "no claim has a job"),
             (&world(&[claim()], "Retain", "Released", false, true), "keeps its data"),
-            (&world(&[claim()], "Delete", "Bound", true, true), "is bound; sda is erased while the claim exists"),
+            (
+                &world(&[claim()], "Delete", "Bound", true, true),
+                "is bound; sda is erased while the claim exists",
+            ),
             (&world(&[claim()], "Delete", "Released", false, false), "can still be bound"),
             (&World::default(), "no PersistentVolume was released"),
         ] {
@@ -230,14 +272,23 @@ mod tests {
     async fn what_must_not_be_seen_of_claims_is_seen() {
         let right = world(&[claim()], "Delete", "Available", false, false);
         assert_eq!(check(&right, &disk()), Vec::<String>::new());
-        assert_eq!(check(&world(&[claim(), claim()], "Delete", "Available", false, false), &disk()), ["2 claims on wwn:5000c50000000001"]);
+        assert_eq!(
+            check(&world(&[claim(), claim()], "Delete", "Available", false, false), &disk()),
+            ["2 claims on wwn:5000c50000000001"]
+        );
         let forgotten = check(&world(&[], "Delete", "Available", false, false), &disk());
         assert_eq!(
             forgotten,
-            ["PersistentVolume p without a claim on wwn:5000c50000000001", "the link /mnt/local-storage/fast/x is left behind: no claim knows it"]
+            [
+                "PersistentVolume p without a claim on wwn:5000c50000000001",
+                "the link /mnt/local-storage/fast/x is left behind: no claim knows it"
+            ]
         );
         let spoil: [(Spoil, &str); 3] = [
-            (|disk| disk.disks.get_mut("sda").unwrap().data = Some("x".into()), "sda is offered although it holds"),
+            (
+                |disk| disk.disks.get_mut("sda").unwrap().data = Some("x".into()),
+                "sda is offered although it holds",
+            ),
             (|disk| drop(disk.claim_links.insert(LINK.into(), "/dev/sdb".into())), "leads to sdb"),
             (
                 |disk| {
@@ -250,7 +301,11 @@ mod tests {
         for (spoil, said) in spoil {
             let mut spoilt = disk();
             spoil(&mut spoilt);
-            assert!(check(&right, &spoilt).join("; ").contains(said), "{said}: {:?}", check(&right, &spoilt));
+            assert!(
+                check(&right, &spoilt).join("; ").contains(said),
+                "{said}: {:?}",
+                check(&right, &spoilt)
+            );
         }
         let bound = world(&[claim()], "Delete", "Bound", true, false);
         let mut used = disk();
@@ -259,14 +314,21 @@ mod tests {
         assert_eq!(check(&bound, &used), Vec::<String>::new());
         used.unplug("sda");
         used.drawer.values_mut().for_each(|disk| disk.data = None);
-        assert_eq!(check(&bound, &used), ["what Claim(\"c\") has on disk 5000c50000000001 is erased"], "also in the drawer");
+        assert_eq!(
+            check(&bound, &used),
+            ["what Claim(\"c\") has on disk 5000c50000000001 is erased"],
+            "also in the drawer"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_left_at_the_end_is_seen() {
         let mut calm = disk();
         calm.held.clear();
-        assert_eq!(left_behind(&world(&[claim()], "Delete", "Available", false, false), &calm), Vec::<String>::new());
+        assert_eq!(
+            left_behind(&world(&[claim()], "Delete", "Available", false, false), &calm),
+            Vec::<String>::new()
+        );
         let mut orphan = claim();
         orphan["owner"]["uid"] = json!("gone");
         assert_eq!(
@@ -274,6 +336,13 @@ mod tests {
             ["the claim on wwn:5000c50000000001 is left behind: its owner is gone"]
         );
         let left = left_behind(&world(&[], "Delete", "Available", false, false), &disk());
-        assert_eq!(left, ["sda is still held", "the link /mnt/local-storage/fast/x is left behind", "PersistentVolume p is left behind"]);
+        assert_eq!(
+            left,
+            [
+                "sda is still held",
+                "the link /mnt/local-storage/fast/x is left behind",
+                "PersistentVolume p is left behind"
+            ]
+        );
     }
 }

@@ -18,7 +18,9 @@ fn volume_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
 
 /// The PersistentVolume that publishes this volume's storage.
 fn pv_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
-    world.all(Kind::Pv).find(|pv| pv["spec"]["local"]["path"].as_str().is_some_and(|path| path.ends_with(uid)))
+    world
+        .all(Kind::Pv)
+        .find(|pv| pv["spec"]["local"]["path"].as_str().is_some_and(|path| path.ends_with(uid)))
 }
 
 fn claim_exists(world: &World, pv: &Value) -> bool {
@@ -55,7 +57,8 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
                     wrong.push(format!("{step:?} while the PersistentVolume can still be bound"));
                 }
             }
-            let number = disk.loops_over(uid).into_iter().find(|number| !disk.users_of(*number).is_empty());
+            let number =
+                disk.loops_over(uid).into_iter().find(|number| !disk.users_of(*number).is_empty());
             if let Some(number) = number {
                 wrong.push(format!("{step:?} while loop{number} is mounted"));
             }
@@ -71,7 +74,11 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
                 wrong.push(format!("{step:?} although the storage is published"));
             }
         }
-        Step::DiscardDraft | Step::Attach { .. } | Step::AddPartition { .. } | Step::MakeLink { .. } | Step::AwaitLink { .. } => {}
+        Step::DiscardDraft
+        | Step::Attach { .. }
+        | Step::AddPartition { .. }
+        | Step::MakeLink { .. }
+        | Step::AwaitLink { .. } => {}
     }
     wrong
 }
@@ -79,14 +86,21 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
 /// What must not be seen at any time.
 pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     let mut wrong = Vec::new();
-    let uids = disk.files.keys().chain(disk.drafts.keys()).chain(disk.loops.values().map(|device| &device.over));
+    let uids = disk
+        .files
+        .keys()
+        .chain(disk.drafts.keys())
+        .chain(disk.loops.values().map(|device| &device.over));
     for uid in uids.filter(|uid| *uid != "foreign") {
         if disk.loops_over(uid).len() > 1 {
             wrong.push(format!("several loops over the file of {uid}"));
         }
         let foreign = disk.files.get(uid).is_some_and(|file| file.foreign);
         if !foreign && volume_of(world, uid).is_none() {
-            wrong.push(format!("the Volume {uid} is gone, and left behind: {}", disk.remains(uid).join(", ")));
+            wrong.push(format!(
+                "the Volume {uid} is gone, and left behind: {}",
+                disk.remains(uid).join(", ")
+            ));
         }
         if !foreign && !disk.knows(uid) {
             wrong.push(format!("{uid} is on the disk and not in the ledger"));
@@ -97,13 +111,21 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     }
     for device in disk.mounts.keys() {
         let whole = device.strip_suffix("p1").unwrap_or(device);
-        if !disk.disks.contains_key(device) && !disk.loops.keys().any(|number| format!("loop{number}") == whole) {
+        if !disk.disks.contains_key(device)
+            && !disk.loops.keys().any(|number| format!("loop{number}") == whole)
+        {
             wrong.push(format!("{device} was taken away under its mount"));
         }
     }
-    for pv in world.all(Kind::Pv).filter(|pv| pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_null()) {
+    for pv in world
+        .all(Kind::Pv)
+        .filter(|pv| pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_null())
+    {
         let name = pv["metadata"]["name"].as_str().unwrap_or_default();
-        let uid = pv["spec"]["local"]["path"].as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let uid = pv["spec"]["local"]["path"]
+            .as_str()
+            .and_then(|path| path.rsplit('/').next())
+            .unwrap_or_default();
         let used = pv["status"]["phase"] == "Bound" || claim_exists(world, pv);
         if (!deleting(pv) || used) && !disk.files.contains_key(uid) {
             wrong.push(format!("PersistentVolume {name} without a finished file"));
@@ -124,11 +146,15 @@ fn check_volume(volume: &Value, world: &World) -> Option<String> {
     let status = &volume["status"];
     match status["phase"].as_str()? {
         "Available" => {
-            let published = world.get(Kind::Pv, name).is_some_and(|pv| pv["metadata"]["ownerReferences"][0]["uid"] == volume["metadata"]["uid"]);
+            let published = world.get(Kind::Pv, name).is_some_and(|pv| {
+                pv["metadata"]["ownerReferences"][0]["uid"] == volume["metadata"]["uid"]
+            });
             (!published).then(|| format!("Volume {name} is Available without a PersistentVolume"))
         }
         phase => {
-            let told = status["conditions"][0]["message"].as_str().is_some_and(|message| !message.is_empty());
+            let told = status["conditions"][0]["message"]
+                .as_str()
+                .is_some_and(|message| !message.is_empty());
             (!told).then(|| format!("Volume {name} is {phase} and does not say why"))
         }
     }
@@ -139,7 +165,9 @@ fn check_job(job: &Value, world: &World) -> Option<String> {
     let name = job["metadata"]["name"].as_str().unwrap_or_default();
     let owner = &job["spec"]["owner"];
     let volume = world.all(Kind::Volume).find(|volume| volume["metadata"]["uid"] == owner["uid"]);
-    if !job["status"].is_object() && volume.is_some_and(|volume| !volume["metadata"]["finalizers"].is_array()) {
+    if !job["status"].is_object()
+        && volume.is_some_and(|volume| !volume["metadata"]["finalizers"].is_array())
+    {
         return Some(format!("job {name} exists, its Volume has no finalizer"));
     }
     None
@@ -152,9 +180,14 @@ mod tests {
 
     fn world(phase: &str, claim: bool, deleting: bool) -> World {
         let mut world = World::default();
-        let mut add = |kind: Kind, object: Value| world.take(kind, &json!({"type": "ADDED", "object": object}));
+        let mut add = |kind: Kind, object: Value| {
+            world.take(kind, &json!({"type": "ADDED", "object": object}))
+        };
         let deleted = deleting.then_some("2026-01-01T00:00:00Z");
-        add(Kind::Volume, json!({"metadata": {"name": "v", "uid": "u", "deletionTimestamp": deleted}}));
+        add(
+            Kind::Volume,
+            json!({"metadata": {"name": "v", "uid": "u", "deletionTimestamp": deleted}}),
+        );
         add(
             Kind::Pv,
             json!({
@@ -170,8 +203,17 @@ mod tests {
 
     fn disk() -> Disk {
         let mut disk = Disk::new(false, true);
-        disk.ledger.push(crate::disk::Record { uid: "u".into(), device: None, action: quarry_api::node_job::Action::Prepare, outcome: None });
-        for step in [Step::MakeDraft { size: quarry_api::Bytes(1) }, Step::PublishDraft, Step::Attach { partitioned: false }] {
+        disk.ledger.push(crate::disk::Record {
+            uid: "u".into(),
+            device: None,
+            action: quarry_api::node_job::Action::Prepare,
+            outcome: None,
+        });
+        for step in [
+            Step::MakeDraft { size: quarry_api::Bytes(1) },
+            Step::PublishDraft,
+            Step::Attach { partitioned: false },
+        ] {
             disk.act("u", &step).unwrap();
         }
         disk
@@ -180,10 +222,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn taking_down_storage_in_use_is_seen_in_each_of_its_forms() {
         let detach = Step::Detach { device: "loop3".into() };
-        assert_eq!(witness("u", &detach, &disk(), &world("Released", false, true)), Vec::<String>::new());
-        for (phase, claim, deleting, said) in
-            [("Bound", false, true, "is bound"), ("Released", true, true, "the claim exists"), ("Released", false, false, "can still be bound")]
-        {
+        assert_eq!(
+            witness("u", &detach, &disk(), &world("Released", false, true)),
+            Vec::<String>::new()
+        );
+        for (phase, claim, deleting, said) in [
+            ("Bound", false, true, "is bound"),
+            ("Released", true, true, "the claim exists"),
+            ("Released", false, false, "can still be bound"),
+        ] {
             for step in [&detach, &Step::RemoveFile] {
                 let wrong = witness("u", step, &disk(), &world(phase, claim, deleting));
                 assert!(wrong.iter().any(|text| text.contains(said)), "{wrong:?}");
@@ -191,15 +238,27 @@ mod tests {
         }
         let mut mounted = disk();
         mounted.mounts.insert("loop3".into(), "/mnt".into());
-        assert!(witness("u", &detach, &mounted, &world("Released", false, true))[0].contains("is mounted"));
-        assert!(witness("x", &detach, &disk(), &world("Released", false, true)).iter().any(|text| text.contains("without an intent")));
+        assert!(
+            witness("u", &detach, &mounted, &world("Released", false, true))[0]
+                .contains("is mounted")
+        );
+        assert!(
+            witness("x", &detach, &disk(), &world("Released", false, true))
+                .iter()
+                .any(|text| text.contains("without an intent"))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_must_not_be_seen_is_seen() {
         assert_eq!(check(&world("Bound", true, false), &disk()), Vec::<String>::new());
         let empty = Disk::new(false, true);
-        assert_eq!(check(&world("Bound", true, true), &empty), ["PersistentVolume v without a finished file"]);
-        assert!(check(&World::default(), &disk())[0].contains("is gone, and left behind: file, loop3"));
+        assert_eq!(
+            check(&world("Bound", true, true), &empty),
+            ["PersistentVolume v without a finished file"]
+        );
+        assert!(
+            check(&World::default(), &disk())[0].contains("is gone, and left behind: file, loop3")
+        );
     }
 }

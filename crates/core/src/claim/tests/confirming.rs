@@ -25,7 +25,13 @@ fn facts(name: &str, wwn: &str) -> Facts {
 }
 
 fn claim() -> Claim {
-    Claim { identity: IDENTITY.into(), size: 4096, round: 1, owner: ClaimOwner { uid: "u".into(), ..ClaimOwner::default() }, ..Claim::default() }
+    Claim {
+        identity: IDENTITY.into(),
+        size: 4096,
+        round: 1,
+        owner: ClaimOwner { uid: "u".into(), ..ClaimOwner::default() },
+        ..Claim::default()
+    }
 }
 
 fn spec() -> NodeInventorySpec {
@@ -42,21 +48,49 @@ const ALL: [Expected; 4] = [Expected::Blank, Expected::Any, Expected::Erasable, 
 fn good_for(change: impl Fn(&mut Facts)) -> Vec<Expected> {
     let mut disk = facts("sda", "5000c50000000001");
     change(&mut disk);
-    ALL.into_iter().filter(|expected| verify(&claim(), *expected, &known(std::slice::from_ref(&disk)), &spec()).is_ok()).collect()
+    ALL.into_iter()
+        .filter(|expected| {
+            verify(&claim(), *expected, &known(std::slice::from_ref(&disk)), &spec()).is_ok()
+        })
+        .collect()
 }
 
 #[test]
 fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
-    let found =
-        |fs: Option<&str>, table: Option<&str>| Content::Found(Found { fs_type: fs.map(str::to_owned), table: table.map(str::to_owned), ..Found::default() });
+    let found = |fs: Option<&str>, table: Option<&str>| {
+        Content::Found(Found {
+            fs_type: fs.map(str::to_owned),
+            table: table.map(str::to_owned),
+            ..Found::default()
+        })
+    };
     assert_eq!(good_for(|_| {}), ALL);
-    assert_eq!(good_for(|disk| disk.not_local = Some("iscsi".into())), ALL, "decided when it was claimed");
-    assert_eq!(good_for(|disk| disk.content = found(Some("ext4"), None)), [Expected::Any, Expected::Erasable]);
-    assert_eq!(good_for(|disk| disk.content = found(None, Some("gpt"))), [Expected::Any, Expected::Erasable]);
+    assert_eq!(
+        good_for(|disk| disk.not_local = Some("iscsi".into())),
+        ALL,
+        "decided when it was claimed"
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = found(Some("ext4"), None)),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = found(None, Some("gpt"))),
+        [Expected::Any, Expected::Erasable]
+    );
     // Something was found, whatever it is: that is not blank.
-    assert_eq!(good_for(|disk| disk.content = found(None, None)), [Expected::Any, Expected::Erasable]);
-    assert_eq!(good_for(|disk| disk.content = Content::UnknownData), [Expected::Any, Expected::Erasable]);
-    assert_eq!(good_for(|disk| disk.removable = true), [Expected::Any, Expected::Erasable, Expected::Erased]);
+    assert_eq!(
+        good_for(|disk| disk.content = found(None, None)),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = Content::UnknownData),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.removable = true),
+        [Expected::Any, Expected::Erasable, Expected::Erased]
+    );
     assert_eq!(good_for(|disk| disk.partitions = vec!["sda1".into()]), [Expected::Erasable]);
     let nobody: [fn(&mut Facts); 14] = [
         |disk| disk.mounts = vec!["/mnt".into()],
@@ -82,7 +116,13 @@ fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
 #[test]
 fn a_partition_in_use_keeps_its_disk_from_being_erased() {
     let disk = Facts { partitions: vec!["sda1".into()], ..facts("sda", "5000c50000000001") };
-    let part = Facts { name: "sda1".into(), kind: "part".into(), parent: Some("sda".into()), evidence: vec![], ..facts("sda1", "5000c50000000001") };
+    let part = Facts {
+        name: "sda1".into(),
+        kind: "part".into(),
+        parent: Some("sda".into()),
+        evidence: vec![],
+        ..facts("sda1", "5000c50000000001")
+    };
     let with = |change: fn(&mut Facts)| {
         let mut part = part.clone();
         change(&mut part);
@@ -108,9 +148,16 @@ fn what_is_kept_is_for_a_wipe_or_for_who_names_it_afterwards() {
     let devices = known(&[facts("sda", "5000c50000000001")]);
     let good_for = |identity: &str, round: i64| {
         let claim = Claim { round, ..claim() };
-        let kept = vec![KeptData { identity: identity.into(), pv_name: "local-pv-1".into(), pv_uid: "a".into() }];
-        let spec = NodeInventorySpec { claims: vec![claim.clone()], kept, ..NodeInventorySpec::default() };
-        ALL.into_iter().filter(|expected| verify(&claim, *expected, &devices, &spec).is_ok()).collect::<Vec<_>>()
+        let kept = vec![KeptData {
+            identity: identity.into(),
+            pv_name: "local-pv-1".into(),
+            pv_uid: "a".into(),
+        }];
+        let spec =
+            NodeInventorySpec { claims: vec![claim.clone()], kept, ..NodeInventorySpec::default() };
+        ALL.into_iter()
+            .filter(|expected| verify(&claim, *expected, &devices, &spec).is_ok())
+            .collect::<Vec<_>>()
     };
     assert_eq!((good_for("wwn:9", 1), good_for("wwn:9", 2)), (ALL.to_vec(), ALL.to_vec()));
     assert_eq!(good_for(IDENTITY, 1), [Expected::Any, Expected::Erasable, Expected::Erased]);
@@ -122,11 +169,35 @@ fn what_only_the_cluster_knows_counts_as_well() {
     let devices = known(&[facts("sda", "5000c50000000001")]);
     let check = |spec: &NodeInventorySpec| verify(&claim(), Expected::Blank, &devices, spec);
     assert_eq!(check(&spec()), Ok(()));
-    let rival = Claim { owner: ClaimOwner { kind: "LocalVolumeSet".into(), name: "late".into(), uid: "x".into(), ..ClaimOwner::default() }, ..claim() };
-    assert!(check(&NodeInventorySpec { claims: vec![claim(), rival], ..spec() }).unwrap_err().contains("is claimed by LocalVolumeSet late, too"));
-    let held = Quarantine { identity: IDENTITY.into(), reason: "IdentityChanged".into(), detail: "it was x".into() };
-    assert!(check(&NodeInventorySpec { quarantine: vec![held], ..spec() }).unwrap_err().contains("is in quarantine: IdentityChanged it was x"));
-    let other = Quarantine { identity: "wwn:9".into(), reason: "IdentityChanged".into(), detail: String::new() };
+    let rival = Claim {
+        owner: ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            name: "late".into(),
+            uid: "x".into(),
+            ..ClaimOwner::default()
+        },
+        ..claim()
+    };
+    assert!(
+        check(&NodeInventorySpec { claims: vec![claim(), rival], ..spec() })
+            .unwrap_err()
+            .contains("is claimed by LocalVolumeSet late, too")
+    );
+    let held = Quarantine {
+        identity: IDENTITY.into(),
+        reason: "IdentityChanged".into(),
+        detail: "it was x".into(),
+    };
+    assert!(
+        check(&NodeInventorySpec { quarantine: vec![held], ..spec() })
+            .unwrap_err()
+            .contains("is in quarantine: IdentityChanged it was x")
+    );
+    let other = Quarantine {
+        identity: "wwn:9".into(),
+        reason: "IdentityChanged".into(),
+        detail: String::new(),
+    };
     assert_eq!(check(&NodeInventorySpec { quarantine: vec![other], ..spec() }), Ok(()));
     assert_eq!(check(&NodeInventorySpec { foreign_pvs_left_out: Some(0), ..spec() }), Ok(()));
     assert!(check(&NodeInventorySpec { foreign_pvs_left_out: Some(1), ..spec() }).is_err());
@@ -134,33 +205,66 @@ fn what_only_the_cluster_knows_counts_as_well() {
 
 #[test]
 fn what_is_built_on_a_claimed_disk_is_nobody_elses() {
-    let top = Facts { name: "dm-1".into(), kind: "lvm".into(), slaves: vec!["sda".into()], ..facts("dm-1", "5000c50000000009") };
+    let top = Facts {
+        name: "dm-1".into(),
+        kind: "lvm".into(),
+        slaves: vec!["sda".into()],
+        ..facts("dm-1", "5000c50000000009")
+    };
     let devices = known(&[facts("sda", "5000c50000000001"), top]);
     let on_top = Claim { identity: "wwn:5000c50000000009".into(), ..claim() };
     let spec = |claims: Vec<Claim>| NodeInventorySpec { claims, ..NodeInventorySpec::default() };
     assert_eq!(verify(&on_top, Expected::Blank, &devices, &spec(vec![on_top.clone()])), Ok(()));
-    let refused = verify(&on_top, Expected::Blank, &devices, &spec(vec![claim(), on_top.clone()])).unwrap_err();
+    let refused = verify(&on_top, Expected::Blank, &devices, &spec(vec![claim(), on_top.clone()]))
+        .unwrap_err();
     assert!(refused.contains("dm-1 is on a device that is claimed by"), "{refused}");
 }
 
 #[test]
 fn exactly_one_device_goes_by_the_identity() {
     let one = facts("sda", "5000c50000000001");
-    assert_eq!(find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()), Ok("sda".into()));
+    assert_eq!(
+        find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()),
+        Ok("sda".into())
+    );
     assert!(find(IDENTITY, &known(&[])).unwrap_err().contains("is not there"));
     let twice = known(&[one.clone(), Facts { name: "sdb".into(), ..one.clone() }]);
     assert!(find(IDENTITY, &twice).unwrap_err().contains("sda and sdb both go by"));
     assert!(verify(&claim(), Expected::Erasable, &twice, &spec()).is_err());
     // A loop under two names, by its file.
-    let file =
-        |name: &str| Facts { backing: Some(BackingFile { path: "/f".into(), deleted: false, file: Some("8:1/7".into()) }), name: name.into(), ..one.clone() };
-    assert!(verify(&claim(), Expected::Blank, &known(&[file("loop1"), Facts { evidence: vec![], ..file("loop2") }]), &spec()).is_err());
+    let file = |name: &str| Facts {
+        backing: Some(BackingFile {
+            path: "/f".into(),
+            deleted: false,
+            file: Some("8:1/7".into()),
+        }),
+        name: name.into(),
+        ..one.clone()
+    };
+    assert!(
+        verify(
+            &claim(),
+            Expected::Blank,
+            &known(&[file("loop1"), Facts { evidence: vec![], ..file("loop2") }]),
+            &spec()
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn what_the_agent_does_about_a_claim() {
-    let spec = |machine: Option<&str>| NodeInventorySpec { machine_id: machine.map(str::to_owned), ..NodeInventorySpec::default() };
-    let report = |state: ClaimState, round: i64| ClaimReport { identity: IDENTITY.into(), owner_uid: "u".into(), round, state, ..ClaimReport::default() };
+    let spec = |machine: Option<&str>| NodeInventorySpec {
+        machine_id: machine.map(str::to_owned),
+        ..NodeInventorySpec::default()
+    };
+    let report = |state: ClaimState, round: i64| ClaimReport {
+        identity: IDENTITY.into(),
+        owner_uid: "u".into(),
+        round,
+        state,
+        ..ClaimReport::default()
+    };
     let confirmed = report(ClaimState::Confirmed, 1);
     let ending = Claim { ending: true, ..claim() };
     let working = Claim { job: Some(ClaimJob::default()), ..claim() };
@@ -175,9 +279,16 @@ fn what_the_agent_does_about_a_claim() {
         (working.clone(), None, Some("m1"), Stance::Wait),
         (working, Some(confirmed.clone()), Some("m1"), Stance::Keep),
     ] {
-        assert_eq!(stance(&claim, last.as_ref(), &spec(claimed_on), Some("m1")), expected, "{claim:?} {last:?}");
+        assert_eq!(
+            stance(&claim, last.as_ref(), &spec(claimed_on), Some("m1")),
+            expected,
+            "{claim:?} {last:?}"
+        );
     }
-    let status = NodeInventoryStatus { claims: vec![report(ClaimState::Confirmed, 2), confirmed.clone()], ..NodeInventoryStatus::default() };
+    let status = NodeInventoryStatus {
+        claims: vec![report(ClaimState::Confirmed, 2), confirmed.clone()],
+        ..NodeInventoryStatus::default()
+    };
     assert_eq!(previous(&claim(), Some(&status)), Some(&confirmed), "of this round");
     assert_eq!(previous(&Claim { round: 3, ..claim() }, Some(&status)), None);
     assert_eq!(previous(&claim(), None), None);

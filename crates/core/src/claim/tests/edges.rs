@@ -23,17 +23,30 @@ fn a_new_claim_needs_all_of_its_reasons() {
     let (world, plan) = taking();
     let identity = plan.claims[0].identity.clone();
     let annotate = |world: &mut NodeWorld| {
-        world.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+        world.inventory.metadata.annotations =
+            Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
     };
     let worlds: [(Change<NodeWorld>, Breach); 10] = [
         (|world| world.node = None, Breach::Frozen),
-        (|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into()), Breach::Frozen),
-        (|world| world.inventory.status.as_mut().unwrap().devices.clear(), Breach::NotUsable(identity.clone())),
-        (|world| world.inventory.status.as_mut().unwrap().devices[0].settled = false, Breach::TooNew(identity.clone())),
+        (
+            |world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into()),
+            Breach::Frozen,
+        ),
+        (
+            |world| world.inventory.status.as_mut().unwrap().devices.clear(),
+            Breach::NotUsable(identity.clone()),
+        ),
+        (
+            |world| world.inventory.status.as_mut().unwrap().devices[0].settled = false,
+            Breach::TooNew(identity.clone()),
+        ),
         (
             |world| {
                 world.elsewhere = vec![Elsewhere {
-                    identity: world.inventory.status.as_ref().unwrap().devices[0].identity.clone().unwrap(),
+                    identity: world.inventory.status.as_ref().unwrap().devices[0]
+                        .identity
+                        .clone()
+                        .unwrap(),
                     node: "n2".into(),
                     device: "x".into(),
                 }]
@@ -41,7 +54,10 @@ fn a_new_claim_needs_all_of_its_reasons() {
             Breach::Doubtful(identity.clone()),
         ),
         (
-            |world| world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)],
+            |world| {
+                world.inventory.status.as_mut().unwrap().devices =
+                    vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)]
+            },
             Breach::DataPublished(identity.clone()),
         ),
         (|world| world.wants[0].terminating = true, Breach::NotUsable(identity.clone())),
@@ -49,7 +65,8 @@ fn a_new_claim_needs_all_of_its_reasons() {
         (|world| world.wants.clear(), Breach::NotUsable(identity.clone())),
         (
             |world| {
-                let pv = json!({"metadata": {"name": "x"}, "spec": {"local": {"path": "/dev/sda"}}});
+                let pv =
+                    json!({"metadata": {"name": "x"}, "spec": {"local": {"path": "/dev/sda"}}});
                 world.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
             },
             Breach::TwoOwners(identity.clone()),
@@ -79,13 +96,19 @@ fn a_new_claim_needs_all_of_its_reasons() {
     let mut any = plan.clone();
     any.claims[0].content = ClaimContent::Any;
     let mut full = world.clone();
-    full.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)];
+    full.inventory.status.as_mut().unwrap().devices =
+        vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)];
     assert_eq!(check(&full, &any), Ok(()));
 }
 
 #[test]
 fn nobody_gets_more_than_he_asks_for() {
-    let asked = |max: i32| world(vec![set("s", 1, json!({"maxDeviceCount": max}))], vec![disk("sda", 1), disk("sdb", 2)]);
+    let asked = |max: i32| {
+        world(
+            vec![set("s", 1, json!({"maxDeviceCount": max}))],
+            vec![disk("sda", 1), disk("sdb", 2)],
+        )
+    };
     let greedy = plan(&asked(2), now());
     assert_eq!((greedy.claims.len(), check(&asked(2), &greedy)), (2, Ok(())));
     assert_eq!(check(&asked(1), &greedy), Err(Breach::TooMany("s".into())));
@@ -116,27 +139,50 @@ fn a_volume_is_let_go_only_when_it_is_going_and_its_end_is_on_record() {
             change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
         }
         // What it says of itself does not count.
-        change_pv(&mut world, &name, |pv| pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!("0"));
+        change_pv(&mut world, &name, |pv| {
+            pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!("0")
+        });
         world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "pv-1".into(), over });
-        let steps = vec![Step::ReleasePv { name: name.clone(), resource_version: "1".into(), finalizers: vec![] }];
-        check(&world, &Plan { claims: world.inventory.spec.claims.clone(), steps, ..Plan::default() }).is_ok()
+        let steps = vec![Step::ReleasePv {
+            name: name.clone(),
+            resource_version: "1".into(),
+            finalizers: vec![],
+        }];
+        check(
+            &world,
+            &Plan { claims: world.inventory.spec.claims.clone(), steps, ..Plan::default() },
+        )
+        .is_ok()
     };
-    assert_eq!([with(false, false), with(true, false), with(false, true), with(true, true)], [false, false, false, true]);
+    assert_eq!(
+        [with(false, false), with(true, false), with(false, true), with(true, true)],
+        [false, false, false, true]
+    );
 }
 
 #[test]
 fn a_publication_needs_all_of_its_reasons() {
     let mut world = published();
     let made = Step::CreatePv(Box::new((*world.pvs.remove(0)).clone()));
-    let checked =
-        |world: &NodeWorld, made: &Step| check(world, &Plan { claims: world.inventory.spec.claims.clone(), steps: vec![made.clone()], ..Plan::default() });
+    let checked = |world: &NodeWorld, made: &Step| {
+        check(
+            world,
+            &Plan {
+                claims: world.inventory.spec.claims.clone(),
+                steps: vec![made.clone()],
+                ..Plan::default()
+            },
+        )
+    };
     assert_eq!(checked(&world, &made), Ok(()));
     let unconfirmed = Err(Breach::Unconfirmed(world.inventory.spec.claims[0].identity.clone()));
     let worlds: [Change<NodeWorld>; 5] = [
         |world| world.inventory.status.as_mut().unwrap().claims[0].linked = false,
         |world| world.inventory.status.as_mut().unwrap().claims[0].state = ClaimState::Refused,
         |world| world.inventory.spec.claims[0].ending = true,
-        |world| world.inventory.spec.claims[0].job = Some(ClaimJob { name: "j".into(), attempt: 1 }),
+        |world| {
+            world.inventory.spec.claims[0].job = Some(ClaimJob { name: "j".into(), attempt: 1 })
+        },
         |world| world.inventory.status.as_mut().unwrap().devices.clear(),
     ];
     for (number, change) in worlds.into_iter().enumerate() {
@@ -151,8 +197,16 @@ fn a_publication_needs_all_of_its_reasons() {
         checked(&world, &Step::CreatePv(Box::new(serde_json::from_value(pv).unwrap())))
     };
     assert_eq!(changed(|_| {}), Ok(()));
-    assert_eq!(changed(|pv| pv["metadata"]["annotations"][names::ROUND_ANNOTATION] = json!("7")), unconfirmed, "another round's");
-    assert_eq!(changed(|pv| pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9")), unconfirmed, "another device's");
+    assert_eq!(
+        changed(|pv| pv["metadata"]["annotations"][names::ROUND_ANNOTATION] = json!("7")),
+        unconfirmed,
+        "another round's"
+    );
+    assert_eq!(
+        changed(|pv| pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9")),
+        unconfirmed,
+        "another device's"
+    );
 }
 
 #[test]
@@ -161,10 +215,25 @@ fn a_wipe_needs_all_of_its_reasons() {
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Released");
     change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
-    let job = wiping::wipe_job(&world, &world.inventory.spec.claims[0], &world.pvs[0], WipePolicy::Quick, 1).unwrap();
-    world.inventory.spec.claims[0].job = Some(ClaimJob { name: job.metadata.name.clone().unwrap(), attempt: 1 });
+    let job = wiping::wipe_job(
+        &world,
+        &world.inventory.spec.claims[0],
+        &world.pvs[0],
+        WipePolicy::Quick,
+        1,
+    )
+    .unwrap();
+    world.inventory.spec.claims[0].job =
+        Some(ClaimJob { name: job.metadata.name.clone().unwrap(), attempt: 1 });
     let checked = |world: &NodeWorld, job: &NodeJob| {
-        check(world, &Plan { claims: world.inventory.spec.claims.clone(), steps: vec![Step::CreateJob(Box::new(job.clone()))], ..Plan::default() })
+        check(
+            world,
+            &Plan {
+                claims: world.inventory.spec.claims.clone(),
+                steps: vec![Step::CreateJob(Box::new(job.clone()))],
+                ..Plan::default()
+            },
+        )
     };
     assert_eq!(checked(&world, &job), Ok(()));
     let jobs: [Change<NodeJob>; 7] = [
@@ -183,13 +252,19 @@ fn a_wipe_needs_all_of_its_reasons() {
     }
     let mut reserved = world.clone();
     change_pv(&mut reserved, &name, |pv| pv["spec"]["claimRef"]["uid"] = Value::Null);
-    assert!(matches!(checked(&reserved, &job), Err(Breach::UnfoundedWipe(_))), "nobody has used it");
+    assert!(
+        matches!(checked(&reserved, &job), Err(Breach::UnfoundedWipe(_))),
+        "nobody has used it"
+    );
     let mut frozen = world.clone();
     frozen.inventory.spec.machine_id = Some("m2".into());
     assert!(matches!(checked(&frozen, &job), Err(Breach::UnfoundedWipe(_))));
     // Another wipe of the same device runs; of another device, or of this very job, it does not matter.
     let other = |name: &str, identity: &str, phase: Option<JobPhase>| {
-        let mut other = NodeJob { status: Some(NodeJobStatus { phase, ..NodeJobStatus::default() }), ..job.clone() };
+        let mut other = NodeJob {
+            status: Some(NodeJobStatus { phase, ..NodeJobStatus::default() }),
+            ..job.clone()
+        };
         other.metadata.name = Some(name.into());
         other.spec.device.claimed.as_mut().unwrap().identity = identity.into();
         let mut world = world.clone();
@@ -199,15 +274,26 @@ fn a_wipe_needs_all_of_its_reasons() {
     let identity = world.inventory.spec.claims[0].identity.clone();
     let own = job.metadata.name.clone().unwrap();
     assert!(!other("x", &identity, Some(JobPhase::Running)) && !other("x", &identity, None));
-    assert!(other("x", &identity, Some(JobPhase::Failed)) && other("x", "wwn:9", Some(JobPhase::Running)) && other(&own, &identity, None));
+    assert!(
+        other("x", &identity, Some(JobPhase::Failed))
+            && other("x", "wwn:9", Some(JobPhase::Running))
+            && other(&own, &identity, None)
+    );
 }
 
 #[test]
 fn a_path_belongs_to_whoever_claimed_a_device_by_it() {
-    let mut world = world(vec![local_volume("lv", &["/dev/sda"]), local_volume("other", &["/dev/sda"])], vec![disk("sda", 1)]);
-    world.inventory.status.as_mut().unwrap().paths = vec![PathReport { path: "/dev/sda".into(), device: Some("sda".into()), problem: None }];
+    let mut world = world(
+        vec![local_volume("lv", &["/dev/sda"]), local_volume("other", &["/dev/sda"])],
+        vec![disk("sda", 1)],
+    );
+    world.inventory.status.as_mut().unwrap().paths =
+        vec![PathReport { path: "/dev/sda".into(), device: Some("sda".into()), problem: None }];
     step(&mut world);
-    assert_eq!((standings(&world, "uid-lv")[0].1, standings(&world, "uid-other")[0].1), ("Provisioned", "Taken"));
+    assert_eq!(
+        (standings(&world, "uid-lv")[0].1, standings(&world, "uid-other")[0].1),
+        ("Provisioned", "Taken")
+    );
 }
 
 #[test]
@@ -218,8 +304,15 @@ fn nothing_is_taken_from_a_machine_that_is_another_or_given_up_or_from_an_invent
         standings(&world, "uid-s")[0].1
     };
     assert_eq!(standing(|_| {}), "Matched");
-    assert_eq!(standing(|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into())), "Frozen");
-    assert_eq!(standing(|world| world.inventory.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap())), "Waiting");
+    assert_eq!(
+        standing(|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into())),
+        "Frozen"
+    );
+    assert_eq!(
+        standing(|world| world.inventory.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!(NOW)).unwrap())),
+        "Waiting"
+    );
     assert_eq!(standing(|world| world.inventory.spec.foreign_pvs_left_out = Some(0)), "Matched");
 }
 
@@ -232,14 +325,20 @@ fn a_link_is_named_by_its_id_or_else_by_the_identity() {
     };
     assert_eq!(link(Some("/dev/disk/by-id/wwn-1")), "/mnt/local-storage/s/wwn-1");
     for none in [None, Some(""), Some("/dev/disk/by-id/"), Some("."), Some("/x/..")] {
-        assert!(link(none).starts_with("/mnt/local-storage/s/disk-") && link(none).len() == 42, "{none:?}: {}", link(none));
+        assert!(
+            link(none).starts_with("/mnt/local-storage/s/disk-") && link(none).len() == 42,
+            "{none:?}: {}",
+            link(none)
+        );
     }
 }
 
 #[test]
 fn sizes_are_inclusive_and_every_type_is_known_by_its_name() {
     let matches = |spec: Value, device: &Device| {
-        let spec: LocalVolumeSetSpec = serde_json::from_value(json!({"storageClassName": "s", "deviceInclusionSpec": spec})).unwrap();
+        let spec: LocalVolumeSetSpec =
+            serde_json::from_value(json!({"storageClassName": "s", "deviceInclusionSpec": spec}))
+                .unwrap();
         filter::Filter::read(&spec).map(|filter| filter.mismatches(device).is_empty())
     };
     let device = disk("sda", 1);
@@ -249,8 +348,22 @@ fn sizes_are_inclusive_and_every_type_is_known_by_its_name() {
     assert_eq!(matches(json!({"minSize": size(-1), "maxSize": size(-1)}), &device), Ok(false));
     assert!(matches(json!({"minSize": size(1), "maxSize": size(0)}), &device).is_err());
     for kind in ["disk", "part", "loop", "mpath", "lvm"] {
-        assert_eq!(matches(json!({"deviceTypes": [kind]}), &Device { kind: kind.into(), ..device.clone() }), Ok(true), "{kind}");
-        assert_eq!(matches(json!({"deviceTypes": [kind]}), &Device { kind: "other".into(), ..device.clone() }), Ok(false), "{kind}");
+        assert_eq!(
+            matches(
+                json!({"deviceTypes": [kind]}),
+                &Device { kind: kind.into(), ..device.clone() }
+            ),
+            Ok(true),
+            "{kind}"
+        );
+        assert_eq!(
+            matches(
+                json!({"deviceTypes": [kind]}),
+                &Device { kind: "other".into(), ..device.clone() }
+            ),
+            Ok(false),
+            "{kind}"
+        );
     }
 }
 
@@ -259,7 +372,12 @@ fn a_refusal_without_a_reason_is_told_as_such() {
     assert_eq!(Standing::Refused(Vec::new()).sentence(), "the agent has not judged it");
     let told = DeviceReason { reason: "Mounted".into(), detail: "/data".into() };
     assert!(Standing::Refused(vec![told]).sentence().contains("/data"));
-    let owner = ClaimOwner { kind: "LocalVolumeSet".into(), namespace: Some("ns".into()), name: "a".into(), uid: "u".into() };
+    let owner = ClaimOwner {
+        kind: "LocalVolumeSet".into(),
+        namespace: Some("ns".into()),
+        name: "a".into(),
+        uid: "u".into(),
+    };
     assert_eq!(Standing::Taken(owner).sentence(), "LocalVolumeSet ns/a has it");
 }
 
@@ -282,9 +400,13 @@ fn a_volume_of_the_claims_name_that_is_not_from_it_is_left_alone() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Released");
-    change_pv(&mut world, &name, |pv| pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9"));
+    change_pv(&mut world, &name, |pv| {
+        pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9")
+    });
     assert!(step(&mut world).steps.is_empty());
-    assert!(matches!(stage(&world), Stage::Held(why) if why.contains(&name) && why.contains("not made from this claim")));
+    assert!(
+        matches!(stage(&world), Stage::Held(why) if why.contains(&name) && why.contains("not made from this claim"))
+    );
 }
 
 #[test]
@@ -309,18 +431,29 @@ fn every_stage_has_its_word_and_its_detail() {
     ];
     for (stage, word, provisioned) in stages {
         let bare = matches!(stage, Stage::Claimed | Stage::Publishing | Stage::Available);
-        assert_eq!((stage.word(), stage.is_provisioned(), stage.detail()), (word, provisioned, if bare { "" } else { "why" }));
+        assert_eq!(
+            (stage.word(), stage.is_provisioned(), stage.detail()),
+            (word, provisioned, if bare { "" } else { "why" })
+        );
     }
 }
 
 #[test]
 fn a_volume_is_ours_by_its_finalizer() {
     let made = |annotated: bool, held: bool| {
-        let annotations = if annotated { json!({names::IDENTITY_ANNOTATION: "wwn:1"}) } else { json!({}) };
-        let finalizers = if held { json!([names::PV_FINALIZER]) } else { json!(["kubernetes.io/pv-protection"]) };
+        let annotations =
+            if annotated { json!({names::IDENTITY_ANNOTATION: "wwn:1"}) } else { json!({}) };
+        let finalizers = if held {
+            json!([names::PV_FINALIZER])
+        } else {
+            json!(["kubernetes.io/pv-protection"])
+        };
         pv::is_ours(&serde_json::from_value(json!({"metadata": {"name": "x", "annotations": annotations, "finalizers": finalizers}})).unwrap())
     };
-    assert_eq!([made(false, false), made(true, false), made(false, true), made(true, true)], [false, false, true, true]);
+    assert_eq!(
+        [made(false, false), made(true, false), made(false, true), made(true, true)],
+        [false, false, true, true]
+    );
 }
 
 #[test]
@@ -352,7 +485,10 @@ fn mount_options_of_the_class_are_for_file_systems() {
         pv.spec.as_ref().unwrap().mount_options.clone()
     };
     assert_eq!(options("Filesystem", json!(["noatime"])), Some(vec!["noatime".to_owned()]));
-    assert_eq!((options("Filesystem", json!([])), options("Block", json!(["noatime"]))), (None, None));
+    assert_eq!(
+        (options("Filesystem", json!([])), options("Block", json!(["noatime"]))),
+        (None, None)
+    );
 }
 
 #[test]
@@ -360,16 +496,27 @@ fn a_class_goes_only_with_the_owner_that_it_was_made_for_or_one_that_names_it() 
     let world = published();
     let class = serde_json::to_value(&*world.classes["fast"]).unwrap();
     let owner = &world.wants[0].owner;
-    let naming = |owner: &ClaimOwner, class: &str| Want { owner: owner.clone(), ..set("x", 1, json!({"storageClassName": class})) };
-    let is_his = |class: &Value, owner: &ClaimOwner| pv::is_class_of(&serde_json::from_value(class.clone()).unwrap(), &naming(owner, "another"));
+    let naming = |owner: &ClaimOwner, class: &str| Want {
+        owner: owner.clone(),
+        ..set("x", 1, json!({"storageClassName": class}))
+    };
+    let is_his = |class: &Value, owner: &ClaimOwner| {
+        pv::is_class_of(&serde_json::from_value(class.clone()).unwrap(), &naming(owner, "another"))
+    };
     assert!(is_his(&class, owner));
-    let others: [Change<ClaimOwner>; 3] =
-        [|owner| owner.name = "other".into(), |owner| owner.namespace = Some("other".into()), |owner| owner.kind = "LocalVolume".into()];
+    let others: [Change<ClaimOwner>; 3] = [
+        |owner| owner.name = "other".into(),
+        |owner| owner.namespace = Some("other".into()),
+        |owner| owner.kind = "LocalVolume".into(),
+    ];
     for change in others {
         let mut other = owner.clone();
         change(&mut other);
         assert!(!is_his(&class, &other), "{other:?}");
-        assert!(pv::is_class_of(&world.classes["fast"], &naming(&other, "fast")), "whoever is the last to use it");
+        assert!(
+            pv::is_class_of(&world.classes["fast"], &naming(&other, "fast")),
+            "whoever is the last to use it"
+        );
     }
     let mut adopted = class.clone();
     adopted["metadata"]["labels"][quarry_api::crds::MANAGED_BY_LABEL] = json!("somebody");
@@ -384,9 +531,18 @@ fn a_want_tells_its_classes_and_what_it_asks_of_the_agents() {
     assert_eq!(set.classes().collect::<Vec<_>>(), ["s"]);
     assert_eq!(local_volume("lv", &["/dev/sda"]).classes().collect::<Vec<_>>(), ["lv"]);
     let asker = set.asker().unwrap();
-    assert_eq!((asker.kind.as_str(), asker.name.as_str(), asker.api_version.as_str()), ("LocalVolumeSet", "s", "local.storage.openshift.io/v1alpha1"));
-    assert_eq!(local_volume("lv", &["/dev/sda"]).asker().unwrap().api_version, "local.storage.openshift.io/v1");
-    assert!(local_volume("lv", &["sda"]).asker().is_none(), "what cannot be understood asks for nothing");
+    assert_eq!(
+        (asker.kind.as_str(), asker.name.as_str(), asker.api_version.as_str()),
+        ("LocalVolumeSet", "s", "local.storage.openshift.io/v1alpha1")
+    );
+    assert_eq!(
+        local_volume("lv", &["/dev/sda"]).asker().unwrap().api_version,
+        "local.storage.openshift.io/v1"
+    );
+    assert!(
+        local_volume("lv", &["sda"]).asker().is_none(),
+        "what cannot be understood asks for nothing"
+    );
 }
 
 #[test]

@@ -18,7 +18,9 @@ fn uid(world: &NodeWorld) -> String {
 fn kept() -> NodeWorld {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
-    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain")
+    });
     phase(&mut world, "Released");
     step(&mut world);
     tear_down(&mut world);
@@ -29,7 +31,8 @@ fn kept() -> NodeWorld {
 }
 
 fn at_path(world: &mut NodeWorld, device: &str) {
-    world.inventory.status.as_mut().unwrap().paths = vec![PathReport { path: "/dev/sda".into(), device: Some(device.into()), problem: None }];
+    world.inventory.status.as_mut().unwrap().paths =
+        vec![PathReport { path: "/dev/sda".into(), device: Some(device.into()), problem: None }];
 }
 
 #[test]
@@ -38,9 +41,17 @@ fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
     at_path(&mut world, "sda");
     world.wants = vec![local_volume("lv", &["/dev/sda"])];
     assert_eq!(step(&mut world).claims, []);
-    assert!(account(&world, "uid-lv")[0].standing.sentence().contains("keeps the data of a PersistentVolume"), "{:?}", account(&world, "uid-lv"));
+    assert!(
+        account(&world, "uid-lv")[0]
+            .standing
+            .sentence()
+            .contains("keeps the data of a PersistentVolume"),
+        "{:?}",
+        account(&world, "uid-lv")
+    );
     // Told by the agent as well, which changes nothing.
-    world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), "KeptData", DeviceState::NotAvailable)];
+    world.inventory.status.as_mut().unwrap().devices =
+        vec![with_reason(disk("sda", 1), "KeptData", DeviceState::NotAvailable)];
     assert_eq!(step(&mut world).claims, []);
     let adopting = |uids: &str| {
         let object = json!({
@@ -55,7 +66,11 @@ fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
     assert_eq!(step(&mut world).claims, []);
     world.wants = vec![adopting(&format!("another, {pv_uid}"))];
     let plan = super::plan(&world, now());
-    assert_eq!((plan.claims.len(), plan.kept.len()), (1, 1), "it is taken as it is, and what is on it stays on record");
+    assert_eq!(
+        (plan.claims.len(), plan.kept.len()),
+        (1, 1),
+        "it is taken as it is, and what is on it stays on record"
+    );
     assert_eq!(check(&world, &plan), Ok(()));
     world.wants = vec![local_volume("lv", &["/dev/sda"])];
     assert_eq!(check(&world, &plan), Err(Breach::DataPublished("wwn:5000c50000000001".into())));
@@ -63,7 +78,8 @@ fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
 
 /// The disk of a Filesystem set, released and wiped quickly.
 fn quickly_wiped() -> NodeWorld {
-    let mut world = world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
+    let mut world =
+        world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
     step(&mut world);
     confirm(&mut world);
     let plan = step(&mut world);
@@ -100,12 +116,19 @@ fn wipe_until(world: &mut NodeWorld, ended: bool) {
 fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
     let mut world = quickly_wiped();
     let left = world.inventory.spec.residue.clone();
-    assert_eq!((left.len(), left[0].pv_uid == uid(&world), world.inventory.spec.kept.len()), (1, true, 0));
+    assert_eq!(
+        (left.len(), left[0].pv_uid == uid(&world), world.inventory.spec.kept.len()),
+        (1, true, 0)
+    );
     let plan = step(&mut world);
     assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
     apply(&mut world, &plan.steps);
     confirm(&mut world);
-    assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"], "as a file system it is offered again");
+    assert_eq!(
+        names_of(&step(&mut world).steps),
+        ["CreatePv"],
+        "as a file system it is offered again"
+    );
     // The set makes Block devices of its disks by now: the claim ends, and is not made anew.
     world.wants = vec![set("fast", 1, json!({"volumeMode": "Block"}))];
     assert!(step(&mut world).claims[0].ending);
@@ -114,7 +137,11 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
     assert_eq!(step(&mut world).claims, []);
     let told = account(&world, "uid-fast")[0].standing.clone();
     assert_eq!(told.word(), "Residue");
-    assert!(told.sentence().contains(&format!("{}={}", names::FORGET_KEPT_ANNOTATION, left[0].pv_uid)), "{}", told.sentence());
+    assert!(
+        told.sentence().contains(&format!("{}={}", names::FORGET_KEPT_ANNOTATION, left[0].pv_uid)),
+        "{}",
+        told.sentence()
+    );
     let mut files = world.clone();
     files.wants = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
     assert_eq!(step(&mut files).claims.len(), 1);
@@ -134,7 +161,11 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
 #[test]
 fn a_whole_wipe_leaves_nothing_to_remember() {
     let mut world = published();
-    world.inventory.spec.residue = vec![KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "older".into(), pv_uid: "older".into() }];
+    world.inventory.spec.residue = vec![KeptData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: "older".into(),
+        pv_uid: "older".into(),
+    }];
     wipe(&mut world);
     assert_eq!((world.inventory.spec.residue.len(), world.inventory.spec.kept.len()), (0, 0));
     // Quick by the class's own word is the class's own decision; another claim may not see it.
@@ -149,14 +180,27 @@ fn a_whole_wipe_leaves_nothing_to_remember() {
     let device = &world.inventory.status.as_ref().unwrap().devices[0];
     assert!(
         residue_on(&world, device).is_some()
-            && life::shown_by(&world, &Claim { last_volume: None, ..world.inventory.spec.claims[0].clone() }, device).is_some()
+            && life::shown_by(
+                &world,
+                &Claim { last_volume: None, ..world.inventory.spec.claims[0].clone() },
+                device
+            )
+            .is_some()
     );
 }
 
 #[test]
 fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
-    let evidence = vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
-    let facts = |content| Facts { name: "sda".into(), kind: "disk".into(), size: 20 << 30, evidence: evidence.clone(), content, ..Facts::default() };
+    let evidence =
+        vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
+    let facts = |content| Facts {
+        name: "sda".into(),
+        kind: "disk".into(),
+        size: 20 << 30,
+        evidence: evidence.clone(),
+        content,
+        ..Facts::default()
+    };
     let claim = |mode: VolumeMode, content: ClaimContent, round: i64| Claim {
         identity: "wwn:5000c50000000001".into(),
         size: 20 << 30,
@@ -165,17 +209,40 @@ fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
         round,
         ..Claim::default()
     };
-    let entry = KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "p".into(), pv_uid: "u".into() };
+    let entry = KeptData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: "p".into(),
+        pv_uid: "u".into(),
+    };
     let asked = |claim: &Claim, expected: Expected, content, residue: bool| {
-        let spec = NodeInventorySpec { residue: residue.then(|| entry.clone()).into_iter().collect(), ..NodeInventorySpec::default() };
+        let spec = NodeInventorySpec {
+            residue: residue.then(|| entry.clone()).into_iter().collect(),
+            ..NodeInventorySpec::default()
+        };
         verify(claim, expected, &group(&[facts(content)], None, None, &[]), &spec)
     };
-    for (mode, content) in [(VolumeMode::Block, ClaimContent::Blank), (VolumeMode::Block, ClaimContent::Any), (VolumeMode::Filesystem, ClaimContent::Blank)] {
+    for (mode, content) in [
+        (VolumeMode::Block, ClaimContent::Blank),
+        (VolumeMode::Block, ClaimContent::Any),
+        (VolumeMode::Filesystem, ClaimContent::Blank),
+    ] {
         let (first, second) = (claim(mode, content, 1), claim(mode, content, 2));
         let refused = mode == VolumeMode::Block;
-        assert_eq!(asked(&first, Expected::of_claim(&first), Content::Blank, true).is_err(), refused, "{mode:?} {content:?}");
-        assert_eq!(asked(&second, Expected::of_claim(&second), Content::Blank, true), Ok(()), "the class's own way of wiping");
-        assert_eq!(asked(&first, Expected::Erasable, Content::Blank, true), Ok(()), "what is erased is no longer there");
+        assert_eq!(
+            asked(&first, Expected::of_claim(&first), Content::Blank, true).is_err(),
+            refused,
+            "{mode:?} {content:?}"
+        );
+        assert_eq!(
+            asked(&second, Expected::of_claim(&second), Content::Blank, true),
+            Ok(()),
+            "the class's own way of wiping"
+        );
+        assert_eq!(
+            asked(&first, Expected::Erasable, Content::Blank, true),
+            Ok(()),
+            "what is erased is no longer there"
+        );
     }
     // A signature that says nothing about itself is still one.
     let nameless = || Content::Found(crate::device::Found::default());
@@ -183,27 +250,64 @@ fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
     assert!(asked(&blank, Expected::Blank, nameless(), false).is_err());
     assert_eq!(asked(&blank, Expected::Erasable, nameless(), false), Ok(()));
     // Other devices' claims say nothing about this one.
-    let others = NodeInventorySpec { claims: vec![blank.clone(), Claim { identity: "wwn:9".into(), ..blank.clone() }], ..NodeInventorySpec::default() };
-    assert_eq!(verify(&blank, Expected::Blank, &group(&[facts(Content::Blank)], None, None, &[]), &others), Ok(()));
+    let others = NodeInventorySpec {
+        claims: vec![blank.clone(), Claim { identity: "wwn:9".into(), ..blank.clone() }],
+        ..NodeInventorySpec::default()
+    };
+    assert_eq!(
+        verify(&blank, Expected::Blank, &group(&[facts(Content::Blank)], None, None, &[]), &others),
+        Ok(())
+    );
     // What is kept is for the first round of a path that has taken it over, and for nobody else; a wipe ends it.
     let spec = NodeInventorySpec { kept: vec![entry.clone()], ..NodeInventorySpec::default() };
     let kept = |content: ClaimContent, round: i64, expected: Expected| {
-        verify(&claim(VolumeMode::Filesystem, content, round), expected, &group(&[facts(Content::Blank)], None, None, &[]), &spec).is_ok()
+        verify(
+            &claim(VolumeMode::Filesystem, content, round),
+            expected,
+            &group(&[facts(Content::Blank)], None, None, &[]),
+            &spec,
+        )
+        .is_ok()
     };
     assert_eq!(
-        [kept(ClaimContent::Any, 1, Expected::Named), kept(ClaimContent::Any, 2, Expected::Named), kept(ClaimContent::Any, 2, Expected::Any)],
+        [
+            kept(ClaimContent::Any, 1, Expected::Named),
+            kept(ClaimContent::Any, 2, Expected::Named),
+            kept(ClaimContent::Any, 2, Expected::Any)
+        ],
         [true, false, false]
     );
     assert_eq!(
-        [kept(ClaimContent::Blank, 1, Expected::Blank), kept(ClaimContent::Blank, 1, Expected::Erasable), kept(ClaimContent::Blank, 2, Expected::Erasable)],
+        [
+            kept(ClaimContent::Blank, 1, Expected::Blank),
+            kept(ClaimContent::Blank, 1, Expected::Erasable),
+            kept(ClaimContent::Blank, 2, Expected::Erasable)
+        ],
         [false, true, true]
     );
-    let (block, files) = (claim(VolumeMode::Block, ClaimContent::Any, 1), claim(VolumeMode::Filesystem, ClaimContent::Any, 1));
-    assert_eq!((Expected::of_claim(&block), Expected::of_claim(&files)), (Expected::Any, Expected::Named));
+    let (block, files) = (
+        claim(VolumeMode::Block, ClaimContent::Any, 1),
+        claim(VolumeMode::Filesystem, ClaimContent::Any, 1),
+    );
+    assert_eq!(
+        (Expected::of_claim(&block), Expected::of_claim(&files)),
+        (Expected::Any, Expected::Named)
+    );
     assert_eq!(asked(&block, Expected::Any, Content::UnknownData, false), Ok(()));
-    assert!(asked(&files, Expected::Named, Content::UnknownData, false).is_err(), "kubelet would format it");
-    let found = || Content::Found(crate::device::Found { fs_type: Some("ext4".into()), ..Default::default() });
-    assert_eq!((asked(&block, Expected::Any, found(), false), asked(&files, Expected::Named, found(), false)), (Ok(()), Ok(())));
+    assert!(
+        asked(&files, Expected::Named, Content::UnknownData, false).is_err(),
+        "kubelet would format it"
+    );
+    let found = || {
+        Content::Found(crate::device::Found { fs_type: Some("ext4".into()), ..Default::default() })
+    };
+    assert_eq!(
+        (
+            asked(&block, Expected::Any, found(), false),
+            asked(&files, Expected::Named, found(), false)
+        ),
+        (Ok(()), Ok(()))
+    );
 }
 
 #[test]
@@ -214,7 +318,8 @@ fn a_path_to_data_that_nobody_can_name_is_no_file_system() {
             "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": mode, "devicePaths": ["/dev/sda"]}]},
         });
         let unknown = with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable);
-        let mut world = world(vec![of_local_volume(&serde_json::from_value(object).unwrap())], vec![unknown]);
+        let mut world =
+            world(vec![of_local_volume(&serde_json::from_value(object).unwrap())], vec![unknown]);
         at_path(&mut world, "sda");
         step(&mut world).claims.len()
     };
@@ -233,8 +338,13 @@ fn another_volume_on_the_device_is_seen_at_every_stage() {
     let published_by_us = plan(&confirmed, now());
     foreign(&mut confirmed);
     assert!(step(&mut confirmed).steps.is_empty());
-    assert!(matches!(stage(&confirmed), Stage::Held(why) if why.contains("PersistentVolume lso is on sda")));
-    assert_eq!(check(&confirmed, &published_by_us), Err(Breach::Used("wwn:5000c50000000001".into())));
+    assert!(
+        matches!(stage(&confirmed), Stage::Held(why) if why.contains("PersistentVolume lso is on sda"))
+    );
+    assert_eq!(
+        check(&confirmed, &published_by_us),
+        Err(Breach::Used("wwn:5000c50000000001".into()))
+    );
     let mut offered = published();
     foreign(&mut offered);
     assert_eq!(names_of(&step(&mut offered).steps), ["DeletePv"]);
@@ -242,11 +352,14 @@ fn another_volume_on_the_device_is_seen_at_every_stage() {
     phase(&mut bound, "Bound");
     foreign(&mut bound);
     assert!(step(&mut bound).steps.is_empty());
-    assert!(matches!(stage(&bound), Stage::InDoubt(why) if why.contains("PersistentVolume lso is on the same device")));
+    assert!(
+        matches!(stage(&bound), Stage::InDoubt(why) if why.contains("PersistentVolume lso is on the same device"))
+    );
     // By the agent's word, who follows paths that tell nobody else anything.
     for reason in ["BacksPersistentVolume", "BacksVolume"] {
         let mut told = published();
-        told.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
+        told.inventory.status.as_mut().unwrap().devices =
+            vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
         assert_eq!(names_of(&step(&mut told).steps), ["DeletePv"], "{reason}");
     }
 }
@@ -268,7 +381,11 @@ fn a_volume_whose_claim_reference_was_cleared_was_used_all_the_same() {
         assert_eq!(stage(&world), Stage::Available);
         change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
         let plan = step(&mut world);
-        assert_eq!((plan.kept.len(), plan.steps.len(), plan.claims[0].job.is_none()), (1, 0, true), "{policy}");
+        assert_eq!(
+            (plan.kept.len(), plan.steps.len(), plan.claims[0].job.is_none()),
+            (1, 0, true),
+            "{policy}"
+        );
     }
 }
 
@@ -279,25 +396,36 @@ fn a_volume_that_its_claim_does_not_know_is_asked_for() {
     phase(&mut world, "Released");
     let mut older = world.clone();
     assert_eq!(unfamiliar(&older), [""; 0], "of a first volume there is no other");
-    older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
+    older.inventory.spec.claims[0].last_volume =
+        Some(LastVolume { uid: "another".into(), over: true });
     let name = older.pvs[0].metadata.name.clone().unwrap();
     assert_eq!(unfamiliar(&older), std::slice::from_ref(&name));
     older.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: uid(&older), over: false });
     assert_eq!(unfamiliar(&older), [""; 0]);
     let mut fresh = published();
-    fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: true });
+    fresh.inventory.spec.claims[0].last_volume =
+        Some(LastVolume { uid: "another".into(), over: true });
     assert_eq!(unfamiliar(&fresh), [""; 0], "nobody has used it, and it stays");
     change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
     assert_eq!(unfamiliar(&fresh), std::slice::from_ref(&name));
     // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.
-    fresh.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "another".into(), over: false });
+    fresh.inventory.spec.claims[0].last_volume =
+        Some(LastVolume { uid: "another".into(), over: false });
     let plan = step(&mut fresh);
-    assert_eq!((plan.kept.len(), plan.kept[0].pv_uid.as_str(), plan.claims[0].last_volume.as_ref().unwrap().over), (1, "another", true));
+    assert_eq!(
+        (
+            plan.kept.len(),
+            plan.kept[0].pv_uid.as_str(),
+            plan.claims[0].last_volume.as_ref().unwrap().over
+        ),
+        (1, "another", true)
+    );
 }
 
 #[test]
 fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
-    let grown = |world: &mut NodeWorld| world.inventory.status.as_mut().unwrap().devices[0].size += 4096;
+    let grown =
+        |world: &mut NodeWorld| world.inventory.status.as_mut().unwrap().devices[0].size += 4096;
     let mut claimed = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
     step(&mut claimed);
     grown(&mut claimed);
@@ -312,7 +440,11 @@ fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
     step(&mut named);
     grown(&mut named);
     let plan = step(&mut named);
-    assert_eq!((plan.claims[0].size, plan.claims[0].round, plan.claims[0].ending), ((20 << 30) + 4096, 2, false), "its path is not looked up again");
+    assert_eq!(
+        (plan.claims[0].size, plan.claims[0].round, plan.claims[0].ending),
+        ((20 << 30) + 4096, 2, false),
+        "its path is not looked up again"
+    );
     let mut released = published();
     phase(&mut released, "Released");
     let name = released.pvs[0].metadata.name.clone().unwrap();
@@ -323,7 +455,9 @@ fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
     grown(&mut released);
     let plan = step(&mut released);
     assert!(plan.steps.is_empty() && plan.claims[0].job.is_none());
-    assert!(matches!(stage(&released), Stage::WipeFailed(why) if why.contains("erase it by hand") && why.contains("to Retain")));
+    assert!(
+        matches!(stage(&released), Stage::WipeFailed(why) if why.contains("erase it by hand") && why.contains("to Retain"))
+    );
 }
 
 #[test]
@@ -364,7 +498,10 @@ fn what_a_path_becomes_changes_with_the_next_volume() {
     assert!(step(&mut world).steps.is_empty(), "a volume that exists stays as it is");
     tear_down(&mut world);
     let plan = step(&mut world);
-    assert_eq!((plan.claims[0].volume_mode, &plan.claims[0].fs_type, plan.steps.len()), (VolumeMode::Block, &None, 0));
+    assert_eq!(
+        (plan.claims[0].volume_mode, &plan.claims[0].fs_type, plan.steps.len()),
+        (VolumeMode::Block, &None, 0)
+    );
     assert_eq!(plan.claims[0].path.as_deref(), Some("/dev/sda"));
     let made = step(&mut world).steps;
     assert_eq!(names_of(&made), ["CreatePv"]);
@@ -378,7 +515,11 @@ fn what_a_path_becomes_changes_with_the_next_volume() {
     tear_down(&mut world);
     world.wants = vec![asking("Filesystem", None)];
     step(&mut world);
-    world.inventory.spec.residue = vec![KeptData { identity: "wwn:5000c50000000001".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    world.inventory.spec.residue = vec![KeptData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: "p".into(),
+        pv_uid: "u".into(),
+    }];
     world.wants = vec![asking("Block", None)];
     assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);
     assert!(matches!(stage(&world), Stage::Held(why) if why.contains("use it as a Filesystem")));
@@ -403,7 +544,8 @@ fn a_claim_by_its_path_changes_its_size_only_to_be_looked_at_anew() {
 
 #[test]
 fn a_quick_wipe_is_on_record_in_the_very_plan_that_ends_it() {
-    let mut world = world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
+    let mut world =
+        world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
     step(&mut world);
     confirm(&mut world);
     let plan = step(&mut world);
@@ -416,7 +558,13 @@ fn a_quick_wipe_is_on_record_in_the_very_plan_that_ends_it() {
     let mut forgetful = Plan { residue: vec![], ..good.clone() };
     assert_eq!(check(&before, &forgetful), lost);
     // Of a claim that has not moved yet nothing is due.
-    let unmoved = Plan { claims: before.inventory.spec.claims.clone(), residue: vec![], kept: vec![], steps: vec![], ..good.clone() };
+    let unmoved = Plan {
+        claims: before.inventory.spec.claims.clone(),
+        residue: vec![],
+        kept: vec![],
+        steps: vec![],
+        ..good.clone()
+    };
     assert_eq!(check(&before, &unmoved), Ok(()));
     // Another device's residue is not its own, and another claim with the same job does not stand for it.
     forgetful.residue = vec![KeptData { identity: "wwn:9".into(), ..good.residue[0].clone() }];
@@ -442,16 +590,26 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
     let want = set("fast", 1, json!({})).heed_classes(provisioner);
     assert_eq!(
         want.problems,
-        ["spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"]
+        [
+            "spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"
+        ]
     );
     assert_eq!(step(&mut world(vec![want], vec![disk("sda", 1)])).claims, []);
     for fine in ["ours", "new"] {
         assert_eq!(set(fine, 1, json!({})).heed_classes(provisioner).problems, [""; 0]);
     }
     let paths = local_volume("fast", &["/dev/sda", "/dev/sdb"]).heed_classes(provisioner);
-    assert!(paths.problems.len() == 1 && paths.problems[0].starts_with("spec.storageClassDevices.storageClassName: "), "{:?}", paths.problems);
+    assert!(
+        paths.problems.len() == 1
+            && paths.problems[0].starts_with("spec.storageClassDevices.storageClassName: "),
+        "{:?}",
+        paths.problems
+    );
     for (class, said) in [("Fast_Disks", "is no name"), ("", "is empty"), ("a..b", "is no name")] {
-        assert!(set("s", 1, json!({"storageClassName": class})).problems[0].contains(said), "{class}");
+        assert!(
+            set("s", 1, json!({"storageClassName": class})).problems[0].contains(said),
+            "{class}"
+        );
     }
 }
 
@@ -484,12 +642,19 @@ fn what_is_paused_takes_nothing_and_gives_nothing_back() {
 
 #[test]
 fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
-    let mut world = world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
-    let report = |path: &str| PathReport { path: path.into(), device: Some("sda".into()), problem: None };
+    let mut world =
+        world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
+    let report =
+        |path: &str| PathReport { path: path.into(), device: Some("sda".into()), problem: None };
     world.inventory.status.as_mut().unwrap().paths = vec![report("/dev/sda"), report("/dev/again")];
     for _ in 0..3 {
         let told = account(&world, "uid-lv")[1].standing.clone();
-        assert_eq!(told, super::super::Standing::NoDevice("another path of this object leads to the same device".into()));
+        assert_eq!(
+            told,
+            super::super::Standing::NoDevice(
+                "another path of this object leads to the same device".into()
+            )
+        );
         assert_eq!(step(&mut world).claims.len(), 1);
     }
 }
@@ -502,7 +667,8 @@ fn a_taint_keeps_a_set_away_unless_it_is_tolerated() {
     .unwrap();
     world.node = Some(Arc::new(node));
     assert_eq!(step(&mut world).claims, []);
-    world.wants = vec![set("s", 1, json!({"tolerations": [{"key": "storage", "operator": "Exists"}]}))];
+    world.wants =
+        vec![set("s", 1, json!({"tolerations": [{"key": "storage", "operator": "Exists"}]}))];
     assert_eq!(step(&mut world).claims.len(), 1);
 }
 
@@ -513,10 +679,18 @@ fn a_kind_that_is_not_local_is_a_whole_word() {
         far.reasons[0].detail = detail.into();
         let object = json!({"metadata": {"name": "s", "uid": "u", "finalizers": [names::OWNER_FINALIZER], "annotations": {names::INCLUDE_NOT_LOCAL_ANNOTATION: kinds}},
             "spec": {"storageClassName": "s"}});
-        step(&mut world(vec![of_set(&serde_json::from_value(object).unwrap())], vec![far])).claims.len()
+        step(&mut world(vec![of_set(&serde_json::from_value(object).unwrap())], vec![far]))
+            .claims
+            .len()
     };
     assert_eq!(
-        [claims("iscsi", "i"), claims("iscsi", "fc, iSCSI"), claims("nvme-tcp", "nvme"), claims("nvme-tcp", "nvme-tcp"), claims("nvme-tcp", "nvme-t")],
+        [
+            claims("iscsi", "i"),
+            claims("iscsi", "fc, iSCSI"),
+            claims("nvme-tcp", "nvme"),
+            claims("nvme-tcp", "nvme-tcp"),
+            claims("nvme-tcp", "nvme-t")
+        ],
         [0, 1, 1, 1, 0]
     );
     assert_eq!([claims("a file on nfs", "nfs"), claims("a file on nfs", "fs")], [1, 0]);

@@ -5,13 +5,22 @@ use super::*;
 const IDENTITY: &str = "wwn:5000c50000000001";
 
 fn entry(identity: &str, uid: &str) -> KeptData {
-    KeptData { identity: identity.into(), pv_name: names::local_pv("n1", identity), pv_uid: uid.into() }
+    KeptData {
+        identity: identity.into(),
+        pv_name: names::local_pv("n1", identity),
+        pv_uid: uid.into(),
+    }
 }
 
 /// The plan that changes nothing.
 fn same(world: &NodeWorld) -> Plan {
     let spec = &world.inventory.spec;
-    Plan { claims: spec.claims.clone(), kept: spec.kept.clone(), machine_id: spec.machine_id.clone(), ..Plan::default() }
+    Plan {
+        claims: spec.claims.clone(),
+        kept: spec.kept.clone(),
+        machine_id: spec.machine_id.clone(),
+        ..Plan::default()
+    }
 }
 
 fn forgotten(what: &str) -> Result<(), Breach> {
@@ -44,27 +53,44 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
     let told = |annotation: Option<&str>| {
         let mut world = published();
         world.inventory.spec.kept = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
-        world.inventory.metadata.annotations = annotation.map(|text| [(names::FORGET_KEPT_ANNOTATION.to_owned(), text.to_owned())].into());
+        world.inventory.metadata.annotations = annotation
+            .map(|text| [(names::FORGET_KEPT_ANNOTATION.to_owned(), text.to_owned())].into());
         world
     };
     assert_eq!(without(&told(None), "a"), forgotten(IDENTITY));
     assert_eq!(without(&told(Some("b")), "a"), forgotten(IDENTITY));
-    assert_eq!((without(&told(Some("b, a")), "a"), without(&told(Some("a")), "a")), (Ok(()), Ok(())));
+    assert_eq!(
+        (without(&told(Some("b, a")), "a"), without(&told(Some("a")), "a")),
+        (Ok(()), Ok(()))
+    );
     assert_eq!(plan(&told(Some("b")), now()).kept, [entry(IDENTITY, "a")], "only what is named");
     for (phase, erased) in [("Succeeded", true), ("Failed", false), ("Running", false)] {
         let mut world = wiping(phase);
         world.inventory.spec.kept = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
-        assert_eq!(without(&world, "a"), if erased { Ok(()) } else { forgotten(IDENTITY) }, "{phase}");
+        assert_eq!(
+            without(&world, "a"),
+            if erased { Ok(()) } else { forgotten(IDENTITY) },
+            "{phase}"
+        );
         assert_eq!(without(&world, "b"), forgotten("wwn:9"), "{phase}: another device");
         let kept = plan(&world, now()).kept;
-        assert_eq!(kept, if erased { vec![entry("wwn:9", "b")] } else { vec![entry(IDENTITY, "a"), entry("wwn:9", "b")] }, "{phase}");
+        assert_eq!(
+            kept,
+            if erased {
+                vec![entry("wwn:9", "b")]
+            } else {
+                vec![entry(IDENTITY, "a"), entry("wwn:9", "b")]
+            },
+            "{phase}"
+        );
     }
 }
 
 #[test]
 fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
     let mut world = published();
-    world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "pv-1".into(), over: false });
+    world.inventory.spec.claims[0].last_volume =
+        Some(LastVolume { uid: "pv-1".into(), over: false });
     assert_eq!(check(&world, &same(&world)), Ok(()), "it goes on");
     let over = |world: &NodeWorld, kept: Vec<KeptData>| {
         let mut plan = Plan { kept, ..same(world) };
@@ -98,8 +124,16 @@ fn nothing_is_published_over_what_is_used_or_kept() {
     assert_eq!(publish(&|_| {}), Ok(()));
     assert_eq!(publish(&|world| world.inventory.spec.kept = vec![entry(IDENTITY, "a")]), data);
     assert_eq!(publish(&|world| world.inventory.spec.kept = vec![entry("wwn:9", "a")]), Ok(()));
-    assert_eq!(publish(&|world| world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "a".into(), over: false })), data);
-    assert_eq!(publish(&|world| world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "a".into(), over: true })), Ok(()));
+    assert_eq!(
+        publish(&|world| world.inventory.spec.claims[0].last_volume =
+            Some(LastVolume { uid: "a".into(), over: false })),
+        data
+    );
+    assert_eq!(
+        publish(&|world| world.inventory.spec.claims[0].last_volume =
+            Some(LastVolume { uid: "a".into(), over: true })),
+        Ok(())
+    );
     // Named by a path after it was kept: as it is. One that was named before that: not.
     let path = |world: &mut NodeWorld, round: i64| {
         world.inventory.spec.kept = vec![entry(IDENTITY, "a")];
@@ -110,7 +144,11 @@ fn nothing_is_published_over_what_is_used_or_kept() {
     assert_eq!(publish(&|world| path(world, 1)), Ok(()));
     let mut world = published();
     path(&mut world, 2);
-    assert!(super::super::life::withholds(&world, &world.inventory.spec.claims[0], &disk("sda", 1)));
+    assert!(super::super::life::withholds(
+        &world,
+        &world.inventory.spec.claims[0],
+        &disk("sda", 1)
+    ));
 }
 
 #[test]
@@ -122,7 +160,8 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
         change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
         world.inventory.spec.claims.clear();
         change(&mut world, &name);
-        let steps = vec![Step::ReleasePv { name, resource_version: "1".into(), finalizers: vec![] }];
+        let steps =
+            vec![Step::ReleasePv { name, resource_version: "1".into(), finalizers: vec![] }];
         check(&world, &Plan { kept, steps, ..Plan::default() })
     };
     let name = names::local_pv("n1", IDENTITY);
@@ -131,15 +170,24 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
     assert_eq!(with(&|_, _| {}, vec![]), forgotten(&name));
     assert_eq!(with(&|_, _| {}, vec![entry(IDENTITY, "another")]), forgotten(&name));
     assert_eq!(with(&|_, _| {}, vec![entry("wwn:9", "pv-1")]), forgotten(&name));
-    let unused = |world: &mut NodeWorld, name: &str| change_pv(world, name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}));
+    let unused = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}))
+    };
     assert_eq!(with(&unused, vec![]), Ok(()), "nobody has used it");
     let in_use = Err(Breach::InUse(name.clone()));
-    let staying = |world: &mut NodeWorld, name: &str| change_pv(world, name, |pv| drop(pv["metadata"].as_object_mut().unwrap().remove("deletionTimestamp")));
+    let staying = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| {
+            drop(pv["metadata"].as_object_mut().unwrap().remove("deletionTimestamp"))
+        })
+    };
     assert_eq!(with(&staying, kept()), in_use, "it is not going");
     assert_eq!(with(&|world, _| phase(world, "Bound"), kept()), in_use);
-    let other = |world: &mut NodeWorld, _: &str| world.inventory.spec.machine_id = Some("m2".into());
+    let other =
+        |world: &mut NodeWorld, _: &str| world.inventory.spec.machine_id = Some("m2".into());
     assert_eq!(with(&other, kept()), in_use, "of another machine");
-    let foreign = |world: &mut NodeWorld, name: &str| change_pv(world, name, |pv| pv["metadata"]["finalizers"] = json!(["x/y"]));
+    let foreign = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| pv["metadata"]["finalizers"] = json!(["x/y"]))
+    };
     assert_eq!(with(&foreign, kept()), Err(Breach::NotOurs(name.clone())));
     assert_eq!(with(&|world, _| world.pvs.clear(), kept()), Err(Breach::NotOurs(name)));
 }
@@ -152,13 +200,19 @@ fn what_is_given_up_with_its_machine_is_on_record_whatever_is_left_of_it() {
         phase(&mut world, "Released");
         change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
         world.node = None;
-        world.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+        world.inventory.metadata.annotations =
+            Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
         change(&mut world);
         let plan = step(&mut world);
         (names_of(&plan.steps), plan.claims.len(), plan.kept)
     };
     let kept = || vec![entry(IDENTITY, "pv-1")];
-    let last = |over: bool| move |world: &mut NodeWorld| world.inventory.spec.claims[0].last_volume = Some(LastVolume { uid: "pv-1".into(), over });
+    let last = |over: bool| {
+        move |world: &mut NodeWorld| {
+            world.inventory.spec.claims[0].last_volume =
+                Some(LastVolume { uid: "pv-1".into(), over })
+        }
+    };
     assert_eq!(given_up(&|_| {}), (vec!["ReleasePv"], 1, kept()));
     assert_eq!(given_up(&last(true)), (vec!["ReleasePv"], 1, vec![]), "erased before");
     let torn = |over: bool| {
@@ -177,15 +231,29 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Bound");
-    assert_eq!(step(&mut world).claims[0].last_volume, Some(LastVolume { uid: "pv-1".into(), over: false }), "on record as soon as it is seen");
+    assert_eq!(
+        step(&mut world).claims[0].last_volume,
+        Some(LastVolume { uid: "pv-1".into(), over: false }),
+        "on record as soon as it is seen"
+    );
     let before = world.clone();
-    change_pv(&mut world, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain")
+    });
     phase(&mut world, "Released");
     tear_down(&mut world);
-    let kept = KeptData { identity: "wwn:5000c50000000001".into(), pv_name: name.clone(), pv_uid: "pv-1".into() };
+    let kept = KeptData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: name.clone(),
+        pv_uid: "pv-1".into(),
+    };
     assert_eq!(world.inventory.spec.kept, std::slice::from_ref(&kept));
     assert!(step(&mut world).steps.is_empty());
-    assert!(matches!(stage(&world), Stage::Held(why) if why.contains("keeps the data of a PersistentVolume that was deleted")), "{:?}", stage(&world));
+    assert!(
+        matches!(stage(&world), Stage::Held(why) if why.contains("keeps the data of a PersistentVolume that was deleted")),
+        "{:?}",
+        stage(&world)
+    );
     // The agent refuses it as well, and says so in its verdict: the claim ends, and no set gets the device.
     let status = world.inventory.status.as_mut().unwrap();
     status.devices = vec![with_reason(disk("sda", 1), "KeptData", DeviceState::NotAvailable)];
@@ -193,9 +261,17 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     assert!(step(&mut world).claims[0].ending);
     confirm(&mut world);
     assert!(step(&mut world).claims.is_empty());
-    assert_eq!((world.inventory.spec.kept.len(), step(&mut world).claims.len()), (1, 0), "nor by the next plan");
+    assert_eq!(
+        (world.inventory.spec.kept.len(), step(&mut world).claims.len()),
+        (1, 0),
+        "nor by the next plan"
+    );
     world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
-    assert_eq!(step(&mut world).claims.len(), 0, "an agent that has not read it yet says nothing of it");
+    assert_eq!(
+        step(&mut world).claims.len(),
+        0,
+        "an agent that has not read it yet says nothing of it"
+    );
     forget(&mut world, "pv-1");
     step(&mut world);
     assert_eq!((world.inventory.spec.kept.len(), step(&mut world).claims.len()), (0, 1));
@@ -211,7 +287,8 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     let mut gone = before;
     phase(&mut gone, "Released");
     gone.node = None;
-    gone.inventory.metadata.annotations = Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+    gone.inventory.metadata.annotations =
+        Some([(names::RELEASE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
     for steps in [vec!["DeletePv"], vec!["ReleasePv"], vec![]] {
         let plan = step(&mut gone);
         assert_eq!(names_of(&plan.steps), steps);
@@ -236,10 +313,15 @@ fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
     phase(&mut world, "Released");
     assert_eq!(orphaned(&world), std::slice::from_ref(&name));
     let mut elsewhere = world.clone();
-    change_pv(&mut elsewhere, &name, |pv| pv["metadata"]["name"] = json!("local-pv-of-another-node"));
+    change_pv(&mut elsewhere, &name, |pv| {
+        pv["metadata"]["name"] = json!("local-pv-of-another-node")
+    });
     assert!(step(&mut elsewhere).steps.is_empty());
     let plan = step(&mut world);
-    assert_eq!((names_of(&plan.steps), plan.kept[0].pv_uid.as_str(), plan.claims.len()), (vec!["ReleasePv"], "pv-1", 0));
+    assert_eq!(
+        (names_of(&plan.steps), plan.kept[0].pv_uid.as_str(), plan.claims.len()),
+        (vec!["ReleasePv"], "pv-1", 0)
+    );
     let forgetful = Plan { kept: vec![], ..plan.clone() };
     world.inventory.spec.kept.clear();
     assert_eq!(check(&world, &forgetful), Err(Breach::Forgotten(name)));
@@ -256,14 +338,25 @@ fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
         let name = world.pvs[0].metadata.name.clone().unwrap();
         change_pv(&mut world, &name, |pv| {
             match round {
-                Some(round) => pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!(round),
-                None => drop(pv["metadata"]["annotations"].as_object_mut().unwrap().remove("quarry.dev/claim-round")),
+                Some(round) => {
+                    pv["metadata"]["annotations"]["quarry.dev/claim-round"] = json!(round)
+                }
+                None => drop(
+                    pv["metadata"]["annotations"]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("quarry.dev/claim-round"),
+                ),
             }
             pv["metadata"]["deletionTimestamp"] = json!(NOW);
         });
         phase(&mut world, "Bound");
         let plan = step(&mut world);
-        assert!(plan.steps.is_empty() && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to claim d/c")), "{round:?}");
+        assert!(
+            plan.steps.is_empty()
+                && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to claim d/c")),
+            "{round:?}"
+        );
         phase(&mut world, "Released");
         assert!(step(&mut world).claims[0].job.is_some(), "{round:?}");
         assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"], "{round:?}");
@@ -275,27 +368,46 @@ fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
 fn what_somebody_else_uses_or_shows_is_not_offered() {
     for reason in ["Mounted", "Swap", "HasHolders", "LoopOnTop"] {
         let mut world = published();
-        world.inventory.status.as_mut().unwrap().devices = vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
+        world.inventory.status.as_mut().unwrap().devices =
+            vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
         let plan = step(&mut world);
         assert_eq!(names_of(&plan.steps), ["DeletePv"], "{reason}");
         world.pvs.clear();
         assert!(step(&mut world).steps.is_empty(), "{reason}");
-        assert!(matches!(stage(&world), Stage::Held(why) if why.contains("somebody uses the device: sda ")), "{reason}");
+        assert!(
+            matches!(stage(&world), Stage::Held(why) if why.contains("somebody uses the device: sda ")),
+            "{reason}"
+        );
         let made = Step::CreatePv(Box::new((*published().pvs[0]).clone()));
         let wrong = Plan { steps: vec![made], ..step(&mut world) };
         assert_eq!(check(&world, &wrong), Err(Breach::Used("wwn:5000c50000000001".into())));
     }
     let mut twice = published();
-    twice.elsewhere = vec![Elsewhere { identity: "wwn:5000c50000000001".into(), node: "n2".into(), device: "sdx".into() }];
+    twice.elsewhere = vec![Elsewhere {
+        identity: "wwn:5000c50000000001".into(),
+        node: "n2".into(),
+        device: "sdx".into(),
+    }];
     let stale = NodeWorld { agent_present: false, ..twice.clone() };
-    assert!(step(&mut stale.clone()).steps.is_empty(), "it may have been moved while nobody looked");
+    assert!(
+        step(&mut stale.clone()).steps.is_empty(),
+        "it may have been moved while nobody looked"
+    );
     let plan = step(&mut twice);
     assert_eq!(names_of(&plan.steps), ["DeletePv"]);
     let mut withdrawn = twice.clone();
     withdrawn.pvs.clear();
     confirm(&mut withdrawn);
-    assert!(step(&mut withdrawn).steps.is_empty() && matches!(stage(&withdrawn), Stage::Held(why) if why.contains("n2")), "and the claim stays");
+    assert!(
+        step(&mut withdrawn).steps.is_empty()
+            && matches!(stage(&withdrawn), Stage::Held(why) if why.contains("n2")),
+        "and the claim stays"
+    );
     phase(&mut twice, "Bound");
     assert!(step(&mut twice).steps.is_empty(), "what is in use stays");
-    assert!(matches!(stage(&twice), Stage::InDoubt(why) if why.contains("is bound to claim d/c") && why.contains("n2")), "{:?}", stage(&twice));
+    assert!(
+        matches!(stage(&twice), Stage::InDoubt(why) if why.contains("is bound to claim d/c") && why.contains("n2")),
+        "{:?}",
+        stage(&twice)
+    );
 }

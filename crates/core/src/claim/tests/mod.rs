@@ -9,7 +9,9 @@ use super::{
 };
 use quarry_api::{
     Bytes, NodeInventoryStatus,
-    node_inventory::{ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, LastVolume, PathReport},
+    node_inventory::{
+        ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, LastVolume, PathReport,
+    },
     volume::VolumeMode,
 };
 use serde_json::{Value, json};
@@ -62,9 +64,20 @@ fn world(wants: Vec<Want>, devices: Vec<Device>) -> NodeWorld {
     let mut inventory = NodeInventory::new("n1", quarry_api::NodeInventorySpec::default());
     inventory.metadata.uid = Some("inv".into());
     inventory.metadata.resource_version = Some("1".into());
-    inventory.status = Some(NodeInventoryStatus { machine_id: Some("m1".into()), devices, ..NodeInventoryStatus::default() });
+    inventory.status = Some(NodeInventoryStatus {
+        machine_id: Some("m1".into()),
+        devices,
+        ..NodeInventoryStatus::default()
+    });
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "node-1", "labels": {"kubernetes.io/hostname": "n1"}}})).unwrap();
-    NodeWorld { name: "n1".into(), node: Some(Arc::new(node)), inventory, wants, agent_present: true, ..NodeWorld::default() }
+    NodeWorld {
+        name: "n1".into(),
+        node: Some(Arc::new(node)),
+        inventory,
+        wants,
+        agent_present: true,
+        ..NodeWorld::default()
+    }
 }
 
 /// Plans, checks and takes over the inventory's part.
@@ -104,7 +117,11 @@ fn names_of(steps: &[Step]) -> Vec<&'static str> {
 fn apply(world: &mut NodeWorld, steps: &[Step]) {
     for step in steps {
         match step {
-            Step::CreateClass(class) => drop(world.classes.insert(class.metadata.name.clone().unwrap(), Arc::new((**class).clone()))),
+            Step::CreateClass(class) => drop(
+                world
+                    .classes
+                    .insert(class.metadata.name.clone().unwrap(), Arc::new((**class).clone())),
+            ),
             Step::CreatePv(pv) => {
                 let mut pv = (**pv).clone();
                 pv.metadata.uid = pv::round(&pv).map(|round| format!("pv-{round}"));
@@ -112,9 +129,15 @@ fn apply(world: &mut NodeWorld, steps: &[Step]) {
                 pv.status = serde_json::from_value(json!({"phase": "Available"})).unwrap();
                 world.pvs.push(Arc::new(pv));
             }
-            Step::DeletePv { name, .. } => change_pv(world, name, |pv| pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z")),
-            Step::ReleasePv { name, .. } => world.pvs.retain(|pv| pv.metadata.name.as_ref() != Some(name)),
-            Step::CreateJob(job) => drop(world.jobs.insert(job.metadata.name.clone().unwrap(), Arc::new((**job).clone()))),
+            Step::DeletePv { name, .. } => change_pv(world, name, |pv| {
+                pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z")
+            }),
+            Step::ReleasePv { name, .. } => {
+                world.pvs.retain(|pv| pv.metadata.name.as_ref() != Some(name))
+            }
+            Step::CreateJob(job) => drop(
+                world.jobs.insert(job.metadata.name.clone().unwrap(), Arc::new((**job).clone())),
+            ),
         }
     }
 }
@@ -171,7 +194,8 @@ fn tear_down(world: &mut NodeWorld) {
 
 /// An administrator does not need the data of this volume any more.
 fn forget(world: &mut NodeWorld, uid: &str) {
-    world.inventory.metadata.annotations = Some([(names::FORGET_KEPT_ANNOTATION.to_owned(), format!("another, {uid}"))].into());
+    world.inventory.metadata.annotations =
+        Some([(names::FORGET_KEPT_ANNOTATION.to_owned(), format!("another, {uid}"))].into());
 }
 
 mod asking;
