@@ -13,9 +13,9 @@ use kube::{
 };
 use quarry_api::{NodeInventory, names};
 use quarry_node::{
-    Host, act,
+    HostRoot, act,
     inspect::{Limits, Scan, Scanner},
-    uevent::{Heard, Uevents},
+    uevent::{KernelEvent, Uevents},
 };
 use quarry_tests::process::{NODE, Parts};
 use std::{
@@ -99,10 +99,10 @@ impl Drop for Shelf {
         }
         // udev may still have some open: they are idle again in a moment.
         let _ = run("udevadm", &["settle", "--timeout=60"]);
-        let Ok(host) = Host::view(Path::new("/")) else { return };
+        let Ok(host) = HostRoot::view(Path::new("/")) else { return };
         for number in loop_nodes().difference(&self.before) {
             if let Err(error) = act::detach::remove_idle(&host, *number) {
-                eprintln!("{}", error.sentence());
+                eprintln!("{}", error.message());
             }
         }
     }
@@ -135,11 +135,11 @@ fn peer() -> Result<()> {
 }
 
 fn scan(scanner: &mut Scanner, scan: Scan<'_>) -> Result<usize> {
-    Ok(scanner.scan(scan).map_err(|error| anyhow::anyhow!(error.sentence()))?.devices.len())
+    Ok(scanner.scan(scan).map_err(|error| anyhow::anyhow!(error.message()))?.devices.len())
 }
 
 fn fresh() -> Result<Scanner> {
-    let host = Host::view(Path::new("/")).map_err(|error| anyhow::anyhow!(error.sentence()))?;
+    let host = HostRoot::view(Path::new("/")).map_err(|error| anyhow::anyhow!(error.message()))?;
     Ok(Scanner::new(host, Limits::default()))
 }
 
@@ -248,7 +248,7 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
             let wanted = device.trim_start_matches("/dev/").to_owned();
             let begun = loop {
                 match events.next().await? {
-                    Heard::Device(name) if name == wanted => break Instant::now(),
+                    KernelEvent::Device(name) if name == wanted => break Instant::now(),
                     _ => {}
                 }
             };

@@ -8,8 +8,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures real processes")]
 
 mod bare;
-mod claims;
 mod cluster;
+mod device_claims;
 mod devices;
 mod figures;
 mod standalone;
@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
                 .collect::<Result<_>>()?;
             devices::run_all(&sizes).await
         }
-        Some("claims") => claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,
+        Some("claims") => device_claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,
         _ => bail!("say which: quarry-bench standalone | devices | claims | cluster"),
     }
 }

@@ -1,7 +1,7 @@
-/* Preloaded into User Mode Linux, whose kernel saves 832 bytes of a process's extended registers and writes the same back:
- * up to AVX2. A processor that has more (AVX-512, AMX) makes the host's kernel refuse what is shorter than all of it
- * (EFAULT), and no process of the guest would ever start. So: read all, put what was given over its beginning, write all.
- * What lies behind is no process's of the guest: scripts/guest.d/init keeps the C library from using AVX-512. */
+/* Preloaded into User Mode Linux, whose kernel saves and restores 832 bytes of a process's extended registers: up to
+ * AVX2. On a processor with more (AVX-512, AMX) the host's kernel refuses anything shorter than the whole (EFAULT), and no
+ * process of the guest would ever start. So this reads the whole, replaces its beginning, and writes the whole back.
+ * No process of the guest uses the rest: scripts/guest.d/init keeps the C library from using AVX-512. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>

@@ -7,8 +7,8 @@
 use quarry_api::{node_job::FsType, quantity::Bytes};
 use quarry_core::sparse::{Format, Target};
 use quarry_node::{
-    Hands, Host, RealHands, SurveyRequest,
-    agent::{Ended, Order, Progress, Task, Workers, carry_out},
+    HostRoot, LinuxNode, NodeOps, ScanRequest,
+    agent::{JobOutcome, JobRun, Progress, Task, Workers, carry_out},
 };
 use std::{
     fs,
@@ -93,13 +93,13 @@ impl Bed {
         bed
     }
 
-    pub fn host(&self) -> Host {
-        Host::open(&self.root, &self.data_on_node).unwrap()
+    pub fn host(&self) -> HostRoot {
+        HostRoot::open(&self.root, &self.data_on_node).unwrap()
     }
 
     /// Takes the node's lock, as an agent's start does.
-    pub fn hands(&self) -> Arc<RealHands> {
-        Arc::new(RealHands::open(self.host(), false).unwrap())
+    pub fn ops(&self) -> Arc<LinuxNode> {
+        Arc::new(LinuxNode::open(self.host(), false).unwrap())
     }
 
     /// A path of this bed's node, as this process reaches it.
@@ -226,41 +226,41 @@ pub fn filesystem(fs: FsType) -> Format {
     Format::Filesystem { fs, options: Vec::new() }
 }
 
-pub fn prepare_order(uid: &str, size: u64, format: Format) -> Order {
+pub fn prepare_order(uid: &str, size: u64, format: Format) -> JobRun {
     let target = Target { uid: uid.to_owned(), size: Bytes(size), format };
-    Order { job: format!("prepare-{uid}"), uid: uid.to_owned(), task: Task::Prepare(target) }
+    JobRun { job: format!("prepare-{uid}"), uid: uid.to_owned(), task: Task::Prepare(target) }
 }
 
-pub fn cleanup_order(uid: &str) -> Order {
-    Order { job: format!("cleanup-{uid}"), uid: uid.to_owned(), task: Task::Cleanup }
+pub fn cleanup_order(uid: &str) -> JobRun {
+    JobRun { job: format!("cleanup-{uid}"), uid: uid.to_owned(), task: Task::Cleanup }
 }
 
 /// As the agent would, without an API.
-pub fn carry(hands: &Arc<RealHands>, order: &Order) -> Ended {
+pub fn execute(ops: &Arc<LinuxNode>, order: &JobRun) -> JobOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(carry_out(hands, &Workers::Inline, order, &Progress::default()))
+    runtime.block_on(carry_out(ops, &Workers::Inline, order, &Progress::default()))
 }
 
 /// The devices of our volumes, as the agent would publish them.
-pub fn volumes_of(hands: &RealHands) -> Vec<quarry_core::device::Facts> {
-    let survey = hands.survey(&SurveyRequest::default()).unwrap();
-    survey.devices.into_iter().filter(|facts| facts.volume_uid.is_some()).collect()
+pub fn volumes_of(ops: &LinuxNode) -> Vec<quarry_core::device::Facts> {
+    let scan = ops.scan_node(&ScanRequest::default()).unwrap();
+    scan.devices.into_iter().filter(|facts| facts.volume_uid.is_some()).collect()
 }
 
 #[track_caller]
-pub fn succeed(hands: &Arc<RealHands>, order: &Order) -> Option<quarry_api::node_job::JobResult> {
-    match carry(hands, order) {
-        Ended::Succeeded(result) => result,
-        Ended::Erased(how) => panic!("{:?} erased a device: {how}", order.task),
-        Ended::Failed(why) => panic!("{:?} failed: {why}", order.task),
+pub fn succeed(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<quarry_api::node_job::JobResult> {
+    match execute(ops, order) {
+        JobOutcome::Succeeded(result) => result,
+        JobOutcome::Erased(how) => panic!("{:?} erased a device: {how}", order.task),
+        JobOutcome::Failed(why) => panic!("{:?} failed: {why}", order.task),
     }
 }
 
 #[track_caller]
-pub fn fail(hands: &Arc<RealHands>, order: &Order) -> String {
-    match carry(hands, order) {
-        Ended::Succeeded(_) | Ended::Erased(_) => panic!("{:?} succeeded", order.task),
-        Ended::Failed(why) => why,
+pub fn fail(ops: &Arc<LinuxNode>, order: &JobRun) -> String {
+    match execute(ops, order) {
+        JobOutcome::Succeeded(_) | JobOutcome::Erased(_) => panic!("{:?} succeeded", order.task),
+        JobOutcome::Failed(why) => why,
     }
 }
 

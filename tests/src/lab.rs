@@ -181,7 +181,7 @@ pub fn gone(kind: &str, name: &str) {
 }
 
 /// A PersistentVolumeClaim.
-pub fn claim(name: &str, class: &str, mode: &str, size: &str) {
+pub fn create_pvc(name: &str, class: &str, mode: &str, size: &str) {
     apply(&format!(
         "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: {class}, volumeMode: {mode}, resources: {{requests: {{storage: {size}}}}}}}\n"
     ));

@@ -13,7 +13,7 @@
     reason = "a fixture that cannot go on fails its test"
 )]
 
-pub mod claim;
+pub mod device_claim;
 pub mod disk;
 pub mod guest;
 pub mod lab;

@@ -10,11 +10,11 @@
 
 #[path = "cluster/admission.rs"]
 mod admission;
-#[path = "cluster/claims.rs"]
-mod claims;
 #[path = "cluster/confinement.rs"]
 mod confinement;
+#[path = "cluster/device_claims.rs"]
+mod device_claims;
 #[path = "cluster/discovery.rs"]
 mod discovery;
-#[path = "cluster/story.rs"]
-mod story;
+#[path = "cluster/volumes.rs"]
+mod volumes;

@@ -12,12 +12,14 @@
 
 #[path = "disk/agent.rs"]
 mod agent;
-#[path = "disk/claims.rs"]
-mod claims;
-#[path = "disk/claims_story.rs"]
-mod claims_story;
+#[path = "disk/contention.rs"]
+mod contention;
 #[path = "disk/crash.rs"]
 mod crash;
+#[path = "disk/device_claims.rs"]
+mod device_claims;
+#[path = "disk/device_claims_end_to_end.rs"]
+mod device_claims_end_to_end;
 #[path = "disk/devices.rs"]
 mod devices;
 #[path = "disk/devices_content.rs"]
@@ -28,18 +30,16 @@ mod devices_hung;
 mod devices_shared;
 #[path = "disk/devices_use.rs"]
 mod devices_use;
-#[path = "disk/foreigner.rs"]
-mod foreigner;
+#[path = "disk/end_to_end.rs"]
+mod end_to_end;
+#[path = "disk/failures.rs"]
+mod failures;
 #[path = "disk/hotplug.rs"]
 mod hotplug;
-#[path = "disk/life.rs"]
-mod life;
+#[path = "disk/lifecycle.rs"]
+mod lifecycle;
 #[path = "disk/refusal.rs"]
 mod refusal;
-#[path = "disk/story.rs"]
-mod story;
-#[path = "disk/trouble.rs"]
-mod trouble;
 #[path = "disk/wipe.rs"]
 mod wipe;
 #[path = "disk/wipe_live.rs"]

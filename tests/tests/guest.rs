@@ -11,12 +11,12 @@
 
 #[path = "guest/binary.rs"]
 mod binary;
-#[path = "guest/claims.rs"]
-mod claims;
-#[path = "guest/claims_moved.rs"]
-mod claims_moved;
 #[path = "guest/cluster.rs"]
 mod cluster;
+#[path = "guest/device_claims.rs"]
+mod device_claims;
+#[path = "guest/device_claims_moved.rs"]
+mod device_claims_moved;
 #[path = "guest/hardware.rs"]
 mod hardware;
 #[path = "guest/hotplug.rs"]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     version = "v1",
     kind = "LocalVolume",
     plural = "localvolumes",
-    shortname = "lv",
+    shortname = "lvol",
     namespaced,
     status = "LocalVolumeStatus",
     derive = "PartialEq",

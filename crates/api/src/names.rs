@@ -20,23 +20,23 @@ pub const AGENT_DAEMON_SET: &str = "quarry-agent";
 pub const LEADER_LEASE: &str = "quarry-operator";
 
 /// Held on a NodeInventory while it has claims: they must outlive their Node.
-pub const CLAIMS_FINALIZER: &str = "quarry.dev/claims";
+pub const DEVICE_CLAIMS_FINALIZER: &str = "quarry.dev/device-claims";
 /// On a NodeInventory: identities (separated by commas) that an administrator has looked at and takes as they are now.
 pub const ACCEPT_IDENTITY_ANNOTATION: &str = "quarry.dev/accept-identity";
 /// On a PersistentVolume of the Local Storage Operator: the by-id name of its device.
 pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
 /// On a NodeInventory, with the machine ID that its claims are about: they are given up. Nothing is wiped.
-pub const RELEASE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-claims";
+pub const RELEASE_DEVICE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-device-claims";
 /// On a NodeInventory: the UIDs of PersistentVolumes whose data, kept on a device, is not needed any more.
-pub const FORGET_KEPT_ANNOTATION: &str = "quarry.dev/forget-kept-data";
+pub const FORGET_RETAINED_DATA_ANNOTATION: &str = "quarry.dev/forget-retained-data";
 /// On a LocalVolume: the UIDs of PersistentVolumes (separated by commas) whose kept data it takes over as it is.
-pub const ADOPT_KEPT_ANNOTATION: &str = "quarry.dev/adopt-kept-data";
+pub const ADOPT_RETAINED_DATA_ANNOTATION: &str = "quarry.dev/adopt-retained-data";
 /// On a LocalVolumeSet: kinds of devices that are not local and may be taken all the same, separated by commas.
 pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
 /// On a StorageClass: how a released device is erased.
 pub const WIPE_ANNOTATION: &str = "quarry.dev/wipe";
 /// On a PersistentVolume made from a claim: the round of the claim.
-pub const ROUND_ANNOTATION: &str = "quarry.dev/claim-round";
+pub const ROUND_ANNOTATION: &str = "quarry.dev/device-claim-round";
 /// On a PersistentVolume made from a claim: the identity of the device.
 pub const IDENTITY_ANNOTATION: &str = "quarry.dev/device-identity";
 /// Held on a PersistentVolume made from a claim: it goes when its device is clean or given up.

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
     category = "quarry",
     doc = "What a node has. Made by the operator, filled in by the node's agent.",
     printcolumn(name = "Disks", type_ = "integer", json_path = ".status.summary.disks"),
-    printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.free"),
+    printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.available"),
     printcolumn(name = "Claimed", type_ = "integer", json_path = ".status.summary.claimed"),
     printcolumn(
         name = "Quarantined",
@@ -51,19 +51,19 @@ use serde::{Deserialize, Serialize};
 pub struct NodeInventorySpec {
     /// Devices that have an owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub claims: Vec<Claim>,
+    pub device_claims: Vec<DeviceClaim>,
     /// Devices that nobody may take, because it is not certain which device they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quarantine: Vec<Quarantine>,
     /// PersistentVolumes on this node that no Volume of Quarry made: the devices behind them are taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "foreignPVs")]
-    pub foreign_pvs: Vec<ForeignPv>,
+    #[serde(rename = "unmanagedPVs")]
+    pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// How many of them did not fit into this object. While there are any, no device of the node is Available: each may
     /// be behind one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "foreignPVsLeftOut")]
-    pub foreign_pvs_left_out: Option<i64>,
+    #[serde(rename = "unmanagedPVsOmitted")]
+    pub unmanaged_pvs_omitted: Option<i64>,
     /// Paths that LocalVolumes name: the agent says which device each of them is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
@@ -75,11 +75,11 @@ pub struct NodeInventorySpec {
     /// Devices whose last PersistentVolume was used and whose data nobody has erased: no set gets them until an
     /// administrator says that the data is not needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<KeptData>,
+    pub retained_data: Vec<RetainedData>,
     /// Devices of which only the signatures were removed when their last PersistentVolume was released (Quick): good for
     /// a new file system, and not to be read as a Block device by anybody else.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub residue: Vec<KeptData>,
+    pub wipe_remnants: Vec<WipeRemnant>,
 }
 
 /// What a PersistentVolume that is gone left on a device.
@@ -87,7 +87,21 @@ pub struct NodeInventorySpec {
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct KeptData {
+pub struct RetainedData {
+    pub identity: String,
+    /// The name of the PersistentVolume.
+    #[serde(rename = "pvName")]
+    pub pv_name: String,
+    #[serde(rename = "pvUID")]
+    pub pv_uid: String,
+}
+
+/// What a Quick wipe left on a device: all but the signatures of this PersistentVolume's data.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WipeRemnant {
     pub identity: String,
     /// The name of the PersistentVolume.
     #[serde(rename = "pvName")]
@@ -101,7 +115,7 @@ pub struct KeptData {
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Claim {
+pub struct DeviceClaim {
     pub identity: String,
     pub owner: ClaimOwner,
     /// The StorageClass of its PersistentVolume.
@@ -131,21 +145,22 @@ pub struct Claim {
     pub job: Option<ClaimJob>,
     /// Nobody wants it any more: the agent removes the link, then the claim goes.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub ending: bool,
+    pub terminating: bool,
     /// The last PersistentVolume made from this claim that was bound, or has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_volume: Option<LastVolume>,
+    #[serde(rename = "lastPV")]
+    pub last_pv: Option<LastPv>,
 }
 
 /// On record so that the end of a PersistentVolume is known by the claim itself, whatever becomes of that object.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-pub struct LastVolume {
+pub struct LastPv {
     pub uid: String,
     /// Its data was erased, or is kept on record, or there never was any: it may go.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub over: bool,
+    pub resolved: bool,
 }
 
 /// The job of a claim, and which try it is.
@@ -205,7 +220,7 @@ pub struct Quarantine {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ForeignPv {
+pub struct UnmanagedPv {
     pub name: String,
     /// The local path of the PersistentVolume, on the node.
     pub path: String,
@@ -239,7 +254,7 @@ pub struct NodeInventoryStatus {
     pub devices: Vec<Device>,
     /// What the agent says to each claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub claims: Vec<ClaimReport>,
+    pub device_claims: Vec<ClaimReport>,
     /// Which devices the paths of the spec are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathReport>,
@@ -297,9 +312,9 @@ pub enum ClaimState {
     #[default]
     Refused,
     /// The claim is ending, and nothing of it is left on the node.
-    Ended,
+    Removed,
     /// The claim is ending, and its link cannot be removed; it is tried again.
-    Stuck,
+    RemovalFailed,
 }
 
 /// Which device a path is.
@@ -323,7 +338,7 @@ pub struct Summary {
     /// Whole devices: disks, multipath maps, attached loops.
     pub disks: i64,
     /// Devices whose verdict is Available.
-    pub free: i64,
+    pub available: i64,
     /// Devices that have an owner: a claim, a Volume, a PersistentVolume.
     pub claimed: i64,
     pub quarantined: i64,

@@ -25,7 +25,7 @@ impl fmt::Display for Problem {
 }
 
 /// All problems in one sentence, for a condition's message.
-pub fn sentence(problems: &[Problem]) -> String {
+pub fn message(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join(". ")
 }
 

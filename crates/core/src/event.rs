@@ -13,6 +13,14 @@ use quarry_api::node_job::hex_digest;
 /// Events of cluster-scoped objects live here, as the API conventions have it.
 pub const EVENTS_OF_CLUSTER_OBJECTS: &str = "default";
 
+/// An Event that is published once, after the plan was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEvent {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
 /// What the events are about, and who tells them.
 #[derive(Clone, Debug)]
 pub struct AboutObject {

@@ -4,10 +4,10 @@
 //! that may come back, so the inventory stays, held by a finalizer. Next to read: `quarantine.rs`, `foreign_pv.rs`.
 
 use crate::{
-    claim,
+    device_claim,
     quarantine::{self, Elsewhere},
 };
-use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::ForeignPv};
+use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::UnmanagedPv};
 
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
@@ -15,11 +15,11 @@ pub struct Observed {
     pub node_exists: bool,
     pub inventory: Option<NodeInventory>,
     /// PersistentVolumes of others on this node.
-    pub foreign_pvs: Vec<ForeignPv>,
+    pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// Devices of other nodes with an identity of this node's.
     pub elsewhere: Vec<Elsewhere>,
     /// Who gets what; `None` where nobody plans claims: what is claimed stays as it is.
-    pub claims: Option<claim::Plan>,
+    pub claims: Option<device_claim::Plan>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,10 +49,17 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     let going = found.metadata.deletion_timestamp.is_some();
     let mut spec = found.spec.clone();
     if let Some(planned) = seen.claims.clone() {
-        let claim::Plan { claims, paths, machine_id, kept, residue, steps: _, requeue: _ } =
-            planned;
-        (spec.claims, spec.paths, spec.machine_id, spec.kept, spec.residue) =
-            (claims, paths, machine_id, kept, residue);
+        let device_claim::Plan {
+            claims,
+            paths,
+            machine_id,
+            retained_data,
+            wipe_remnants,
+            steps: _,
+            requeue: _,
+        } = planned;
+        (spec.device_claims, spec.paths, spec.machine_id, spec.retained_data, spec.wipe_remnants) =
+            (claims, paths, machine_id, retained_data, wipe_remnants);
     }
     if !seen.node_exists && !remembers(&spec) && !remembers(&found.spec) && !going {
         return Some(Step::Delete {
@@ -62,12 +69,12 @@ pub fn plan(seen: &Observed) -> Option<Step> {
     }
     // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
     if seen.node_exists {
-        (spec.foreign_pvs, spec.foreign_pvs_left_out) = fitting(&seen.foreign_pvs);
+        (spec.unmanaged_pvs, spec.unmanaged_pvs_omitted) = fitting(&seen.unmanaged_pvs);
     }
     spec.quarantine = quarantine::plan(found, &seen.elsewhere);
     // Whoever deletes the inventory of a node that is gone says that what its disks hold is not needed; not its claims,
     // which are somebody's volumes.
-    let given_up = going && !seen.node_exists && spec.claims.is_empty();
+    let given_up = going && !seen.node_exists && spec.device_claims.is_empty();
     let finalizers = finalizers(found, given_up || !remembers(&spec));
     let answered = is_answered(seen, found);
     if spec == found.spec && finalizers.is_none() && !answered {
@@ -83,42 +90,42 @@ pub fn plan(seen: &Observed) -> Option<Step> {
 
 /// Something that must outlive the Node: who has which disk, and whose data is on it.
 fn remembers(spec: &NodeInventorySpec) -> bool {
-    !spec.claims.is_empty() || !spec.kept.is_empty() || !spec.residue.is_empty()
+    !spec.device_claims.is_empty()
+        || !spec.retained_data.is_empty()
+        || !spec.wipe_remnants.is_empty()
 }
 
 /// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
 fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
-    let told = found
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|annotations| annotations.contains_key(names::RELEASE_CLAIMS_ANNOTATION));
+    let told = found.metadata.annotations.as_ref().is_some_and(|annotations| {
+        annotations.contains_key(names::RELEASE_DEVICE_CLAIMS_ANNOTATION)
+    });
     let machine = found.status.as_ref().map(|status| status.machine_id.as_deref());
-    told && seen.node_exists && !claim::is_other_machine(&found.spec, machine)
+    told && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
 }
 
 /// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.
-const ROOM_FOR_FOREIGN_PVS: usize = 600_000;
+const ROOM_FOR_UNMANAGED_PVS: usize = 600_000;
 
 /// As many as fit, and the number of the others. An object that is too large would be refused for ever.
-fn fitting(all: &[ForeignPv]) -> (Vec<ForeignPv>, Option<i64>) {
-    let size = |pv: &ForeignPv| {
+fn fitting(all: &[UnmanagedPv]) -> (Vec<UnmanagedPv>, Option<i64>) {
+    let size = |pv: &UnmanagedPv| {
         pv.name.len() + pv.path.len() + pv.device_id.as_ref().map_or(0, |id| id.len() + 14) + 24
     };
     let ends = all.iter().scan(0, |end, pv| {
         *end += size(pv);
         Some(*end)
     });
-    let fitting = ends.take_while(|end| *end <= ROOM_FOR_FOREIGN_PVS).count();
+    let fitting = ends.take_while(|end| *end <= ROOM_FOR_UNMANAGED_PVS).count();
     let left_out = i64::try_from(all.len() - fitting).ok().filter(|left_out| *left_out > 0);
     (all[..fitting].to_vec(), left_out)
 }
 
 fn create(seen: &Observed) -> Step {
-    let (foreign_pvs, foreign_pvs_left_out) = fitting(&seen.foreign_pvs);
+    let (unmanaged_pvs, unmanaged_pvs_omitted) = fitting(&seen.unmanaged_pvs);
     let mut made = NodeInventory::new(
         &seen.name,
-        NodeInventorySpec { foreign_pvs, foreign_pvs_left_out, ..NodeInventorySpec::default() },
+        NodeInventorySpec { unmanaged_pvs, unmanaged_pvs_omitted, ..NodeInventorySpec::default() },
     );
     made.metadata.labels = Some(
         [(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into(),
@@ -130,13 +137,16 @@ fn create(seen: &Observed) -> Step {
 /// refuses it.
 fn finalizers(found: &NodeInventory, free: bool) -> Option<Vec<String>> {
     let present = found.metadata.finalizers.clone().unwrap_or_default();
-    let held = present.iter().any(|finalizer| finalizer == names::CLAIMS_FINALIZER);
+    let held = present.iter().any(|finalizer| finalizer == names::DEVICE_CLAIMS_FINALIZER);
     match (held, free) {
         (true, true) => Some(
-            present.into_iter().filter(|finalizer| finalizer != names::CLAIMS_FINALIZER).collect(),
+            present
+                .into_iter()
+                .filter(|finalizer| finalizer != names::DEVICE_CLAIMS_FINALIZER)
+                .collect(),
         ),
         (false, false) if found.metadata.deletion_timestamp.is_none() => {
-            Some(present.into_iter().chain([names::CLAIMS_FINALIZER.to_owned()]).collect())
+            Some(present.into_iter().chain([names::DEVICE_CLAIMS_FINALIZER.to_owned()]).collect())
         }
         (true | false, _) => None,
     }
@@ -165,8 +175,8 @@ mod tests {
         json!([{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "namespace": "s", "name": "fast", "uid": "x"}}])
     }
 
-    fn foreign() -> Vec<ForeignPv> {
-        vec![ForeignPv {
+    fn foreign() -> Vec<UnmanagedPv> {
+        vec![UnmanagedPv {
             name: "lso".into(),
             path: "/mnt/local-storage/fast/x".into(),
             device_id: None,
@@ -182,12 +192,13 @@ mod tests {
 
     #[test]
     fn an_inventory_follows_its_node() {
-        let nothing = Observed { name: "n1".into(), foreign_pvs: foreign(), ..Observed::default() };
+        let nothing =
+            Observed { name: "n1".into(), unmanaged_pvs: foreign(), ..Observed::default() };
         assert_eq!(plan(&nothing), None);
         let Some(Step::Create(made)) = plan(&Observed { node_exists: true, ..nothing }) else {
             panic!()
         };
-        assert_eq!(made.spec.foreign_pvs, foreign());
+        assert_eq!(made.spec.unmanaged_pvs, foreign());
         assert_eq!(plan(&seen(true, json!({}))), None);
         assert_eq!(
             plan(&seen(false, json!({}))),
@@ -201,35 +212,41 @@ mod tests {
 
     #[test]
     fn an_inventory_with_claims_outlives_its_node() {
-        let held = update(plan(&seen(true, json!({"spec.claims": claims()}))));
-        assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]));
-        let finalizers = json!(["other/one", names::CLAIMS_FINALIZER]);
+        let held = update(plan(&seen(true, json!({"spec.deviceClaims": claims()}))));
+        assert_eq!(held.finalizers, Some(vec![names::DEVICE_CLAIMS_FINALIZER.to_owned()]));
+        let finalizers = json!(["other/one", names::DEVICE_CLAIMS_FINALIZER]);
         assert_eq!(
-            plan(&seen(true, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))),
+            plan(&seen(
+                true,
+                json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers})
+            )),
             None
         );
         assert_eq!(
-            plan(&seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}))),
+            plan(&seen(
+                false,
+                json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers})
+            )),
             None,
             "not deleted with its node"
         );
         let known = json!([{"name": "lso", "path": "/dev/x"}]);
         let gone = seen(
             false,
-            json!({"spec.claims": claims(), "metadata.finalizers": finalizers, "spec.foreignPVs": known}),
+            json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "spec.unmanagedPVs": known}),
         );
         assert_eq!(plan(&gone), None, "what was known about its volumes stays");
         let released = update(plan(&seen(true, json!({"metadata.finalizers": finalizers}))));
         assert_eq!(released.finalizers, Some(vec!["other/one".to_owned()]));
         // Deleted by hand: held while there are claims, let go with the last one, never given a new finalizer.
-        let going = json!({"spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let going = json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(plan(&seen(true, going)), None);
         let free = json!({"metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(update(plan(&seen(false, free))).finalizers, Some(vec!["other/one".to_owned()]));
         assert_eq!(
             plan(&seen(
                 true,
-                json!({"spec.claims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]})
+                json!({"spec.deviceClaims": claims(), "metadata.deletionTimestamp": "2026-01-01T00:00:00Z", "metadata.finalizers": ["x/y"]})
             )),
             None
         );
@@ -239,10 +256,14 @@ mod tests {
     #[test]
     fn an_inventory_that_knows_of_data_outlives_its_node_until_somebody_deletes_it() {
         let entry = json!([{"identity": "wwn:1", "pvName": "p", "pvUID": "u"}]);
-        let finalizers = json!([names::CLAIMS_FINALIZER]);
-        for list in ["spec.kept", "spec.residue"] {
+        let finalizers = json!([names::DEVICE_CLAIMS_FINALIZER]);
+        for list in ["spec.retainedData", "spec.wipeRemnants"] {
             let held = update(plan(&seen(true, json!({list: entry}))));
-            assert_eq!(held.finalizers, Some(vec![names::CLAIMS_FINALIZER.to_owned()]), "{list}");
+            assert_eq!(
+                held.finalizers,
+                Some(vec![names::DEVICE_CLAIMS_FINALIZER.to_owned()]),
+                "{list}"
+            );
             assert_eq!(
                 plan(&seen(false, json!({list: entry, "metadata.finalizers": finalizers}))),
                 None,
@@ -257,31 +278,32 @@ mod tests {
             assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
             assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
             // What a plan has just learned counts as well.
-            let mut learned =
-                seen(false, json!({"spec.claims": claims(), "metadata.finalizers": finalizers}));
-            let mut planned = claim::Plan::default();
-            let known = serde_json::from_value(entry.clone()).unwrap();
-            if list == "spec.kept" {
-                planned.kept = known
+            let mut learned = seen(
+                false,
+                json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers}),
+            );
+            let mut planned = device_claim::Plan::default();
+            if list == "spec.retainedData" {
+                planned.retained_data = serde_json::from_value(entry.clone()).unwrap();
             } else {
-                planned.residue = known
+                planned.wipe_remnants = serde_json::from_value(entry.clone()).unwrap();
             }
             learned.claims = Some(planned);
             let step = update(plan(&learned));
             assert_eq!(
-                (step.finalizers, step.spec.kept.len() + step.spec.residue.len()),
+                (step.finalizers, step.spec.retained_data.len() + step.spec.wipe_remnants.len()),
                 (None, 1)
             );
         }
-        let both = json!({"spec.kept": entry, "spec.claims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let both = json!({"spec.retainedData": entry, "spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(plan(&seen(false, both)), None, "its claims are somebody's volumes");
     }
 
     #[test]
     fn the_word_that_gives_claims_up_counts_once() {
-        let told = json!({names::RELEASE_CLAIMS_ANNOTATION: "m1"});
+        let told = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
-            let extra = json!({"metadata.annotations": told, "spec.claims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::CLAIMS_FINALIZER]});
+            let extra = json!({"metadata.annotations": told, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
             let mut seen = seen(node, extra);
             seen.inventory.as_mut().unwrap().status = Some(quarry_api::NodeInventoryStatus {
                 machine_id: Some(machine.into()),
@@ -296,34 +318,34 @@ mod tests {
     #[test]
     fn more_foreign_volumes_than_fit_are_counted() {
         let mut seen = seen(true, json!({}));
-        seen.foreign_pvs = (0..9000)
-            .map(|n| ForeignPv {
+        seen.unmanaged_pvs = (0..9000)
+            .map(|n| UnmanagedPv {
                 name: format!("local-pv-{n:08}"),
                 path: "/x".repeat(40),
                 device_id: Some("wwn".into()),
             })
             .collect();
         let spec = update(plan(&seen)).spec;
-        let bytes = serde_json::to_vec(&spec.foreign_pvs).unwrap().len();
-        assert!((500_000..=ROOM_FOR_FOREIGN_PVS).contains(&bytes), "{bytes}");
+        let bytes = serde_json::to_vec(&spec.unmanaged_pvs).unwrap().len();
+        assert!((500_000..=ROOM_FOR_UNMANAGED_PVS).contains(&bytes), "{bytes}");
         assert_eq!(
-            spec.foreign_pvs_left_out,
-            Some(9000 - i64::try_from(spec.foreign_pvs.len()).unwrap())
+            spec.unmanaged_pvs_omitted,
+            Some(9000 - i64::try_from(spec.unmanaged_pvs.len()).unwrap())
         );
         seen.inventory.as_mut().unwrap().spec = spec;
         assert_eq!(plan(&seen), None, "a plan on its own result is empty");
-        seen.foreign_pvs.truncate(3);
+        seen.unmanaged_pvs.truncate(3);
         let spec = update(plan(&seen)).spec;
-        assert_eq!((spec.foreign_pvs.len(), spec.foreign_pvs_left_out), (3, None));
+        assert_eq!((spec.unmanaged_pvs.len(), spec.unmanaged_pvs_omitted), (3, None));
     }
 
     #[test]
     fn what_the_cluster_knows_is_written_once() {
         let mut seen = seen(
             true,
-            json!({"spec.claims": claims(), "metadata.finalizers": [names::CLAIMS_FINALIZER]}),
+            json!({"spec.deviceClaims": claims(), "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]}),
         );
-        seen.foreign_pvs = foreign();
+        seen.unmanaged_pvs = foreign();
         seen.elsewhere =
             vec![Elsewhere { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
         let update = update(plan(&seen));
@@ -332,12 +354,12 @@ mod tests {
         seen.inventory.as_mut().unwrap().spec = update.spec;
         assert_eq!(plan(&seen), None, "a plan on its own result is empty");
         seen.elsewhere.clear();
-        seen.foreign_pvs.clear();
+        seen.unmanaged_pvs.clear();
         let cleared = super::tests::update(plan(&seen)).spec;
         assert!(
             cleared.quarantine.is_empty()
-                && cleared.foreign_pvs.is_empty()
-                && cleared.claims.len() == 1
+                && cleared.unmanaged_pvs.is_empty()
+                && cleared.device_claims.len() == 1
         );
     }
 }

@@ -7,8 +7,8 @@
 //! identities within one node are the agent's own verdict.
 
 use crate::{
-    claim::owner_text,
     device::{accepts, group::published_candidates, identity, reason::Reason},
+    device_claim::owner_text,
 };
 use quarry_api::{
     NodeInventory, NodeInventorySpec, names,
@@ -79,10 +79,10 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
             found.entry(identity).or_insert_with(|| Arc::clone(&shown));
         }
     }
-    let claims = spec.iter().flat_map(|spec| &spec.claims).map(|claim| {
+    let claims = spec.iter().flat_map(|spec| &spec.device_claims).map(|claim| {
         (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner)))
     });
-    let kept = spec.iter().flat_map(|spec| &spec.kept).map(|kept| {
+    let kept = spec.iter().flat_map(|spec| &spec.retained_data).map(|kept| {
         (
             &kept.identity,
             format!("the data that PersistentVolume {} left on a device", kept.pv_name),
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use quarry_api::{
         NodeInventoryStatus,
-        node_inventory::{Claim, ClaimOwner, DeviceReason, Evidence, KeptData},
+        node_inventory::{ClaimOwner, DeviceClaim, DeviceReason, Evidence, RetainedData},
     };
 
     fn device(name: &str, identity: &str) -> Device {
@@ -269,8 +269,8 @@ mod tests {
         made
     }
 
-    fn having(claims: Vec<Claim>) -> NodeInventorySpec {
-        NodeInventorySpec { claims, ..NodeInventorySpec::default() }
+    fn having(claims: Vec<DeviceClaim>) -> NodeInventorySpec {
+        NodeInventorySpec { device_claims: claims, ..NodeInventorySpec::default() }
     }
 
     fn accepting(text: &str) -> Option<BTreeMap<String, String>> {
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_another_node_claims_is_nobodys_else_even_when_only_one_node_shows_it() {
-        let claim = |identity: &str| Claim {
+        let claim = |identity: &str| DeviceClaim {
             identity: identity.into(),
             owner: ClaimOwner {
                 kind: "LocalVolumeSet".into(),
@@ -314,7 +314,7 @@ mod tests {
                 name: "fast".into(),
                 uid: "u".into(),
             },
-            ..Claim::default()
+            ..DeviceClaim::default()
         };
         let (disk, claims) = ([device("sda", "wwn:1")], having(vec![claim("wwn:1")]));
         let mut known = Identities::default();
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_disk_with_kept_data_is_known_wherever_it_is_plugged_in() {
         let kept = NodeInventorySpec {
-            kept: vec![KeptData {
+            retained_data: vec![RetainedData {
                 identity: "wwn:1".into(),
                 pv_name: "local-pv-1".into(),
                 pv_uid: "p".into(),
@@ -392,16 +392,19 @@ mod tests {
         known.follow(
             "n1",
             &[],
-            Some(&having(vec![Claim { identity: "serial:M:S1".into(), ..Claim::default() }])),
+            Some(&having(vec![DeviceClaim {
+                identity: "serial:M:S1".into(),
+                ..DeviceClaim::default()
+            }])),
         );
         known.follow("n2", std::slice::from_ref(&shown), None);
         assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
         known.follow(
             "n1",
             &[],
-            Some(&having(vec![Claim {
+            Some(&having(vec![DeviceClaim {
                 identity: "wwn:5000c50000000002".into(),
-                ..Claim::default()
+                ..DeviceClaim::default()
             }])),
         );
         assert_eq!(known.elsewhere("n2"), []);

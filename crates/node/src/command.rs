@@ -3,7 +3,7 @@
 //! A command is a value before it runs: it renders to an argv for tests and logs. It has a time limit, a fixed
 //! search path and an empty environment, and dies with the agent. Only `act/` runs one; nothing does at rest.
 
-use crate::{act::draft::Draft, error::HandsError, sys};
+use crate::{act::draft::Draft, error::NodeError, sys};
 use quarry_api::node_job::FsType;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -93,7 +93,7 @@ impl Command {
     }
 
     /// To the end. Must be called on a thread that lives as long as the agent: see `sys::die_with_parent`.
-    pub fn run(&self) -> Result<(), HandsError> {
+    pub fn run(&self) -> Result<(), NodeError> {
         let tool = self.tool.name();
         let attempt = || format!("running {tool}");
         let mut command = std::process::Command::new(self.find()?);
@@ -107,28 +107,28 @@ impl Command {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         sys::die_with_parent(&mut command);
-        let mut child = command.spawn().map_err(HandsError::io(attempt()))?;
+        let mut child = command.spawn().map_err(NodeError::io(attempt()))?;
         let ended = self.wait(&mut child);
         if !matches!(ended, Ok(Some(_))) {
             // It may have ended by itself just now; either way it is reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
-        match ended.map_err(HandsError::io(attempt()))? {
-            None => Err(HandsError::ToolTimeout { tool, seconds: self.limit.as_secs() }),
+        match ended.map_err(NodeError::io(attempt()))? {
+            None => Err(NodeError::ToolTimeout { tool, seconds: self.limit.as_secs() }),
             Some((status, _)) if status.success() => Ok(()),
             Some((status, said)) => {
-                Err(HandsError::Tool { tool, how: how(status), said: useful(&said) })
+                Err(NodeError::Tool { tool, how: how(status), said: useful(&said) })
             }
         }
     }
 
-    fn find(&self) -> Result<PathBuf, HandsError> {
+    fn find(&self) -> Result<PathBuf, NodeError> {
         let found = SEARCH
             .iter()
             .map(|folder| Path::new(folder).join(self.tool.name()))
             .find(|path| path.is_file());
-        found.ok_or_else(|| HandsError::MissingTool {
+        found.ok_or_else(|| NodeError::MissingTool {
             tool: self.tool.name(),
             package: self.tool.package(),
             looked: SEARCH.join(", "),

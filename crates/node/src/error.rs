@@ -6,7 +6,7 @@ use quarry_api::quantity::Bytes;
 use std::{error::Error, io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub enum HandsError {
+pub enum NodeError {
     #[error("{attempt}")]
     Io { attempt: String, source: io::Error },
     #[error(
@@ -53,21 +53,21 @@ pub enum HandsError {
     Other { attempt: String, retryable: bool, source: Option<Box<dyn Error + Send + Sync>> },
 }
 
-impl HandsError {
+impl NodeError {
     /// `map_err(HandsError::io("opening x"))`
-    pub fn io<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> HandsError {
-        move |source| HandsError::Io { attempt: attempt.into(), source: source.into() }
+    pub fn io<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> NodeError {
+        move |source| NodeError::Io { attempt: attempt.into(), source: source.into() }
     }
 
     /// While reading or writing a device: its trouble is not the software's.
-    pub fn device<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> HandsError {
-        move |source| HandsError::Device { attempt: attempt.into(), source: source.into() }
+    pub fn device<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> NodeError {
+        move |source| NodeError::Device { attempt: attempt.into(), source: source.into() }
     }
 
     /// Whether the same step may succeed a moment later without anybody's help.
     pub fn retryable(&self) -> bool {
         match self {
-            HandsError::Io { source, .. } => {
+            NodeError::Io { source, .. } => {
                 matches!(
                     source.kind(),
                     io::ErrorKind::ResourceBusy
@@ -75,38 +75,38 @@ impl HandsError {
                         | io::ErrorKind::Interrupted
                 )
             }
-            HandsError::Other { retryable, .. } => *retryable,
+            NodeError::Other { retryable, .. } => *retryable,
             // A user of the device who is just looking (udev, blkid) is gone in a moment.
-            HandsError::InUse { .. } => true,
-            HandsError::WorkerLost(_) => true,
-            HandsError::Full { .. }
-            | HandsError::TooLarge { .. }
-            | HandsError::TooSmall { .. }
-            | HandsError::MissingTool { .. }
-            | HandsError::Tool { .. }
-            | HandsError::ToolTimeout { .. }
-            | HandsError::Overdue { .. }
-            | HandsError::LinkMissing { .. }
-            | HandsError::Refused(_)
-            | HandsError::Device { .. }
-            | HandsError::NotAUid(_)
-            | HandsError::Malformed(_)
-            | HandsError::Locked { .. } => false,
+            NodeError::InUse { .. } => true,
+            NodeError::WorkerLost(_) => true,
+            NodeError::Full { .. }
+            | NodeError::TooLarge { .. }
+            | NodeError::TooSmall { .. }
+            | NodeError::MissingTool { .. }
+            | NodeError::Tool { .. }
+            | NodeError::ToolTimeout { .. }
+            | NodeError::Overdue { .. }
+            | NodeError::LinkMissing { .. }
+            | NodeError::Refused(_)
+            | NodeError::Device { .. }
+            | NodeError::NotAUid(_)
+            | NodeError::Malformed(_)
+            | NodeError::Locked { .. } => false,
         }
     }
 
     /// The error and every cause, in one line for people.
-    pub fn sentence(&self) -> String {
+    pub fn message(&self) -> String {
         chain(self)
     }
 
     pub(crate) fn is_no_space(&self) -> bool {
         match self {
-            HandsError::Full { .. } => true,
-            HandsError::Io { source, .. } => {
+            NodeError::Full { .. } => true,
+            NodeError::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            HandsError::Tool { said, .. } => {
+            NodeError::Tool { said, .. } => {
                 said.contains("No space left on device") || said.contains("Disk quota exceeded")
             }
             _ => false,
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_sentence_names_the_attempt_and_the_cause() {
-        let error = HandsError::io("opening /dev/loop3")(io::Error::from_raw_os_error(16));
+        let error = NodeError::io("opening /dev/loop3")(io::Error::from_raw_os_error(16));
         assert!(error.retryable());
-        assert_eq!(error.sentence(), "opening /dev/loop3: Device or resource busy (os error 16)");
+        assert_eq!(error.message(), "opening /dev/loop3: Device or resource busy (os error 16)");
     }
 }

@@ -5,15 +5,15 @@
 //! and skipped, the others count. Never rewritten: whoever asks what happened on the node reads it here.
 
 use crate::{
-    error::HandsError,
-    hands::{Intent, Outcome, OutcomeResult, Subject},
+    error::NodeError,
+    node_ops::{Intent, Outcome, OutcomeResult, Subject},
 };
 use jiff::Timestamp;
 use quarry_api::{
-    node_inventory::{Claim, KeptData},
+    node_inventory::{DeviceClaim, RetainedData},
     node_job::Action,
 };
-use quarry_core::claim::{confirm::Remembered, owner_text};
+use quarry_core::device_claim::{confirm::Remembered, owner_text};
 use quarry_failpoint::failpoint;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,8 @@ pub enum Kind {
     /// The device was looked at and found as claimed: nothing of an earlier claim is to be done about it any more.
     Confirmed,
     /// The data of this PersistentVolume stays on the device.
-    Kept,
+    #[serde(alias = "kept")]
+    Retained,
 }
 
 impl Record {
@@ -125,7 +126,7 @@ impl Record {
         }
     }
 
-    pub fn confirmed(time: Timestamp, claim: &Claim) -> Self {
+    pub fn confirmed(time: Timestamp, claim: &DeviceClaim) -> Self {
         let round = ClaimRound { owner_uid: claim.owner.uid.clone(), round: claim.round };
         Record {
             device: Some(claim.identity.clone()),
@@ -135,12 +136,12 @@ impl Record {
         }
     }
 
-    pub fn kept(time: Timestamp, kept: &KeptData) -> Self {
+    pub fn retained(time: Timestamp, kept: &RetainedData) -> Self {
         let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone() };
         Record {
             device: Some(kept.identity.clone()),
             pv: Some(pv),
-            ..Record::bare(time, Kind::Kept)
+            ..Record::bare(time, Kind::Retained)
         }
     }
 
@@ -190,7 +191,7 @@ pub struct Ledger {
 struct Known {
     ours: HashSet<String>,
     erased: HashSet<String>,
-    kept: HashSet<String>,
+    retained: HashSet<String>,
     /// By device: the claim that it was last confirmed for.
     confirmed: HashMap<String, ClaimRound>,
 }
@@ -203,30 +204,30 @@ impl Known {
             (Kind::Confirmed, Some(device), Some(claim), _) => {
                 drop(self.confirmed.insert(device.clone(), claim.clone()))
             }
-            (Kind::Kept, _, _, Some(pv)) => drop(self.kept.insert(pv.uid.clone())),
-            (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => {}
+            (Kind::Retained, _, _, Some(pv)) => drop(self.retained.insert(pv.uid.clone())),
+            (Kind::Confirmed | Kind::Retained | Kind::Intent | Kind::Outcome, ..) => {}
         }
     }
 }
 
 impl Ledger {
     /// Opens or creates it, reads it all, and drops a torn last line.
-    pub fn open(path: &Path) -> Result<Self, HandsError> {
+    pub fn open(path: &Path) -> Result<Self, NodeError> {
         let attempt = |what: &str| format!("{what} the ledger {}", path.display());
         let existed = path.exists();
-        let mut file = crate::lock::open_own(path).map_err(HandsError::io(attempt("opening")))?;
+        let mut file = crate::lock::open_own(path).map_err(NodeError::io(attempt("opening")))?;
         if !existed {
             sync_folder(path.parent().unwrap_or(Path::new("/")))?;
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(HandsError::io(attempt("reading")))?;
+        file.read_to_end(&mut bytes).map_err(NodeError::io(attempt("reading")))?;
         let Parsed { records, damaged, whole } = parse(&bytes);
         if whole < bytes.len() {
             // Its writer never learned that it was on disk, so nothing was done because of it.
             tracing::warn!(ledger = %path.display(), bytes = bytes.len() - whole, "dropped the unfinished last line");
             file.set_len(whole as u64)
                 .and_then(|()| file.sync_all())
-                .map_err(HandsError::io(attempt("repairing")))?;
+                .map_err(NodeError::io(attempt("repairing")))?;
         }
         for line in &damaged {
             tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
@@ -248,7 +249,7 @@ impl Ledger {
     pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
         Remembered {
             erased: self.known.erased.contains(pv_uid),
-            kept: self.known.kept.contains(pv_uid),
+            retained: self.known.retained.contains(pv_uid),
             confirmed: self
                 .known
                 .confirmed
@@ -258,14 +259,14 @@ impl Ledger {
     }
 
     /// Those of these that no line says yet.
-    pub fn news(&self, records: Vec<Record>) -> Vec<Record> {
+    pub fn unrecorded(&self, records: Vec<Record>) -> Vec<Record> {
         let is_news =
             |record: &Record| match (record.kind, &record.device, &record.claim, &record.pv) {
                 (Kind::Confirmed, Some(device), Some(claim), _) => {
                     self.known.confirmed.get(device) != Some(claim)
                 }
-                (Kind::Kept, _, _, Some(pv)) => !self.known.kept.contains(&pv.uid),
-                (Kind::Confirmed | Kind::Kept | Kind::Intent | Kind::Outcome, ..) => true,
+                (Kind::Retained, _, _, Some(pv)) => !self.known.retained.contains(&pv.uid),
+                (Kind::Confirmed | Kind::Retained | Kind::Intent | Kind::Outcome, ..) => true,
             };
         records.into_iter().filter(is_news).collect()
     }
@@ -276,17 +277,17 @@ impl Ledger {
     }
 
     /// On disk when this returns.
-    pub fn append(&mut self, record: &Record) -> Result<(), HandsError> {
+    pub fn append(&mut self, record: &Record) -> Result<(), NodeError> {
         self.append_all(std::slice::from_ref(record))
     }
 
     /// All of them on disk when this returns, or none counts.
-    pub fn append_all(&mut self, records: &[Record]) -> Result<(), HandsError> {
+    pub fn append_all(&mut self, records: &[Record]) -> Result<(), NodeError> {
         let attempt = || format!("writing to the ledger {}", self.path.display());
         let mut lines = Vec::new();
         for record in records {
             serde_json::to_writer(&mut lines, record)
-                .map_err(|error| HandsError::io(attempt())(io::Error::from(error)))?;
+                .map_err(|error| NodeError::io(attempt())(io::Error::from(error)))?;
             lines.push(b'\n');
         }
         if lines.is_empty() {
@@ -295,7 +296,7 @@ impl Ledger {
         if let Err(error) = self.write_lines(&lines) {
             // Half a line must not stay in front of the next one. What cannot be cut off now is cut off at the next start.
             let _ = self.file.set_len(self.end);
-            return Err(HandsError::io(attempt())(error));
+            return Err(NodeError::io(attempt())(error));
         }
         self.end += lines.len() as u64;
         records.iter().for_each(|record| self.known.learn(record));
@@ -323,10 +324,10 @@ impl Ledger {
 }
 
 /// Makes a name in a folder durable.
-pub fn sync_folder(folder: &Path) -> Result<(), HandsError> {
+pub fn sync_folder(folder: &Path) -> Result<(), NodeError> {
     File::open(folder)
         .and_then(|dir| dir.sync_all())
-        .map_err(HandsError::io(format!("syncing the folder {}", folder.display())))
+        .map_err(NodeError::io(format!("syncing the folder {}", folder.display())))
 }
 
 #[derive(Debug)]
@@ -447,26 +448,26 @@ mod tests {
             };
             Record::confirmed(
                 Timestamp::UNIX_EPOCH,
-                &Claim { identity: "wwn:5".into(), owner, round, ..Claim::default() },
+                &DeviceClaim { identity: "wwn:5".into(), owner, round, ..DeviceClaim::default() },
             )
         };
-        let kept = Record::kept(
+        let kept = Record::retained(
             Timestamp::UNIX_EPOCH,
-            &KeptData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
+            &RetainedData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
         );
         let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
-        assert_eq!(ledger.news(all.clone()), all);
+        assert_eq!(ledger.unrecorded(all.clone()), all);
         ledger.append_all(&all).unwrap();
         ledger.append_all(&[]).unwrap();
         assert_eq!(
-            ledger.news(vec![claim("b", 1), kept, claim("a", 2)]),
+            ledger.unrecorded(vec![claim("b", 1), kept, claim("a", 2)]),
             [claim("a", 2)],
             "the last one counts"
         );
         for ledger in [ledger, Ledger::open(&path).unwrap()] {
             assert_eq!(
                 ledger.remembered("wwn:5", "u"),
-                Remembered { erased: false, kept: true, confirmed: Some(("b".into(), 1)) }
+                Remembered { erased: false, retained: true, confirmed: Some(("b".into(), 1)) }
             );
             assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
         }

@@ -12,26 +12,28 @@
 
 pub mod act;
 pub mod agent;
-pub mod claim;
 pub mod command;
+pub mod device_claim;
 pub mod error;
 pub mod failpoints;
-pub mod hands;
-pub mod host;
+pub mod host_root;
 pub mod inspect;
 pub mod ledger;
 pub mod lock;
+pub mod node_ops;
 pub mod progress;
 mod sys;
 pub mod wait;
 
 pub use agent::{Agent, AgentOptions, run, uevent};
-pub use claim::{
+pub use device_claim::{
     ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
     LinkWish, NodeView, Spare,
 };
-pub use error::HandsError;
-pub use hands::{Hands, Intent, Outcome, OutcomeResult, RealHands, Subject, Survey, SurveyRequest};
-pub use host::Host;
+pub use error::NodeError;
+pub use host_root::HostRoot;
+pub use node_ops::{
+    Intent, LinuxNode, NodeOps, NodeScan, Outcome, OutcomeResult, ScanRequest, Subject,
+};
 pub use progress::Progress;
 pub use sys::keep_memory_small;

@@ -2,7 +2,7 @@
 //!
 //! The kernel drops it with the process, so a crash leaves nothing to clean up. What the file says is for people only.
 
-use crate::error::HandsError;
+use crate::error::NodeError;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,9 +17,9 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub fn take(path: &Path) -> Result<Self, HandsError> {
+    pub fn take(path: &Path) -> Result<Self, NodeError> {
         let attempt = || format!("taking the lock {}", path.display());
-        let mut file = open_own(path).map_err(HandsError::io(attempt()))?;
+        let mut file = open_own(path).map_err(NodeError::io(attempt()))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -29,9 +29,9 @@ impl Lock {
                 let holder = Some(holder.trim().to_owned())
                     .filter(|text| !text.is_empty())
                     .unwrap_or_else(|| "PID unknown".into());
-                return Err(HandsError::Locked { holder, lock: path.to_owned() });
+                return Err(NodeError::Locked { holder, lock: path.to_owned() });
             }
-            Err(error) => return Err(HandsError::io(attempt())(error)),
+            Err(error) => return Err(NodeError::io(attempt())(error)),
         }
         let told = file.set_len(0).and_then(|()| writeln!(file, "PID {}", std::process::id()));
         if let Err(error) = told {
@@ -91,7 +91,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let error = Lock::take(&path).unwrap_err();
-        assert!(error.sentence().contains("chmod go-w"), "{}", error.sentence());
+        assert!(error.message().contains("chmod go-w"), "{}", error.message());
         assert!(!path.exists());
     }
 

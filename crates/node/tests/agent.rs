@@ -22,8 +22,8 @@ use quarry_core::{
     volume::spec_hash,
 };
 use quarry_node::{
-    Agent, AgentOptions, Hands, HandsError, Intent, Outcome, Survey, SurveyRequest,
-    agent::{Clock, Occasion, Published, Ran, Workers},
+    Agent, AgentOptions, Intent, NodeError, NodeOps, NodeScan, Outcome, ScanRequest,
+    agent::{Clock, Published, RunResult, ScanReason, Workers},
 };
 use serde_json::{Value, json};
 use std::{
@@ -43,30 +43,30 @@ struct Empty {
     gate: Option<Mutex<mpsc::Receiver<()>>>,
 }
 
-impl Hands for Empty {
-    fn look(&self, _: &str) -> Result<Observed, HandsError> {
+impl NodeOps for Empty {
+    fn look(&self, _: &str) -> Result<Observed, NodeError> {
         if let Some(gate) = &self.gate {
             gate.lock().unwrap().recv().unwrap();
         }
         Ok(Observed::default())
     }
-    fn act(&self, _: &str, step: &Step) -> Result<(), HandsError> {
+    fn act(&self, _: &str, step: &Step) -> Result<(), NodeError> {
         panic!("there is nothing to do on an empty node: {step:?}")
     }
-    fn record_intent(&self, _: &Intent) -> Result<(), HandsError> {
+    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
         Ok(())
     }
-    fn record_outcome(&self, _: &Outcome) -> Result<(), HandsError> {
+    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
         Ok(())
     }
-    fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
+    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
         Ok(Vec::new())
     }
-    fn survey(&self, _: &SurveyRequest) -> Result<Survey, HandsError> {
-        Ok(Survey {
+    fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
+        Ok(NodeScan {
             devices: self.devices.lock().unwrap().clone(),
             machine_id: Some("m".into()),
-            ..Survey::default()
+            ..NodeScan::default()
         })
     }
 }
@@ -98,10 +98,10 @@ impl World {
         World { server, node_uid: node.uid().unwrap(), client }
     }
 
-    fn agent(&self, hands: Empty, workers: Workers) -> Arc<Agent<Empty>> {
+    fn agent(&self, ops: Empty, workers: Workers) -> Arc<Agent<Empty>> {
         Arc::new(Agent::new(
             self.client.clone(),
-            Arc::new(hands),
+            Arc::new(ops),
             workers,
             AgentOptions { identity: "me".into(), ..AgentOptions::new("n") },
         ))
@@ -159,7 +159,7 @@ async fn a_quick_job_is_written_once() {
     let job = world.cleanup("v").await;
     let agent = world.agent(Empty::default(), Workers::Inline);
     let before = world.server.write_count();
-    assert_eq!(agent.run_job(&job).await.unwrap(), Ran::Succeeded(None));
+    assert_eq!(agent.run_job(&job).await.unwrap(), RunResult::Succeeded(None));
     assert_eq!(world.server.write_count() - before, 1);
     let status = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
     assert_eq!(
@@ -169,7 +169,7 @@ async fn a_quick_job_is_written_once() {
     assert!(status.start_time.is_some() && status.completion_time.is_some());
     assert_eq!(
         agent.run_job(&job).await.unwrap(),
-        Ran::Skipped,
+        RunResult::Skipped,
         "the stale object does not run it again"
     );
 }
@@ -196,7 +196,7 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
     let label = json!({"metadata": {"labels": {"seen": "yes"}}});
     world.jobs().patch("cleanup-v", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     open.send(()).unwrap();
-    assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
+    assert_eq!(running.await.unwrap(), RunResult::Succeeded(None));
     let ended = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
     assert_eq!(
         (ended.runs, ended.phase, ended.start_time),
@@ -208,7 +208,7 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
 async fn the_inventory_is_written_when_it_changed_and_only_then() {
     let world = World::new().await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
-    let hands = Empty::default();
+    let ops = Empty::default();
     let device = Facts {
         name: "loop3".into(),
         kind: "loop".into(),
@@ -216,8 +216,8 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
         volume_uid: Some("u".into()),
         ..Facts::default()
     };
-    hands.devices.lock().unwrap().push(device);
-    let hands = Arc::new(hands);
+    ops.devices.lock().unwrap().push(device);
+    let ops = Arc::new(ops);
     // Every look at the clock is a second later: the API keeps no smaller unit.
     let seconds = AtomicI64::new(0);
     let clock = Clock::new(move || {
@@ -226,12 +226,12 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     });
     let agent = Agent::new(
         world.client.clone(),
-        hands.clone(),
+        ops.clone(),
         Workers::Inline,
         AgentOptions { clock, ..AgentOptions::new("n") },
     );
     assert_eq!(
-        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        agent.publish_inventory(ScanReason::default()).await.unwrap().published,
         Published::NoInventory
     );
     inventories
@@ -242,12 +242,12 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
         .await
         .unwrap();
     assert_eq!(
-        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        agent.publish_inventory(ScanReason::default()).await.unwrap().published,
         Published::Changed
     );
     let before = world.server.write_count();
     assert_eq!(
-        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        agent.publish_inventory(ScanReason::default()).await.unwrap().published,
         Published::Unchanged
     );
     assert_eq!(world.server.write_count(), before);
@@ -256,9 +256,9 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
         (first.node_uid.as_deref(), first.summary.as_ref().unwrap().disks),
         (Some(world.node_uid.as_str()), 1)
     );
-    hands.devices.lock().unwrap().clear();
+    ops.devices.lock().unwrap().clear();
     assert_eq!(
-        agent.publish_inventory(Occasion::default()).await.unwrap().published,
+        agent.publish_inventory(ScanReason::default()).await.unwrap().published,
         Published::Changed
     );
     let second = inventories.get("n").await.unwrap().status.unwrap();

@@ -12,7 +12,7 @@
 
 use quarry_core::device::{
     Content, Found,
-    text::{LONGEST, is_hostile, printable},
+    sanitize::{LONGEST, is_hostile, printable},
 };
 use quarry_node::{
     inspect::{

@@ -14,7 +14,7 @@ use quarry_api::{
     LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
     NodeJob, Volume,
 };
-use quarry_core::{foreign_pv::ForeignPvs, quarantine::Identities};
+use quarry_core::{quarantine::Identities, unmanaged_pv::UnmanagedPvs};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -129,7 +129,7 @@ pub struct Caches {
     /// Which nodes show or claim which identity; kept in step by the route of NodeInventory.
     identities: Mutex<Identities>,
     /// PersistentVolumes of others by place; kept in step by the route of PersistentVolume.
-    foreign_pvs: Mutex<ForeignPvs>,
+    unmanaged_pvs: Mutex<UnmanagedPvs>,
 }
 
 impl Caches {
@@ -137,8 +137,8 @@ impl Caches {
         self.identities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn foreign_pvs(&self) -> MutexGuard<'_, ForeignPvs> {
-        self.foreign_pvs.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn unmanaged_pvs(&self) -> MutexGuard<'_, UnmanagedPvs> {
+        self.unmanaged_pvs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

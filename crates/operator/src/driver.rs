@@ -4,10 +4,10 @@
 //! everything else is in the objects. Kill it anywhere, the next run continues.
 
 use crate::{
-    Context, agent_set,
+    Context, agent_daemon_set,
     cache::Caches,
-    claims::owner,
     context::{Clock, Failure, Next},
+    device_claims::owner,
     discovery,
     leader::Election,
     metrics::{self, Metrics},
@@ -83,7 +83,7 @@ pub struct OperatorOptions {
     pub controllers: Vec<ControllerName>,
     /// Who we are in the leader's lease; `None`: no election (one process, or a developer's).
     pub election_identity: Option<String>,
-    pub agent_set: Option<quarry_core::agent_set::Wanted>,
+    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::Wanted>,
     pub job_retention: SignedDuration,
     /// The embedded API serves no CRD objects: its kinds are compiled in.
     pub check_crds: bool,
@@ -100,18 +100,18 @@ pub enum RunError {
 }
 
 /// At most this many reconciles at once: more would only queue up at the API server.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// After a conflict. The event that the cache lacks wakes the key as soon as it comes; until then another try
 /// meets the same conflict, and a watch that hangs for a minute must not become a thousand refused writes.
 const BEHIND: Duration = Duration::from_secs(1);
 
 /// Those that only say how many claims stand gather changes first: a thousand disks are one status, not a thousand.
-const GATHER: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// How long a key waits for more news before it is worked on.
-pub fn pause(route: &Route) -> Duration {
+pub fn debounce(route: &Route) -> Duration {
     match route.controller {
-        ControllerName::LocalVolumeSet | ControllerName::LocalVolume => GATHER,
+        ControllerName::LocalVolumeSet | ControllerName::LocalVolume => DEBOUNCE,
         ControllerName::Volume
         | ControllerName::NodeInventory
         | ControllerName::NodeJob
@@ -127,7 +127,7 @@ pub async fn reconcile_once(context: &Context, route: &Route) -> Result<Next, Fa
         ControllerName::Volume => volume::reconcile_once(context, &route.key).await,
         ControllerName::NodeInventory => node_inventory::reconcile_once(context, &route.key).await,
         ControllerName::NodeJob => node_job::reconcile_once(context, &route.key).await,
-        ControllerName::Agent => agent_set::reconcile_once(context).await,
+        ControllerName::Agent => agent_daemon_set::reconcile_once(context).await,
         ControllerName::Discovery => discovery::reconcile_once(context, &route.key).await,
         ControllerName::DiscoveryResult => {
             discovery::result::reconcile_once(context, &route.key).await
@@ -149,7 +149,7 @@ pub fn context(client: Client, options: &OperatorOptions, clock: Clock) -> Conte
         namespace: options.namespace.clone(),
         job_retention: options.job_retention,
         accounts: Arc::default(),
-        agent_set: options.agent_set.clone(),
+        agent_daemon_set: options.agent_daemon_set.clone(),
         controllers: options.controllers.clone(),
     }
 }
@@ -228,13 +228,13 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
             let (sender, receiver) = tokio::sync::watch::channel(false);
             synced.push(receiver);
             let (queue, enabled) = (queue.clone(), controllers.to_vec());
-            let wake = move |route: Route| {
+            let enqueue = move |route: Route| {
                 if enabled.contains(&route.controller) {
-                    let pause = pause(&route);
-                    queue.push(route, Instant::now() + pause);
+                    let debounce = debounce(&route);
+                    queue.push(route, Instant::now() + debounce);
                 }
             };
-            watches.spawn(watch::follow(context.clone(), $api, wake, sender));
+            watches.spawn(watch::follow(context.clone(), $api, enqueue, sender));
         }};
     }
     let client = &context.client;
@@ -278,7 +278,7 @@ async fn drive(context: Context, controllers: &[ControllerName]) {
 }
 
 async fn work(context: Context, queue: Arc<Queue<Route>>) {
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
     let mut running = JoinSet::new();
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -302,8 +302,8 @@ pub async fn work_on(context: &Context, route: &Route) -> Option<Duration> {
     let result = reconcile_once(context, route).await;
     let name = route.controller.as_str();
     let (outcome, delay) = match &result {
-        Ok(Next::Rest) => ("done", None),
-        Ok(Next::After(after)) => (
+        Ok(Next::AwaitChange) => ("done", None),
+        Ok(Next::Requeue(after)) => (
             "waiting",
             Some(Duration::try_from(*after).unwrap_or_default().max(Duration::from_millis(100))),
         ),

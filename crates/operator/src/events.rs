@@ -7,12 +7,16 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use quarry_core::{
+    event::PendingEvent,
     event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS},
-    volume::Note,
 };
 use serde_json::json;
 
-pub async fn tell<K: Resource<DynamicType = ()>>(context: &Context, object: &K, notes: &[Note]) {
+pub async fn tell<K: Resource<DynamicType = ()>>(
+    context: &Context,
+    object: &K,
+    notes: &[PendingEvent],
+) {
     for note in notes {
         if let Err(error) = tell_one(context, object, note).await {
             tracing::warn!(object = %object.name_any(), reason = note.reason, %error, "an event could not be told");
@@ -23,7 +27,7 @@ pub async fn tell<K: Resource<DynamicType = ()>>(context: &Context, object: &K, 
 async fn tell_one<K: Resource<DynamicType = ()>>(
     context: &Context,
     object: &K,
-    note: &Note,
+    note: &PendingEvent,
 ) -> Result<(), kube::Error> {
     let about = AboutObject {
         reference: object.object_ref(&()),

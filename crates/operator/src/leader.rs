@@ -81,7 +81,7 @@ impl Election {
     pub async fn acquire(&self, stop: &CancellationToken) -> bool {
         let mut last: Option<(Option<String>, Timestamp)> = None;
         loop {
-            let pause = match self.try_once(&mut last).await {
+            let debounce = match self.try_once(&mut last).await {
                 Ok(None) => return true,
                 Ok(Some(wait)) => Duration::try_from(wait).unwrap_or(RENEW_EVERY).min(RENEW_EVERY),
                 Err(error) => {
@@ -90,7 +90,7 @@ impl Election {
                 }
             };
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(debounce) => {}
                 () = stop.cancelled() => return false,
             }
         }

@@ -5,10 +5,10 @@
 //! the simulator calls it directly.
 //! Next to read: `driver.rs` (the loop), `volume/mod.rs` (a controller).
 
-pub mod agent_set;
+pub mod agent_daemon_set;
 pub mod cache;
-pub mod claims;
 pub mod context;
+pub mod device_claims;
 pub mod discovery;
 pub mod driver;
 pub mod events;

@@ -106,7 +106,7 @@ impl Default for Metrics {
         );
         let (claims, provisioned) = (Family::default(), Family::default());
         registry.register(
-            "claims",
+            "device_claims",
             "Claims of all nodes by what the agent says to them",
             claims.clone(),
         );
@@ -117,7 +117,7 @@ impl Default for Metrics {
         );
         let stages = Family::default();
         registry.register(
-            "claim_stages",
+            "device_claim_stages",
             "Claims of all nodes by stage, as the leading operator sees them",
             stages.clone(),
         );
@@ -184,27 +184,28 @@ impl Metrics {
     }
 
     fn count_claims(&self, caches: &Caches) {
-        let mut states: BTreeMap<&'static str, i64> = ["Claimed", "Confirmed", "Refused", "Ending"]
-            .into_iter()
-            .map(|state| (state, 0))
-            .collect();
+        let mut states: BTreeMap<&'static str, i64> =
+            ["Claimed", "Confirmed", "Refused", "Terminating"]
+                .into_iter()
+                .map(|state| (state, 0))
+                .collect();
         for inventory in caches.inventories.all() {
             let reports = inventory
                 .status
                 .as_ref()
-                .map(|status| status.claims.as_slice())
+                .map(|status| status.device_claims.as_slice())
                 .unwrap_or_default();
-            for claim in &inventory.spec.claims {
+            for claim in &inventory.spec.device_claims {
                 let report = reports.iter().find(|report| {
                     report.identity == claim.identity
                         && report.owner_uid == claim.owner.uid
                         && report.round == claim.round
                 });
                 let state = match report.map(|report| report.state) {
-                    _ if claim.ending => "Ending",
+                    _ if claim.terminating => "Terminating",
                     Some(ClaimState::Confirmed) => "Confirmed",
                     Some(ClaimState::Refused) => "Refused",
-                    Some(ClaimState::Ended | ClaimState::Stuck) | None => "Claimed",
+                    Some(ClaimState::Removed | ClaimState::RemovalFailed) | None => "Claimed",
                 };
                 *states.entry(state).or_default() += 1;
             }

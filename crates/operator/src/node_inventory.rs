@@ -3,18 +3,18 @@
 
 use crate::{
     Context,
-    claims::{apply, observe as claims},
     context::{Failure, Next},
+    device_claims::{apply, observe as claims},
     events,
     writer::merge_difference,
 };
 use kube::{Api, ResourceExt};
-use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::Claim};
+use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::DeviceClaim};
 use quarry_core::{
-    claim::{self, NodeWorld, Stage, owner_text},
-    foreign_pv,
+    device_claim::{self, NodeWorld, Stage, owner_text},
+    event::PendingEvent,
     node_inventory::{Observed, Step, plan},
-    volume::Note,
+    unmanaged_pv,
 };
 use serde_json::json;
 
@@ -23,22 +23,24 @@ fn observe(context: &Context, name: &str) -> Observed {
     let caches = &context.caches;
     let node = caches.nodes.get(name);
     let inventory = caches.inventories.get(name).map(|inventory| (*inventory).clone());
-    let claims =
-        inventory.as_ref().map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default();
-    let foreign_pvs = node.as_deref().map(|node| {
+    let claims = inventory
+        .as_ref()
+        .map(|inventory| inventory.spec.device_claims.as_slice())
+        .unwrap_or_default();
+    let unmanaged_pvs = node.as_deref().map(|node| {
         let candidates: Vec<_> = caches
-            .foreign_pvs()
+            .unmanaged_pvs()
             .candidates(node)
             .into_iter()
             .filter_map(|pv| caches.pvs.get(pv))
             .collect();
-        foreign_pv::of_node(node, claims, candidates.iter().map(AsRef::as_ref))
+        unmanaged_pv::of_node(node, claims, candidates.iter().map(AsRef::as_ref))
     });
     Observed {
         name: name.to_owned(),
         node_exists: node.is_some(),
         inventory,
-        foreign_pvs: foreign_pvs.unwrap_or_default(),
+        unmanaged_pvs: unmanaged_pvs.unwrap_or_default(),
         elsewhere: caches.identities().elsewhere(name),
         claims: None,
     }
@@ -46,34 +48,34 @@ fn observe(context: &Context, name: &str) -> Observed {
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
     let mut seen = observe(context, name);
-    let mut next = Next::Rest;
+    let mut next = Next::AwaitChange;
     let planned = match &seen.inventory {
         Some(inventory) if claims::is_planned(context) => {
             let world = claims::world(context, name, inventory).await?;
-            let plan = claim::plan(&world, context.now());
-            if let Err(breach) = claim::check::check(&world, &plan) {
+            let plan = device_claim::plan(&world, context.now());
+            if let Err(violation) = device_claim::check::check(&world, &plan) {
                 // A bug in the planner: nothing of the plan is applied, and it is said loudly.
-                tracing::error!(node = name, %breach, steps = ?plan.steps.iter().map(claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
+                tracing::error!(node = name, %violation, steps = ?plan.steps.iter().map(device_claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
                 let message = format!(
-                    "nothing is done about the claims of this node, because that would be wrong: {breach}. Please report this"
+                    "nothing is done about the claims of this node, because that would be wrong: {violation}. Please report this"
                 );
                 if context.is_news(PLAN_REFUSED, name, &message) {
                     events::tell(
                         context,
                         inventory,
-                        &[Note { warning: true, reason: PLAN_REFUSED, message }],
+                        &[PendingEvent { warning: true, reason: PLAN_REFUSED, message }],
                     )
                     .await;
                 }
                 // What the cluster knows about the devices, the agent must know all the same.
                 write(context, &seen).await?;
                 return Err(Failure {
-                    attempt: format!("claims of {name}: the plan was refused: {breach}"),
+                    attempt: format!("claims of {name}: the plan was refused: {violation}"),
                     source: None,
                     at_once: false,
                 });
             }
-            next = plan.requeue.map_or(Next::Rest, Next::After);
+            next = plan.requeue.map_or(Next::AwaitChange, Next::Requeue);
             seen.claims = Some(plan.clone());
             Some((world, plan))
         }
@@ -92,26 +94,29 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
 
 /// Claims whose owner was torn away and that cannot end: no object is left that could say so but the inventory.
 async fn tell_ownerless(context: &Context, world: &NodeWorld) {
-    let owned = |claim: &Claim| world.wants.iter().any(|want| want.owner.uid == claim.owner.uid);
-    let stages: Vec<(String, Stage)> = if world.inventory.spec.claims.iter().all(owned) {
+    let owned = |claim: &DeviceClaim| {
+        world.demands.iter().any(|demand| demand.owner.uid == claim.owner.uid)
+    };
+    let stages: Vec<(String, Stage)> = if world.inventory.spec.device_claims.iter().all(owned) {
         Vec::new()
     } else {
-        let left = claim::views(world).into_iter().filter(|view| view.want.is_none());
-        left.map(|view| {
+        let left =
+            device_claim::claim_contexts(world).into_iter().filter(|ctx| ctx.demand.is_none());
+        left.map(|ctx| {
             (
-                view.device.map_or(&view.claim.identity, |device| &device.name).clone(),
-                claim::decide(world, &view, context.now()).stage,
+                ctx.device.map_or(&ctx.claim.identity, |device| &device.name).clone(),
+                device_claim::decide(world, &ctx, context.now()).stage,
             )
         })
         .collect()
     };
     context.metrics.set_stages(
         &format!("{OWNERLESS}/{}", world.name),
-        stages.iter().map(|(_, stage)| stage.word()),
+        stages.iter().map(|(_, stage)| stage.as_str()),
     );
     let waiting = stages
         .iter()
-        .filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Ending(_)));
+        .filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Terminating(_)));
     let message = waiting
         .take(NAMED)
         .map(|(device, stage)| format!("{device}: {}", stage.detail()))
@@ -122,7 +127,7 @@ async fn tell_ownerless(context: &Context, world: &NodeWorld) {
         events::tell(
             context,
             &world.inventory,
-            &[Note { warning: true, reason: "OwnerGone", message }],
+            &[PendingEvent { warning: true, reason: "OwnerGone", message }],
         )
         .await;
     }
@@ -151,7 +156,7 @@ async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
             }
             if update.answered {
                 changes["metadata"]["annotations"] =
-                    json!({names::RELEASE_CLAIMS_ANNOTATION: null});
+                    json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: null});
             }
             context
                 .writer
@@ -173,7 +178,7 @@ async fn write(context: &Context, seen: &Observed) -> Result<bool, Failure> {
 }
 
 fn tell_spec(node: &str, spec: &NodeInventorySpec) {
-    if let Some(left_out) = spec.foreign_pvs_left_out {
+    if let Some(left_out) = spec.unmanaged_pvs_omitted {
         tracing::warn!(
             node,
             left_out,
@@ -182,9 +187,9 @@ fn tell_spec(node: &str, spec: &NodeInventorySpec) {
     }
     tracing::info!(
         node,
-        claims = spec.claims.len(),
+        claims = spec.device_claims.len(),
         quarantine = spec.quarantine.len(),
-        foreign_pvs = spec.foreign_pvs.len(),
+        unmanaged_pvs = spec.unmanaged_pvs.len(),
         "inventory's spec"
     );
 }
@@ -195,24 +200,26 @@ const PLAN_REFUSED: &str = "PlanRefused";
 const NAMED: usize = 8;
 
 /// New claims, on the objects that got them: one Event a node, however many devices.
-async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
-    let new = |claim: &&Claim| {
+async fn tell(context: &Context, world: &NodeWorld, claims: &[DeviceClaim]) {
+    let new = |claim: &&DeviceClaim| {
         !world
             .inventory
             .spec
-            .claims
+            .device_claims
             .iter()
             .any(|old| old.identity == claim.identity && old.owner.uid == claim.owner.uid)
     };
-    for want in &world.wants {
-        let taken: Vec<&Claim> =
-            claims.iter().filter(new).filter(|claim| claim.owner.uid == want.owner.uid).collect();
+    for demand in &world.demands {
+        let taken: Vec<&DeviceClaim> =
+            claims.iter().filter(new).filter(|claim| claim.owner.uid == demand.owner.uid).collect();
         if taken.is_empty() {
             continue;
         }
         let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
         let names: Vec<&str> = devices
-            .filter(|device| taken.iter().any(|claim| claim::is_device(device, &claim.identity)))
+            .filter(|device| {
+                taken.iter().any(|claim| device_claim::is_device(device, &claim.identity))
+            })
             .map(|device| device.name.as_str())
             .collect();
         let more = if names.len() > NAMED {
@@ -222,18 +229,21 @@ async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
         };
         let message = format!(
             "{} claims {}{more} of node {}",
-            owner_text(&want.owner),
+            owner_text(&demand.owner),
             names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "),
             world.name
         );
-        let note = Note { warning: false, reason: "FoundMatchingDisk", message };
-        let key =
-            format!("{}/{}", want.owner.namespace.as_deref().unwrap_or_default(), want.owner.name);
+        let note = PendingEvent { warning: false, reason: "FoundMatchingDisk", message };
+        let key = format!(
+            "{}/{}",
+            demand.owner.namespace.as_deref().unwrap_or_default(),
+            demand.owner.name
+        );
         if let Some(set) = context
             .caches
             .sets
             .get(&key)
-            .filter(|set| set.uid().as_deref() == Some(&want.owner.uid))
+            .filter(|set| set.uid().as_deref() == Some(&demand.owner.uid))
         {
             events::tell(context, set.as_ref(), std::slice::from_ref(&note)).await;
         }
@@ -241,7 +251,7 @@ async fn tell(context: &Context, world: &NodeWorld, claims: &[Claim]) {
             .caches
             .local_volumes
             .get(&key)
-            .filter(|volume| volume.uid().as_deref() == Some(&want.owner.uid))
+            .filter(|volume| volume.uid().as_deref() == Some(&demand.owner.uid))
         {
             events::tell(context, volume.as_ref(), std::slice::from_ref(&note)).await;
         }

@@ -13,11 +13,11 @@ use quarry_core::{
 };
 
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
-    let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::Rest) };
+    let Some(job) = context.caches.jobs.get(name) else { return Ok(Next::AwaitChange) };
     let caches = &context.caches;
     let named = match job.spec.owner.kind {
         // Nobody sees Volumes here: one may name this job.
-        OwnerKind::Volume if !context.runs(ControllerName::Volume) => return Ok(Next::Rest),
+        OwnerKind::Volume if !context.runs(ControllerName::Volume) => return Ok(Next::AwaitChange),
         OwnerKind::Volume => caches.volumes.get(&job.spec.owner.name).is_some_and(|volume| {
             volume
                 .status
@@ -30,7 +30,7 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
             caches.inventories.get(&job.spec.node_name).is_some_and(|inventory| {
                 inventory
                     .spec
-                    .claims
+                    .device_claims
                     .iter()
                     .any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name))
             })
@@ -38,8 +38,8 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
     };
     let now = context.now();
     match decide_retention(&job, named, context.job_retention, now) {
-        Retention::Keep => Ok(Next::Rest),
-        Retention::KeepUntil(due) => Ok(Next::After(due.duration_since(now))),
+        Retention::Keep => Ok(Next::AwaitChange),
+        Retention::KeepUntil(due) => Ok(Next::Requeue(due.duration_since(now))),
         Retention::Delete => {
             let api: Api<NodeJob> = Api::all(context.client.clone());
             let (uid, version) = (job.uid().unwrap_or_default(), job.resource_version());
@@ -48,7 +48,7 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
                 .delete(&api, name, &uid, version.as_deref())
                 .await
                 .map_err(|error| Failure::api(format!("forgetting job {name}"), error))?;
-            Ok(Next::Rest)
+            Ok(Next::AwaitChange)
         }
     }
 }

@@ -57,7 +57,7 @@ impl<T: Clone + Eq + Hash + Ord> Queue<T> {
     /// The next key that is due and not being worked on. Call `done` when the work has ended.
     pub async fn next(&self) -> T {
         loop {
-            let wake = {
+            let enqueue = {
                 let mut state = self.state();
                 let now = Instant::now();
                 let slot = state
@@ -72,7 +72,7 @@ impl<T: Clone + Eq + Hash + Ord> Queue<T> {
                 }
                 state.due.keys().map(|(at, _)| *at).find(|at| *at > now)
             };
-            match wake {
+            match enqueue {
                 Some(at) => tokio::select! {
                     () = tokio::time::sleep_until(at) => {}
                     () = self.changed.notified() => {}

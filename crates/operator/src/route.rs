@@ -17,8 +17,8 @@ use quarry_api::{
     volume::Phase,
 };
 use quarry_core::{
-    claim::{self, pv::NO_PROVISIONER},
-    foreign_pv::{HOSTNAME_LABEL, Place, places},
+    device_claim::{self, pv::NO_PROVISIONER},
+    unmanaged_pv::{HOSTNAME_LABEL, Place, places},
 };
 
 /// A key for a controller.
@@ -41,7 +41,7 @@ impl<'a, K> Change<'a, K> {
 }
 
 pub trait Routed: Sized {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route));
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route));
 }
 
 fn to(controller: ControllerName, key: impl Into<String>) -> Route {
@@ -49,20 +49,20 @@ fn to(controller: ControllerName, key: impl Into<String>) -> Route {
 }
 
 /// Volumes that are not at rest and match.
-fn wake_unsettled(caches: &Caches, wake: &impl Fn(Route), concerns: impl Fn(&Volume) -> bool) {
+fn wake_unsettled(caches: &Caches, enqueue: &impl Fn(Route), concerns: impl Fn(&Volume) -> bool) {
     for volume in caches.volumes.all() {
         let settled = volume.phase() == Some(Phase::Available)
             && volume.metadata.deletion_timestamp.is_none();
         if !settled && concerns(&volume) {
-            wake(to(ControllerName::Volume, volume.name_any()));
+            enqueue(to(ControllerName::Volume, volume.name_any()));
         }
     }
 }
 
 impl Routed for Volume {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         let Some(volume) = change.either() else { return };
-        wake(to(ControllerName::Volume, volume.name_any()));
+        enqueue(to(ControllerName::Volume, volume.name_any()));
         // A job that a Volume no longer names may be forgotten in time.
         let job = |volume: &Volume| {
             volume
@@ -76,53 +76,53 @@ impl Routed for Volume {
             && change.after.and_then(job).as_ref() != Some(&old)
             && caches.jobs.get(&old).is_some()
         {
-            wake(to(ControllerName::NodeJob, old));
+            enqueue(to(ControllerName::NodeJob, old));
         }
     }
 }
 
 impl Routed for PersistentVolume {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         let Some(pv) = change.either() else { return };
-        wake(to(ControllerName::Volume, pv.name_any()));
-        let concerned = caches.foreign_pvs().follow(&pv.name_any(), change.after);
+        enqueue(to(ControllerName::Volume, pv.name_any()));
+        let concerned = caches.unmanaged_pvs().follow(&pv.name_any(), change.after);
         for node in concerned.iter().flat_map(|place| nodes_at(caches, place)) {
-            wake(to(ControllerName::NodeInventory, node));
+            enqueue(to(ControllerName::NodeInventory, node));
         }
         // One of a claim: also that it was bound or released counts.
-        if claim::pv::is_ours(pv) {
+        if device_claim::pv::is_ours(pv) {
             for node in places(pv).iter().flat_map(|place| nodes_at(caches, place)) {
                 let claims = caches
                     .inventories
                     .get(&node)
-                    .map(|inventory| inventory.spec.claims.clone())
+                    .map(|inventory| inventory.spec.device_claims.clone())
                     .unwrap_or_default();
                 claims
                     .iter()
-                    .filter(|claim| claim::pv::is_of(pv, claim))
-                    .for_each(|claim| wake_owner(wake, &claim.owner));
-                wake(to(ControllerName::NodeInventory, node));
+                    .filter(|claim| device_claim::pv::is_of(pv, claim))
+                    .for_each(|claim| wake_owner(enqueue, &claim.owner));
+                enqueue(to(ControllerName::NodeInventory, node));
             }
         }
     }
 }
 
-fn wake_owner(wake: &impl Fn(Route), owner: &ClaimOwner) {
+fn wake_owner(enqueue: &impl Fn(Route), owner: &ClaimOwner) {
     let key = format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
     match OwnerKind::parse(&owner.kind) {
-        Some(OwnerKind::LocalVolumeSet) => wake(to(ControllerName::LocalVolumeSet, key)),
-        Some(OwnerKind::LocalVolume) => wake(to(ControllerName::LocalVolume, key)),
+        Some(OwnerKind::LocalVolumeSet) => enqueue(to(ControllerName::LocalVolumeSet, key)),
+        Some(OwnerKind::LocalVolume) => enqueue(to(ControllerName::LocalVolume, key)),
         Some(OwnerKind::Volume) | None => {}
     }
 }
 
 /// Everybody who may say something about a node.
-fn wake_owners(caches: &Caches, wake: &impl Fn(Route)) {
+fn wake_owners(caches: &Caches, enqueue: &impl Fn(Route)) {
     for set in caches.sets.all() {
-        wake(to(ControllerName::LocalVolumeSet, LocalVolumeSet::key(&set.metadata)));
+        enqueue(to(ControllerName::LocalVolumeSet, LocalVolumeSet::key(&set.metadata)));
     }
     for volume in caches.local_volumes.all() {
-        wake(to(ControllerName::LocalVolume, LocalVolume::key(&volume.metadata)));
+        enqueue(to(ControllerName::LocalVolume, LocalVolume::key(&volume.metadata)));
     }
 }
 
@@ -130,20 +130,20 @@ fn wake_owners(caches: &Caches, wake: &impl Fn(Route)) {
 macro_rules! routed_owner {
     ($($kind:ident => $controller:ident),*) => {$(
         impl Routed for $kind {
-            fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+            fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
                 let Some(owner) = change.either() else { return };
-                wake(to(ControllerName::$controller, $kind::key(&owner.metadata)));
-                let asks = |one: &$kind| (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some(), one.metadata.finalizers.clone(), one.metadata.annotations.clone());
+                enqueue(to(ControllerName::$controller, $kind::key(&owner.metadata)));
+                let selection = |one: &$kind| (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some(), one.metadata.finalizers.clone(), one.metadata.annotations.clone());
                 if let (Some(before), Some(after)) = (change.before, change.after)
-                    && asks(before) == asks(after)
+                    && selection(before) == selection(after)
                 {
                     return;
                 }
-                wake(to(ControllerName::Agent, ""));
+                enqueue(to(ControllerName::Agent, ""));
                 for node in caches.inventories.all() {
-                    wake(to(ControllerName::NodeInventory, node.name_any()));
+                    enqueue(to(ControllerName::NodeInventory, node.name_any()));
                 }
-                wake_owners(caches, wake);
+                wake_owners(caches, enqueue);
             }
         }
     )*};
@@ -171,61 +171,65 @@ fn nodes_at(caches: &Caches, place: &Place) -> Vec<String> {
     }
 }
 
-fn wake_discoveries(caches: &Caches, wake: &impl Fn(Route)) {
+fn wake_discoveries(caches: &Caches, enqueue: &impl Fn(Route)) {
     for discovery in caches.discoveries.all() {
-        wake(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&discovery.metadata)));
+        enqueue(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&discovery.metadata)));
     }
 }
 
 impl Routed for LocalVolumeDiscovery {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
-        let asks = |one: &LocalVolumeDiscovery| {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
+        let selection = |one: &LocalVolumeDiscovery| {
             (one.uid(), one.spec.clone(), one.metadata.deletion_timestamp.is_some())
         };
         if let (Some(before), Some(after)) = (change.before, change.after)
-            && asks(before) == asks(after)
+            && selection(before) == selection(after)
         {
-            wake(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&after.metadata)));
+            enqueue(to(ControllerName::Discovery, LocalVolumeDiscovery::key(&after.metadata)));
             return;
         }
         // Another one may be in force now, for other nodes. The one in force sees to the agents itself: two that do it
         // at once would only meet each other's conflict.
-        wake_discoveries(caches, wake);
+        wake_discoveries(caches, enqueue);
         if change.after.is_none_or(|after| after.metadata.deletion_timestamp.is_some()) {
-            wake(to(ControllerName::Agent, ""));
+            enqueue(to(ControllerName::Agent, ""));
         }
         for node in caches.nodes.all() {
-            wake(to(ControllerName::DiscoveryResult, node.name_any()));
+            enqueue(to(ControllerName::DiscoveryResult, node.name_any()));
         }
     }
 }
 
 impl Routed for LocalVolumeDiscoveryResult {
-    fn route(change: &Change<'_, Self>, _: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, _: &Caches, enqueue: &impl Fn(Route)) {
         if let Some(result) = change.either() {
-            wake(to(ControllerName::DiscoveryResult, result.spec.node_name.clone()));
+            enqueue(to(ControllerName::DiscoveryResult, result.spec.node_name.clone()));
         }
     }
 }
 
 impl Routed for StorageClass {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         if let Some(class) = change.either() {
             let name = class.name_any();
-            wake_unsettled(caches, wake, |volume| volume.spec.storage_class_name == name);
+            wake_unsettled(caches, enqueue, |volume| volume.spec.storage_class_name == name);
             // Of another provisioner it is nobody's here: whoever names it takes nothing, until it goes.
             let provisioner = |class: Option<&StorageClass>| {
                 class.map(|class| class.provisioner.clone()).filter(|other| other != NO_PROVISIONER)
             };
             let changes_hands = provisioner(change.before) != provisioner(change.after);
             if changes_hands {
-                wake_owners(caches, wake);
+                wake_owners(caches, enqueue);
             }
             for inventory in caches.inventories.all() {
                 if changes_hands
-                    || inventory.spec.claims.iter().any(|claim| claim.storage_class_name == name)
+                    || inventory
+                        .spec
+                        .device_claims
+                        .iter()
+                        .any(|claim| claim.storage_class_name == name)
                 {
-                    wake(to(ControllerName::NodeInventory, inventory.name_any()));
+                    enqueue(to(ControllerName::NodeInventory, inventory.name_any()));
                 }
             }
         }
@@ -233,7 +237,7 @@ impl Routed for StorageClass {
 }
 
 impl Routed for Node {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         let Some(node) = change.either() else { return };
         // Heartbeats change a Node every few seconds; only its coming, going, labels and taints matter here.
         let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
@@ -247,22 +251,22 @@ impl Routed for Node {
             return;
         }
         let name = node.name_any();
-        wake(to(ControllerName::NodeInventory, name.clone()));
-        wake(to(ControllerName::DiscoveryResult, name.clone()));
-        wake_discoveries(caches, wake);
-        wake_owners(caches, wake);
-        wake_unsettled(caches, wake, |volume| volume.spec.node_name == name);
+        enqueue(to(ControllerName::NodeInventory, name.clone()));
+        enqueue(to(ControllerName::DiscoveryResult, name.clone()));
+        wake_discoveries(caches, enqueue);
+        wake_owners(caches, enqueue);
+        wake_unsettled(caches, enqueue, |volume| volume.spec.node_name == name);
     }
 }
 
 impl Routed for NodeJob {
-    fn route(change: &Change<'_, Self>, _: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, _: &Caches, enqueue: &impl Fn(Route)) {
         let Some(job) = change.either() else { return };
         let owner = &job.spec.owner;
         match owner.kind {
-            OwnerKind::Volume => wake(to(ControllerName::Volume, owner.name.clone())),
+            OwnerKind::Volume => enqueue(to(ControllerName::Volume, owner.name.clone())),
             OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => {
-                wake(to(ControllerName::NodeInventory, job.spec.node_name.clone()));
+                enqueue(to(ControllerName::NodeInventory, job.spec.node_name.clone()));
                 let key =
                     format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
                 let controller = if owner.kind == OwnerKind::LocalVolumeSet {
@@ -270,15 +274,15 @@ impl Routed for NodeJob {
                 } else {
                     ControllerName::LocalVolume
                 };
-                wake(to(controller, key));
+                enqueue(to(controller, key));
             }
         }
-        wake(to(ControllerName::NodeJob, job.name_any()));
+        enqueue(to(ControllerName::NodeJob, job.name_any()));
     }
 }
 
 impl Routed for NodeInventory {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         let Some(inventory) = change.either() else { return };
         let name = inventory.name_any();
         fn status<T>(
@@ -291,19 +295,19 @@ impl Routed for NodeInventory {
             status(change.before, |status| &status.devices),
             status(change.after, |status| &status.devices),
         );
-        fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::Claim] {
-            inventory.map(|inventory| inventory.spec.claims.as_slice()).unwrap_or_default()
+        fn claims(inventory: Option<&NodeInventory>) -> &[quarry_api::node_inventory::DeviceClaim] {
+            inventory.map(|inventory| inventory.spec.device_claims.as_slice()).unwrap_or_default()
         }
         // First the index, then the wakes: whoever looks at once must see what has changed.
         let concerned =
             caches.identities().follow(&name, after, change.after.map(|inventory| &inventory.spec));
-        wake(to(ControllerName::NodeInventory, name.clone()));
+        enqueue(to(ControllerName::NodeInventory, name.clone()));
         for other in concerned {
-            wake(to(ControllerName::NodeInventory, other));
+            enqueue(to(ControllerName::NodeInventory, other));
         }
         // The first report counts, even of no device at all.
         if before != after || change.before.is_none_or(|before| before.status.is_none()) {
-            wake(to(ControllerName::DiscoveryResult, name.clone()));
+            enqueue(to(ControllerName::DiscoveryResult, name.clone()));
         }
         let reported = |inventory: Option<&NodeInventory>| {
             inventory
@@ -314,21 +318,21 @@ impl Routed for NodeInventory {
             || status(change.before, |status| &status.problems)
                 != status(change.after, |status| &status.problems)
         {
-            wake_discoveries(caches, wake);
+            wake_discoveries(caches, enqueue);
         }
         if before != after
             || status(change.before, |status| &status.paths)
                 != status(change.after, |status| &status.paths)
         {
-            wake_owners(caches, wake);
+            wake_owners(caches, enqueue);
         } else if claims(change.before) != claims(change.after)
-            || status(change.before, |status| &status.claims)
-                != status(change.after, |status| &status.claims)
+            || status(change.before, |status| &status.device_claims)
+                != status(change.after, |status| &status.device_claims)
         {
             claims(change.before)
                 .iter()
                 .chain(claims(change.after))
-                .for_each(|claim| wake_owner(wake, &claim.owner));
+                .for_each(|claim| wake_owner(enqueue, &claim.owner));
         }
         // A job that a claim no longer names may be forgotten in time.
         for old in claims(change.before).iter().filter_map(|claim| claim.job.as_ref()) {
@@ -336,12 +340,12 @@ impl Routed for NodeInventory {
                 .iter()
                 .any(|claim| claim.job.as_ref().is_some_and(|job| job.name == old.name))
             {
-                wake(to(ControllerName::NodeJob, old.name.clone()));
+                enqueue(to(ControllerName::NodeJob, old.name.clone()));
             }
         }
-        let has_claims = |inventory: &NodeInventory| !inventory.spec.claims.is_empty();
+        let has_claims = |inventory: &NodeInventory| !inventory.spec.device_claims.is_empty();
         if change.before.is_some_and(has_claims) != change.after.is_some_and(has_claims) {
-            wake(to(ControllerName::Agent, ""));
+            enqueue(to(ControllerName::Agent, ""));
         }
         let changed: Vec<&str> = before
             .iter()
@@ -353,14 +357,14 @@ impl Routed for NodeInventory {
             if volume.spec.node_name == name
                 && volume.uid().is_some_and(|uid| changed.contains(&uid.as_str()))
             {
-                wake(to(ControllerName::Volume, volume.name_any()));
+                enqueue(to(ControllerName::Volume, volume.name_any()));
             }
         }
     }
 }
 
 impl Routed for Lease {
-    fn route(change: &Change<'_, Self>, caches: &Caches, wake: &impl Fn(Route)) {
+    fn route(change: &Change<'_, Self>, caches: &Caches, enqueue: &impl Fn(Route)) {
         let Some(lease) = change.either() else { return };
         // A renewal by the same holder in time is the normal case and concerns nobody.
         let holder =
@@ -376,15 +380,20 @@ impl Routed for Lease {
             return;
         }
         let name = lease.name_any();
-        wake_discoveries(caches, wake);
-        wake_owners(caches, wake);
-        for inventory in
-            caches.inventories.all().iter().filter(|inventory| !inventory.spec.claims.is_empty())
+        wake_discoveries(caches, enqueue);
+        wake_owners(caches, enqueue);
+        for inventory in caches
+            .inventories
+            .all()
+            .iter()
+            .filter(|inventory| !inventory.spec.device_claims.is_empty())
         {
             if names::agent_lease(&inventory.name_any()) == name {
-                wake(to(ControllerName::NodeInventory, inventory.name_any()));
+                enqueue(to(ControllerName::NodeInventory, inventory.name_any()));
             }
         }
-        wake_unsettled(caches, wake, |volume| names::agent_lease(&volume.spec.node_name) == name);
+        wake_unsettled(caches, enqueue, |volume| {
+            names::agent_lease(&volume.spec.node_name) == name
+        });
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 pub async fn follow<K: Cached + Routed>(
     context: Context,
     api: Api<DeserializeGuard<K>>,
-    wake: impl Fn(Route) + Send + Sync,
+    enqueue: impl Fn(Route) + Send + Sync,
     synced: watch::Sender<bool>,
 ) {
     let mut listed: HashSet<String> = HashSet::new();
@@ -39,16 +39,16 @@ pub async fn follow<K: Cached + Routed>(
             watcher::Event::InitApply(object) => {
                 if let Some(object) = readable(object) {
                     listed.insert(K::key(object.meta()));
-                    ingest(&context, object, &wake);
+                    ingest(&context, object, &enqueue);
                 }
             }
             watcher::Event::InitDone => {
-                forget_others::<K>(&context, &std::mem::take(&mut listed), &wake);
+                forget_others::<K>(&context, &std::mem::take(&mut listed), &enqueue);
                 synced.send_replace(true);
             }
             watcher::Event::Apply(object) => {
                 if let Some(object) = readable(object) {
-                    ingest(&context, object, &wake);
+                    ingest(&context, object, &enqueue);
                 }
             }
             watcher::Event::Delete(object) => {
@@ -56,7 +56,7 @@ pub async fn follow<K: Cached + Routed>(
                     K::route(
                         &Change { before: Some(gone.as_ref()), after: None },
                         &context.caches,
-                        &wake,
+                        &enqueue,
                     );
                 }
             }
@@ -78,32 +78,36 @@ fn readable<K: Cached>(object: DeserializeGuard<K>) -> Option<K> {
     }
 }
 
-pub fn ingest<K: Cached + Routed>(context: &Context, object: K, wake: &impl Fn(Route)) {
+pub fn ingest<K: Cached + Routed>(context: &Context, object: K, enqueue: &impl Fn(Route)) {
     let object = Arc::new(object);
     let before = K::cache(&context.caches).put(Arc::clone(&object));
     // What changed between two lists counts as a change: an event may have been lost in between.
-    K::route(&Change { before: before.as_deref(), after: Some(&object) }, &context.caches, wake);
+    K::route(&Change { before: before.as_deref(), after: Some(&object) }, &context.caches, enqueue);
 }
 
 /// A whole list: what is not in it is gone, and everybody concerned is woken.
-pub fn ingest_list<K: Cached + Routed>(context: &Context, objects: Vec<K>, wake: &impl Fn(Route)) {
+pub fn ingest_list<K: Cached + Routed>(
+    context: &Context,
+    objects: Vec<K>,
+    enqueue: &impl Fn(Route),
+) {
     let listed = objects.iter().map(|object| K::key(object.meta())).collect();
     for object in objects {
-        ingest(context, object, wake);
+        ingest(context, object, enqueue);
     }
-    forget_others::<K>(context, &listed, wake);
+    forget_others::<K>(context, &listed, enqueue);
 }
 
 fn forget_others<K: Cached + Routed>(
     context: &Context,
     listed: &HashSet<String>,
-    wake: &impl Fn(Route),
+    enqueue: &impl Fn(Route),
 ) {
     let cache = K::cache(&context.caches);
     for gone in
         cache.keys().iter().filter(|key| !listed.contains(*key)).filter_map(|key| cache.remove(key))
     {
-        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, wake);
+        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, enqueue);
     }
 }
 

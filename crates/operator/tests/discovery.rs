@@ -16,7 +16,7 @@ use quarry_api::{
     LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, admission, crds, names,
 };
 use quarry_apiserver::{BuiltIn, Options, Server};
-use quarry_core::agent_set::Wanted;
+use quarry_core::agent_daemon_set::Wanted;
 use quarry_operator::{ControllerName, OperatorOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ impl World {
                 ControllerName::DiscoveryResult,
             ],
             election_identity: None,
-            agent_set: Some(Wanted {
+            agent_daemon_set: Some(Wanted {
                 namespace: NAMESPACE.into(),
                 image: "quarry:1".into(),
                 image_pull_policy: "Never".into(),
@@ -448,7 +448,7 @@ async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
     world.node("n1", json!({})).await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
     world.agent("n1", json!([disk("sda", "wwn:1")])).await;
-    let claim = json!({"spec": {"claims": [{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "name": "s", "uid": "x"}}]}});
+    let claim = json!({"spec": {"deviceClaims": [{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "name": "s", "uid": "x"}}]}});
     inventories.patch("n1", &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
     let set = world
         .until("the claim keeps its agent", async || world.set().await.ok_or_else(String::new))
@@ -463,15 +463,19 @@ async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
         .until("the finalizer is there", async || {
             let found =
                 inventories.get("n1").await.unwrap().metadata.finalizers.unwrap_or_default();
-            if found == [names::CLAIMS_FINALIZER] { Ok(()) } else { Err(format!("{found:?}")) }
+            if found == [names::DEVICE_CLAIMS_FINALIZER] {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
         })
         .await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     nodes.delete("n1", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(inventories.get("n1").await.unwrap().spec.claims.len(), 1);
+    assert_eq!(inventories.get("n1").await.unwrap().spec.device_claims.len(), 1);
     inventories
-        .patch("n1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"claims": []}})))
+        .patch("n1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"deviceClaims": []}})))
         .await
         .unwrap();
     let gone = async || {
@@ -508,7 +512,7 @@ async fn an_inventory_is_told_what_only_the_cluster_knows() {
     }});
     let pvs: Api<PersistentVolume> = Api::all(world.client.clone());
     world.create(pvs.clone(), pv).await;
-    holds("n3", json!({"foreignPVs": [{"name": "lso", "path": "/mnt/local-storage/fast/wwn-3", "deviceID": "wwn-3"}]})).await;
+    holds("n3", json!({"unmanagedPVs": [{"name": "lso", "path": "/mnt/local-storage/fast/wwn-3", "deviceID": "wwn-3"}]})).await;
     // Kubernetes holds a volume with a finalizer of its own until nobody uses it; here nobody does.
     let free = json!({"metadata": {"finalizers": null}});
     pvs.patch("lso", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();

@@ -1,10 +1,10 @@
 //! Every command and flag. Help texts are a product surface: short, exact, with the default.
 
-mod claims;
+mod device_claims;
 
 use crate::output::Format;
-pub use claims::{LedgerArgs, Owner, PlanArgs, PlanFormat, SetsArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use device_claims::{LedgerArgs, Owner, PlanArgs, PlanFormat, SetsArgs};
 use quarry_api::names;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -207,7 +207,7 @@ pub struct DevicesArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME, set/NAME, lv/NAME (a LocalVolume), a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume, set or lv: node/set/sdb).
+    /// What to explain: volume/NAME, set/NAME, localvolume/NAME (a LocalVolume), a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume, set or lv: node/set/sdb).
     #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
     /// The namespace of the operator: of sets, LocalVolumes and the agents' leases.
@@ -377,8 +377,7 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    const FORMS: &str =
-        "write it as volume/NAME, set/NAME, lv/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
         (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}: {FORMS}")),
         (node, device) => {

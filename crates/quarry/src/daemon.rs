@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context, bail};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::Api;
-use quarry_core::agent_set::Wanted;
+use quarry_core::agent_daemon_set::Wanted;
 use quarry_node::AgentOptions;
 use quarry_operator::{ControllerName, OperatorOptions};
 use tokio::net::TcpListener;
@@ -27,13 +27,13 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
             args.metrics_listen
         )
     })?;
-    let agent_set = wanted_agents(&cluster, &args).await?;
+    let agent_daemon_set = wanted_agents(&cluster, &args).await?;
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
         controllers: args.controllers.iter().copied().flat_map(controllers).copied().collect(),
         election_identity: (!args.no_leader_election).then_some(identity),
-        agent_set,
+        agent_daemon_set,
         job_retention: JOB_RETENTION,
         check_crds: true,
     };

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{LedgerArgs, PlanFormat},
-    data_dir, output, safe,
+    data_dir, output, sanitize,
 };
 use anyhow::anyhow;
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
@@ -84,7 +84,7 @@ fn render(records: &[Record]) -> String {
             Kind::Intent => "intent",
             Kind::Outcome => "outcome",
             Kind::Confirmed => "confirmed",
-            Kind::Kept => "kept",
+            Kind::Retained => "kept",
         };
         let result = match record.result {
             None => "",
@@ -101,7 +101,7 @@ fn render(records: &[Record]) -> String {
             record.text.clone(),
         ];
         table.add_row(cells.map(|cell| {
-            if cell.is_empty() { "-".to_owned() } else { safe::line(&cell).into_owned() }
+            if cell.is_empty() { "-".to_owned() } else { sanitize::line(&cell).into_owned() }
         }));
     }
     for (index, column) in table.column_iter_mut().enumerate() {

@@ -8,18 +8,18 @@
     reason = "the binary writes the kubeconfig and reads its own data directory"
 )]
 
-mod claims;
 mod cli;
 mod connect;
 mod crds;
 mod daemon;
 mod data_dir;
+mod device_claims;
 mod devices;
 mod explain;
 mod ledger;
 mod log;
 mod output;
-mod safe;
+mod sanitize;
 mod signals;
 mod store;
 mod up;
@@ -74,8 +74,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Operator(args) => daemon::operator(&connect, args).await,
         Command::Agent(args) => daemon::agent(&connect, args).await,
         Command::Devices(args) => devices::run(&connect, &args).await,
-        Command::Sets(args) => claims::list::run(&connect, &args).await,
-        Command::Plan(args) => claims::plan::run(&connect, &args).await,
+        Command::Sets(args) => device_claims::list::run(&connect, &args).await,
+        Command::Plan(args) => device_claims::plan::run(&connect, &args).await,
         Command::Explain(args) => explain::run(&connect, &args).await,
         Command::Ledger(args) => ledger::run(&args),
         Command::Crds(args) => match args.action {
@@ -123,7 +123,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if closed {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", safe::lines(&output::error_text(error)));
+    eprintln!("error: {}", sanitize::lines(&output::error_text(error)));
     ExitCode::FAILURE
 }
 

@@ -1,6 +1,6 @@
 //! What is written to the terminal: formats, ages, errors.
 
-use crate::safe;
+use crate::sanitize;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,7 +38,7 @@ pub fn is_closed() -> bool {
 /// A remark beside the result: on standard error, so that it never gets into a pipe.
 pub fn note(text: &str) {
     // Nobody is left to be told when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{}", safe::lines(text));
+    let _ = writeln!(std::io::stderr(), "{}", sanitize::lines(text));
 }
 
 /// Whether people see the result as it is written.
@@ -61,7 +61,7 @@ pub fn width() -> Option<usize> {
 }
 
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
-    Ok(safe::json(&serde_json::to_string_pretty(value)?))
+    Ok(sanitize::json(&serde_json::to_string_pretty(value)?))
 }
 
 pub fn yaml<T: Serialize>(value: &T) -> anyhow::Result<String> {
@@ -70,7 +70,7 @@ pub fn yaml<T: Serialize>(value: &T) -> anyhow::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(&value, options)?;
     // JSON is YAML too, and can spell every character that a terminal must not get.
-    if safe::lines(&text) != text { Ok(json(&value)? + "\n") } else { Ok(text) }
+    if sanitize::lines(&text) != text { Ok(json(&value)? + "\n") } else { Ok(text) }
 }
 
 /// Documents of one stream, each introduced by `---`.

@@ -1,6 +1,6 @@
 //! `quarry store dump`: what a standalone Quarry has stored, without starting it.
 
-use crate::{data_dir, output, safe};
+use crate::{data_dir, output, sanitize};
 use serde_json::json;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub fn dump(chosen: Option<&Path>) -> anyhow::Result<()> {
     };
     for object in quarry_apiserver::dump(&dir)? {
         let line = json!({"resource": object.group_resource, "object": object.value}).to_string();
-        output::print(&safe::json(&line))?;
+        output::print(&sanitize::json(&line))?;
     }
     Ok(())
 }

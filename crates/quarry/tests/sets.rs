@@ -214,11 +214,11 @@ async fn a_plan_of_a_file_stands_in_for_the_live_set_of_its_name() {
     let [set] = planned.as_array().unwrap().as_slice() else { panic!("{planned}") };
     assert_eq!(set["classes"], json!(["example-storageclass"]), "{set}");
     let devices = set["nodes"][0]["devices"].as_array().unwrap();
-    let standing = |name: &str| {
-        devices.iter().find(|device| device["device"] == name).unwrap()["standing"].clone()
+    let eligibility = |name: &str| {
+        devices.iter().find(|device| device["device"] == name).unwrap()["eligibility"].clone()
     };
     assert_eq!(
-        [standing("sdb"), standing("sdc"), standing("sdh")],
+        [eligibility("sdb"), eligibility("sdc"), eligibility("sdh")],
         [json!("Taken"), json!("Matched"), json!("Refused")],
         "made in the same second, the first by name is served first: {set}"
     );
@@ -332,7 +332,7 @@ async fn sets_are_listed_with_the_account_of_each_node() {
         text(&unknown.stderr),
         "error: there is no node nobody; there are: worker-0, worker-1\n"
     );
-    let planned = cluster.says(&["plan", "lv/named", "--node", "worker-0"]);
+    let planned = cluster.says(&["plan", "localvolume/named", "--node", "worker-0"]);
     assert!(
         planned.contains("sdj") && planned.contains("gets it"),
         "a path that the inventory knows is looked up here: {planned}"
@@ -359,7 +359,9 @@ async fn claimed() -> Cluster {
             json!({"state": "NotAvailable", "reasons": [{"reason": "Signature", "detail": "ext4"}]})
         )
     ]);
-    cluster.inventory("worker-0", json!({"machineID": "m", "claims": [claim]}), devices).await;
+    cluster
+        .inventory("worker-0", json!({"machineID": "m", "deviceClaims": [claim]}), devices)
+        .await;
     let pv = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": names::local_pv("worker-0", "wwn:5000sdb"), "finalizers": [names::PV_FINALIZER],
             "annotations": {names::IDENTITY_ANNOTATION: "wwn:5000sdb", names::ROUND_ANNOTATION: "1"}},
         "spec": {"capacity": {"storage": "50Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeMode": "Block", "persistentVolumeReclaimPolicy": "Delete",

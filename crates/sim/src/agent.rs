@@ -5,15 +5,15 @@
 
 use crate::{
     clock::Clock,
-    counted::Counted,
     disk::Disk,
-    door::{Door, Gate, Shared},
     fault::{Track, What, When},
-    hands::SimHands,
+    fault_proxy::{FaultProxy, Gate, Shared},
     kind::Kind,
     lock,
+    node_ops::SimNode,
     operator::{LATE, RELIST_AFTER},
     story::NODE,
+    versioned::Versioned,
 };
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,8 +23,8 @@ use quarry_apiserver::ApiService;
 use quarry_node::{
     Agent as RealAgent, AgentOptions,
     agent::{
-        AgentError, Clock as AgentClock, Occasion, Publication, Queue, RESTORE_AGAIN, Ran, Workers,
-        settle,
+        AgentError, Clock as AgentClock, Publication, Queue, RESTORE_AGAIN, RunResult, ScanReason,
+        Workers, settle,
     },
 };
 use serde::Deserialize;
@@ -36,7 +36,7 @@ use std::{
 use tokio::time::Instant;
 
 /// As the agent's own loop: how long changes are gathered, how often it looks anyway, its first pause.
-const GATHER: Duration = Duration::from_millis(10);
+const DEBOUNCE: Duration = Duration::from_millis(10);
 const LOOK_ANYWAY: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -47,14 +47,14 @@ pub enum Done {
     Lease(Option<Box<Lease>>),
     Restored { all: bool },
     Listed(Option<(u64, Vec<NodeJob>)>),
-    Job { name: String, ran: Result<Ran, AgentError> },
+    Job { name: String, ran: Result<RunResult, AgentError> },
     Inventory(Option<Publication>),
 }
 
 pub struct Agent {
     pub gate: Arc<Gate>,
     pub task: Option<BoxFuture<'static, Done>>,
-    agent: Arc<RealAgent<SimHands>>,
+    agent: Arc<RealAgent<SimNode>>,
     client: Client,
     shared: Arc<Shared>,
     incoming: mpsc::Receiver<Work>,
@@ -65,14 +65,14 @@ pub struct Agent {
     restore_due: Option<Instant>,
     list_due: Option<Instant>,
     inventory_due: Instant,
-    pause: Duration,
+    debounce: Duration,
     queue: Queue,
     /// Taken from the queue, to be run one after the other.
     ready: VecDeque<NodeJob>,
     jobs_cursor: Option<u64>,
     held_until: Instant,
     inventory_cursor: u64,
-    disk: Arc<Mutex<Counted<Disk>>>,
+    disk: Arc<Mutex<Versioned<Disk>>>,
     uevent_cursor: u64,
 }
 
@@ -81,26 +81,22 @@ impl Agent {
         service: ApiService,
         shared: Arc<Shared>,
         clock: Clock,
-        disk: Arc<Mutex<Counted<Disk>>>,
+        disk: Arc<Mutex<Versioned<Disk>>>,
         number: u32,
         pace: Duration,
     ) -> Self {
         let gate = Arc::new(Gate::default());
         let door =
-            Door { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
+            FaultProxy { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
         let uevent_cursor = lock(&disk).uevents;
-        let hands = SimHands { disk: disk.clone(), gate: gate.clone(), shared: shared.clone() };
+        let ops = SimNode { disk: disk.clone(), gate: gate.clone(), shared: shared.clone() };
         let (sender, incoming) = mpsc::channel();
         let mut options = AgentOptions::new(NODE);
         options.identity = format!("agent-{number}");
         options.clock = AgentClock::new(move || clock.now());
-        let agent = Arc::new(RealAgent::new(
-            client.clone(),
-            Arc::new(hands),
-            Workers::Pool(sender),
-            options,
-        ));
+        let agent =
+            Arc::new(RealAgent::new(client.clone(), Arc::new(ops), Workers::Pool(sender), options));
         let now = Instant::now();
         Agent {
             gate,
@@ -116,7 +112,7 @@ impl Agent {
             restore_due: Some(now),
             list_due: Some(now),
             inventory_due: now + LOOK_ANYWAY,
-            pause: PAUSE,
+            debounce: PAUSE,
             queue: Queue::default(),
             ready: VecDeque::new(),
             jobs_cursor: None,
@@ -153,7 +149,7 @@ impl Agent {
         let world = lock(&self.shared.world);
         while let Some(change) = world.next_change(Kind::Inventory, self.inventory_cursor) {
             self.inventory_cursor = change.version;
-            self.inventory_due = self.inventory_due.min(Instant::now() + GATHER);
+            self.inventory_due = self.inventory_due.min(Instant::now() + DEBOUNCE);
         }
         drop(world);
         self.hear_kernel(now);
@@ -212,7 +208,7 @@ impl Agent {
             );
             self.shared.note(|| format!("kernel: event{}", fault.map_or("", |_| "  <== Lost")));
             if fault.is_none() {
-                self.inventory_due = self.inventory_due.min(now + GATHER);
+                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
             }
         }
     }
@@ -246,13 +242,12 @@ impl Agent {
                 Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
         } else if self.inventory_due <= now {
             self.inventory_due = now + LOOK_ANYWAY;
-            self.task =
-                Some(
-                    async move {
-                        Done::Inventory(agent.publish_inventory(Occasion::default()).await.ok())
-                    }
-                    .boxed(),
-                );
+            self.task = Some(
+                async move {
+                    Done::Inventory(agent.publish_inventory(ScanReason::default()).await.ok())
+                }
+                .boxed(),
+            );
         } else {
             return false;
         }
@@ -286,7 +281,7 @@ impl Agent {
             }
             Done::Restored { all } => {
                 self.restore_due = (!all).then(|| now + RESTORE_AGAIN);
-                self.inventory_due = self.inventory_due.min(now + GATHER);
+                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
             }
             Done::Listed(None) => self.list_due = Some(now + PAUSE),
             Done::Listed(Some((version, jobs))) => {
@@ -297,18 +292,18 @@ impl Agent {
                 self.ready.extend(self.queue.take_due(now));
             }
             Done::Job { name, ran } => {
-                self.inventory_due = self.inventory_due.min(now + GATHER);
+                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
                 settle(&mut self.queue, &name, Some(ran));
             }
             Done::Inventory(Some(publication)) => {
-                self.pause = PAUSE;
+                self.debounce = PAUSE;
                 if let Some(after) = publication.again_in {
                     self.inventory_due = self.inventory_due.min(now + after);
                 }
             }
             Done::Inventory(None) => {
-                self.inventory_due = now + self.pause;
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.inventory_due = now + self.debounce;
+                self.debounce = (self.debounce * 2).min(LONGEST_PAUSE);
             }
         }
     }

@@ -3,10 +3,10 @@
 //! One act at a time, each a single write as the real controllers make it, in their order.
 
 use crate::{
-    bare::{Keeper, Kept},
+    admin_client::{AdminClient, Refused},
     disk::Disk,
     kind::Kind,
-    raw::{Raw, Refused},
+    raw_disks::{Keeper, Kept},
     story::CLAIM,
     world::World,
 };
@@ -62,7 +62,7 @@ impl fmt::Display for Act {
 /// The next thing that some controller of the cluster would do; `None` at rest.
 pub fn next(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     world
-        .all(Kind::Claim)
+        .all(Kind::DeviceClaim)
         .find_map(|claim| for_claim(claim, world, disk, pod))
         .or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world)))
         .or_else(|| kubelet(world, disk, pod))
@@ -106,7 +106,8 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
         return Some(act);
     }
     let claimed = &pv["spec"]["claimRef"]["uid"];
-    let claim_lives = world.all(Kind::Claim).any(|claim| claim["metadata"]["uid"] == *claimed);
+    let claim_lives =
+        world.all(Kind::DeviceClaim).any(|claim| claim["metadata"]["uid"] == *claimed);
     if claimed.is_string() && !claim_lives && pv["status"]["phase"] != "Released" {
         return patch(Kind::Pv, pv, json!({"status": {"phase": "Released"}}), true);
     }
@@ -118,12 +119,12 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
 
 /// The binder's four writes, and the claim's protection while a pod uses it.
 fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act> {
-    if let Some(act) = protect(Kind::Claim, claim, CLAIM_PROTECTION) {
+    if let Some(act) = protect(Kind::DeviceClaim, claim, CLAIM_PROTECTION) {
         return Some(act);
     }
     if deleting(claim) {
         let used = pod || !disk.mounts.is_empty();
-        return if used { None } else { unprotect(Kind::Claim, claim, CLAIM_PROTECTION) };
+        return if used { None } else { unprotect(Kind::DeviceClaim, claim, CLAIM_PROTECTION) };
     }
     let uid = &claim["metadata"]["uid"];
     let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
@@ -144,14 +145,14 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
     }
     if claim["spec"]["volumeName"].is_null() {
         return patch(
-            Kind::Claim,
+            Kind::DeviceClaim,
             claim,
             json!({"spec": {"volumeName": pv["metadata"]["name"]}}),
             false,
         );
     }
     if claim["status"]["phase"] != "Bound" {
-        return patch(Kind::Claim, claim, json!({"status": {"phase": "Bound"}}), true);
+        return patch(Kind::DeviceClaim, claim, json!({"status": {"phase": "Bound"}}), true);
     }
     None
 }
@@ -162,7 +163,7 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
         return disk.mounts.keys().next().map(|device| Act::Unmount { device: device.clone() });
     }
     let claim = world
-        .get(Kind::Claim, CLAIM)
+        .get(Kind::DeviceClaim, CLAIM)
         .filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
     let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
     if pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_string() {
@@ -186,7 +187,7 @@ fn mount_disk(claim: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
 fn use_disk(disk: &mut Disk, device: &str, claim: &str, signature: &str) -> Option<String> {
     disk.mounts.insert(device.to_owned(), "/var/lib/kubelet/pods/x".to_owned());
     let found = disk.disks.get_mut(device)?;
-    let keeper = Keeper::Claim(claim.to_owned());
+    let keeper = Keeper::Pvc(claim.to_owned());
     if let Some((wwn, kept)) = disk.kept.iter().find(|(_, kept)| kept.keeper == keeper) {
         let same =
             *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
@@ -202,7 +203,7 @@ fn use_disk(disk: &mut Disk, device: &str, claim: &str, signature: &str) -> Opti
 }
 
 /// Carries it out; `Some` says what is wrong with what was found.
-pub async fn carry_out(act: &Act, raw: &Raw, disk: &mut Disk) -> Option<String> {
+pub async fn carry_out(act: &Act, raw: &AdminClient, disk: &mut Disk) -> Option<String> {
     match act {
         Act::Patch { path, changes } => match raw.patch(path, changes).await {
             Ok(_) | Err(Refused { code: 404 | 409, .. }) => None,

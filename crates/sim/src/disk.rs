@@ -4,15 +4,15 @@
 //! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
 //! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
 
-use crate::bare::{BareDisk, Kept};
+use crate::raw_disks::{Kept, RawDisk};
 use quarry_api::{
     node_inventory::Evidence,
     node_job::{Action, FsType},
     quantity::Bytes,
 };
 use quarry_core::{
-    claim::confirm::Remembered,
     device::{BackingFile, Content, Facts, Held},
+    device_claim::confirm::Remembered,
     sparse::{self, Format, Link, Observed, User, link_path},
 };
 use quarry_node::OutcomeResult;
@@ -94,9 +94,9 @@ pub struct Disk {
     pub links: BTreeMap<String, String>,
     /// Where each device is mounted.
     pub mounts: BTreeMap<String, String>,
-    pub disks: BTreeMap<String, BareDisk>,
+    pub disks: BTreeMap<String, RawDisk>,
     /// The disks that were pulled, by WWN.
-    pub drawer: BTreeMap<String, BareDisk>,
+    pub drawer: BTreeMap<String, RawDisk>,
     /// What must be found on which disk, by WWN.
     pub kept: BTreeMap<String, Kept>,
     /// The kernel's last sequence number.
@@ -186,7 +186,7 @@ impl Disk {
         }
         Remembered {
             erased: self.erased(pv_uid),
-            kept: self.kept_volumes.contains(pv_uid),
+            retained: self.kept_volumes.contains(pv_uid),
             confirmed: self.confirmed.get(identity).cloned(),
         }
     }
@@ -291,7 +291,7 @@ impl Disk {
     }
 
     /// What the inspector would see.
-    pub fn survey(&self) -> Vec<Facts> {
+    pub fn scan_node(&self) -> Vec<Facts> {
         let mut devices: Vec<Facts> =
             self.loops.iter().map(|(number, device)| self.loop_facts(*number, device)).collect();
         devices.extend(self.disks.iter().map(|(name, disk)| disk.facts(name, self)));

@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, Point, What, When},
-    run::{Ended, Failed, Mode, run},
+    run::{Failed, JobOutcome, Mode, run},
     story::Story,
 };
 use std::{
@@ -143,7 +143,12 @@ pub fn random_mode(seed: u64) -> Mode {
     }
 }
 
-fn check(story: &Story, fault: Fault, got: Result<Ended, Failed>, calm: &Ended) -> Option<String> {
+fn check(
+    story: &Story,
+    fault: Fault,
+    got: Result<JobOutcome, Failed>,
+    calm: &JobOutcome,
+) -> Option<String> {
     let wrong = match got {
         Err(failed) => failed.why,
         Ok(ended) if ended.struck.len() != 1 => {
@@ -155,7 +160,7 @@ fn check(story: &Story, fault: Fault, got: Result<Ended, Failed>, calm: &Ended) 
     Some(explain(story, &fault.to_string(), &wrong))
 }
 
-fn another_end(calm: &Ended, got: &Ended) -> String {
+fn another_end(calm: &JobOutcome, got: &JobOutcome) -> String {
     format!("another end\n--- without faults ---\n{}\n--- now ---\n{}", calm.end, got.end)
 }
 

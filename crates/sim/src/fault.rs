@@ -84,7 +84,7 @@ impl Point {
 #[derive(Clone, Debug)]
 enum Chooser {
     /// These and no others.
-    Given(Vec<Fault>),
+    Assignment(Vec<Fault>),
     /// One in so many points, at most `left` times.
     Dice { random: Random, one_in: usize, left: u32 },
 }
@@ -101,10 +101,10 @@ pub struct Injector {
 }
 
 impl Injector {
-    pub fn given(faults: Vec<Fault>) -> Self {
+    pub fn assignment(faults: Vec<Fault>) -> Self {
         Injector {
             counts: BTreeMap::new(),
-            chooser: Chooser::Given(faults),
+            chooser: Chooser::Assignment(faults),
             points: Vec::new(),
             struck: Vec::new(),
         }
@@ -117,7 +117,7 @@ impl Injector {
 
     /// The run is over: from here on nothing fails.
     pub fn calm(&mut self) {
-        self.chooser = Chooser::Given(Vec::new());
+        self.chooser = Chooser::Assignment(Vec::new());
     }
 
     /// Another point is passed. `possible` must not be empty for a fault to strike.
@@ -132,7 +132,7 @@ impl Injector {
         let at = *count;
         self.points.push(Point { track, at, call: call.to_owned(), possible: possible.to_vec() });
         let struck = match &mut self.chooser {
-            Chooser::Given(faults) => {
+            Chooser::Assignment(faults) => {
                 let found = faults.iter().find(|fault| fault.track == track && fault.at == at)?;
                 possible
                     .iter()
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_fault_strikes_once_at_its_point() {
-        let mut injector = Injector::given(vec!["disk:2:before:crash".parse().unwrap()]);
+        let mut injector = Injector::assignment(vec!["disk:2:before:crash".parse().unwrap()]);
         let possible = [(When::Before, What::Crash)];
         assert_eq!(injector.pass(Track::Disk, "a", &possible), None);
         assert_eq!(injector.pass(Track::Agent, "b", &possible), None);

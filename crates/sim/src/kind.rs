@@ -15,7 +15,7 @@ pub enum Kind {
     Job,
     Inventory,
     Lease,
-    Claim,
+    DeviceClaim,
     Discovery,
     Result,
     Set,
@@ -35,7 +35,7 @@ impl Kind {
         Kind::Job,
         Kind::Inventory,
         Kind::Lease,
-        Kind::Claim,
+        Kind::DeviceClaim,
         Kind::Discovery,
         Kind::Result,
         Kind::Set,
@@ -83,7 +83,7 @@ impl Kind {
             Kind::Result => local("v1alpha1", "localvolumediscoveryresults"),
             Kind::Set => local("v1alpha1", "localvolumesets"),
             Kind::LocalVolume => local("v1", "localvolumes"),
-            Kind::Claim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
+            Kind::DeviceClaim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
         }
     }
 

@@ -5,31 +5,31 @@
 //! agent decide. A run follows from a story, a seed and its faults, and from nothing else.
 //! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
 
+mod admin_client;
 mod agent;
-mod bare;
-mod claimed;
-mod claims;
 mod clock;
 mod cluster;
-mod counted;
+mod device_claim_stories;
+mod device_ops;
 mod disk;
-mod door;
 pub mod explore;
 pub mod fault;
-mod hands;
+mod fault_proxy;
 mod invariant;
 mod kind;
 pub mod many_nodes;
+mod node_ops;
 mod operator;
 mod process;
 mod random;
-mod raw;
+mod raw_disks;
 mod report;
 mod reused_server;
 pub mod run;
 mod schedule;
 mod steps;
 pub mod story;
+mod versioned;
 mod world;
 
 pub use disk::Sabotage;

@@ -80,7 +80,7 @@ fn options() -> OperatorOptions {
             ControllerName::LocalVolume,
         ],
         election_identity: None,
-        agent_set: None,
+        agent_daemon_set: None,
         job_retention: crate::operator::JOB_RETENTION,
         check_crds: false,
     }
@@ -172,7 +172,7 @@ async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
         .applied_objects()
         .boxed();
     while let Some(inventory) = changes.try_next().await? {
-        let yes = |claim: &quarry_api::node_inventory::Claim| ClaimReport {
+        let yes = |claim: &quarry_api::node_inventory::DeviceClaim| ClaimReport {
             identity: claim.identity.clone(),
             owner_uid: claim.owner.uid.clone(),
             round: claim.round,
@@ -180,14 +180,14 @@ async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
             linked: true,
             ..ClaimReport::default()
         };
-        let reports: Vec<ClaimReport> = inventory.spec.claims.iter().map(yes).collect();
-        if inventory.status.as_ref().is_some_and(|status| status.claims != reports) {
+        let reports: Vec<ClaimReport> = inventory.spec.device_claims.iter().map(yes).collect();
+        if inventory.status.as_ref().is_some_and(|status| status.device_claims != reports) {
             // Refused when somebody else was faster: then there is another event.
             let _ = api
                 .patch_status(
                     &inventory.name_any(),
                     &PatchParams::default(),
-                    &Patch::Merge(json!({"status": {"claims": reports}})),
+                    &Patch::Merge(json!({"status": {"deviceClaims": reports}})),
                 )
                 .await;
         }

@@ -5,8 +5,8 @@
 
 use crate::{
     clock::Clock,
-    door::{Door, Gate, Shared},
     fault::{Track, What, When},
+    fault_proxy::{FaultProxy, Gate, Shared},
     kind::Kind,
     lock,
     world::Change,
@@ -90,7 +90,7 @@ impl Operator {
         lag: Duration,
     ) -> Self {
         let gate = Arc::new(Gate::default());
-        let door = Door {
+        let door = FaultProxy {
             service,
             track: Track::Operator(id),
             gate: gate.clone(),
@@ -100,7 +100,7 @@ impl Operator {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
             controllers: CONTROLLERS.to_vec(),
             election_identity: None,
-            agent_set: None,
+            agent_daemon_set: None,
             job_retention: JOB_RETENTION,
             check_crds: false,
         };
@@ -221,7 +221,7 @@ impl Operator {
                 Kind::LocalVolume => {
                     list::<LocalVolume>(&context, &queue, Api::all(context.client.clone())).await
                 }
-                Kind::Claim => Err("operators do not watch claims".to_owned()),
+                Kind::DeviceClaim => Err("operators do not watch claims".to_owned()),
             };
             Done::Listed(kind, listed)
         };
@@ -305,17 +305,17 @@ impl Operator {
             Kind::Result => self.ingest_as::<LocalVolumeDiscoveryResult>(change),
             Kind::Set => self.ingest_as::<LocalVolumeSet>(change),
             Kind::LocalVolume => self.ingest_as::<LocalVolume>(change),
-            Kind::Claim => {}
+            Kind::DeviceClaim => {}
         }
     }
 
     fn ingest_as<K: Cached + Routed>(&self, change: &Change) {
-        let wake = waker(&self.queue);
+        let enqueue = waker(&self.queue);
         match &change.after {
             Some(object) => match K::deserialize(object) {
                 Ok(mut object) => {
                     object.trim();
-                    watch::ingest(&self.context, object, &wake);
+                    watch::ingest(&self.context, object, &enqueue);
                 }
                 Err(error) => {
                     lock(&self.shared.violations).push(format!("an object cannot be read: {error}"))
@@ -331,7 +331,7 @@ impl Operator {
                     K::route(
                         &Routing { before: Some(gone.as_ref()), after: None },
                         &self.context.caches,
-                        &wake,
+                        &enqueue,
                     );
                 }
             }
@@ -361,7 +361,7 @@ fn waker(queue: &Queue) -> impl Fn(Route) + '_ {
     let enabled: BTreeSet<ControllerName> = CONTROLLERS.into();
     move |route| {
         if enabled.contains(&route.controller) {
-            let due = Instant::now() + driver::pause(&route);
+            let due = Instant::now() + driver::debounce(&route);
             push(queue, route, due);
         }
     }

@@ -1,6 +1,6 @@
 //! A simulated process: one future at a time, advanced until it waits for the scheduler, sleeps, ends or crashes.
 
-use crate::{door::Gate, fault::What, hands::Crash};
+use crate::{fault::What, fault_proxy::Gate, node_ops::Crash};
 use futures::future::BoxFuture;
 use std::{
     future::{Future, poll_fn},

@@ -1,7 +1,7 @@
 //! The API server of a run. Making one compiles every schema, which takes longer than most runs: so each thread keeps
 //! one and empties it after a run. UIDs start anew and time does; only versions go on, and nobody reads those.
 
-use crate::{clock::Clock, lock, raw::Raw};
+use crate::{admin_client::AdminClient, clock::Clock, lock};
 use http::Method;
 use quarry_api::{admission, crds, names};
 use quarry_apiserver::{Options, Server};
@@ -80,12 +80,12 @@ fn make(now: Clock) -> Bench {
 async fn lay_out(server: &Server) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::DEFAULT_NAMESPACE}});
     // Refused when an earlier run made it.
-    let _ = Raw::new(server.service()).create("/api/v1/namespaces", &namespace).await;
+    let _ = AdminClient::new(server.service()).create("/api/v1/namespaces", &namespace).await;
 }
 
 /// Empties the server and keeps it, unless something does not go.
 pub async fn give_back(server: &Server) {
-    let raw = Raw::new(server.service());
+    let raw = AdminClient::new(server.service());
     for collection in &COLLECTIONS[..WITH_FINALIZERS] {
         let Ok(list) = raw.call(Method::GET, collection, None).await else { return };
         for object in list["items"].as_array().into_iter().flatten() {

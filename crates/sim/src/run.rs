@@ -3,22 +3,22 @@
 //! Virtual time moves only when nobody has anything to do. Next to read: `schedule.rs` (who may do what, and does it).
 
 use crate::{
+    admin_client::AdminClient,
     agent::Agent,
     clock::Clock,
-    counted::Counted,
     disk::Disk,
-    door::Shared,
     fault::{Fault, Injector, Point},
+    fault_proxy::Shared,
     invariant,
     kind::Kind,
     lock,
     operator::Operator,
     random::Random,
-    raw::Raw,
     report::report,
     reused_server,
     schedule::Action,
     story::{Story, VOLUME},
+    versioned::Versioned,
     world::{Observer, World},
 };
 use quarry_apiserver::{Server, Snapshot};
@@ -39,7 +39,7 @@ pub enum Mode {
 }
 
 /// A run that went well.
-pub struct Ended {
+pub struct JobOutcome {
     /// API and node at the end, without what differs between equal runs.
     pub end: String,
     pub points: Vec<Point>,
@@ -75,9 +75,9 @@ pub(crate) struct Sim {
     pub story: Story,
     pub shared: Arc<Shared>,
     pub server: Server,
-    pub raw: Raw,
+    pub raw: AdminClient,
     pub observer: Observer,
-    pub disk: Arc<Mutex<Counted<Disk>>>,
+    pub disk: Arc<Mutex<Versioned<Disk>>>,
     pub clock: Clock,
     pub operators: Vec<Slot<Operator>>,
     pub agent: Slot<Agent>,
@@ -106,7 +106,7 @@ pub(crate) struct Sim {
 }
 
 /// Plays the story. Every call is a new world with its own time.
-pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
+pub fn run(story: &Story, mode: &Mode) -> Result<JobOutcome, Failed> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Failed {
@@ -126,7 +126,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
         points.truncate(sim.points);
         let trace = std::mem::take(&mut *lock(&sim.shared.trace));
         match played {
-            Ok((end, steps)) => Ok(Ended { end, points, struck, steps, trace }),
+            Ok((end, steps)) => Ok(JobOutcome { end, points, struck, steps, trace }),
             Err(why) => Err(Failed { why, struck, trace }),
         }
     }))
@@ -135,9 +135,9 @@ pub fn run(story: &Story, mode: &Mode) -> Result<Ended, Failed> {
 impl Sim {
     async fn new(story: Story, mode: &Mode) -> Self {
         let (server, clock) = reused_server::take().await;
-        let raw = Raw::new(server.service());
+        let raw = AdminClient::new(server.service());
         let (injector, random) = match mode {
-            Mode::Ordered(faults) => (Injector::given(faults.clone()), None),
+            Mode::Ordered(faults) => (Injector::assignment(faults.clone()), None),
             Mode::Random { seed, one_in, at_most } => {
                 (Injector::dice(seed ^ 0x5eed, *one_in, *at_most), Some(Random::new(*seed)))
             }
@@ -151,7 +151,7 @@ impl Sim {
         let observer = Observer::start(&server.service(), server.version()).await;
         let now = Instant::now();
         Sim {
-            disk: Arc::new(Mutex::new(Counted::new(Disk {
+            disk: Arc::new(Mutex::new(Versioned::new(Disk {
                 sabotage: story.sabotage,
                 ..Disk::new(story.udev, story.parser)
             }))),
@@ -282,7 +282,7 @@ impl Sim {
         }
         let mut wrong = std::mem::take(&mut *lock(&self.shared.violations));
         let disk = lock(&self.disk);
-        let seen = Some((self.version, Counted::changes(&disk)));
+        let seen = Some((self.version, Versioned::changes(&disk)));
         // Half of all actions only read: what was right before them is right after them.
         if self.checked != seen {
             wrong.extend(invariant::check(&world, &disk));

@@ -2,15 +2,15 @@
 
 use crate::{
     agent::Agent,
-    bare::Keeper,
     cluster,
     disk::{Disk, File},
     fault::What,
-    hands::Crash,
     kind::Kind,
     lock,
+    node_ops::Crash,
     operator::Operator,
     process::{Turn, turn},
+    raw_disks::Keeper,
     run::{Sim, Slot},
     story::{Step, VOLUME},
 };
@@ -357,8 +357,8 @@ impl Sim {
                 lock(&self.disk).outdated = false;
                 None
             }
-            Step::Pause(pause) => {
-                self.paused_until = Some(Instant::now() + pause);
+            Step::Pause(debounce) => {
+                self.paused_until = Some(Instant::now() + debounce);
                 None
             }
             Step::PutForeignFile => {

@@ -2,10 +2,10 @@
 
 use crate::disk::{Disk, Draft, File, Loop, Sabotage, both_links, link_of};
 use quarry_core::sparse::{Format, Step, User};
-use quarry_node::HandsError;
+use quarry_node::NodeError;
 
 impl Disk {
-    pub fn act(&mut self, uid: &str, step: &Step) -> Result<(), HandsError> {
+    pub fn act(&mut self, uid: &str, step: &Step) -> Result<(), NodeError> {
         match (self.sabotage, step) {
             (Some(Sabotage::AttachTwice), Step::Attach { .. }) => {
                 self.loops
@@ -55,7 +55,7 @@ impl Disk {
             }
             Step::RemoveFile => {
                 if !self.loops_over(uid).is_empty() {
-                    return Err(HandsError::InUse {
+                    return Err(NodeError::InUse {
                         device: uid.to_owned(),
                         users: "attached".into(),
                     });
@@ -101,10 +101,10 @@ impl Disk {
         }
     }
 
-    fn format(&mut self, uid: &str, format: &Format) -> Result<(), HandsError> {
+    fn format(&mut self, uid: &str, format: &Format) -> Result<(), NodeError> {
         if self.broken_tool {
             self.drafts.remove(uid);
-            return Err(HandsError::Tool {
+            return Err(NodeError::Tool {
                 tool: "mkfs",
                 how: "exit code 1".into(),
                 said: "simulated: the tool is broken".into(),
@@ -118,7 +118,7 @@ impl Disk {
         Ok(())
     }
 
-    fn publish(&mut self, uid: &str) -> Result<(), HandsError> {
+    fn publish(&mut self, uid: &str) -> Result<(), NodeError> {
         if self.files.contains_key(uid) {
             return Err(refusal("renaming the draft: the file exists"));
         }
@@ -134,19 +134,19 @@ impl Disk {
         Ok(())
     }
 
-    fn detach(&mut self, uid: &str, device: &str) -> Result<(), HandsError> {
+    fn detach(&mut self, uid: &str, device: &str) -> Result<(), NodeError> {
         self.loop_named(device, uid)?;
         let Some(number) = number_of(device) else { return Err(refusal("detaching: not a loop")) };
         let users = self.users_of(number);
         if !users.is_empty() {
             let users = users.iter().map(User::to_string).collect::<Vec<_>>().join(", ");
-            return Err(HandsError::InUse { device: device.to_owned(), users });
+            return Err(NodeError::InUse { device: device.to_owned(), users });
         }
         self.loops.remove(&number);
         Ok(())
     }
 
-    fn loop_named(&mut self, device: &str, uid: &str) -> Result<&mut Loop, HandsError> {
+    fn loop_named(&mut self, device: &str, uid: &str) -> Result<&mut Loop, NodeError> {
         let found = number_of(device).and_then(|number| self.loops.get_mut(&number));
         found
             .filter(|found| found.over == uid)
@@ -158,6 +158,6 @@ fn number_of(device: &str) -> Option<u32> {
     device.strip_prefix("loop")?.parse().ok()
 }
 
-fn refusal(attempt: &str) -> HandsError {
-    HandsError::Other { attempt: format!("simulated: {attempt}"), retryable: false, source: None }
+fn refusal(attempt: &str) -> NodeError {
+    NodeError::Other { attempt: format!("simulated: {attempt}"), retryable: false, source: None }
 }

@@ -4,10 +4,10 @@
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
 use crate::{
-    bare::BareDisk,
-    claims,
+    device_claim_stories,
     disk::{Disk, Sabotage},
     kind::{Kind, NAMESPACE},
+    raw_disks::RawDisk,
     world::World,
 };
 use quarry_api::names;
@@ -37,7 +37,7 @@ pub enum Step {
     PutForeignFile,
     RemoveForeignFile,
     /// A disk is plugged in, gets or loses a file system, is pulled; comes back, perhaps with another by-id name.
-    Plug(&'static str, BareDisk),
+    Plug(&'static str, RawDisk),
     Format(&'static str, Option<&'static str>),
     Unplug(&'static str),
     PlugAgain(&'static str, u64, Option<&'static str>),
@@ -216,12 +216,12 @@ fn wanted(mode: &str) -> Step {
     Step::Create(Kind::Volume, volume)
 }
 
-pub(crate) fn claim(mode: &str) -> Step {
+pub(crate) fn pvc(mode: &str) -> Step {
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM, "namespace": NAMESPACE},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode, "resources": {"requests": {"storage": "1Mi"}}},
     });
-    Step::Create(Kind::Claim, claim)
+    Step::Create(Kind::DeviceClaim, claim)
 }
 
 pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
@@ -244,20 +244,20 @@ pub fn whole_life(fs: &str, mode: &str) -> Vec<Step> {
         node(),
         wanted(mode),
         Step::Await("Available", available),
-        claim(mode),
+        pvc(mode),
         Step::StartPod,
         Step::Await("mounted", mounted),
         Step::Delete(Kind::Volume, VOLUME.into()),
         Step::Await("waits because it is bound", waits_because_bound),
         Step::EndPod,
-        Step::Delete(Kind::Claim, CLAIM.into()),
+        Step::Delete(Kind::DeviceClaim, CLAIM.into()),
         Step::Await("gone", gone),
     ]
 }
 
 /// Every story, by name.
 pub fn stories() -> Vec<Story> {
-    volumes().into_iter().chain(claims::stories()).collect()
+    volumes().into_iter().chain(device_claim_stories::stories()).collect()
 }
 
 fn volumes() -> Vec<Story> {
@@ -320,7 +320,7 @@ fn volumes() -> Vec<Story> {
                     Step::Await("Available", available),
                     Step::RestartAgent,
                     Step::Await("device is true", device_is_true),
-                    claim("Block"),
+                    pvc("Block"),
                     Step::StartPod,
                     Step::Await("mounted", mounted),
                     Step::Reboot,
@@ -351,7 +351,7 @@ fn volumes() -> Vec<Story> {
             vec![
                 node(),
                 discovery(),
-                Step::Plug("sda", BareDisk::new(1)),
+                Step::Plug("sda", RawDisk::new(1)),
                 Step::Await("a new disk", disk_is_seen),
                 Step::Await("a free disk", disk_is_free),
                 Step::Format("sda", Some("ext4")),
@@ -359,7 +359,7 @@ fn volumes() -> Vec<Story> {
                 Step::Format("sda", None),
                 Step::Await("a free disk again", disk_is_free),
                 Step::RestartAgent,
-                Step::Plug("sdb", BareDisk::new(1)),
+                Step::Plug("sdb", RawDisk::new(1)),
                 Step::Await("two that claim to be one", disk_is_duplicate),
                 Step::Unplug("sdb"),
                 Step::Await("one alone", disk_is_free),

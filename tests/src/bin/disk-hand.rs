@@ -7,19 +7,19 @@
 use kube::{Api, Client, api::ListParams};
 use quarry_api::{
     NodeJob,
-    node_inventory::{Claim, ClaimOwner, KeptData, PathReport},
+    node_inventory::{ClaimOwner, DeviceClaim, PathReport, RetainedData},
     node_job::{FsType, WipePolicy},
 };
 use quarry_core::sparse::{Format, Observed, Step};
 use quarry_failpoint::failpoint;
 use quarry_node::{
-    Agent, AgentOptions, ConfirmRequest, Confirmation, Hands, HandsError, HeldDevice, HoldRequest,
-    Host, Intent, LinkOrder, LinkState, Outcome, Progress, RealHands, Survey, SurveyRequest,
-    agent::{Ended, Order, Ran, Workers},
+    Agent, AgentOptions, ConfirmRequest, Confirmation, HeldDevice, HoldRequest, HostRoot, Intent,
+    LinkOrder, LinkState, LinuxNode, NodeError, NodeOps, NodeScan, Outcome, Progress, ScanRequest,
+    agent::{JobOutcome, JobRun, RunResult, Workers},
 };
 use quarry_tests::{
-    claim::{NODE, World},
-    disk::{carry, cleanup_order, filesystem, prepare_order},
+    device_claim::{NODE, World},
+    disk::{cleanup_order, execute, filesystem, prepare_order},
 };
 use std::{
     process::ExitCode,
@@ -34,20 +34,20 @@ fn main() -> ExitCode {
     let [root, data, rest @ ..] = arguments.as_slice() else {
         panic!("not an order: {arguments:?}")
     };
-    let host = Host::open(root, data).expect("the data folder opens");
-    let hands = Arc::new(RealHands::open(host, false).expect("the node's lock is free"));
+    let host = HostRoot::open(root, data).expect("the data folder opens");
+    let ops = Arc::new(LinuxNode::open(host, false).expect("the node's lock is free"));
     let failed = match rest {
         ["prepare", uid, size, format] => {
             let format = FsType::parse(format).map_or(Format::Partition, filesystem);
-            volume(&hands, &prepare_order(uid, size.parse().expect("a size in bytes"), format))
+            volume(&ops, &prepare_order(uid, size.parse().expect("a size in bytes"), format))
         }
-        ["cleanup", uid] => volume(&hands, &cleanup_order(uid)),
-        ["look", claim] => in_a_world(async |world| look(&world, hands, claim).await),
+        ["cleanup", uid] => volume(&ops, &cleanup_order(uid)),
+        ["look", claim] => in_a_world(async |world| look(&world, ops, claim).await),
         ["wipe", claim, policy] => {
-            in_a_world(async |world| wipe(&world, hands, claim, policy, false).await)
+            in_a_world(async |world| wipe(&world, ops, claim, policy, false).await)
         }
         ["wipe-told", claim, policy] => {
-            in_a_world(async |world| wipe(&world, hands, claim, policy, true).await)
+            in_a_world(async |world| wipe(&world, ops, claim, policy, true).await)
         }
         other => panic!("not an order: {other:?}"),
     };
@@ -60,10 +60,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn volume(hands: &Arc<RealHands>, order: &Order) -> Option<String> {
-    match carry(hands, order) {
-        Ended::Succeeded(_) | Ended::Erased(_) => None,
-        Ended::Failed(why) => Some(why),
+fn volume(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<String> {
+    match execute(ops, order) {
+        JobOutcome::Succeeded(_) | JobOutcome::Erased(_) => None,
+        JobOutcome::Failed(why) => Some(why),
     }
 }
 
@@ -77,23 +77,23 @@ fn in_a_world(order: impl AsyncFnOnce(World) -> Option<String>) -> Option<String
     runtime.block_on(async { order(World::new().await).await })
 }
 
-fn claim_in(world: &World, text: &str) -> Claim {
-    let claim: Claim = serde_json::from_str(text).expect("a claim");
-    Claim { owner: ClaimOwner { uid: world.set_uid.clone(), ..world.owner() }, ..claim }
+fn claim_in(world: &World, text: &str) -> DeviceClaim {
+    let claim: DeviceClaim = serde_json::from_str(text).expect("a claim");
+    DeviceClaim { owner: ClaimOwner { uid: world.set_uid.clone(), ..world.owner() }, ..claim }
 }
 
-async fn look(world: &World, hands: Arc<RealHands>, claim: &str) -> Option<String> {
+async fn look(world: &World, ops: Arc<LinuxNode>, claim: &str) -> Option<String> {
     world.claim(&[claim_in(world, claim)]).await;
-    let hands = Arc::new(Points { hands, told: None });
+    let ops = Arc::new(Points { ops, told: None });
     failpoint!("hand.look");
-    let status = world.publish(&hands).await;
-    println!("{}", serde_json::to_string(&status.claims).expect("reports"));
+    let status = world.publish(&ops).await;
+    println!("{}", serde_json::to_string(&status.device_claims).expect("reports"));
     None
 }
 
 async fn wipe(
     world: &World,
-    hands: Arc<RealHands>,
+    ops: Arc<LinuxNode>,
     claim: &str,
     policy: &str,
     told: bool,
@@ -109,20 +109,19 @@ async fn wipe(
             ..options
         };
     }
-    let hands = Arc::new(Points { hands, told });
-    let agent =
-        Agent::new(world.client.clone(), hands, Workers::pool(2).expect("threads"), options);
+    let ops = Arc::new(Points { ops, told });
+    let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).expect("threads"), options);
     failpoint!("hand.job");
     match agent.run_job(&job).await.expect("an API that answers") {
-        Ran::Succeeded(_) => None,
-        Ran::Failed(why) => Some(why),
-        Ran::Skipped | Ran::Gone => Some("not run".into()),
+        RunResult::Succeeded(_) => None,
+        RunResult::Failed(why) => Some(why),
+        RunResult::Skipped | RunResult::Gone => Some("not run".into()),
     }
 }
 
 /// The node's own hands, and points of this process right before they reach for a device.
 struct Points {
-    hands: Arc<RealHands>,
+    ops: Arc<LinuxNode>,
     told: Option<Told>,
 }
 
@@ -157,46 +156,46 @@ impl Told {
     }
 }
 
-impl Hands for Points {
-    fn look(&self, uid: &str) -> Result<Observed, HandsError> {
-        self.hands.look(uid)
+impl NodeOps for Points {
+    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
+        self.ops.look(uid)
     }
-    fn glance(&self, uid: &str) -> Result<Observed, HandsError> {
-        self.hands.glance(uid)
+    fn glance(&self, uid: &str) -> Result<Observed, NodeError> {
+        self.ops.glance(uid)
     }
-    fn act(&self, uid: &str, step: &Step) -> Result<(), HandsError> {
-        self.hands.act(uid, step)
+    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
+        self.ops.act(uid, step)
     }
-    fn record_intent(&self, entry: &Intent) -> Result<(), HandsError> {
-        self.hands.record_intent(entry)
+    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
+        self.ops.record_intent(entry)
     }
-    fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError> {
-        self.hands.record_outcome(entry)
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
+        self.ops.record_outcome(entry)
     }
-    fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
-        self.hands.known_volumes()
+    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
+        self.ops.known_volumes()
     }
-    fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
-        self.hands.survey(request)
+    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
+        self.ops.scan_node(request)
     }
-    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, HandsError> {
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
         failpoint!("hand.confirm");
-        self.hands.confirm(request)
+        self.ops.confirm(request)
     }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, HandsError> {
-        self.hands.follow_links(orders)
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+        self.ops.follow_links(orders)
     }
-    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
-        self.hands.remember_kept(kept)
+    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
+        self.ops.record_retained(kept)
     }
-    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, HandsError> {
-        self.hands.resolve(paths)
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
+        self.ops.resolve(paths)
     }
-    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
         failpoint!("hand.hold");
-        let Some(told) = &self.told else { return self.hands.hold(request) };
+        let Some(told) = &self.told else { return self.ops.hold(request) };
         told.wait_for(None);
-        Ok(Box::new(Announced { held: self.hands.hold(request)?, told: told.clone() }))
+        Ok(Box::new(Announced { held: self.ops.hold(request)?, told: told.clone() }))
     }
 }
 
@@ -211,11 +210,7 @@ impl HeldDevice for Announced {
         self.held.name()
     }
 
-    fn wipe(
-        self: Box<Self>,
-        policy: WipePolicy,
-        progress: &Progress,
-    ) -> Result<String, HandsError> {
+    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError> {
         // The second of them is told when the agent is done with the first, its points included.
         for percent in [1, 2] {
             progress.advance(percent, 100);

@@ -261,10 +261,10 @@ async fn a_second_agent_gives_up_at_once() {
     let bed = Bed::new(Links::Own);
     let server = Server::in_memory(Options::new(crds::crds()));
     let cluster = Cluster::new(&server).await;
-    let first = bed.hands();
+    let first = bed.ops();
     let (_shutdown, second) = start(&bed, &cluster.client);
     let error = second.await.unwrap().unwrap_err();
-    assert!(error.sentence().contains("another agent runs on this node"), "{}", error.sentence());
+    assert!(error.message().contains("another agent runs on this node"), "{}", error.message());
     drop(first);
 }
 
@@ -280,7 +280,7 @@ async fn an_api_that_does_not_answer_means_no() {
     let deaf = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let agent = quarry_node::Agent::new(
         deaf,
-        bed.hands(),
+        bed.ops(),
         quarry_node::agent::Workers::Inline,
         AgentOptions::new(NODE),
     );
@@ -294,19 +294,19 @@ async fn an_api_that_does_not_answer_means_no() {
     drop(agent);
     let agent = quarry_node::Agent::new(
         cluster.client.clone(),
-        bed.hands(),
+        bed.ops(),
         quarry_node::agent::Workers::Inline,
         AgentOptions::new(NODE),
     );
     let ran = agent.run_job(&job).await.unwrap();
     assert!(
-        matches!(&ran, quarry_node::agent::Ran::Failed(why) if why.contains("is gone")),
+        matches!(&ran, quarry_node::agent::RunResult::Failed(why) if why.contains("is gone")),
         "{ran:?}"
     );
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");
     assert_eq!(
         agent.run_job(&job).await.unwrap(),
-        quarry_node::agent::Ran::Skipped,
+        quarry_node::agent::RunResult::Skipped,
         "a failed job is final"
     );
 }

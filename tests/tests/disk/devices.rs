@@ -2,7 +2,7 @@
 
 use quarry_core::device::{Content, Facts, Found};
 use quarry_node::{
-    Host,
+    HostRoot,
     inspect::{Limits, Scan, Scanned, Scanner, probe::Care},
 };
 use quarry_tests::disk::run;
@@ -98,7 +98,7 @@ impl Drop for Loop {
 }
 
 pub fn scanner() -> Scanner {
-    Scanner::new(Host::view("/").unwrap(), Limits::default())
+    Scanner::new(HostRoot::view("/").unwrap(), Limits::default())
 }
 
 /// A look; reading every byte that counts must not say otherwise.

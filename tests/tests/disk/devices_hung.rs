@@ -3,7 +3,7 @@
 use super::devices::{Loop, MIB, file, folder, of, scanner};
 use quarry_core::device::Content;
 use quarry_node::{
-    Host,
+    HostRoot,
     inspect::{Limits, Scan, Scanner, probe::Care},
 };
 use quarry_tests::disk::{eventually, run};
@@ -132,7 +132,7 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
     let stopped = daemon.stopped();
 
     let mut scanner = Scanner::new(
-        Host::view("/").unwrap(),
+        HostRoot::view("/").unwrap(),
         Limits { answer_within: SHORT, ..Limits::default() },
     );
     for round in 0..10 {
@@ -176,7 +176,7 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
         patience: Duration::from_millis(100),
         ..Limits::default()
     };
-    let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
+    let mut scanner = Scanner::new(HostRoot::view("/").unwrap(), limits);
     scanner.scan(Scan::Everything).unwrap();
     let touched = Default::default();
     // On a busy machine the healthy one may be slow at first, too.
@@ -207,7 +207,7 @@ fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
         patience: Duration::ZERO,
         ..Limits::default()
     };
-    let mut scanner = Scanner::new(Host::view("/").unwrap(), limits);
+    let mut scanner = Scanner::new(HostRoot::view("/").unwrap(), limits);
     let stopped = daemon.stopped();
     let scanned = std::thread::scope(|scope| {
         let looks = scope.spawn(|| scanner.scan_with(Scan::Everything, Care::Prove).unwrap());
@@ -238,7 +238,7 @@ fn a_process_ends_although_its_only_device_hangs() {
 fn a_process_with_a_stuck_thread() {
     let Ok(name) = std::env::var("QUARRY_STUCK") else { return };
     let mut scanner = Scanner::new(
-        Host::view("/").unwrap(),
+        HostRoot::view("/").unwrap(),
         Limits { answer_within: SHORT, ..Limits::default() },
     );
     let scanned = scanner.scan(Scan::Everything).unwrap();
@@ -258,7 +258,7 @@ fn a_dead_file_system_on_the_way_to_a_mount_is_not_asked() {
     fs::write(root.join("proc/1/mountinfo"), mounts).unwrap();
     let stopped = daemon.stopped();
     let looks = std::thread::spawn({
-        let host = Host::view(root).unwrap();
+        let host = HostRoot::view(root).unwrap();
         move || Scanner::new(host, Limits::default()).scan(Scan::Everything).map(drop)
     });
     eventually("the look ends", || looks.is_finished());

@@ -306,11 +306,12 @@ impl Drop for Rules {
 #[test]
 fn a_bogus_root_is_told_with_the_remedy() {
     let folder = folder();
-    let error = Scanner::new(quarry_node::Host::view(folder.path()).unwrap(), Limits::default())
-        .scan(Scan::Everything)
-        .unwrap_err()
-        .sentence();
+    let error =
+        Scanner::new(quarry_node::HostRoot::view(folder.path()).unwrap(), Limits::default())
+            .scan(Scan::Everything)
+            .unwrap_err()
+            .message();
     assert!(error.contains("check that") && error.contains("/sys is mounted there"), "{error}");
-    let error = quarry_node::Host::view("/nowhere/at/all").unwrap_err().sentence();
+    let error = quarry_node::HostRoot::view("/nowhere/at/all").unwrap_err().message();
     assert!(error.contains("/nowhere/at/all"), "{error}");
 }

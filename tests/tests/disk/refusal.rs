@@ -2,7 +2,7 @@
 
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::Format;
-use quarry_node::{Hands, RealHands};
+use quarry_node::{LinuxNode, NodeOps};
 use quarry_tests::disk::{
     Bed, Links, MIB, Mounted, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch,
     succeed,
@@ -18,39 +18,39 @@ fn ext4() -> Format {
 }
 
 /// A volume that was prepared, and its device.
-fn prepared(hands: &Arc<RealHands>, format: Format) -> (String, String) {
+fn prepared(ops: &Arc<LinuxNode>, format: Format) -> (String, String) {
     let uid = new_uid();
-    let result = succeed(hands, &prepare_order(&uid, 16 * MIB, format)).unwrap();
+    let result = succeed(ops, &prepare_order(&uid, 16 * MIB, format)).unwrap();
     (uid, result.device_name)
 }
 
 #[test]
 fn a_file_that_the_ledger_does_not_know_is_left_alone() {
     let bed = Bed::new(Links::Own);
-    let (hands, uid) = (bed.hands(), new_uid());
+    let (ops, uid) = (bed.ops(), new_uid());
     for name in [uid.clone(), format!("{uid}.draft")] {
         fs::write(bed.file(&name), "somebody's").unwrap();
         for order in [prepare_order(&uid, 16 * MIB, ext4()), cleanup_order(&uid)] {
-            let why = fail(&hands, &order);
+            let why = fail(&ops, &order);
             assert!(why.contains("not made by this agent"), "{why}");
         }
         assert_eq!(fs::read(bed.file(&name)).unwrap(), b"somebody's");
         fs::remove_file(bed.file(&name)).unwrap();
     }
-    assert!(hands.known_volumes().unwrap().is_empty());
+    assert!(ops.known_volumes().unwrap().is_empty());
     assert_eq!(bed.loops(), Vec::<String>::new());
 }
 
 #[test]
 fn a_link_or_folder_in_place_of_the_file_is_not_followed() {
     let bed = Bed::new(Links::Own);
-    let (hands, uid) = (bed.hands(), new_uid());
+    let (ops, uid) = (bed.ops(), new_uid());
     let victim = bed.data.join("victim");
     fs::write(&victim, "precious").unwrap();
     for name in [uid.clone(), format!("{uid}.draft")] {
         symlink(&victim, bed.file(&name)).unwrap();
-        fail(&hands, &prepare_order(&uid, 16 * MIB, ext4()));
-        fail(&hands, &cleanup_order(&uid));
+        fail(&ops, &prepare_order(&uid, 16 * MIB, ext4()));
+        fail(&ops, &cleanup_order(&uid));
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
         fs::remove_file(bed.file(&name)).unwrap();
     }
@@ -60,11 +60,11 @@ fn a_link_or_folder_in_place_of_the_file_is_not_followed() {
 fn a_mounted_volume_is_not_taken_down() {
     for links in Links::BOTH {
         let bed = Bed::new(links);
-        let hands = bed.hands();
-        let (uid, device) = prepared(&hands, ext4());
+        let ops = bed.ops();
+        let (uid, device) = prepared(&ops, ext4());
         let at = bed.data.join("mnt with blank");
         let mount = Mounted::new(&[&format!("/dev/{device}")], &at);
-        let why = fail(&hands, &cleanup_order(&uid));
+        let why = fail(&ops, &cleanup_order(&uid));
         assert!(
             why.contains(&format!("{device} is mounted at")) && why.contains("mnt with blank"),
             "{why}"
@@ -73,7 +73,7 @@ fn a_mounted_volume_is_not_taken_down() {
         assert_eq!(bed.files(), [uid.as_str()]);
         assert_eq!(bed.links(&uid).len(), 1);
         drop(mount);
-        succeed(&hands, &cleanup_order(&uid));
+        succeed(&ops, &cleanup_order(&uid));
         bed.assert_clean(&uid);
     }
 }
@@ -90,9 +90,9 @@ impl Drop for OnTop {
 #[test]
 fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
     let bed = Bed::new(Links::Udev);
-    let hands = bed.hands();
+    let ops = bed.ops();
     for format in [ext4(), Format::Partition] {
-        let (uid, device) = prepared(&hands, format.clone());
+        let (uid, device) = prepared(&ops, format.clone());
         let published = if format == Format::Partition {
             format!("/dev/{device}p1")
         } else {
@@ -106,11 +106,11 @@ fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
         let top =
             OnTop(run("losetup", &["-f", "--show", &disguise.to_string_lossy()]).trim().to_owned());
         drop(mount);
-        let why = fail(&hands, &cleanup_order(&uid));
+        let why = fail(&ops, &cleanup_order(&uid));
         assert!(why.contains(&format!("backing {}", top.0.trim_start_matches("/dev/"))), "{why}");
         assert_eq!(bed.files(), [uid.as_str()]);
         drop(top);
-        succeed(&hands, &cleanup_order(&uid));
+        succeed(&ops, &cleanup_order(&uid));
         bed.assert_clean(&uid);
     }
 }
@@ -118,9 +118,9 @@ fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
 #[test]
 fn a_device_that_is_held_exclusively_is_not_taken_down() {
     let bed = Bed::new(Links::Udev);
-    let hands = bed.hands();
+    let ops = bed.ops();
     for format in [ext4(), Format::Partition] {
-        let (uid, device) = prepared(&hands, format.clone());
+        let (uid, device) = prepared(&ops, format.clone());
         let path = if format == Format::Partition {
             format!("/dev/{device}p1")
         } else {
@@ -128,11 +128,11 @@ fn a_device_that_is_held_exclusively_is_not_taken_down() {
         };
         let excl = rustix::fs::OFlags::EXCL.bits() as i32;
         let held = OpenOptions::new().read(true).custom_flags(excl).open(path).unwrap();
-        let why = fail(&hands, &cleanup_order(&uid));
+        let why = fail(&ops, &cleanup_order(&uid));
         assert!(why.contains("opened exclusively by another process"), "{why}");
         assert_eq!(bed.loops(), [device]);
         drop(held);
-        succeed(&hands, &cleanup_order(&uid));
+        succeed(&ops, &cleanup_order(&uid));
         bed.assert_clean(&uid);
     }
 }
@@ -140,55 +140,52 @@ fn a_device_that_is_held_exclusively_is_not_taken_down() {
 #[test]
 fn swap_is_not_taken_down() {
     let bed = Bed::new(Links::Udev);
-    let hands = bed.hands();
-    let (uid, device) = prepared(&hands, Format::Partition);
+    let ops = bed.ops();
+    let (uid, device) = prepared(&ops, Format::Partition);
     let partition = format!("/dev/{device}p1");
     run("mkswap", &[&partition]);
     run("swapon", &[&partition]);
-    let why = fail(&hands, &cleanup_order(&uid));
+    let why = fail(&ops, &cleanup_order(&uid));
     run("swapoff", &[&partition]);
     assert!(why.contains("used as swap"), "{why}");
-    succeed(&hands, &cleanup_order(&uid));
+    succeed(&ops, &cleanup_order(&uid));
     bed.assert_clean(&uid);
 }
 
 #[test]
 fn a_loop_that_somebody_else_put_over_our_file_is_used_and_a_second_one_refused() {
     let bed = Bed::new(Links::Udev);
-    let hands = bed.hands();
-    let (uid, device) = prepared(&hands, ext4());
+    let ops = bed.ops();
+    let (uid, device) = prepared(&ops, ext4());
     let file = bed.file(&uid).to_string_lossy().into_owned();
     let second = OnTop(run("losetup", &["-f", "--show", &file]).trim().to_owned());
-    let why = fail(&hands, &prepare_order(&uid, 16 * MIB, ext4()));
+    let why = fail(&ops, &prepare_order(&uid, 16 * MIB, ext4()));
     assert!(why.contains("detach all but one") && why.contains(&device), "{why}");
     drop(second);
-    assert_eq!(
-        succeed(&hands, &prepare_order(&uid, 16 * MIB, ext4())).unwrap().device_name,
-        device
-    );
-    succeed(&hands, &cleanup_order(&uid));
+    assert_eq!(succeed(&ops, &prepare_order(&uid, 16 * MIB, ext4())).unwrap().device_name, device);
+    succeed(&ops, &cleanup_order(&uid));
     bed.assert_clean(&uid);
 }
 
 #[test]
 fn another_size_or_content_is_refused_and_the_file_kept() {
     let bed = Bed::new(Links::Own);
-    let hands = bed.hands();
-    let (uid, _) = prepared(&hands, ext4());
+    let ops = bed.ops();
+    let (uid, _) = prepared(&ops, ext4());
     let inode = fs::metadata(bed.file(&uid)).unwrap().ino();
-    assert!(fail(&hands, &prepare_order(&uid, 17 * MIB, ext4())).contains("instead of"));
+    assert!(fail(&ops, &prepare_order(&uid, 17 * MIB, ext4())).contains("instead of"));
     assert!(
-        fail(&hands, &prepare_order(&uid, 16 * MIB, Format::Partition))
+        fail(&ops, &prepare_order(&uid, 16 * MIB, Format::Partition))
             .contains("a file system instead of a partition table")
     );
     assert_eq!(fs::metadata(bed.file(&uid)).unwrap().ino(), inode);
-    succeed(&hands, &cleanup_order(&uid));
+    succeed(&ops, &cleanup_order(&uid));
 }
 
 #[test]
 fn without_udev_somebody_elses_link_stays() {
     let bed = Bed::new(Links::Own);
-    let (hands, uid) = (bed.hands(), new_uid());
+    let (ops, uid) = (bed.ops(), new_uid());
     let folder = bed.at("/dev/disk/by-uuid");
     fs::create_dir_all(&folder).unwrap();
     // Any block device that is not a loop; it is only named, never opened.
@@ -202,9 +199,9 @@ fn without_udev_somebody_elses_link_stays() {
         return;
     };
     symlink(format!("../../{foreign}"), folder.join(&uid)).unwrap();
-    let why = fail(&hands, &prepare_order(&uid, 16 * MIB, ext4()));
+    let why = fail(&ops, &prepare_order(&uid, 16 * MIB, ext4()));
     assert!(why.contains(&format!("leads to {foreign}")), "{why}");
-    succeed(&hands, &cleanup_order(&uid));
+    succeed(&ops, &cleanup_order(&uid));
     assert_eq!(bed.files(), Vec::<String>::new());
     assert_eq!(bed.links(&uid).len(), 1, "the link is not ours to remove");
 }
@@ -212,15 +209,15 @@ fn without_udev_somebody_elses_link_stays() {
 #[test]
 fn sizes_that_cannot_be_are_told_with_the_limit_and_leave_nothing() {
     let bed = Bed::new(Links::Own);
-    let (hands, uid) = (bed.hands(), new_uid());
-    let why = fail(&hands, &prepare_order(&uid, MIB, Format::Partition));
+    let (ops, uid) = (bed.ops(), new_uid());
+    let why = fail(&ops, &prepare_order(&uid, MIB, Format::Partition));
     assert!(why.contains("too small") && why.contains("at least 2 MiB"), "{why}");
-    let why = fail(&hands, &prepare_order(&uid, 100 * MIB, filesystem(FsType::Xfs)));
+    let why = fail(&ops, &prepare_order(&uid, 100 * MIB, filesystem(FsType::Xfs)));
     assert!(why.contains("mkfs.xfs failed") && why.contains("300MB"), "{why}");
-    let why = fail(&hands, &prepare_order(&uid, 1 << 60, ext4()));
+    let why = fail(&ops, &prepare_order(&uid, 1 << 60, ext4()));
     assert!(why.contains("larger than the file system below"), "{why}");
     let bad = Format::Filesystem { fs: FsType::Ext4, options: vec!["-b".into(), "banana".into()] };
-    let why = fail(&hands, &prepare_order(&uid, 16 * MIB, bad));
+    let why = fail(&ops, &prepare_order(&uid, 16 * MIB, bad));
     assert!(why.contains("mkfs.ext4 failed") && why.contains("banana"), "{why}");
     bed.assert_clean(&uid);
 }

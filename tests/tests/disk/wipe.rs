@@ -1,20 +1,20 @@
 //! Wipes on real devices: what each policy leaves, who is in the way, what happens when the disk goes or the agent dies.
 
 use super::{
-    claims::{Ground, O_EXCL},
+    device_claims::{Ground, O_EXCL},
     devices::{Loop, MIB, file, poke},
 };
 use quarry_api::{
-    node_inventory::Claim,
+    node_inventory::DeviceClaim,
     node_job::{JobPhase, WipePolicy},
 };
 use quarry_core::device::Content;
 use quarry_failpoint::VARIABLE;
 use quarry_node::{
-    Hands, HeldDevice, HoldRequest, NodeView, Progress, agent::Ran, failpoints::ALL,
+    HeldDevice, HoldRequest, NodeOps, NodeView, Progress, agent::RunResult, failpoints::ALL,
 };
 use quarry_tests::{
-    claim::World,
+    device_claim::World,
     disk::{Bed, Links, Mounted, eventually, run},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -74,18 +74,21 @@ fn hash(path: &Path) -> u64 {
     hasher.finish()
 }
 
-fn view(world: &World, claim: &Claim) -> NodeView {
+fn view(world: &World, claim: &DeviceClaim) -> NodeView {
     let _ = world;
     NodeView {
-        spec: quarry_api::NodeInventorySpec { claims: vec![claim.clone()], ..Default::default() },
+        spec: quarry_api::NodeInventorySpec {
+            device_claims: vec![claim.clone()],
+            ..Default::default()
+        },
         ..NodeView::default()
     }
 }
 
-fn hold(ground: &Ground, claim: &Claim) -> Result<Box<dyn HeldDevice>, String> {
+fn hold(ground: &Ground, claim: &DeviceClaim) -> Result<Box<dyn HeldDevice>, String> {
     let request =
         HoldRequest { claim: claim.clone(), pv_uid: "p".into(), view: view(&ground.world, claim) };
-    ground.hands.hold(&request).map_err(|error| error.sentence())
+    ground.ops.hold(&request).map_err(|error| error.message())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,12 +104,12 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
             let device = Loop::with(&["-b", sector], &path);
             run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", "nodiscard", &device.dev()]);
             let world = World::new().await;
-            let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
-            let (ran, job) = world.wipe(&ground.hands, &claim, policy).await;
+            let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
+            let (ran, job) = world.wipe(&ground.ops, &claim, policy).await;
             let status = job.status.unwrap();
             assert_eq!(
                 (ran, status.phase),
-                (Ran::Succeeded(None), Some(JobPhase::Succeeded)),
+                (RunResult::Succeeded(None), Some(JobPhase::Succeeded)),
                 "{policy:?} {sector}: {:?}",
                 status.message
             );
@@ -123,7 +126,7 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
                 Some(2),
                 "blkid finds nothing"
             );
-            super::claims::assert_free(&device);
+            super::device_claims::assert_free(&device);
         }
     }
     assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);
@@ -184,7 +187,7 @@ async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
     let claim = ground.claim(&device);
     let wipe = || {
         hold(&ground, &claim).and_then(|held| {
-            held.wipe(WipePolicy::Quick, &Progress::default()).map_err(|error| error.sentence())
+            held.wipe(WipePolicy::Quick, &Progress::default()).map_err(|error| error.message())
         })
     };
     run("mkfs.ext4", &["-q", &format!("/dev/{}", names[1])]);
@@ -249,10 +252,10 @@ async fn whoever_uses_the_device_keeps_it() {
     assert_eq!(hash(&path), before, "no byte was written");
     // A device of another size, another owner beside ours, and one in quarantine.
     for (spoil, words) in [
-        ((|claim, _| claim.size += 512) as fn(&mut Claim, &mut NodeView), "were claimed"),
+        ((|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView), "were claimed"),
         (
             |claim, view| {
-                view.spec.claims.push(Claim {
+                view.spec.device_claims.push(DeviceClaim {
                     owner: quarry_api::node_inventory::ClaimOwner {
                         uid: "x".into(),
                         ..claim.owner.clone()
@@ -277,10 +280,10 @@ async fn whoever_uses_the_device_keeps_it() {
         let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
         spoil(&mut spoilt, &mut view);
         let why = ground
-            .hands
+            .ops
             .hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view })
             .unwrap_err()
-            .sentence();
+            .message();
         assert!(why.contains(words), "{words}: {why}");
     }
     // While we hold it, nobody else gets it.
@@ -341,7 +344,7 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
         };
         let policy = WipePolicy::ALL[round as usize % 3];
         let wiped = hold(&ground, &claim).and_then(|held| {
-            held.wipe(policy, &Progress::default()).map_err(|error| error.sentence())
+            held.wipe(policy, &Progress::default()).map_err(|error| error.message())
         });
         stop.store(true, Ordering::Relaxed);
         let mounted = mounter.join().unwrap();
@@ -445,7 +448,7 @@ async fn a_disk_that_grows_in_mid_wipe_is_not_called_erased() {
     let held = hold(&ground, &ground.claim(&device)).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(24 * MIB).unwrap();
     run("losetup", &["-c", &device.dev()]);
-    let why = held.wipe(WipePolicy::Quick, &Progress::default()).unwrap_err().sentence();
+    let why = held.wipe(WipePolicy::Quick, &Progress::default()).unwrap_err().message();
     assert!(why.contains("it is not the same disk any more"), "{why}");
 }
 
@@ -458,12 +461,12 @@ async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
     let mut cable = Cable::new(&path, &export);
     let device = Loop::new(&export);
     let world = World::new().await;
-    let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
+    let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
     world.claim(std::slice::from_ref(&claim)).await;
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let running = {
-        let (agent, job) = (world.agent(&ground.hands), job.clone());
+        let (agent, job) = (world.agent(&ground.ops), job.clone());
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
     };
     // Some of it is erased, most is not.
@@ -471,7 +474,7 @@ async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
     cable.signal(Signal::KILL);
     let _ = cable.0.wait();
     let ran = running.await.unwrap();
-    let Ran::Failed(why) = &ran else { panic!("{ran:?}") };
+    let RunResult::Failed(why) = &ran else { panic!("{ran:?}") };
     assert!(why.contains("check the node's kernel log"), "{why}");
     assert!(!found(&path).is_empty(), "it was in the middle");
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
@@ -522,16 +525,17 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     fill(&other);
     let (device, second, bystander) = (Loop::new(&path), Loop::new(&wiped), Loop::new(&other));
     let untouched = hash(&other);
-    let survey = bed.hands().survey(&quarry_node::SurveyRequest::default()).unwrap();
+    let scan = bed.ops().scan_node(&quarry_node::ScanRequest::default()).unwrap();
     let claim_of = |device: &Loop| {
-        quarry_tests::claim::claim_of(
-            survey.devices.iter().find(|facts| facts.name == device.name).unwrap(),
+        quarry_tests::device_claim::claim_of(
+            scan.devices.iter().find(|facts| facts.name == device.name).unwrap(),
             Default::default(),
         )
     };
     let claim = claim_of(&device);
     let text = serde_json::to_string(&claim).unwrap();
-    let ending = serde_json::to_string(&Claim { ending: true, ..claim.clone() }).unwrap();
+    let ending =
+        serde_json::to_string(&DeviceClaim { terminating: true, ..claim.clone() }).unwrap();
     let link = bed.at(&claim.link);
     let of = |prefixes: &'static [&'static str]| {
         ALL.iter()

@@ -1,7 +1,7 @@
 //! A wipe and the API: asked before the device is opened and again while it is held; what changes between counts.
 
 use super::{
-    claims::Ground,
+    device_claims::Ground,
     devices::{Loop, file},
     wipe::{Cable, fill, has_begun},
 };
@@ -14,17 +14,17 @@ use kube::{
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeJob, names,
-    node_inventory::{Claim, KeptData, Quarantine},
+    node_inventory::{DeviceClaim, Quarantine, RetainedData},
     node_job::{JobPhase, WipePolicy},
 };
 use quarry_core::sparse::{Observed, Step};
 use quarry_node::{
-    Agent, AgentOptions, Hands, HandsError, HeldDevice, HoldRequest, Intent, Outcome, RealHands,
-    Survey, SurveyRequest,
-    agent::{Ran, Workers},
+    Agent, AgentOptions, HeldDevice, HoldRequest, Intent, LinuxNode, NodeError, NodeOps, NodeScan,
+    Outcome, ScanRequest,
+    agent::{RunResult, Workers},
 };
 use quarry_tests::{
-    claim::{NODE, SET, World},
+    device_claim::{NODE, SET, World},
     disk::run,
 };
 use rustix::process::Signal;
@@ -41,34 +41,34 @@ use std::{
 
 /// The node's own hands; whoever tests is told when the device is held for the first time, and says when to go on.
 struct Between {
-    hands: Arc<RealHands>,
+    ops: Arc<LinuxNode>,
     pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
-impl Hands for Between {
-    fn look(&self, uid: &str) -> Result<Observed, HandsError> {
-        self.hands.look(uid)
+impl NodeOps for Between {
+    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
+        self.ops.look(uid)
     }
-    fn act(&self, uid: &str, step: &Step) -> Result<(), HandsError> {
-        self.hands.act(uid, step)
+    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
+        self.ops.act(uid, step)
     }
-    fn record_intent(&self, entry: &Intent) -> Result<(), HandsError> {
-        self.hands.record_intent(entry)
+    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
+        self.ops.record_intent(entry)
     }
-    fn record_outcome(&self, entry: &Outcome) -> Result<(), HandsError> {
-        self.hands.record_outcome(entry)
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
+        self.ops.record_outcome(entry)
     }
-    fn known_volumes(&self) -> Result<Vec<String>, HandsError> {
-        self.hands.known_volumes()
+    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
+        self.ops.known_volumes()
     }
-    fn survey(&self, request: &SurveyRequest) -> Result<Survey, HandsError> {
-        self.hands.survey(request)
+    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
+        self.ops.scan_node(request)
     }
-    fn remember_kept(&self, kept: &[KeptData]) -> Result<(), HandsError> {
-        self.hands.remember_kept(kept)
+    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
+        self.ops.record_retained(kept)
     }
-    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
-        let held = self.hands.hold(request)?;
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
+        let held = self.ops.hold(request)?;
         if let Some((held, go_on)) = self.pause.lock().unwrap().take() {
             held.send(()).unwrap();
             go_on.recv().unwrap();
@@ -79,7 +79,7 @@ impl Hands for Between {
 
 struct Scene<'a> {
     world: &'a World,
-    claim: Claim,
+    claim: DeviceClaim,
     pv: String,
     job: String,
 }
@@ -107,21 +107,20 @@ async fn run_with(
     ground: &Ground,
     device: &Loop,
     meanwhile: impl AsyncFnOnce(&Scene<'_>),
-) -> (Result<Ran, String>, Option<NodeJob>) {
+) -> (Result<RunResult, String>, Option<NodeJob>) {
     let world = World::new().await;
-    let claim = quarry_tests::claim::claim_of(&ground.facts(device), world.owner());
+    let claim = quarry_tests::device_claim::claim_of(&ground.facts(device), world.owner());
     world.claim(std::slice::from_ref(&claim)).await;
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let ((held, is_held), (go_on, waits)) = (channel(), channel());
-    let hands =
-        Arc::new(Between { hands: ground.hands.clone(), pause: Mutex::new(Some((held, waits))) });
+    let ops = Arc::new(Between { ops: ground.ops.clone(), pause: Mutex::new(Some((held, waits))) });
     let options =
         AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
-    let agent = Agent::new(world.client.clone(), hands, Workers::pool(2).unwrap(), options);
+    let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).unwrap(), options);
     let running = {
         let job = job.clone();
-        tokio::spawn(async move { agent.run_job(&job).await.map_err(|error| error.sentence()) })
+        tokio::spawn(async move { agent.run_job(&job).await.map_err(|error| error.message()) })
     };
     tokio::task::spawn_blocking(move || is_held.recv().unwrap()).await.unwrap();
     let scene = Scene { world: &world, claim, pv: pv.name_any(), job: job.name_any() };
@@ -155,8 +154,8 @@ async fn refused(
     let before = bytes(path);
     let (ran, job) = run_with(ground, device, meanwhile).await;
     let why = match ran {
-        Ok(Ran::Failed(why)) => why,
-        Ok(Ran::Gone) => "the job is gone".to_owned(),
+        Ok(RunResult::Failed(why)) => why,
+        Ok(RunResult::Gone) => "the job is gone".to_owned(),
         other => panic!("{words}: {other:?}"),
     };
     assert!(why.contains(words), "{words}: {why}");
@@ -165,7 +164,7 @@ async fn refused(
     }
     assert!(bytes(path) == before, "{words}: a byte was written");
     assert_eq!(intents(ground), 0, "{words}: nothing was meant");
-    super::claims::assert_free(device);
+    super::device_claims::assert_free(device);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,13 +186,13 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     })
     .await;
     refused(&ground, &device, &path, "is not claimed any more", async |scene: &Scene<'_>| {
-        scene.patch_inventory(json!({"spec": {"claims": null}})).await
+        scene.patch_inventory(json!({"spec": {"deviceClaims": null}})).await
     })
     .await;
     refused(&ground, &device, &path, "the claim was changed", async |scene: &Scene<'_>| {
         scene
             .patch_inventory(
-                json!({"spec": {"claims": [Claim { round: 2, ..scene.claim.clone() }]}}),
+                json!({"spec": {"deviceClaims": [DeviceClaim { round: 2, ..scene.claim.clone() }]}}),
             )
             .await;
     })
@@ -209,7 +208,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     refused(&ground, &device, &path, "still exists", async |scene: &Scene<'_>| {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(scene.world.client.clone(), "default");
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = scene.world.all();
-        let namespace = k8s_openapi::api::core::v1::Namespace { metadata: quarry_tests::claim::meta("default"), ..Default::default() };
+        let namespace = k8s_openapi::api::core::v1::Namespace { metadata: quarry_tests::device_claim::meta("default"), ..Default::default() };
         let _ = namespaces.create(&PostParams::default(), &namespace).await;
         let claim = serde_json::from_value(json!({
             "metadata": {"name": "pod-data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
@@ -244,12 +243,12 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     let (ran, job) = run_with(&ground, &device, async |scene: &Scene<'_>| {
         scene
             .patch_inventory(
-                json!({"spec": {"foreignPVs": [{"name": "p", "path": "/mnt/somewhere"}]}}),
+                json!({"spec": {"unmanagedPVs": [{"name": "p", "path": "/mnt/somewhere"}]}}),
             )
             .await;
     })
     .await;
-    assert_eq!(ran, Ok(Ran::Succeeded(None)));
+    assert_eq!(ran, Ok(RunResult::Succeeded(None)));
     assert_eq!(job.unwrap().status.unwrap().message.as_deref(), Some("zeroed"));
     assert!(bytes(&path).iter().all(|byte| *byte == 0));
     assert_eq!(intents(&ground), 1);
@@ -264,7 +263,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
     let cable = Arc::new(Cable::new(&path, &export));
     let device = Loop::new(&export);
     let world = World::new().await;
-    let claim = quarry_tests::claim::claim_of(&ground.facts(&device), world.owner());
+    let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
     world.claim(std::slice::from_ref(&claim)).await;
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
@@ -293,7 +292,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
         ..AgentOptions::new(NODE)
     };
     let agent =
-        Agent::new(world.client.clone(), ground.hands.clone(), Workers::pool(2).unwrap(), options);
+        Agent::new(world.client.clone(), ground.ops.clone(), Workers::pool(2).unwrap(), options);
     let running = {
         let job = job.clone();
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
@@ -312,7 +311,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
             }
         }
     });
-    assert_eq!(running.await.unwrap(), Ran::Succeeded(None));
+    assert_eq!(running.await.unwrap(), RunResult::Succeeded(None));
     slow.join().unwrap();
     let seen = watched.await.unwrap();
     assert!(

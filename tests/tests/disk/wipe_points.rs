@@ -1,20 +1,20 @@
 //! A foreign process at every point of a wipe and of a confirmation: whoever has the device first keeps it, never both.
 //!
-//! `disk-hand` stops itself at the point (`NAME!stop`), the foreigner tries, and the order goes on. The tables say whose
+//! `disk-hand` stops itself at the point (`NAME!stop`), the rival tries, and the order goes on. The tables say whose
 //! the device is at which point: a hold that began later, ended earlier or had a gap fails here by the point's name.
 
 use super::{
+    contention::{Disk, Got, Process, Rival, Tool},
     devices::{MIB, file},
-    foreigner::{Disk, Foreigner, Got, Process, Tool},
 };
 use quarry_api::{
-    node_inventory::{Claim, ClaimContent},
+    node_inventory::{ClaimContent, DeviceClaim},
     node_job::WipePolicy,
 };
 use quarry_failpoint::VARIABLE;
-use quarry_node::{Hands, SurveyRequest, failpoints::ALL};
+use quarry_node::{NodeOps, ScanRequest, failpoints::ALL};
 use quarry_tests::{
-    claim::claim_of,
+    device_claim::claim_of,
     disk::{Bed, Links, Mounted, eventually, run},
 };
 use std::{
@@ -31,11 +31,11 @@ const PIECE: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// Nobody's: a foreigner gets it, and the order is refused.
+    /// Nobody's: a rival gets it, and the order is refused.
     Free,
-    /// Ours: a foreigner is refused.
+    /// Ours: a rival is refused.
     Held,
-    /// The order has ended its work: a foreigner gets it, and keeps what it makes.
+    /// The order has ended its work: a rival gets it, and keeps what it makes.
     LetGo,
 }
 
@@ -117,8 +117,8 @@ fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
 }
 
 /// Who comes by at the point of this number.
-fn foreigners(index: usize, (point, whose): (&str, Whose)) -> Vec<Foreigner> {
-    use Foreigner::*;
+fn foreigners(index: usize, (point, whose): (&str, Whose)) -> Vec<Rival> {
+    use Rival::*;
     let mut all = vec![Opens, Mounts];
     match whose {
         // The order tries again for most of a second before it gives up: each tool at every other point.
@@ -139,7 +139,7 @@ struct Stage {
     /// A disk with a file system and somebody's data, and a blank one.
     data: Vec<u8>,
     blank: Vec<u8>,
-    claim: Claim,
+    claim: DeviceClaim,
     path: PathBuf,
     other: PathBuf,
     folder: TempDir,
@@ -153,12 +153,9 @@ impl Stage {
         let (path, other) = (file(folder.path(), "d", SIZE), file(folder.path(), "other", SIZE));
         super::wipe::fill(&other);
         let disk = Disk::new(folder.path(), &path, &other);
-        let survey = bed.hands().survey(&SurveyRequest::default()).unwrap();
-        let facts = survey
-            .devices
-            .iter()
-            .find(|facts| format!("/dev/{}", facts.name) == disk.dev())
-            .unwrap();
+        let scan = bed.ops().scan_node(&ScanRequest::default()).unwrap();
+        let facts =
+            scan.devices.iter().find(|facts| format!("/dev/{}", facts.name) == disk.dev()).unwrap();
         let claim = claim_of(facts, Default::default());
         assert!(Tool::Ext4.command().arg(disk.dev()).status().unwrap().success());
         let mounted = Mounted::new(&["-t", "ext4", &disk.dev()], &folder.path().join("mnt"));
@@ -217,42 +214,35 @@ impl Stage {
 
     /// Refused if the device is held, and only then.
     #[track_caller]
-    fn come(&self, foreigner: Foreigner, disk: &Disk, whose: Whose, at: &str) -> Option<Got> {
+    fn come(&self, rival: Rival, disk: &Disk, whose: Whose, at: &str) -> Option<Got> {
         let is_busy = |said: &str| said.contains("busy") || said.contains("in use by the system");
-        if whose == Whose::Held && foreigner != Foreigner::Loops {
+        if whose == Whose::Held && rival != Rival::Loops {
             let before = self.bytes();
-            match foreigner.try_it(disk) {
-                Ok(_) => panic!("{at}: it is held, and {foreigner:?} has got it"),
+            match rival.try_it(disk) {
+                Ok(_) => panic!("{at}: it is held, and {rival:?} has got it"),
                 Err(said) => assert!(
                     is_busy(&said),
-                    "{at}: {foreigner:?} is refused, but not for who holds it: {said}"
+                    "{at}: {rival:?} is refused, but not for who holds it: {said}"
                 ),
             }
-            assert!(before == self.bytes(), "{at}: {foreigner:?} was refused and wrote");
+            assert!(before == self.bytes(), "{at}: {rival:?} was refused and wrote");
             return None;
         }
         let mut got = None;
         // Somebody else's agent may look at it for a moment.
-        eventually(&format!("{at}: {foreigner:?} gets what nobody holds"), || {
-            match foreigner.try_it(disk) {
+        eventually(&format!("{at}: {rival:?} gets what nobody holds"), || {
+            match rival.try_it(disk) {
                 Ok(what) => got.replace(what).is_none(),
                 Err(said) if is_busy(&said) => false,
-                Err(said) => panic!("{at}: {foreigner:?}: {said}"),
+                Err(said) => panic!("{at}: {rival:?}: {said}"),
             }
         });
         got
     }
 
-    /// One wipe, one foreigner.
-    fn wipe(
-        &self,
-        point: &str,
-        whose: Whose,
-        foreigner: Foreigner,
-        policy: WipePolicy,
-        begun: bool,
-    ) {
-        let at = format!("wipe, {point}, {foreigner:?}");
+    /// One wipe, one rival.
+    fn wipe(&self, point: &str, whose: Whose, rival: Rival, policy: WipePolicy, begun: bool) {
+        let at = format!("wipe, {point}, {rival:?}");
         let disk = self.disk(&self.data);
         let recorded = self.ledger().len();
         let claim = serde_json::to_string(&self.claim).unwrap();
@@ -261,11 +251,11 @@ impl Stage {
         assert!(begun || self.data == self.bytes(), "{at}: something is written already");
         if whose == Whose::LetGo {
             self.assert_erased(policy, &at);
-            if foreigner == Foreigner::Mounts {
-                self.come(Foreigner::Formatted(Tool::Ext4), &disk, whose, &at);
+            if rival == Rival::Mounts {
+                self.come(Rival::Formatted(Tool::Ext4), &disk, whose, &at);
             }
         }
-        let got = self.come(foreigner, &disk, whose, &at);
+        let got = self.come(rival, &disk, whose, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
@@ -273,16 +263,14 @@ impl Stage {
         let ledger = self.ledger().split_off(recorded);
         let count = |words: &str| ledger.iter().filter(|line| line.contains(words)).count();
         // Whoever has formatted the device and left has it no longer: that goes with the rest of what is on it.
-        let refused = match foreigner {
-            Foreigner::Loops => true,
-            Foreigner::Formatted(_) => false,
-            Foreigner::Opens | Foreigner::Mounts | Foreigner::Formats(_) | Foreigner::Swaps => {
-                whose == Whose::Free
-            }
+        let refused = match rival {
+            Rival::Loops => true,
+            Rival::Formatted(_) => false,
+            Rival::Opens | Rival::Mounts | Rival::Formats(_) | Rival::Swaps => whose == Whose::Free,
         };
         assert_eq!(output.status.success(), !refused, "{at}: {said}");
         if refused {
-            assert!(foreigner.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
+            assert!(rival.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
             assert_eq!(
                 (count("\"kind\":\"intent\""), count("\"result\":\"succeeded\"")),
                 (0, 0),
@@ -317,26 +305,26 @@ impl Stage {
         assert!(erased, "{at}: it is not erased");
     }
 
-    /// One look that is to confirm a claim, one foreigner.
-    fn confirm(&self, point: &str, whose: Whose, foreigner: Foreigner) {
-        let at = format!("confirmation, {point}, {foreigner:?}");
+    /// One look that is to confirm a claim, one rival.
+    fn confirm(&self, point: &str, whose: Whose, rival: Rival) {
+        let at = format!("confirmation, {point}, {rival:?}");
         // A device that is to be mounted has a file system, and a claim that says so.
-        let (content, bytes) = if foreigner == Foreigner::Mounts {
+        let (content, bytes) = if rival == Rival::Mounts {
             (ClaimContent::Any, &self.data)
         } else {
             (ClaimContent::Blank, &self.blank)
         };
         let disk = self.disk(bytes);
-        let claim = serde_json::to_string(&Claim { content, ..self.claim.clone() }).unwrap();
+        let claim = serde_json::to_string(&DeviceClaim { content, ..self.claim.clone() }).unwrap();
         let lines = self.ledger().len();
         let hand = self.stopped(&["look", &claim], point);
-        let got = self.come(foreigner, &disk, whose, &at);
+        let got = self.come(rival, &disk, whose, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{at}: {output:?}");
-        let refused = whose == Whose::Free || foreigner == Foreigner::Loops;
+        let refused = whose == Whose::Free || rival == Rival::Loops;
         assert!(
             said.contains(if refused {
                 "\"state\":\"Refused\""
@@ -345,7 +333,7 @@ impl Stage {
             }),
             "{at}: {said}"
         );
-        assert!(!refused || foreigner.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
+        assert!(!refused || rival.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
         let leads_to = fs::read_link(self.bed.at(&self.claim.link)).ok();
         assert_eq!(leads_to, (!refused).then(|| disk.dev().into()), "{at}: {said}");
         assert!(seen == self.bytes(), "{at}: a confirmation writes nothing");
@@ -360,7 +348,7 @@ impl Stage {
 }
 
 #[test]
-fn at_every_point_of_a_wipe_a_foreigner_and_the_job_never_both_succeed() {
+fn at_every_point_of_a_wipe_a_rival_and_the_job_never_both_succeed() {
     let table = points(WIPE);
     assert_complete(&table, &["wipe.", "ledger.", "status."]);
     let stage = Stage::new();
@@ -374,8 +362,8 @@ fn at_every_point_of_a_wipe_a_foreigner_and_the_job_never_both_succeed() {
             "wipe.zeroing" => WipePolicy::Zero,
             _ => WipePolicy::ALL[index % WipePolicy::ALL.len()],
         };
-        for foreigner in foreigners(index, (point, whose)).into_iter().chain([Foreigner::Swaps]) {
-            stage.wipe(point, whose, foreigner, policy, index > first_byte);
+        for rival in foreigners(index, (point, whose)).into_iter().chain([Rival::Swaps]) {
+            stage.wipe(point, whose, rival, policy, index > first_byte);
             runs += 1;
         }
     }
@@ -384,14 +372,14 @@ fn at_every_point_of_a_wipe_a_foreigner_and_the_job_never_both_succeed() {
 }
 
 #[test]
-fn at_every_point_of_a_confirmation_a_foreigner_and_the_claim_never_both_succeed() {
+fn at_every_point_of_a_confirmation_a_rival_and_the_claim_never_both_succeed() {
     let table = points(CONFIRMATION);
     assert_complete(&table, &["confirm.", "claim-link.", "inventory."]);
     let stage = Stage::new();
     let mut runs = 0;
     for (index, (point, whose)) in table.iter().copied().enumerate() {
-        for foreigner in foreigners(index, (point, whose)) {
-            stage.confirm(point, whose, foreigner);
+        for rival in foreigners(index, (point, whose)) {
+            stage.confirm(point, whose, rival);
             runs += 1;
         }
     }

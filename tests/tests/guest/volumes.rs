@@ -202,8 +202,8 @@ pub fn serial_behind(guest: &mut Guest, pv: &PersistentVolume) -> String {
 
 /// All claims of the node are confirmed and lead to their devices.
 pub fn all_confirmed(status: &NodeInventoryStatus, count: usize) -> bool {
-    let sure = status.claims.iter().filter(|report| {
+    let sure = status.device_claims.iter().filter(|report| {
         report.state == ClaimState::Confirmed && report.linked && report.device.is_some()
     });
-    status.claims.len() == count && sure.count() == count
+    status.device_claims.len() == count && sure.count() == count
 }

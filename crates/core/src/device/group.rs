@@ -4,14 +4,14 @@ use super::{
     facts::{Content, Facts},
     identity::{FORMS, Identified, identify},
     reason::Reason,
-    verdict::Told,
+    verdict::Finding,
 };
 use quarry_api::node_inventory::{Device, NodeInventoryStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A device with who it is and what the others say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct GroupedDevice {
     pub facts: Facts,
     pub identified: Identified,
     /// The paths that were folded into this map.
@@ -20,7 +20,7 @@ pub struct Known {
     pub path_links: Vec<String>,
     /// Everything that identifies the devices that it is built on: who owns a disk owns its partitions, and what is on them.
     pub disk: Vec<String>,
-    pub told: Vec<Told>,
+    pub findings: Vec<Finding>,
 }
 
 /// The node's devices: paths folded into their map, identities compared with each other and with the last look.
@@ -29,7 +29,7 @@ pub fn group(
     previous: Option<&NodeInventoryStatus>,
     boot_id: Option<&str>,
     accepted: &[String],
-) -> Vec<Known> {
+) -> Vec<GroupedDevice> {
     let mut known = fold(seen);
     duplicates(&mut known);
     if let Some(previous) =
@@ -40,7 +40,7 @@ pub fn group(
     inherit_from_below(&mut known);
     for device in &mut known {
         if let Some(why) = device.identified.contradiction.clone() {
-            device.told.push((Reason::AmbiguousIdentity, why));
+            device.findings.push((Reason::AmbiguousIdentity, why));
         }
         // Of a device that could not be asked it is not known whether it has one.
         let asked = !matches!(
@@ -48,14 +48,14 @@ pub fn group(
             Content::TimedOut | Content::NotPermitted | Content::Unread
         );
         if device.identified.identity.is_none() && asked {
-            device.told.push((Reason::NoIdentity, String::new()));
+            device.findings.push((Reason::NoIdentity, String::new()));
         }
     }
     known
 }
 
 /// Paths under one map are one device: what is true of a path or of a partition on it is true of the map.
-fn fold(seen: &[Facts]) -> Vec<Known> {
+fn fold(seen: &[Facts]) -> Vec<GroupedDevice> {
     let mut owner: BTreeMap<&str, &str> = BTreeMap::new();
     for map in seen.iter().filter(|facts| facts.kind == "mpath") {
         for path in &map.slaves {
@@ -65,16 +65,16 @@ fn fold(seen: &[Facts]) -> Vec<Known> {
     let under = |facts: &Facts| {
         owner.get(facts.name.as_str()).or_else(|| owner.get(facts.parent.as_deref()?)).copied()
     };
-    let mut known: Vec<Known> = seen
+    let mut known: Vec<GroupedDevice> = seen
         .iter()
         .filter(|facts| under(facts).is_none())
-        .map(|facts| Known {
+        .map(|facts| GroupedDevice {
             facts: facts.clone(),
             identified: identify(facts),
             paths: Vec::new(),
             path_links: Vec::new(),
             disk: Vec::new(),
-            told: Vec::new(),
+            findings: Vec::new(),
         })
         .collect();
     for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
@@ -138,7 +138,7 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
 
 /// What is true of a disk is true of its partitions, and of whatever is built on it: who owns it, who uses it in a way
 /// that O_EXCL does not see (a bind mount of its node, a loop on top), and that nobody is sure which one it is.
-fn inherit_from_below(known: &mut [Known]) {
+fn inherit_from_below(known: &mut [GroupedDevice]) {
     let bases: BTreeSet<String> = known
         .iter()
         .flat_map(|device| device.facts.parent.iter().chain(&device.facts.slaves))
@@ -149,7 +149,7 @@ fn inherit_from_below(known: &mut [Known]) {
     }
     // Stacks are a few devices high: partition, array, volume group, encryption.
     for _ in 0..4 {
-        let below: BTreeMap<String, Known> = known
+        let below: BTreeMap<String, GroupedDevice> = known
             .iter()
             .filter(|device| bases.contains(&device.facts.name))
             .map(|device| (device.facts.name.clone(), device.clone()))
@@ -169,30 +169,34 @@ fn inherit_from_below(known: &mut [Known]) {
                     }
                 }
                 let facts = &base.facts;
-                let mut told: Vec<Told> = Vec::new();
-                told.extend(facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
-                told.extend(
+                let mut findings: Vec<Finding> = Vec::new();
+                findings
+                    .extend(facts.volume_uid.iter().map(|uid| (Reason::BacksVolume, uid.clone())));
+                findings.extend(
                     facts.backs.iter().map(|pv| (Reason::BacksPersistentVolume, pv.clone())),
                 );
-                told.extend(
+                findings.extend(
                     facts
                         .mounts
                         .iter()
                         .map(|at| (Reason::Mounted, format!("{at} (all of {})", facts.name))),
                 );
-                told.extend(facts.loops_on_top.iter().map(|name| {
+                findings.extend(facts.loops_on_top.iter().map(|name| {
                     (Reason::LoopOnTop, format!("{name} (over all of {})", facts.name))
                 }));
-                told.extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
+                findings
+                    .extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
                 let handed_down = |reason: Reason| {
                     reason.quarantines()
                         || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap)
                         || reason.claims()
                 };
-                told.extend(base.told.iter().filter(|(reason, _)| handed_down(*reason)).cloned());
-                for one in told {
-                    if !device.told.contains(&one) {
-                        device.told.push(one);
+                findings.extend(
+                    base.findings.iter().filter(|(reason, _)| handed_down(*reason)).cloned(),
+                );
+                for one in findings {
+                    if !device.findings.contains(&one) {
+                        device.findings.push(one);
                     }
                 }
             }
@@ -201,7 +205,7 @@ fn inherit_from_below(known: &mut [Known]) {
 }
 
 /// Equal identities without a map: each side says who the other is.
-fn duplicates(known: &mut [Known]) {
+fn duplicates(known: &mut [GroupedDevice]) {
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, device) in known.iter().enumerate() {
         let file = device.facts.backing.as_ref().and_then(|backing| backing.file.as_deref());
@@ -221,25 +225,26 @@ fn duplicates(known: &mut [Known]) {
                 .extend(equals.map(|other| known[*other].facts.name.as_str()));
         }
     }
-    let told: Vec<(usize, String)> = others
+    let findings: Vec<(usize, String)> = others
         .into_iter()
         .filter(|(_, names)| !names.is_empty())
         .map(|(index, names)| (index, names.into_iter().collect::<Vec<_>>().join(", ")))
         .collect();
-    for (index, names) in told {
-        known[index].told.push((Reason::DuplicateIdentity, names));
+    for (index, names) in findings {
+        known[index].findings.push((Reason::DuplicateIdentity, names));
     }
 }
 
 /// By the strongest that both have: a path that lacks the WWN is the same disk by its serial, two disks with different
 /// WWNs are two, whatever their serials say. Loops over one file are one device under any path.
-fn same_device(one: &Known, other: &Known) -> bool {
-    let file =
-        |device: &Known| device.facts.backing.as_ref().and_then(|backing| backing.file.clone());
+fn same_device(one: &GroupedDevice, other: &GroupedDevice) -> bool {
+    let file = |device: &GroupedDevice| {
+        device.facts.backing.as_ref().and_then(|backing| backing.file.clone())
+    };
     if file(one).is_some() && file(one) == file(other) {
         return true;
     }
-    let of_form = |device: &Known, form: &str| -> Vec<String> {
+    let of_form = |device: &GroupedDevice, form: &str| -> Vec<String> {
         let prefix = format!("{form}:");
         device
             .identified
@@ -263,7 +268,7 @@ fn same_device(one: &Known, other: &Known) -> bool {
 /// A reading that only grew or shrank (udev came or went) shares a candidate with the last one. The finding stays
 /// until the new identity is accepted, and ends with the disk or the boot; the operator's quarantine of that identity
 /// outlives both (`crate::quarantine`).
-fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[String]) {
+fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted: &[String]) {
     let before: BTreeMap<&str, &Device> =
         previous.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     for device in known.iter_mut().filter(|device| device.facts.kind != "part") {
@@ -282,13 +287,13 @@ fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[Stri
             was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
         match still {
             Some(still) if shared => {
-                device.told.push((Reason::IdentityChanged, still.detail.clone()))
+                device.findings.push((Reason::IdentityChanged, still.detail.clone()))
             }
             Some(_) | None if shared || earlier.is_empty() => {}
             Some(_) | None => {
                 let was =
                     was.identity.clone().or_else(|| earlier.first().cloned()).unwrap_or_default();
-                device.told.push((Reason::IdentityChanged, format!("it was {was}")));
+                device.findings.push((Reason::IdentityChanged, format!("it was {was}")));
             }
         }
     }
@@ -296,7 +301,7 @@ fn changed(known: &mut [Known], previous: &NodeInventoryStatus, accepted: &[Stri
 
 /// Everything that would identify a device, as far as it was published: of a very large node without the evidence.
 pub fn published_candidates(device: &Device) -> BTreeSet<String> {
-    let told =
+    let findings =
         Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };
-    identify(&told).candidates.into_iter().chain(device.identity.clone()).collect()
+    identify(&findings).candidates.into_iter().chain(device.identity.clone()).collect()
 }

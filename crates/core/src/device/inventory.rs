@@ -1,9 +1,9 @@
 //! The status of a NodeInventory, from what the agent saw and what the cluster knows.
 
 use super::{
-    by_id,
+    by_id_link,
     facts::{Content, Facts},
-    group::Known,
+    group::GroupedDevice,
     reason::Reason,
     settle::Settling,
     verdict::{Verdict, cluster_reasons, judge},
@@ -35,7 +35,7 @@ pub struct NodeFacts {
 /// The whole status but for the time of its last change.
 pub fn status(
     node: NodeFacts,
-    known: &[Known],
+    known: &[GroupedDevice],
     settling: &Settling,
     spec: &NodeInventorySpec,
 ) -> NodeInventoryStatus {
@@ -52,7 +52,7 @@ pub fn status(
         agent_version: node.agent_version,
         summary,
         devices,
-        claims: node.claims,
+        device_claims: node.claims,
         paths: node.paths,
         problems: node.problems,
         last_change: None,
@@ -79,9 +79,9 @@ pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
 }
 
 /// One device as it is published; also what the CLI shows of this machine.
-pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
+pub fn row(device: &GroupedDevice, settled: bool, spec: &NodeInventorySpec) -> Device {
     let facts = &device.facts;
-    let mut more = device.told.clone();
+    let mut more = device.findings.clone();
     if !settled {
         more.push((Reason::TooNew, String::new()));
     }
@@ -98,8 +98,10 @@ pub fn row(device: &Known, settled: bool, spec: &NodeInventorySpec) -> Device {
         size: i64::try_from(facts.size).unwrap_or(i64::MAX),
         identity: device.identified.identity.clone(),
         evidence: facts.evidence.clone(),
-        device_id: by_id::best(facts.by_id.iter().chain(&device.path_links).map(String::as_str))
-            .map(|name| format!("/dev/disk/by-id/{name}")),
+        device_id: by_id_link::best(
+            facts.by_id.iter().chain(&device.path_links).map(String::as_str),
+        )
+        .map(|name| format!("/dev/disk/by-id/{name}")),
         parent: facts.parent.clone(),
         paths: device.paths.clone(),
         model: facts.model.clone(),
@@ -144,7 +146,7 @@ fn summary(devices: &[Device]) -> Summary {
         device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop")
     };
     let has = |device: &Device, what: fn(Reason) -> bool| {
-        device.reasons.iter().filter_map(|told| Reason::parse(&told.reason)).any(what)
+        device.reasons.iter().filter_map(|findings| Reason::parse(&findings.reason)).any(what)
     };
     let capacity: u64 = devices
         .iter()
@@ -153,7 +155,7 @@ fn summary(devices: &[Device]) -> Summary {
         .sum();
     Summary {
         disks: count(&whole),
-        free: count(&|device| device.state == DeviceState::Available),
+        available: count(&|device| device.state == DeviceState::Available),
         claimed: count(&|device| has(device, Reason::claims)),
         quarantined: count(&|device| has(device, Reason::quarantines)),
         capacity: Bytes(capacity).to_string(),
@@ -207,7 +209,7 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
 mod tests {
     use super::super::{Held, group::group};
     use super::*;
-    use quarry_api::node_inventory::{Claim, ClaimOwner, Evidence, ForeignPv};
+    use quarry_api::node_inventory::{ClaimOwner, DeviceClaim, Evidence, UnmanagedPv};
 
     fn disk(name: &str, size: u64, evidence: &[(&str, &str)]) -> Facts {
         let evidence = evidence
@@ -230,7 +232,7 @@ mod tests {
     }
 
     fn reasons(device: &Device) -> Vec<&str> {
-        device.reasons.iter().map(|told| told.reason.as_str()).collect()
+        device.reasons.iter().map(|findings| findings.reason.as_str()).collect()
     }
 
     #[test]
@@ -245,7 +247,11 @@ mod tests {
             uid: "u".into(),
         };
         let spec = NodeInventorySpec {
-            claims: vec![Claim { identity: "serial:M:S1".into(), owner, ..Claim::default() }],
+            device_claims: vec![DeviceClaim {
+                identity: "serial:M:S1".into(),
+                owner,
+                ..DeviceClaim::default()
+            }],
             ..NodeInventorySpec::default()
         };
         for evidence in [&serial[..], &grown] {
@@ -279,14 +285,17 @@ mod tests {
     #[test]
     fn nothing_is_available_while_some_volumes_of_others_are_not_listed() {
         let spec =
-            NodeInventorySpec { foreign_pvs_left_out: Some(12), ..NodeInventorySpec::default() };
+            NodeInventorySpec { unmanaged_pvs_omitted: Some(12), ..NodeInventorySpec::default() };
         let known = group(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")])], None, None, &[]);
         assert_eq!(
             row(&known[0], true, &NodeInventorySpec::default()).state,
             DeviceState::Available
         );
         let row = row(&known[0], true, &spec);
-        assert_eq!((row.state, reasons(&row)), (DeviceState::Unknown, vec!["UnlistedVolumes"]));
+        assert_eq!(
+            (row.state, reasons(&row)),
+            (DeviceState::Unknown, vec!["UnlistedPersistentVolumes"])
+        );
     }
 
     #[test]
@@ -313,13 +322,13 @@ mod tests {
         let size = |status: &NodeInventoryStatus| serde_json::to_vec(status).unwrap().len();
         let alone = published(&seen, &NodeInventorySpec::default());
         assert_eq!((alone.devices.len(), alone.problems.len()), (3000, 0));
-        let pv = |n: usize| ForeignPv {
+        let pv = |n: usize| UnmanagedPv {
             name: format!("pv-{n}"),
             path: format!("/mnt/local-storage/fast/{n:0100}"),
             device_id: None,
         };
         let spec = NodeInventorySpec {
-            foreign_pvs: (0..6000).map(pv).collect(),
+            unmanaged_pvs: (0..6000).map(pv).collect(),
             ..NodeInventorySpec::default()
         };
         let beside = published(&seen, &spec);
@@ -338,7 +347,7 @@ mod tests {
             beside.problems
         );
         let spec = NodeInventorySpec {
-            foreign_pvs: (0..20_000).map(pv).collect(),
+            unmanaged_pvs: (0..20_000).map(pv).collect(),
             ..NodeInventorySpec::default()
         };
         assert!(published(&seen, &spec).devices.len() > 500, "never nothing at all");

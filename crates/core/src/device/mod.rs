@@ -4,22 +4,22 @@
 //! operator, CLI and console. Next to read: `facts.rs` (what is known), `reason.rs` (the one table of reasons),
 //! `verdict.rs`, `group.rs` (devices beside each other), `inventory.rs` (what is published).
 
-pub mod accept;
-pub mod by_id;
-pub mod edit;
+pub mod accepted_identity;
+pub mod by_id_link;
+pub mod events;
 pub mod facts;
 pub mod group;
 pub mod identity;
 pub mod inventory;
-pub mod news;
 pub mod reason;
+pub mod sanitize;
 pub mod settle;
-pub mod text;
+pub mod status_patch;
 pub mod verdict;
 
-pub use accept::{accepted_identities, accepts};
+pub use accepted_identity::{accepted_identities, accepts};
 pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
-pub use group::{Known, group};
+pub use group::{GroupedDevice, group};
 pub use reason::Reason;
 pub use settle::{SETTLING_TIME, Settling};
 

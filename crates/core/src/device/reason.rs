@@ -60,9 +60,9 @@ reasons! {
         "delete the Volume first: quarry volumes shows it";
     BacksPersistentVolume NotAvailable Node "is behind a PersistentVolume"
         "delete the PersistentVolume first, and whatever made it";
-    KeptData NotAvailable Cluster "keeps the data of a PersistentVolume that was deleted without being erased"
-        "if nobody needs the data, annotate the NodeInventory with quarry.dev/forget-kept-data=<UID of that PersistentVolume>: the device is looked at anew, and taken if it is blank; to have the data as it is, annotate the LocalVolume that names the device with quarry.dev/adopt-kept-data=<that UID>";
-    UnlistedVolumes Unknown Cluster "may be behind a PersistentVolume: the node has more of them than its NodeInventory can list"
+    RetainedData NotAvailable Cluster "keeps the data of a PersistentVolume that was deleted without being erased"
+        "if nobody needs the data, annotate the NodeInventory with quarry.dev/forget-retained-data=<UID of that PersistentVolume>: the device is looked at anew, and taken if it is blank; to have the data as it is, annotate the LocalVolume that names the device with quarry.dev/adopt-retained-data=<that UID>";
+    UnlistedPersistentVolumes Unknown Cluster "may be behind a PersistentVolume: the node has more of them than its NodeInventory can list"
         "delete PersistentVolumes of this node that nobody needs; those without node affinity count on every node";
     Mounted NotAvailable Node "is mounted"
         "leave it alone if the node runs from it (/, /boot, /usr, /var); otherwise unmount it, and remove it from /etc/fstab";
@@ -131,7 +131,7 @@ impl Reason {
     }
 
     /// The sentence with what it is about: `is mounted: /mnt/a`.
-    pub fn sentence(self, detail: &str) -> String {
+    pub fn message(self, detail: &str) -> String {
         let sentence = self.row().sentence;
         if detail.is_empty() { sentence.to_owned() } else { format!("{sentence}: {detail}") }
     }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_detail_follows_the_sentence() {
-        assert_eq!(Reason::Mounted.sentence("/mnt/a"), "is mounted: /mnt/a");
-        assert_eq!(Reason::Swap.sentence(""), "is used as swap");
+        assert_eq!(Reason::Mounted.message("/mnt/a"), "is mounted: /mnt/a");
+        assert_eq!(Reason::Swap.message(""), "is used as swap");
     }
 }

@@ -3,7 +3,7 @@
 //! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
 //! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
 
-use super::{facts::Held, group::Known};
+use super::{facts::Held, group::GroupedDevice};
 use quarry_api::node_inventory::NodeInventoryStatus;
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +37,7 @@ impl Settling {
     /// Takes note of what is there now.
     pub fn observe(
         &mut self,
-        known: &[Known],
+        known: &[GroupedDevice],
         previous: Option<&NodeInventoryStatus>,
         boot_id: Option<&str>,
         now: Duration,
@@ -74,7 +74,7 @@ impl Settling {
     }
 }
 
-fn state(device: &Known) -> State {
+fn state(device: &GroupedDevice) -> State {
     let facts = &device.facts;
     // Somebody uses it: that he writes to it is no sign of anything new.
     let used = !facts.mounts.is_empty()
@@ -95,7 +95,7 @@ fn state(device: &Known) -> State {
 }
 
 fn was_settled(
-    device: &Known,
+    device: &GroupedDevice,
     previous: Option<&NodeInventoryStatus>,
     boot_id: Option<&str>,
 ) -> bool {

@@ -1,16 +1,16 @@
 use super::{
+    events::changes,
     facts::{BackingFile, Content, Facts, Found, Held, Partition},
-    group::{Known, group},
+    group::{GroupedDevice, group},
     identity::identify,
     inventory::{self, NodeFacts},
-    news::news,
     reason::{Reason, TABLE},
     settle::{SETTLING_TIME, Settling},
     verdict::judge,
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
-    node_inventory::{Claim, ClaimOwner, DeviceState, Evidence, KeptData, Quarantine},
+    node_inventory::{ClaimOwner, DeviceClaim, DeviceState, Evidence, Quarantine, RetainedData},
 };
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn blank(name: &str, wwn: &str) -> Facts {
 
 fn reasons_of(facts: &Facts) -> (DeviceState, Vec<String>) {
     let verdict = judge(facts, &[], &NodeInventorySpec::default(), Vec::new());
-    (verdict.state, verdict.reasons.into_iter().map(|told| told.reason).collect())
+    (verdict.state, verdict.reasons.into_iter().map(|findings| findings.reason).collect())
 }
 
 #[test]
@@ -136,13 +136,17 @@ fn the_cluster_speaks_by_identity() {
         uid: "u".into(),
     };
     let spec = NodeInventorySpec {
-        claims: vec![Claim { identity: "wwn:1".into(), owner, ..Claim::default() }],
+        device_claims: vec![DeviceClaim {
+            identity: "wwn:1".into(),
+            owner,
+            ..DeviceClaim::default()
+        }],
         quarantine: vec![Quarantine {
             identity: "wwn:2".into(),
             reason: "IdentityElsewhere".into(),
             detail: "n2/sdb".into(),
         }],
-        kept: vec![KeptData {
+        retained_data: vec![RetainedData {
             identity: "wwn:4".into(),
             pv_name: "local-pv-1".into(),
             pv_uid: "u".into(),
@@ -163,7 +167,7 @@ fn the_cluster_speaks_by_identity() {
     );
     assert_eq!(
         (of("wwn:4")[0].reason.as_str(), of("wwn:4")[0].detail.as_str()),
-        ("KeptData", "local-pv-1, UID u")
+        ("RetainedData", "local-pv-1, UID u")
     );
     assert!(of("wwn:3").is_empty());
 }
@@ -271,16 +275,16 @@ fn the_strongest_evidence_is_the_identity() {
 
 #[test]
 fn sources_that_cannot_both_be_right_are_a_contradiction() {
-    let told = |pairs: &[(&str, &str)]| {
+    let findings = |pairs: &[(&str, &str)]| {
         identify(&Facts { kind: "disk".into(), evidence: evidence(pairs), ..Facts::default() })
             .contradiction
     };
     assert!(
-        told(&[("sysfs:wwid", "naa.5000c50000000001"), ("udev:ID_WWN", "0x5000c50000000002")])
+        findings(&[("sysfs:wwid", "naa.5000c50000000001"), ("udev:ID_WWN", "0x5000c50000000002")])
             .is_some()
     );
     assert_eq!(
-        told(&[
+        findings(&[
             ("sysfs:wwid", "naa.5000c50000000001"),
             ("sysfs:vpd83", "naa.5000c50000000002"),
             ("udev:ID_WWN", "0x5000c50000000002")
@@ -288,16 +292,16 @@ fn sources_that_cannot_both_be_right_are_a_contradiction() {
         None
     );
     assert_eq!(
-        told(&[
+        findings(&[
             ("sysfs:wwid", "naa.600140512345678901234567890abcde"),
             ("udev:ID_WWN", "0x6001405123456789")
         ]),
         None
     );
-    assert_eq!(told(&[("udev:ID_WWN", "0x5000c50000000002")]), None);
+    assert_eq!(findings(&[("udev:ID_WWN", "0x5000c50000000002")]), None);
 }
 
-fn names(known: &[Known]) -> Vec<&str> {
+fn names(known: &[GroupedDevice]) -> Vec<&str> {
     known.iter().map(|device| device.facts.name.as_str()).collect()
 }
 
@@ -332,7 +336,7 @@ fn paths_under_a_map_are_one_device() {
         (map.facts.model.as_deref(), &map.facts.mounts, map.facts.holders.len()),
         (Some("MD32xx"), &vec!["/oops".to_owned()], 0)
     );
-    assert!(map.told.is_empty());
+    assert!(map.findings.is_empty());
     // A name that leads to one of its paths tells which disk it is; whoever looks for a way to the map is not misled.
     assert_eq!(
         (map.facts.by_id.len(), map.path_links.as_slice()),
@@ -344,11 +348,11 @@ fn paths_under_a_map_are_one_device() {
     );
     // Without the map they are two devices that claim to be one: nobody guesses.
     let known = group(&seen[..2], None, None, &[]);
-    assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
-    assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "sda".to_owned())]);
+    assert_eq!(known[0].findings, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
+    assert_eq!(known[1].findings, [(Reason::DuplicateIdentity, "sda".to_owned())]);
     // Paths that disagree are not one device.
     seen[1].evidence = evidence(&[("sysfs:wwid", "naa.6000c50000000002")]);
-    assert_eq!(group(&seen, None, None, &[])[0].told[0].0, Reason::AmbiguousIdentity);
+    assert_eq!(group(&seen, None, None, &[])[0].findings[0].0, Reason::AmbiguousIdentity);
 }
 
 fn published(
@@ -370,7 +374,7 @@ fn published(
 
 fn state(status: &NodeInventoryStatus, at: usize) -> (DeviceState, Vec<&str>) {
     let device = &status.devices[at];
-    (device.state, device.reasons.iter().map(|told| told.reason.as_str()).collect())
+    (device.state, device.reasons.iter().map(|findings| findings.reason.as_str()).collect())
 }
 
 #[test]
@@ -516,23 +520,23 @@ fn news_names_what_came_went_and_changed() {
     now[0].content = Content::Found(Found { fs_type: Some("ext4".into()), ..Found::default() });
     now.push(Facts { volume_uid: Some("u".into()), ..blank("sdc", "5000c50000000009") });
     let after = published(&now, Some(&before), &[], &mut settling, Duration::from_secs(1));
-    let told: Vec<String> = news(&before, &after)
+    let findings: Vec<String> = changes(&before, &after)
         .into_iter()
         .map(|one| format!("{} {}", one.reason, one.message))
         .collect();
     assert_eq!(
-        told,
+        findings,
         [
             "DeviceAppeared sdc (disk, 1 GiB, wwn:5000c50000000009) appeared: NotAvailable, because it is the storage of a Volume: u",
             "DeviceDisappeared sdb (disk, 1 GiB, wwn:5000c50000000001) disappeared; it was Unknown, because it has been there, unchanged, for less than the settling time",
             "DeviceVerdictChanged sda (disk, 1 GiB, wwn:5000c50000000000) was Unknown, now NotAvailable, because it holds data: ext4; it has been there, unchanged, for less than the settling time",
         ]
     );
-    assert!(news(&after, &after).is_empty());
+    assert!(changes(&after, &after).is_empty());
     let many: Vec<Facts> =
         (0..50).map(|n| blank(&format!("sd{n}"), &format!("5000c500000001{n:02}"))).collect();
     let crowd = published(&many, Some(&after), &[], &mut settling, Duration::from_secs(2));
-    assert!(news(&after, &crowd).len() <= 20);
+    assert!(changes(&after, &crowd).len() <= 20);
 }
 
 #[test]
@@ -557,8 +561,8 @@ fn every_reason_of_the_table_can_be_met() {
         Reason::AmbiguousIdentity,
         Reason::NoIdentity,
         Reason::Claimed,
-        Reason::KeptData,
-        Reason::UnlistedVolumes,
+        Reason::RetainedData,
+        Reason::UnlistedPersistentVolumes,
         Reason::TooNew,
     ];
     assert_eq!(TABLE.len(), elsewhere.len() + 22);
@@ -580,13 +584,17 @@ fn whoever_owns_a_disk_owns_its_partitions() {
         uid: "u".into(),
     };
     let spec = NodeInventorySpec {
-        claims: vec![Claim { identity: "wwn:5000c50000000001".into(), owner, ..Claim::default() }],
+        device_claims: vec![DeviceClaim {
+            identity: "wwn:5000c50000000001".into(),
+            owner,
+            ..DeviceClaim::default()
+        }],
         ..NodeInventorySpec::default()
     };
     let reasons: Vec<String> = inventory::row(&known[1], true, &spec)
         .reasons
         .into_iter()
-        .map(|told| told.reason)
+        .map(|findings| findings.reason)
         .collect();
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }
@@ -613,10 +621,10 @@ fn what_nobody_can_look_at_any_more_is_not_available_and_the_status_says_why() {
     published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
     let free =
         published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, SETTLING_TIME);
-    assert_eq!(free.summary.as_ref().unwrap().free, 1);
+    assert_eq!(free.summary.as_ref().unwrap().available, 1);
     let unseen = inventory::unseen(free, "listing /sys/class/block: permission denied");
     assert_eq!(
-        (state(&unseen, 0), unseen.summary.as_ref().unwrap().free),
+        (state(&unseen, 0), unseen.summary.as_ref().unwrap().available),
         ((DeviceState::Unknown, vec!["Unreadable"]), 0)
     );
     assert_eq!(unseen.problems, ["listing /sys/class/block: permission denied"]);
@@ -645,9 +653,9 @@ fn loops_over_one_file_are_one_device_under_any_path() {
         None,
         &[],
     );
-    assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "loop1".to_owned())]);
-    assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "loop0".to_owned())]);
-    assert_eq!(known[2].told, []);
+    assert_eq!(known[0].findings, [(Reason::DuplicateIdentity, "loop1".to_owned())]);
+    assert_eq!(known[1].findings, [(Reason::DuplicateIdentity, "loop0".to_owned())]);
+    assert_eq!(known[2].findings, []);
 }
 
 #[test]
@@ -659,14 +667,14 @@ fn a_path_that_says_less_is_still_the_same_disk() {
     let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
     let full = |wwn: &str| with("sda", &[serial[0], serial[1], ("sysfs:wwid", wwn)]);
     let known = group(&[full("naa.5000c50000000001"), with("sdb", &serial)], None, None, &[]);
-    assert_eq!(known[0].told, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
-    assert_eq!(known[1].told, [(Reason::DuplicateIdentity, "sda".to_owned())]);
+    assert_eq!(known[0].findings, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
+    assert_eq!(known[1].findings, [(Reason::DuplicateIdentity, "sda".to_owned())]);
     let two = [
         full("naa.5000c50000000001"),
         Facts { name: "sdc".into(), ..full("naa.5000c50000000002") },
     ];
     assert!(
-        group(&two, None, None, &[]).iter().all(|device| device.told.is_empty()),
+        group(&two, None, None, &[]).iter().all(|device| device.findings.is_empty()),
         "equal serials of two disks"
     );
     let namespace = |name: &str, number: u32| {
@@ -682,7 +690,7 @@ fn a_path_that_says_less_is_still_the_same_disk() {
     assert!(
         group(&[namespace("nvme0n1", 1), namespace("nvme0n2", 2)], None, None, &[])
             .iter()
-            .all(|device| device.told.is_empty())
+            .all(|device| device.findings.is_empty())
     );
 }
 
@@ -717,10 +725,10 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
         let known = group(&[disk(change), part("sda1", "sda"), top.clone()], None, None, &[]);
         for device in &known[1..] {
             assert!(
-                device.told.iter().any(|(told, _)| *told == reason),
+                device.findings.iter().any(|(findings, _)| *findings == reason),
                 "{reason} of {}: {:?}",
                 device.facts.name,
-                device.told
+                device.findings
             );
         }
     }
@@ -734,9 +742,10 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
     other.evidence = evidence(&[("partition:uuid", "ffffffff-01")]);
     let known = group(&[disk(|_| {}), part("sda1", "sda"), twin, other], None, None, &[]);
     assert!(
-        known
+        known.iter().all(|device| device
+            .findings
             .iter()
-            .all(|device| device.told.iter().any(|(told, _)| *told == Reason::DuplicateIdentity)),
+            .any(|(findings, _)| *findings == Reason::DuplicateIdentity)),
         "{known:?}"
     );
 }

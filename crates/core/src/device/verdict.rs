@@ -6,10 +6,10 @@ use super::{
     facts::{Content, Facts, Held},
     reason::Reason,
 };
-use quarry_api::node_inventory::{DeviceReason, DeviceState, KeptData, NodeInventorySpec};
+use quarry_api::node_inventory::{DeviceReason, DeviceState, NodeInventorySpec, RetainedData};
 
 /// A reason with what it is about. Ordered as the table is.
-pub type Told = (Reason, String);
+pub type Finding = (Reason, String);
 
 /// Told one by one; beyond this only their number.
 const NAMED: usize = 4;
@@ -25,22 +25,22 @@ pub fn judge(
     facts: &Facts,
     identities: &[String],
     spec: &NodeInventorySpec,
-    more: Vec<Told>,
+    more: Vec<Finding>,
 ) -> Verdict {
-    let mut told = more;
-    told.extend(node_reasons(facts));
-    told.extend(cluster_reasons(identities, spec));
-    if told.is_empty() {
-        told.extend(unasked(facts));
+    let mut findings = more;
+    findings.extend(node_reasons(facts));
+    findings.extend(cluster_reasons(identities, spec));
+    if findings.is_empty() {
+        findings.extend(unasked(facts));
     }
-    told.sort();
-    told.dedup();
-    let state = told
+    findings.sort();
+    findings.dedup();
+    let state = findings
         .iter()
         .map(|(reason, _)| reason.row().state)
         .min_by_key(|state| *state != DeviceState::NotAvailable)
         .unwrap_or(DeviceState::Available);
-    let reasons = told
+    let reasons = findings
         .into_iter()
         .map(|(reason, detail)| DeviceReason { reason: reason.as_str().to_owned(), detail })
         .collect();
@@ -48,9 +48,9 @@ pub fn judge(
 }
 
 /// What can be said from the facts of the device alone.
-pub fn node_reasons(facts: &Facts) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
-    let mut say = |reason: Reason, detail: &str| told.push((reason, detail.to_owned()));
+pub fn node_reasons(facts: &Facts) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut say = |reason: Reason, detail: &str| findings.push((reason, detail.to_owned()));
     if let Some(uid) = &facts.volume_uid {
         say(Reason::BacksVolume, uid);
     }
@@ -110,7 +110,7 @@ pub fn node_reasons(facts: &Facts) -> Vec<Told> {
     if facts.size == 0 && facts.content != Content::NoMedium {
         say(Reason::ZeroSize, "");
     }
-    told
+    findings
 }
 
 fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
@@ -123,7 +123,7 @@ fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
 }
 
 /// Nothing speaks against it, but nobody really looked: that is no answer.
-fn unasked(facts: &Facts) -> Option<Told> {
+fn unasked(facts: &Facts) -> Option<Finding> {
     match (&facts.content, facts.held) {
         (Content::Blank, Held::Free) => None,
         (Content::Blank, _) => {
@@ -152,16 +152,18 @@ fn boot(facts: &Facts) -> Option<String> {
 
 /// What the cluster knows about the device that goes by these identities. By any of them: a claim on the serial holds
 /// when the WWN, which is stronger, comes to light later.
-pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Told> {
+pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Finding> {
     let claims =
-        spec.claims.iter().filter(|claim| identities.contains(&claim.identity)).map(|claim| {
-            let owner = &claim.owner;
-            let place = owner
-                .namespace
-                .as_ref()
-                .map_or_else(String::new, |namespace| format!("{namespace}/"));
-            (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
-        });
+        spec.device_claims.iter().filter(|claim| identities.contains(&claim.identity)).map(
+            |claim| {
+                let owner = &claim.owner;
+                let place = owner
+                    .namespace
+                    .as_ref()
+                    .map_or_else(String::new, |namespace| format!("{namespace}/"));
+                (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
+            },
+        );
     let quarantine =
         spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
             // A reason of a later version still keeps the device away.
@@ -171,18 +173,18 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<T
             )
         });
     let kept = spec
-        .kept
+        .retained_data
         .iter()
         .filter(|kept| identities.contains(&kept.identity))
-        .map(|kept| (Reason::KeptData, kept_detail(kept)));
+        .map(|kept| (Reason::RetainedData, retained_data_detail(kept)));
     let left_out = spec
-        .foreign_pvs_left_out
+        .unmanaged_pvs_omitted
         .filter(|count| *count > 0)
-        .map(|count| (Reason::UnlistedVolumes, format!("{count} are left out")));
+        .map(|count| (Reason::UnlistedPersistentVolumes, format!("{count} are left out")));
     claims.chain(quarantine).chain(kept).chain(left_out).collect()
 }
 
 /// Which volume it was, and how to name it.
-pub fn kept_detail(kept: &KeptData) -> String {
+pub fn retained_data_detail(kept: &RetainedData) -> String {
     format!("{}, UID {}", kept.pv_name, kept.pv_uid)
 }

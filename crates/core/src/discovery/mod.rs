@@ -8,10 +8,10 @@ pub mod result;
 mod status;
 
 use crate::{
-    agent_set::Asker,
+    agent_daemon_set::Asker,
+    event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
-    volume::Note,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -59,7 +59,7 @@ pub struct Plan {
     /// `None` when nothing is to be said: the object is on its way out.
     pub status: Option<LocalVolumeDiscoveryStatus>,
     pub requeue: Option<SignedDuration>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PendingEvent>,
 }
 
 /// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.
@@ -136,12 +136,14 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     let saying = status::decide(seen);
     let requeue = match &saying {
-        status::Saying::Failed { reason, .. } => {
+        status::StatusUpdate::Failed { reason, .. } => {
             (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
         }
         // An agent that stops renewing its lease makes no event: look when the first lease runs out.
-        status::Saying::Waiting { .. } | status::Saying::Running { .. } => first_lapse(seen)
-            .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1))),
+        status::StatusUpdate::Waiting { .. } | status::StatusUpdate::Running { .. } => {
+            first_lapse(seen)
+                .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
+        }
     };
     let (status, notes) = saying.into_status(&seen.discovery, now);
     Plan { status: Some(status), requeue, notes }

@@ -3,7 +3,7 @@
 //! Written for nodes that the LocalVolumeDiscovery in force covers, and only when a row differs. Nobody owns a
 //! result: when discovery ends it stays as it is, until somebody deletes it.
 
-use crate::{device::Reason, volume::Note};
+use crate::{device::Reason, event::PendingEvent};
 use jiff::Timestamp;
 use quarry_api::{
     LocalVolumeDiscoveryResult, NodeInventory,
@@ -57,7 +57,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The new status; `None` when the rows are the same.
     pub status: Option<LocalVolumeDiscoveryResultStatus>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PendingEvent>,
 }
 
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
@@ -75,7 +75,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         discovered_time_stamp: stamp,
         discovered_devices: devices,
     };
-    let note = |reason, message| Note {
+    let note = |reason, message| PendingEvent {
         warning: false,
         reason,
         message: format!("{}: {message}", seen.node),
@@ -97,7 +97,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
             seen.node, result.spec.node_name
         );
         return Plan {
-            notes: vec![Note { warning: true, reason: UPDATE_FAILED, message }],
+            notes: vec![PendingEvent { warning: true, reason: UPDATE_FAILED, message }],
             ..Plan::default()
         };
     }
@@ -216,7 +216,7 @@ fn by_id(id: &str) -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
+pub enum Violation {
     #[error("a result is written for a node that nobody asked about")]
     NotAsked,
     #[error("a result of another node is written")]
@@ -226,21 +226,21 @@ pub enum Breach {
 }
 
 /// Refuses a plan that breaks a promise, whatever the planner thought.
-pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
+pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
     let writes = !plan.steps.is_empty() || plan.status.is_some();
     if writes && !seen.covered {
-        return Err(Breach::NotAsked);
+        return Err(Violation::NotAsked);
     }
     if writes && seen.result.as_ref().is_some_and(|result| result.spec.node_name != seen.node) {
-        return Err(Breach::OtherNode);
+        return Err(Violation::OtherNode);
     }
     for step in &plan.steps {
         if let Step::Create(made) = step {
             if made.spec.node_name != seen.node {
-                return Err(Breach::OtherNode);
+                return Err(Violation::OtherNode);
             }
             if made.metadata.owner_references.is_some() {
-                return Err(Breach::Owned);
+                return Err(Violation::Owned);
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
 use crate::{
-    agent_set::name_taken,
+    agent_daemon_set::name_taken,
+    event::PendingEvent,
     node_selector::{known_values, selector_text, taint_text},
-    volume::Note,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
@@ -30,7 +30,7 @@ pub const DISCOVERING: &str = "Discovering";
 const AS_EXPECTED: &str = "AsExpected";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Saying {
+pub enum StatusUpdate {
     /// Nothing is discovered on its behalf.
     Failed { reason: &'static str, message: String },
     /// Not every node has its agent, or not every agent has said what there is.
@@ -39,8 +39,8 @@ pub enum Saying {
     Running { message: String, problems: Option<String> },
 }
 
-pub fn decide(seen: &Observed) -> Saying {
-    let failed = |reason, message| Saying::Failed { reason, message };
+pub fn decide(seen: &Observed) -> StatusUpdate {
+    let failed = |reason, message| StatusUpdate::Failed { reason, message };
     let discovery = &seen.discovery;
     let namespace = &seen.namespace;
     if discovery.metadata.namespace.as_ref() != Some(namespace) {
@@ -79,7 +79,7 @@ pub fn decide(seen: &Observed) -> Saying {
     }
 }
 
-fn nodes(seen: &Observed) -> Saying {
+fn nodes(seen: &Observed) -> StatusUpdate {
     let total =
         |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let mut covered: Vec<&NodeSeen> = Vec::new();
@@ -107,7 +107,7 @@ fn nodes(seen: &Observed) -> Saying {
             total(covered.len()),
             some(&missing, "; ")
         );
-        return Saying::Waiting { reason: AGENTS_MISSING, message };
+        return StatusUpdate::Waiting { reason: AGENTS_MISSING, message };
     }
     let silent: Vec<String> =
         covered.iter().filter(|one| !one.reported).map(|one| name_of(one).to_owned()).collect();
@@ -123,7 +123,7 @@ fn nodes(seen: &Observed) -> Saying {
             total(covered.len()),
             some(&silent, ", ")
         );
-        return Saying::Waiting { reason: NOT_REPORTED, message };
+        return StatusUpdate::Waiting { reason: NOT_REPORTED, message };
     }
     let problems: Vec<String> = covered
         .iter()
@@ -131,7 +131,7 @@ fn nodes(seen: &Observed) -> Saying {
             one.problems.iter().map(|problem| format!("node {}: {problem}", name_of(one)))
         })
         .collect();
-    Saying::Running {
+    StatusUpdate::Running {
         message: format!("the devices of {} are listed{left_out}", total(covered.len())),
         problems: (!problems.is_empty()).then(|| some(&problems, "; ")),
     }
@@ -151,9 +151,9 @@ fn missing_agents(seen: &Observed, covered: &[&NodeSeen]) -> (Vec<String>, Strin
     }
 }
 
-fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> Saying {
+fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> StatusUpdate {
     if !kept_away.is_empty() {
-        return Saying::Failed {
+        return StatusUpdate::Failed {
             reason: NODES_TAINTED,
             message: format!("every selected node is tainted: {}", tainted(kept_away)),
         };
@@ -174,7 +174,7 @@ fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> Saying {
             )
         }
     };
-    Saying::Failed { reason: NO_NODE, message }
+    StatusUpdate::Failed { reason: NO_NODE, message }
 }
 
 fn tainted(kept_away: &[(&str, &Taint)]) -> String {
@@ -198,28 +198,28 @@ fn name_of(one: &NodeSeen) -> &str {
     one.node.metadata.name.as_deref().unwrap_or_default()
 }
 
-impl Saying {
+impl StatusUpdate {
     /// The status, and an event when its main condition says something new.
     pub fn into_status(
         self,
         discovery: &LocalVolumeDiscovery,
         now: Timestamp,
-    ) -> (LocalVolumeDiscoveryStatus, Vec<Note>) {
+    ) -> (LocalVolumeDiscoveryStatus, Vec<PendingEvent>) {
         let fine = || (false, AS_EXPECTED, String::new());
         let (phase, available, degraded, progressing) = match self {
-            Saying::Failed { reason, message } => (
+            StatusUpdate::Failed { reason, message } => (
                 DiscoveryPhase::DiscoveryFailed,
                 (false, reason, message.clone()),
                 (true, reason, message),
                 (false, reason, String::new()),
             ),
-            Saying::Waiting { reason, message } => (
+            StatusUpdate::Waiting { reason, message } => (
                 DiscoveryPhase::Discovering,
                 (false, reason, message.clone()),
                 fine(),
                 (true, reason, message),
             ),
-            Saying::Running { message, problems } => {
+            StatusUpdate::Running { message, problems } => {
                 let degraded =
                     problems.map_or_else(fine, |problems| (true, NODE_PROBLEMS, problems));
                 (DiscoveryPhase::Discovering, (true, DISCOVERING, message), degraded, fine())
@@ -241,7 +241,7 @@ impl Saying {
         let notes = if told {
             Vec::new()
         } else {
-            vec![Note { warning, reason: main.1.1, message: main.1.2.clone() }]
+            vec![PendingEvent { warning, reason: main.1.1, message: main.1.2.clone() }]
         };
         let conditions =
             [("Available", available), ("Degraded", degraded), ("Progressing", progressing)].map(

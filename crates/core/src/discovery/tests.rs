@@ -376,10 +376,10 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         status: Some(LocalVolumeDiscoveryResultStatus::default()),
         ..result::Plan::default()
     };
-    assert_eq!(result::check(&seen, &mistaken), Err(result::Breach::OtherNode));
+    assert_eq!(result::check(&seen, &mistaken), Err(result::Violation::OtherNode));
     assert_eq!(
         result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken),
-        Err(result::Breach::NotAsked)
+        Err(result::Violation::NotAsked)
     );
     seen.result.as_mut().unwrap().metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
@@ -390,7 +390,7 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         made.metadata.owner_references = Some(Vec::new());
     }
     owned.result = None;
-    assert_eq!(result::check(&owned, &first), Err(result::Breach::Owned));
+    assert_eq!(result::check(&owned, &first), Err(result::Violation::Owned));
 }
 
 #[test]

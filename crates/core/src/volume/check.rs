@@ -15,7 +15,7 @@ use quarry_api::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
+pub enum Violation {
     #[error("a cleanup job while the PersistentVolume is not free (invariant 5)")]
     CleanupOfUsedStorage,
     #[error("a job that is not on record first (rule 2)")]
@@ -25,14 +25,14 @@ pub enum Breach {
     #[error("a PersistentVolume without a finished preparation (invariant 1)")]
     UnprovenPublication,
     #[error("a PersistentVolume of somebody else is touched (invariant 3)")]
-    ForeignPv,
+    UnmanagedPv,
     #[error("the finalizer goes although storage may be left behind (invariant 9)")]
     StorageLeftBehind,
     #[error("a job without the volume's finalizer: a deletion would leave storage behind")]
     JobWithoutFinalizer,
 }
 
-pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
+pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
     let mut recorded = seen.job_handle().map(str::to_owned);
     let mut finalizer = seen.has_finalizer();
     let mut job_count = 0;
@@ -43,37 +43,37 @@ pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Breach> {
             Step::CreateJob(job) => {
                 job_count += 1;
                 if job_count > 1 {
-                    return Err(Breach::SeveralJobs);
+                    return Err(Violation::SeveralJobs);
                 }
                 if recorded.as_deref() != Some(jobs::handle(job).as_str()) {
-                    return Err(Breach::JobWithoutRecord);
+                    return Err(Violation::JobWithoutRecord);
                 }
                 if !finalizer {
-                    return Err(Breach::JobWithoutFinalizer);
+                    return Err(Violation::JobWithoutFinalizer);
                 }
                 if job.spec.action == Action::Cleanup && !storage_is_free(seen) {
-                    return Err(Breach::CleanupOfUsedStorage);
+                    return Err(Violation::CleanupOfUsedStorage);
                 }
             }
             Step::CreatePv(_) => {
                 if !prepared(seen) {
-                    return Err(Breach::UnprovenPublication);
+                    return Err(Violation::UnprovenPublication);
                 }
                 if seen.pv.is_some() {
-                    return Err(Breach::ForeignPv);
+                    return Err(Violation::UnmanagedPv);
                 }
             }
             Step::UpdatePvMetadata(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } => {
                 if !seen.pv.as_ref().is_some_and(|pv| pv::is_owned_by(pv, seen.uid())) {
-                    return Err(Breach::ForeignPv);
+                    return Err(Violation::UnmanagedPv);
                 }
                 if matches!(step, Step::ReleasePv { .. }) && !storage_is_free(seen) {
-                    return Err(Breach::CleanupOfUsedStorage);
+                    return Err(Violation::CleanupOfUsedStorage);
                 }
             }
             Step::ReleaseVolume => {
                 if !nothing_left(seen) {
-                    return Err(Breach::StorageLeftBehind);
+                    return Err(Violation::StorageLeftBehind);
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! A Volume that is wanted: prepare its storage, publish it, keep its status true.
 
 use super::{
-    Note, Observed, Plan, Step, jobs, pv,
+    Observed, Plan, Step, jobs, pv,
     request::{NoRequest, Request, parse_request},
-    status::Saying,
+    status::StatusUpdate,
 };
+use crate::event::PendingEvent;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
@@ -24,7 +25,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             // The name may become free: the volume then goes on by itself, with the job that it has.
             say(
                 seen,
-                Saying::new(Phase::Failed, Some(Reason::CreationError), message)
+                StatusUpdate::new(Phase::Failed, Some(Reason::CreationError), message)
                     .with_job(seen.job_handle().map(str::to_owned)),
                 now,
             )
@@ -42,9 +43,9 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             "the device of this volume is missing on node {0}: its loop device was detached; restart the agent of node {0}, which attaches it again (kubectl -n quarry-system delete pod of that node)",
             seen.volume.spec.node_name
         );
-        Saying::new(Phase::Failed, Some(Reason::UnavailableError), message)
+        StatusUpdate::new(Phase::Failed, Some(Reason::UnavailableError), message)
     } else if failed {
-        Saying::new(
+        StatusUpdate::new(
             Phase::Failed,
             Some(Reason::UnavailableError),
             format!(
@@ -54,7 +55,7 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             ),
         )
     } else if pv.metadata.deletion_timestamp.is_some() {
-        Saying::new(
+        StatusUpdate::new(
             Phase::Failed,
             Some(Reason::UnavailableError),
             format!(
@@ -63,7 +64,7 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             ),
         )
     } else {
-        Saying::new(Phase::Available, None, "")
+        StatusUpdate::new(Phase::Available, None, "")
     };
     let known = seen.volume.status.as_ref().and_then(|status| status.device_name.clone());
     let result = seen
@@ -132,7 +133,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             });
             let mut plan = say(
                 seen,
-                Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle),
+                StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle),
                 now,
             );
             plan.requeue = requeue_at_lease_end(seen, now);
@@ -160,7 +161,8 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             );
             say(
                 seen,
-                Saying::new(Phase::Failed, Some(Reason::CreationError), message).with_job(handle),
+                StatusUpdate::new(Phase::Failed, Some(Reason::CreationError), message)
+                    .with_job(handle),
                 now,
             )
         }
@@ -168,7 +170,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             let Some(result) = &status.result else {
                 return say(
                     seen,
-                    Saying::new(
+                    StatusUpdate::new(
                         Phase::Failed,
                         Some(Reason::CreationError),
                         "the job succeeded without a result: its status was changed by hand",
@@ -181,11 +183,11 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 Ok(request) => request,
                 Err(no) => return refuse(seen, no, handle, now),
             };
-            let mut saying = Saying::new(Phase::Available, None, "");
+            let mut saying = StatusUpdate::new(Phase::Available, None, "");
             saying.device_name = Some(result.device_name.clone());
             let mut plan = say(seen, saying, now);
             plan.steps.push(Step::CreatePv(Box::new(pv::build_pv(seen, &request, result))));
-            plan.notes.push(Note {
+            plan.notes.push(PendingEvent {
                 warning: false,
                 reason: "PvCreation",
                 message: format!("PersistentVolume {} created for {}", seen.name(), result.path),
@@ -210,7 +212,7 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         Err(no) => return refuse(seen, no, None, now),
     };
     let job = jobs::prepare_job(seen, &request, attempt);
-    let saying = Saying::new(
+    let saying = StatusUpdate::new(
         Phase::Pending,
         Some(Reason::Pending),
         format!("the storage is being prepared on node {}", job.spec.node_name),
@@ -220,7 +222,7 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
 }
 
 /// Finalizer, then the record of the job, then the job: in this order, so that a crash anywhere loses nothing.
-pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestamp) -> Plan {
+pub(super) fn begin(seen: &Observed, job: NodeJob, saying: StatusUpdate, now: Timestamp) -> Plan {
     let mut plan = say(seen, saying, now);
     let needs_finalizer =
         !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
@@ -236,7 +238,7 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: Saying, now: Timestam
         Action::Prepare => "preparing the storage",
         Action::Cleanup | Action::Wipe => "cleaning up the storage",
     };
-    plan.notes.push(Note {
+    plan.notes.push(PendingEvent {
         warning: false,
         reason: "JobStarted",
         message: format!(
@@ -254,7 +256,7 @@ fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -
         NoRequest::Waiting(message) => {
             let mut plan = say(
                 seen,
-                Saying::new(Phase::Pending, Some(Reason::Pending), message).with_job(job),
+                StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message).with_job(job),
                 now,
             );
             plan.requeue = Some(SignedDuration::from_secs(30));
@@ -262,7 +264,7 @@ fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -
         }
         NoRequest::Invalid { internal, message } => {
             let reason = if internal { Reason::InternalError } else { Reason::CreationError };
-            say(seen, Saying::new(Phase::Failed, Some(reason), message).with_job(job), now)
+            say(seen, StatusUpdate::new(Phase::Failed, Some(reason), message).with_job(job), now)
         }
     }
 }
@@ -279,7 +281,7 @@ fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuratio
 }
 
 /// A plan that only says something; a change of phase is told as an event, once.
-pub(super) fn say(seen: &Observed, saying: Saying, now: Timestamp) -> Plan {
+pub(super) fn say(seen: &Observed, saying: StatusUpdate, now: Timestamp) -> Plan {
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
     let told = seen.volume.phase() == Some(saying.phase)
         && (before == saying.message || saying.phase == Phase::Available);
@@ -288,7 +290,7 @@ pub(super) fn say(seen: &Observed, saying: Saying, now: Timestamp) -> Plan {
         let from = seen.volume.phase().map_or("none", Phase::as_str);
         let cause =
             saying.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
-        notes.push(Note {
+        notes.push(PendingEvent {
             warning: saying.phase == Phase::Failed,
             reason: "StateTransition",
             message: format!(

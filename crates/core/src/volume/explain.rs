@@ -44,7 +44,7 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
             Verdict::Ok,
             format!("valid: {} on node {}", spec.mode.as_str(), spec.node_name),
         ),
-        _ => line("spec", Verdict::Problem, validate::sentence(&problems)),
+        _ => line("spec", Verdict::Problem, validate::message(&problems)),
     }];
     lines.push(class_line(seen));
     lines.push(match &seen.node {

@@ -1,10 +1,11 @@
 //! A Volume that is being deleted: let a running preparation end, wait until nobody uses it, clean up, let go.
 
 use super::{
-    Note, Observed, Plan, Step, deploy, jobs,
-    status::Saying,
+    Observed, Plan, Step, deploy, jobs,
+    status::StatusUpdate,
     usage::{PvUsage, pv_usage},
 };
+use crate::event::PendingEvent;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
@@ -30,7 +31,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             "the deletion waits for the preparation to end (NodeJob {}){waiting}",
             job.metadata.name.as_deref().unwrap_or_default()
         );
-        let saying = Saying::new(Phase::Pending, Some(Reason::Pending), message)
+        let saying = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
             .with_job(Some(jobs::handle(job)));
         let mut plan = deploy::say(seen, saying, now);
         plan.requeue = Some(SignedDuration::from_secs(30));
@@ -78,7 +79,7 @@ fn delete_pv(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         .unwrap_or_else(|| format!("PersistentVolume {} is being deleted", seen.name()));
     let mut plan = wait(seen, blocker, None, now);
     plan.steps.push(Step::DeletePv { uid, resource_version });
-    plan.notes.push(Note {
+    plan.notes.push(PendingEvent {
         warning: false,
         reason: "PvDeletion",
         message: format!("PersistentVolume {} deleted", seen.name()),
@@ -167,7 +168,7 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         .agent
         .complaint(node)
         .unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
-    let mut saying = Saying::new(Phase::Terminating, Some(Reason::Terminating), message)
+    let mut saying = StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message)
         .with_job(Some(jobs::handle(&job)));
     saying.device_name = device_name(seen);
     deploy::begin(seen, job, saying, now)
@@ -201,7 +202,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let mut saying = Saying::new(
+            let mut saying = StatusUpdate::new(
                 Phase::Failed,
                 Some(Reason::DestructionError),
                 format!("cleaning up failed, it is tried again by itself: {cause}"),
@@ -230,7 +231,7 @@ fn let_go(seen: &Observed) -> Plan {
         steps.push(Step::ReleasePv { uid, resource_version });
     }
     steps.push(Step::ReleaseVolume);
-    let notes = vec![Note {
+    let notes = vec![PendingEvent {
         warning: false,
         reason: "VolumeFinalization",
         message: format!("volume {} is gone", seen.name()),
@@ -244,7 +245,7 @@ fn device_name(seen: &Observed) -> Option<String> {
 
 fn wait(seen: &Observed, message: String, job: Option<String>, now: Timestamp) -> Plan {
     let mut saying =
-        Saying::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
+        StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
     saying.device_name = device_name(seen);
     let mut plan = deploy::say(seen, saying, now);
     plan.requeue = Some(SignedDuration::from_secs(30));

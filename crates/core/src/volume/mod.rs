@@ -15,7 +15,7 @@ pub mod request;
 pub mod status;
 pub mod usage;
 
-use crate::presence::Presence;
+use crate::{event::PendingEvent, presence::Presence};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
@@ -81,14 +81,6 @@ impl Step {
     }
 }
 
-/// Something that people are told once, when the plan has been applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
-
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub steps: Vec<Step>,
@@ -96,7 +88,7 @@ pub struct Plan {
     pub status: Option<VolumeStatus>,
     /// Look again after this long even if nothing changes.
     pub requeue: Option<SignedDuration>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PendingEvent>,
 }
 
 /// What to do about this Volume now.

@@ -33,7 +33,7 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     let spec = &seen.volume.spec;
     let problems = validate::validate_volume(&seen.volume);
     if !problems.is_empty() {
-        return Err(NoRequest::Invalid { internal: true, message: validate::sentence(&problems) });
+        return Err(NoRequest::Invalid { internal: true, message: validate::message(&problems) });
     }
     let Some(sparse) = &spec.sparse_loop_device else {
         let field = if spec.raw_block_device.is_some() {

@@ -1,6 +1,7 @@
 //! Status values: phase and the one Ready condition, whose times move only when they must.
 
-use super::{Note, Observed};
+use super::Observed;
+use crate::event::PendingEvent;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::{
@@ -10,7 +11,7 @@ use quarry_api::{
 
 /// What a status says, before it is given its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saying {
+pub struct StatusUpdate {
     pub phase: Phase,
     pub reason: Option<Reason>,
     pub message: Option<String>,
@@ -18,9 +19,9 @@ pub struct Saying {
     pub device_name: Option<String>,
 }
 
-impl Saying {
+impl StatusUpdate {
     pub fn new(phase: Phase, reason: Option<Reason>, message: impl Into<String>) -> Self {
-        Saying {
+        StatusUpdate {
             phase,
             reason,
             message: Some(message.into()).filter(|text| !text.is_empty()),
@@ -30,7 +31,7 @@ impl Saying {
     }
 
     pub fn with_job(self, job: Option<String>) -> Self {
-        Saying { job, ..self }
+        StatusUpdate { job, ..self }
     }
 
     /// Times are kept while nothing changes, so that the same input gives the same status.
@@ -72,7 +73,7 @@ impl Saying {
 /// What is said when the API server refuses a step.
 pub struct Refused {
     pub status: VolumeStatus,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PendingEvent>,
 }
 
 pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Refused {
@@ -85,9 +86,9 @@ pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> 
         format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
     let plan = super::deploy::say(
         seen,
-        Saying {
+        StatusUpdate {
             device_name: seen.device.as_ref().map(|device| device.name.clone()),
-            ..Saying::new(Phase::Failed, Some(reason), message)
+            ..StatusUpdate::new(Phase::Failed, Some(reason), message)
         }
         .with_job(seen.job_handle().map(str::to_owned)),
         now,

@@ -510,9 +510,9 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
     };
     seen.pv = Some(used);
     let job = jobs::cleanup_job(&seen, "node-uid", 1);
-    let recorded = Saying {
+    let recorded = StatusUpdate {
         job: Some(jobs::handle(&job)),
-        ..status::Saying::new(Phase::Terminating, None, "")
+        ..status::StatusUpdate::new(Phase::Terminating, None, "")
     }
     .into_status(&seen.volume, now());
     let steps = |steps: Vec<Step>| Plan { steps, ..Plan::default() };
@@ -521,19 +521,19 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
             &seen,
             &steps(vec![Step::RecordJob(recorded.clone()), Step::CreateJob(Box::new(job.clone()))])
         ),
-        Err(check::Breach::CleanupOfUsedStorage)
+        Err(check::Violation::CleanupOfUsedStorage)
     );
     assert_eq!(
         check::check(&seen, &steps(vec![Step::CreateJob(Box::new(job.clone()))])),
-        Err(check::Breach::JobWithoutRecord)
+        Err(check::Violation::JobWithoutRecord)
     );
     assert_eq!(
         check::check(&seen, &steps(vec![Step::ReleaseVolume])),
-        Err(check::Breach::StorageLeftBehind)
+        Err(check::Violation::StorageLeftBehind)
     );
     assert_eq!(
         check::check(&seen, &steps(vec![Step::CreatePv(Box::default())])),
-        Err(check::Breach::UnprovenPublication)
+        Err(check::Violation::UnprovenPublication)
     );
     seen.pv.as_mut().unwrap().metadata.owner_references = None;
     assert_eq!(
@@ -541,7 +541,7 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
             &seen,
             &steps(vec![Step::DeletePv { uid: "x".into(), resource_version: "1".into() }])
         ),
-        Err(check::Breach::ForeignPv)
+        Err(check::Violation::UnmanagedPv)
     );
     seen.volume.metadata.finalizers = None;
     assert_eq!(
@@ -549,11 +549,11 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
             &seen,
             &steps(vec![Step::RecordJob(recorded), Step::CreateJob(Box::new(job))])
         ),
-        Err(check::Breach::JobWithoutFinalizer)
+        Err(check::Violation::JobWithoutFinalizer)
     );
 }
 
-use status::Saying;
+use status::StatusUpdate;
 
 #[test]
 fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {

@@ -16,9 +16,9 @@ use quarry_api::{
     },
     node_job::hex_digest,
 };
-use quarry_core::claim::{
-    NodeWorld, Want,
-    want::{of_local_volume, of_set},
+use quarry_core::device_claim::{
+    Demand, NodeWorld,
+    demand::{of_local_volume, of_set},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ impl Objects {
 
     pub fn world(&self) -> NodeWorld {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE, "uid": "node", "labels": {"kubernetes.io/hostname": NODE}}})).unwrap();
-        let wants: Vec<Want> = self
+        let demands: Vec<Demand> = self
             .sets
             .values()
             .map(of_set)
@@ -148,7 +148,7 @@ impl Objects {
             name: NODE.into(),
             node: Some(Arc::new(node)),
             inventory: self.inventory.clone(),
-            wants,
+            demands,
             pvs: self.pvs.values().cloned().map(Arc::new).collect(),
             jobs: self
                 .jobs
@@ -269,14 +269,20 @@ impl Model {
 
     fn device(&self) -> Option<Device> {
         let disk = self.slot?;
-        let claimed =
-            self.api.inventory.spec.claims.iter().any(|claim| claim.identity == identity(disk));
+        let claimed = self
+            .api
+            .inventory
+            .spec
+            .device_claims
+            .iter()
+            .any(|claim| claim.identity == identity(disk));
         let mut reasons = Vec::new();
         if claimed {
             reasons.push(DeviceReason { reason: "Claimed".into(), detail: String::new() });
         }
-        if self.api.inventory.spec.kept.iter().any(|kept| kept.identity == identity(disk)) {
-            reasons.push(DeviceReason { reason: "KeptData".into(), detail: String::new() });
+        if self.api.inventory.spec.retained_data.iter().any(|kept| kept.identity == identity(disk))
+        {
+            reasons.push(DeviceReason { reason: "RetainedData".into(), detail: String::new() });
         }
         let found = match self.disks[disk] {
             _ if self.mistake == Some(Mistake::AgentIsBlind) => None,
@@ -308,9 +314,12 @@ impl Model {
     /// The agent looks: at the inventory as it is now, and at the disk. It writes later, or never.
     pub fn look(&mut self) {
         let inventory = &self.api.inventory;
-        let earlier =
-            inventory.status.as_ref().map(|status| status.claims.clone()).unwrap_or_default();
-        let reports = inventory.spec.claims.iter().map(|claim| {
+        let earlier = inventory
+            .status
+            .as_ref()
+            .map(|status| status.device_claims.clone())
+            .unwrap_or_default();
+        let reports = inventory.spec.device_claims.iter().map(|claim| {
             let kept = earlier.iter().find(|report| {
                 report.identity == claim.identity
                     && report.owner_uid == claim.owner.uid
@@ -321,14 +330,15 @@ impl Model {
                 self.disks[disk] == Content::Blank
                     || (self.hidden && matches!(self.disks[disk], Content::Data(_)))
             };
-            let withheld = inventory.spec.kept.iter().any(|kept| kept.identity == claim.identity);
+            let withheld =
+                inventory.spec.retained_data.iter().any(|kept| kept.identity == claim.identity);
             let blank = there.is_some_and(looks_blank) && !withheld;
             let kept_as_it_is = claim.content == ClaimContent::Any
                 && there.is_some_and(|disk| self.disks[disk] != Content::Volume);
             let may = there.is_some()
                 && (blank || kept_as_it_is || self.mistake == Some(Mistake::AgentIsBlind));
             let state = match kept.map(|report| report.state) {
-                _ if claim.ending => ClaimState::Ended,
+                _ if claim.terminating => ClaimState::Removed,
                 Some(ClaimState::Confirmed) => ClaimState::Confirmed,
                 _ if may && claim.job.is_none() => ClaimState::Confirmed,
                 _ => ClaimState::Refused,
@@ -349,7 +359,7 @@ impl Model {
         });
         let status = NodeInventoryStatus {
             machine_id: Some("m".into()),
-            claims: reports.collect(),
+            device_claims: reports.collect(),
             paths: paths.collect(),
             devices: self.device().into_iter().collect(),
             ..NodeInventoryStatus::default()
@@ -372,7 +382,7 @@ impl Model {
     /// What must not be seen.
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.wrong.clone();
-        let claims = &self.api.inventory.spec.claims;
+        let claims = &self.api.inventory.spec.device_claims;
         for (index, claim) in claims.iter().enumerate() {
             if claims[..index].iter().any(|other| other.identity == claim.identity) {
                 wrong.push(format!("two claims on {}", claim.identity));
@@ -402,7 +412,8 @@ impl Model {
                     self.disks[disk]
                 ));
             }
-            if !going && !claims.iter().any(|claim| quarry_core::claim::pv::is_of(pv, claim)) {
+            if !going && !claims.iter().any(|claim| quarry_core::device_claim::pv::is_of(pv, claim))
+            {
                 wrong.push(format!("a PersistentVolume on {of} that nobody has claimed"));
             }
             if on.contains(&of.as_str()) {

@@ -6,9 +6,9 @@ use super::model::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    claim::{Step, View, check, decide, plan, pv, unfamiliar, views},
-    live::{LiveWipe, check_wipe},
+    device_claim::{ClaimContext, Step, check, claim_contexts, decide, plan, pv, unfamiliar},
     node_inventory,
+    precondition::{WipePrecondition, check_wipe},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Allowed {
     /// How often a disk may be pulled or plugged in.
     pub plugs: u32,
     pub foreign_data: bool,
-    pub foreign_pv: bool,
+    pub unmanaged_pv: bool,
     /// A Volume may take the disk, and give it back.
     pub volume: bool,
     pub crashes: bool,
@@ -64,7 +64,7 @@ pub enum Move {
     Pull,
     Plug(usize),
     ForeignData,
-    ForeignPv,
+    UnmanagedPv,
     Volume,
     VolumeGone,
 }
@@ -125,8 +125,8 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     if allowed.foreign_data {
         found.push(Move::ForeignData);
     }
-    if allowed.foreign_pv {
-        found.push(Move::ForeignPv);
+    if allowed.unmanaged_pv {
+        found.push(Move::UnmanagedPv);
     }
     if allowed.volume {
         found.extend([Move::Volume, Move::VolumeGone]);
@@ -156,7 +156,8 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 Some(meta) => meta.deletion_timestamp.is_some(),
                 None => return None,
             };
-            if !going || model.api.inventory.spec.claims.iter().any(|claim| claim.owner.uid == uid)
+            if !going
+                || model.api.inventory.spec.device_claims.iter().any(|claim| claim.owner.uid == uid)
             {
                 return None;
             }
@@ -236,9 +237,9 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                     .api
                     .inventory
                     .spec
-                    .claims
+                    .device_claims
                     .iter()
-                    .find_map(|claim| claim.last_volume.as_ref());
+                    .find_map(|claim| claim.last_pv.as_ref());
                 claim_of(pv).is_none()
                     || last.is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
             };
@@ -278,9 +279,14 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
         // Before anybody relies on the disk being blank: what is written to a confirmed disk nobody can foresee.
         Move::ForeignData => {
             let disk = model.slot?;
-            let relied_on = model.pending.is_some() || !model.api.inventory.spec.claims.is_empty();
-            let reported =
-                model.api.inventory.status.as_ref().is_some_and(|status| !status.claims.is_empty());
+            let relied_on =
+                model.pending.is_some() || !model.api.inventory.spec.device_claims.is_empty();
+            let reported = model
+                .api
+                .inventory
+                .status
+                .as_ref()
+                .is_some_and(|status| !status.device_claims.is_empty());
             if model.disks[disk] != Content::Blank
                 || reported
                 || (relied_on && model.pending.is_some())
@@ -289,7 +295,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             }
             next.disks[disk] = Content::Foreign;
         }
-        Move::ForeignPv => {
+        Move::UnmanagedPv => {
             if model.api.pvs.contains_key("foreign") {
                 return None;
             }
@@ -301,7 +307,9 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
         // Never a disk that is claimed; but whoever claims it now may have looked before.
         Move::Volume => {
             let disk = model.slot?;
-            if model.disks[disk] != Content::Blank || !model.api.inventory.spec.claims.is_empty() {
+            if model.disks[disk] != Content::Blank
+                || !model.api.inventory.spec.device_claims.is_empty()
+            {
                 return None;
             }
             next.disks[disk] = Content::Volume;
@@ -326,7 +334,7 @@ fn api_owner<'a>(
 }
 
 fn is_ours(pv: &PersistentVolume) -> bool {
-    quarry_core::claim::pv::is_ours(pv)
+    quarry_core::device_claim::pv::is_ours(pv)
 }
 
 fn free_pv(api: &Objects) -> Option<String> {
@@ -361,15 +369,15 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
     // "There is none" is asked of the API itself where something is given up because of it.
-    let ends = |view: &View<'_>| {
-        view.claim.job.is_some()
-            || pv::used(view.claim).is_some()
-            || decide(&seen, view, now()).claim.is_none_or(|claim| claim.ending)
+    let ends = |ctx: &ClaimContext<'_>| {
+        ctx.claim.job.is_some()
+            || pv::used(ctx.claim).is_some()
+            || decide(&seen, ctx, now()).claim.is_none_or(|claim| claim.terminating)
     };
-    let given_up: Vec<String> = views(&seen)
+    let given_up: Vec<String> = claim_contexts(&seen)
         .iter()
-        .filter(|view| view.pv.is_none() && ends(view))
-        .map(|view| view.claim.identity.clone())
+        .filter(|ctx| ctx.pv.is_none() && ends(ctx))
+        .map(|ctx| ctx.claim.identity.clone())
         .collect();
     for identity in given_up {
         seen.pvs.extend(
@@ -385,7 +393,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     seen.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !unfamiliar.contains(name)));
     seen.pvs
         .extend(unfamiliar.iter().filter_map(|name| next.api.pvs.get(name).cloned()).map(Arc::new));
-    for claim in &seen.inventory.spec.claims.clone() {
+    for claim in &seen.inventory.spec.device_claims.clone() {
         if let Some(job) = &claim.job
             && !seen.jobs.contains_key(&job.name)
         {
@@ -397,17 +405,21 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             );
         }
     }
-    for want in next.api.world().wants {
-        let missing =
-            seen.inventory.spec.claims.iter().any(|claim| claim.owner.uid == want.owner.uid)
-                && !seen.wants.iter().any(|known| known.owner.uid == want.owner.uid);
+    for demand in next.api.world().demands {
+        let missing = seen
+            .inventory
+            .spec
+            .device_claims
+            .iter()
+            .any(|claim| claim.owner.uid == demand.owner.uid)
+            && !seen.demands.iter().any(|known| known.owner.uid == demand.owner.uid);
         if missing {
-            seen.wants.push(want);
+            seen.demands.push(demand);
         }
     }
     let planned = plan(&seen, now());
-    if let Err(breach) = check::check(&seen, &planned) {
-        next.wrong.push(format!("the checker refused a plan: {breach}"));
+    if let Err(violation) = check::check(&seen, &planned) {
+        next.wrong.push(format!("the checker refused a plan: {violation}"));
         return Some(next);
     }
     let observed = node_inventory::Observed {
@@ -429,7 +441,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         next.change(|api| {
             api.inventory.spec = update.spec.clone();
             if forgets {
-                api.inventory.spec.kept.clear();
+                api.inventory.spec.retained_data.clear();
             }
             if let Some(finalizers) = update.finalizers.clone() {
                 api.inventory.metadata.finalizers = Some(finalizers);
@@ -446,10 +458,10 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             Step::CreatePv(pv) => {
                 let name = pv.metadata.name.clone().unwrap();
                 // As `apply` does: the claim and its confirmation must be live.
-                let same = serde_json::to_value(&next.api.inventory.spec.claims).unwrap()
-                    == serde_json::to_value(&seen.inventory.spec.claims).unwrap();
+                let same = serde_json::to_value(&next.api.inventory.spec.device_claims).unwrap()
+                    == serde_json::to_value(&seen.inventory.spec.device_claims).unwrap();
                 let reports = |inventory: &quarry_api::NodeInventory| {
-                    inventory.status.as_ref().map(|status| status.claims.clone())
+                    inventory.status.as_ref().map(|status| status.device_claims.clone())
                 };
                 if next.api.pvs.contains_key(&name)
                     || !same
@@ -512,7 +524,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
     let pv = next.api.pvs.get(&device.pv_name).cloned();
     let claimed = pv.as_ref().and_then(claim_of);
     let unused = claimed.is_none();
-    let live = LiveWipe {
+    let live = WipePrecondition {
         node_uid: Some("node".into()),
         owner_uid: api_owner(&next.api, &job.spec.owner.name).and_then(|meta| meta.uid.clone()),
         inventory: Some(next.api.inventory.clone()),
@@ -536,7 +548,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         }
         Content::Volume => next.wrong.push("a Volume's disk was wiped".into()),
         Content::Foreign
-            if !next.api.inventory.spec.claims.iter().any(|claim| claim.path.is_some()) =>
+            if !next.api.inventory.spec.device_claims.iter().any(|claim| claim.path.is_some()) =>
         {
             next.wrong.push("foreign data was wiped".into())
         }

@@ -2,8 +2,8 @@
 
 use super::detach::detach;
 use crate::{
-    error::HandsError,
-    host::Host,
+    error::NodeError,
+    host_root::HostRoot,
     inspect::{gpt, loops},
     sys, wait,
 };
@@ -31,7 +31,7 @@ const RACES: usize = 32;
 static NO_PARSER: AtomicBool = AtomicBool::new(false);
 
 /// Does nothing if a loop is over the file already: two would write past each other.
-pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsError> {
+pub fn attach(host: &HostRoot, uid: &str, partitioned: bool) -> Result<(), NodeError> {
     let path = host.volume_file(uid);
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let opening = || format!("opening {}", path.display());
@@ -40,19 +40,19 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
         .write(true)
         .custom_flags(no_follow)
         .open(&path)
-        .map_err(HandsError::io(opening()))?;
-    let meta = file.metadata().map_err(HandsError::io(opening()))?;
+        .map_err(NodeError::io(opening()))?;
+    let meta = file.metadata().map_err(NodeError::io(opening()))?;
     if loops::scan(host)?.iter().any(|attached| attached.is_over(&meta)) {
         return Ok(());
     }
     let control_path = host.dev("loop-control");
     let control = open_device(&control_path)
-        .map_err(HandsError::io(format!("opening {}", control_path.display())))?;
+        .map_err(NodeError::io(format!("opening {}", control_path.display())))?;
     let name_for_people = host.volume_on_node(uid);
     failpoint!("attach.before");
     for _ in 0..RACES {
         let number =
-            sys::loop_get_free(&control).map_err(HandsError::io("finding a free loop device"))?;
+            sys::loop_get_free(&control).map_err(NodeError::io("finding a free loop device"))?;
         let name = format!("loop{number}");
         let device = open_node(host, &name)?;
         let scan = partitioned && !NO_PARSER.load(Ordering::Relaxed);
@@ -60,7 +60,7 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
             Ok(()) => {}
             Err(Errno::BUSY) => continue,
             Err(error) => {
-                return Err(HandsError::io(format!("attaching {} to {name}", path.display()))(
+                return Err(NodeError::io(format!("attaching {} to {name}", path.display()))(
                     error,
                 ));
             }
@@ -77,49 +77,49 @@ pub fn attach(host: &Host, uid: &str, partitioned: bool) -> Result<(), HandsErro
         failpoint!("attach.after");
         return Ok(());
     }
-    Err(HandsError::io("attaching a loop device: others took every free one first")(Errno::BUSY))
+    Err(NodeError::io("attaching a loop device: others took every free one first")(Errno::BUSY))
 }
 
 /// The device is ours now; what its number's last user left on it goes.
 fn check(
-    host: &Host,
+    host: &HostRoot,
     name: &str,
     device: &File,
     file_size: u64,
     scanned: bool,
-) -> Result<(), HandsError> {
-    let size = sys::block_size(device).map_err(HandsError::io(format!("measuring {name}")))?;
+) -> Result<(), NodeError> {
+    let size = sys::block_size(device).map_err(NodeError::io(format!("measuring {name}")))?;
     if size != file_size / gpt::SECTOR * gpt::SECTOR {
-        return Err(HandsError::Malformed(format!(
+        return Err(NodeError::Malformed(format!(
             "{name} shows {size} of the {file_size} bytes of its file"
         )));
     }
     // `blockdev --setro` sticks to the number.
     if sys::is_read_only(device).unwrap_or(false) {
-        sys::set_writable(device).map_err(HandsError::io(format!("making {name} writable")))?;
+        sys::set_writable(device).map_err(NodeError::io(format!("making {name} writable")))?;
     }
     if !scanned {
         for stale in loops::partitions(host, name) {
             if let Some(number) = loops::partition_number(host, &stale) {
                 sys::delete_partition(device, number)
-                    .map_err(HandsError::io(format!("removing the stale partition {stale}")))?;
+                    .map_err(NodeError::io(format!("removing the stale partition {stale}")))?;
             }
         }
     }
     Ok(())
 }
 
-fn let_go(host: &Host, name: &str, device: File) -> Result<(), HandsError> {
-    sys::loop_clear(&device).map_err(HandsError::io(format!("detaching {name}")))?;
+fn let_go(host: &HostRoot, name: &str, device: File) -> Result<(), NodeError> {
+    sys::loop_clear(&device).map_err(NodeError::io(format!("detaching {name}")))?;
     drop(device);
     let gone = wait::until(NODE_LIMIT, || {
         loops::read(host, name).map(|attached| attached.is_none().then_some(()))
     })?;
-    gone.ok_or_else(|| HandsError::io(format!("detaching {name}"))(Errno::BUSY))
+    gone.ok_or_else(|| NodeError::io(format!("detaching {name}"))(Errno::BUSY))
 }
 
 /// For kernels that do not read partition tables themselves.
-pub fn add_partition(host: &Host, uid: &str, id: Uuid, device: &str) -> Result<(), HandsError> {
+pub fn add_partition(host: &HostRoot, uid: &str, id: Uuid, device: &str) -> Result<(), NodeError> {
     if loops::scans_partitions(host, device) {
         // The kernel was asked to find it and did not; an agent that died at that moment left the device like this.
         NO_PARSER.store(true, Ordering::Relaxed);
@@ -127,11 +127,10 @@ pub fn add_partition(host: &Host, uid: &str, id: Uuid, device: &str) -> Result<(
     }
     // Read-only: closing a writable descriptor would make udev look at the device once more.
     let path = host.dev(device);
-    let opened =
-        File::open(&path).map_err(HandsError::io(format!("opening {}", path.display())))?;
+    let opened = File::open(&path).map_err(NodeError::io(format!("opening {}", path.display())))?;
     let attempt = || format!("adding the partition of {device}");
-    let Some(partition) = find_partition(&opened, id).map_err(HandsError::io(attempt()))? else {
-        return Err(HandsError::Malformed(format!(
+    let Some(partition) = find_partition(&opened, id).map_err(NodeError::io(attempt()))? else {
+        return Err(NodeError::Malformed(format!(
             "{device} holds no partition table with this volume's partition"
         )));
     };
@@ -140,12 +139,12 @@ pub fn add_partition(host: &Host, uid: &str, id: Uuid, device: &str) -> Result<(
     match sys::add_partition(&opened, partition.number, start, length) {
         // Busy: the kernel knows it already.
         Ok(()) | Err(Errno::BUSY) => {}
-        Err(error) => return Err(HandsError::io(attempt())(error)),
+        Err(error) => return Err(NodeError::io(attempt())(error)),
     }
     failpoint!("add-partition.after");
     let name = format!("{device}p{}", partition.number);
     let node = host.dev(&name);
-    let made = wait::until(NODE_LIMIT, || Ok::<_, HandsError>(node.exists().then_some(())))?;
+    let made = wait::until(NODE_LIMIT, || Ok::<_, NodeError>(node.exists().then_some(())))?;
     made.ok_or_else(|| overdue(&node))
 }
 
@@ -161,19 +160,19 @@ pub fn find_partition(file: &File, id: Uuid) -> io::Result<Option<gpt::Partition
 }
 
 /// The device node, once it is there: the kernel makes it while we look.
-fn open_node(host: &Host, name: &str) -> Result<File, HandsError> {
+fn open_node(host: &HostRoot, name: &str) -> Result<File, NodeError> {
     let path = host.dev(name);
     let attempt = format!("opening {}", path.display());
     let opened = wait::until(NODE_LIMIT, || match open_device(&path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(HandsError::io(attempt.clone())(error)),
+        Err(error) => Err(NodeError::io(attempt.clone())(error)),
     })?;
     opened.ok_or_else(|| overdue(&path))
 }
 
-fn overdue(path: &Path) -> HandsError {
-    HandsError::Overdue {
+fn overdue(path: &Path) -> NodeError {
+    NodeError::Overdue {
         attempt: format!("opening {}", path.display()),
         seconds: NODE_LIMIT.as_secs(),
         check: "check that /dev of the node is a devtmpfs and is mounted into the agent".into(),
@@ -184,6 +183,6 @@ fn open_device(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-fn to_i64(value: u64) -> Result<i64, HandsError> {
-    i64::try_from(value).map_err(|_| HandsError::Malformed(format!("{value} is beyond any device")))
+fn to_i64(value: u64) -> Result<i64, NodeError> {
+    i64::try_from(value).map_err(|_| NodeError::Malformed(format!("{value} is beyond any device")))
 }

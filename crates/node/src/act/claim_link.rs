@@ -5,13 +5,13 @@
 //! replaced or removed.
 
 use crate::{
-    claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
-    error::HandsError,
-    host::Host,
+    device_claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
+    error::NodeError,
+    host_root::HostRoot,
     sys::DevNumber,
 };
 use quarry_api::names::LINK_FOLDER;
-use quarry_core::device::text::printable;
+use quarry_core::device::sanitize::printable;
 use quarry_failpoint::failpoint;
 use rustix::{
     fd::OwnedFd,
@@ -48,7 +48,7 @@ pub fn parse(link: &str) -> Result<(&str, &str), String> {
 
 /// Where it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Leads {
+enum LinkTarget {
     Nowhere,
     /// Something else has its place.
     NoLink,
@@ -61,7 +61,7 @@ enum Leads {
 }
 
 /// One order, to its end; what keeps it from that is told in the answer.
-pub fn follow(host: &Host, order: &LinkOrder) -> LinkState {
+pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
     let done = match &order.wish {
         LinkWish::Lead(device) => lead(host, &order.link, device).map(|mended| (true, mended)),
         LinkWish::Look(device) => {
@@ -72,47 +72,49 @@ pub fn follow(host: &Host, order: &LinkOrder) -> LinkState {
     };
     match done {
         Ok((linked, mended)) => LinkState { linked, problem: None, mended },
-        Err(error) => LinkState { linked: false, problem: Some(error.sentence()), mended: None },
+        Err(error) => LinkState { linked: false, problem: Some(error.message()), mended: None },
     }
 }
 
 /// Makes it lead to the device, unless it does; what it did instead.
-pub fn lead(host: &Host, link: &str, device: &LinkDevice) -> Result<Option<String>, HandsError> {
-    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<String>, NodeError> {
+    let (class, name) = parse(link).map_err(NodeError::Refused)?;
     let folder = match open_folder(host, class)? {
         Some(folder) => folder,
         None => make_folder(host, class)?,
     };
     let before = match read(host, &folder, class, name)? {
-        Leads::NoLink => {
-            return Err(HandsError::Refused(format!(
+        LinkTarget::NoLink => {
+            return Err(NodeError::Refused(format!(
                 "{link} is not a link: it is left alone; move it away"
             )));
         }
-        Leads::To { number, target }
+        LinkTarget::To { number, target }
             if is_number(device, number) && !is_improved(&target, device) =>
         {
             return Ok(None);
         }
-        Leads::To { number, target } if is_number(device, number) => {
+        LinkTarget::To { number, target } if is_number(device, number) => {
             format!("had only the kernel's name {}", shown(&target))
         }
-        Leads::To { target, .. } => format!("led to {}, which is another device", shown(&target)),
-        Leads::Dangling => "led to no device".to_owned(),
-        Leads::Nowhere => "was missing".to_owned(),
+        LinkTarget::To { target, .. } => {
+            format!("led to {}, which is another device", shown(&target))
+        }
+        LinkTarget::Dangling => "led to no device".to_owned(),
+        LinkTarget::Nowhere => "was missing".to_owned(),
     };
     check(host, device)?;
     let attempt = || format!("making the link {link}");
-    unlink(&folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
+    unlink(&folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
     failpoint!("claim-link.before");
-    rustix::fs::symlinkat(&device.target, &folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
+    rustix::fs::symlinkat(&device.target, &folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
     failpoint!("claim-link.made");
-    rustix::fs::renameat(&folder, TEMPORARY, &folder, name).map_err(HandsError::io(attempt()))?;
-    rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+    rustix::fs::renameat(&folder, TEMPORARY, &folder, name).map_err(NodeError::io(attempt()))?;
+    rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
     failpoint!("claim-link.after");
     match read(host, &folder, class, name)? {
-        Leads::To { number, .. } if is_number(device, number) => Ok(Some(before)),
-        _ => Err(HandsError::Refused(format!(
+        LinkTarget::To { number, .. } if is_number(device, number) => Ok(Some(before)),
+        _ => Err(NodeError::Refused(format!(
             "{link} does not lead to {} although it was just made: {} is not that device",
             device.name, device.target
         ))),
@@ -141,7 +143,7 @@ fn is_number(device: &LinkDevice, number: DevNumber) -> bool {
 }
 
 /// What had this name a moment ago may be gone, and another disk may have got its number.
-fn check(host: &Host, device: &LinkDevice) -> Result<(), HandsError> {
+fn check(host: &HostRoot, device: &LinkDevice) -> Result<(), NodeError> {
     let folder = host.sys_block(&device.name.replace('/', "!"));
     let read = |attribute: &str| std::fs::read_to_string(folder.join(attribute)).ok();
     let number = read("dev").and_then(|text| DevNumber::parse(&text));
@@ -153,55 +155,55 @@ fn check(host: &Host, device: &LinkDevice) -> Result<(), HandsError> {
     if same {
         Ok(())
     } else {
-        Err(HandsError::Refused(format!("{} is gone, or is another device now", device.name)))
+        Err(NodeError::Refused(format!("{} is gone, or is another device now", device.name)))
     }
 }
 
-fn looks(host: &Host, link: &str, device: Option<&LinkDevice>) -> Result<bool, HandsError> {
-    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+fn looks(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<bool, NodeError> {
+    let (class, name) = parse(link).map_err(NodeError::Refused)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(false) };
     let leads = read(host, &folder, class, name)?;
     Ok(
-        matches!((leads, device), (Leads::To { number, .. }, Some(device)) if is_number(device, number)),
+        matches!((leads, device), (LinkTarget::To { number, .. }, Some(device)) if is_number(device, number)),
     )
 }
 
 /// A pod must not get another device because it has the kernel name of one that is gone.
-fn await_device(host: &Host, link: &str) -> Result<(), HandsError> {
-    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+fn await_device(host: &HostRoot, link: &str) -> Result<(), NodeError> {
+    let (class, name) = parse(link).map_err(NodeError::Refused)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(()) };
     match read(host, &folder, class, name)? {
         // By a kernel name, or by one of udev's that outlives the device (a partition's, an array's).
-        Leads::To { target, .. } => {
+        LinkTarget::To { target, .. } => {
             tracing::warn!(link, target = %target.display(), "its device is gone and another has its name: the link is taken away until it is back");
-            unlink(&folder, name).map_err(HandsError::io(format!("removing the link {link}")))
+            unlink(&folder, name).map_err(NodeError::io(format!("removing the link {link}")))
         }
-        Leads::Nowhere | Leads::NoLink | Leads::Dangling => Ok(()),
+        LinkTarget::Nowhere | LinkTarget::NoLink | LinkTarget::Dangling => Ok(()),
     }
 }
 
 /// Of the link alone; then of its folder, if nothing else is in it.
-fn remove(host: &Host, link: &str) -> Result<(), HandsError> {
-    let (class, name) = parse(link).map_err(HandsError::Refused)?;
+fn remove(host: &HostRoot, link: &str) -> Result<(), NodeError> {
+    let (class, name) = parse(link).map_err(NodeError::Refused)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(()) };
     let attempt = || format!("removing the link {link}");
     match read(host, &folder, class, name)? {
-        Leads::Nowhere | Leads::NoLink => {}
-        Leads::To { .. } | Leads::Dangling => {
+        LinkTarget::Nowhere | LinkTarget::NoLink => {}
+        LinkTarget::To { .. } | LinkTarget::Dangling => {
             failpoint!("claim-unlink.before");
-            unlink(&folder, name).map_err(HandsError::io(attempt()))?;
+            unlink(&folder, name).map_err(NodeError::io(attempt()))?;
         }
     }
-    unlink(&folder, TEMPORARY).map_err(HandsError::io(attempt()))?;
-    rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+    unlink(&folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
+    rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
     drop(folder);
     failpoint!("claim-unlink.after");
-    let above = host.open_folder(Path::new(LINK_FOLDER)).map_err(HandsError::io(attempt()))?;
+    let above = host.open_folder(Path::new(LINK_FOLDER)).map_err(NodeError::io(attempt()))?;
     match rustix::fs::unlinkat(&above, class, AtFlags::REMOVEDIR) {
         // Other links are in it, or somebody else was faster.
         Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::BUSY) => Ok(()),
         Err(error) => {
-            Err(HandsError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error))
+            Err(NodeError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error))
         }
     }
 }
@@ -213,44 +215,49 @@ fn unlink(folder: &OwnedFd, name: &str) -> Result<(), Errno> {
     }
 }
 
-fn read(host: &Host, folder: &OwnedFd, class: &str, name: &str) -> Result<Leads, HandsError> {
+fn read(
+    host: &HostRoot,
+    folder: &OwnedFd,
+    class: &str,
+    name: &str,
+) -> Result<LinkTarget, NodeError> {
     let target = match rustix::fs::readlinkat(folder, name, Vec::new()) {
         Ok(target) => PathBuf::from(OsStr::from_bytes(target.as_bytes())),
-        Err(Errno::NOENT) => return Ok(Leads::Nowhere),
-        Err(Errno::INVAL) => return Ok(Leads::NoLink),
+        Err(Errno::NOENT) => return Ok(LinkTarget::Nowhere),
+        Err(Errno::INVAL) => return Ok(LinkTarget::NoLink),
         Err(error) => {
-            return Err(HandsError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(
+            return Err(NodeError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(
                 error,
             ));
         }
     };
     // As the node would follow it, and never out of its root.
     let Ok(stat) = host.stat(&Path::new(LINK_FOLDER).join(class).join(&target)) else {
-        return Ok(Leads::Dangling);
+        return Ok(LinkTarget::Dangling);
     };
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::BlockDevice => {
-            Ok(Leads::To { number: DevNumber::from_stat(stat.st_rdev), target })
+            Ok(LinkTarget::To { number: DevNumber::from_stat(stat.st_rdev), target })
         }
-        _ => Ok(Leads::Dangling),
+        _ => Ok(LinkTarget::Dangling),
     }
 }
 
 /// `None` when there is none.
-fn open_folder(host: &Host, class: &str) -> Result<Option<OwnedFd>, HandsError> {
+fn open_folder(host: &HostRoot, class: &str) -> Result<Option<OwnedFd>, NodeError> {
     let attempt = || format!("opening the folder {LINK_FOLDER}/{class}");
     let above = match host.open_folder(Path::new(LINK_FOLDER)) {
         Ok(above) => above,
         Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(HandsError::io(attempt())(error)),
+        Err(error) => return Err(NodeError::io(attempt())(error)),
     };
     match open_below(&above, class) {
         Ok(folder) => Ok(Some(folder)),
         Err(Errno::NOENT) => Ok(None),
-        Err(Errno::LOOP | Errno::NOTDIR) => Err(HandsError::Refused(format!(
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(NodeError::Refused(format!(
             "{LINK_FOLDER}/{class} is not a folder: it is left alone; move it away"
         ))),
-        Err(error) => Err(HandsError::io(attempt())(error)),
+        Err(error) => Err(NodeError::io(attempt())(error)),
     }
 }
 
@@ -264,11 +271,11 @@ fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// With everything above it that is missing. Anybody may look in: kubelet's helpers are not all root.
-fn make_folder(host: &Host, class: &str) -> Result<OwnedFd, HandsError> {
+fn make_folder(host: &HostRoot, class: &str) -> Result<OwnedFd, NodeError> {
     let attempt = || format!("making the folder {LINK_FOLDER}/{class}");
     let mode = Mode::from_raw_mode(0o755);
     let mut path = PathBuf::from("/");
-    let mut folder = host.open_folder(&path).map_err(HandsError::io(attempt()))?;
+    let mut folder = host.open_folder(&path).map_err(NodeError::io(attempt()))?;
     let wanted = PathBuf::from(LINK_FOLDER).join(class);
     for part in wanted.components().skip(1) {
         path.push(part);
@@ -278,15 +285,15 @@ fn make_folder(host: &Host, class: &str) -> Result<OwnedFd, HandsError> {
         folder = match open() {
             Ok(found) => found,
             Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&folder, name, mode).map_err(HandsError::io(attempt()))?;
+                rustix::fs::mkdirat(&folder, name, mode).map_err(NodeError::io(attempt()))?;
                 let made = open_below(&folder, &name.to_string_lossy())
-                    .map_err(HandsError::io(attempt()))?;
+                    .map_err(NodeError::io(attempt()))?;
                 // Whatever this process masks.
-                rustix::fs::fchmod(&made, mode).map_err(HandsError::io(attempt()))?;
-                rustix::fs::fsync(&folder).map_err(HandsError::io(attempt()))?;
+                rustix::fs::fchmod(&made, mode).map_err(NodeError::io(attempt()))?;
+                rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
                 made
             }
-            Err(error) => return Err(HandsError::io(attempt())(error)),
+            Err(error) => return Err(NodeError::io(attempt())(error)),
         };
     }
     Ok(folder)

@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 const LINK: &str = "/mnt/local-storage/fast/wwn-1";
 
-fn host() -> (TempDir, Host) {
+fn host() -> (TempDir, HostRoot) {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("etc")).unwrap();
-    let host = Host::open(root.path(), "/data").unwrap();
+    let host = HostRoot::open(root.path(), "/data").unwrap();
     (root, host)
 }
 

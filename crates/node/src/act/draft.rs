@@ -6,8 +6,8 @@
 use super::proof;
 use crate::{
     command::Command,
-    error::HandsError,
-    host::Host,
+    error::NodeError,
+    host_root::HostRoot,
     inspect::{gpt, mounts::parse_mountinfo},
     ledger::sync_folder,
     sys::DevNumber,
@@ -32,7 +32,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    fn open(host: &Host, uid: &str) -> Result<Self, HandsError> {
+    fn open(host: &HostRoot, uid: &str) -> Result<Self, NodeError> {
         let path = host.draft_file(uid);
         // No link is followed: a draft is a plain file of ours, or it is nothing.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -41,7 +41,7 @@ impl Draft {
             .write(true)
             .custom_flags(no_follow)
             .open(&path)
-            .map_err(HandsError::io(format!("opening {}", path.display())))?;
+            .map_err(NodeError::io(format!("opening {}", path.display())))?;
         Ok(Draft { path, file })
     }
 
@@ -50,7 +50,7 @@ impl Draft {
     }
 }
 
-pub fn discard(host: &Host, uid: &str) -> Result<(), HandsError> {
+pub fn discard(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     failpoint!("discard-draft.before");
     remove(&host.draft_file(uid))?;
     failpoint!("discard-draft.after");
@@ -58,7 +58,7 @@ pub fn discard(host: &Host, uid: &str) -> Result<(), HandsError> {
 }
 
 /// Sparse, and exact to the byte.
-pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
+pub fn make(host: &HostRoot, uid: &str, size: Bytes) -> Result<(), NodeError> {
     let path = host.draft_file(uid);
     failpoint!("make-draft.before");
     let attempt = || format!("making {}", path.display());
@@ -67,12 +67,12 @@ pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
         .create_new(true)
         .mode(0o600)
         .open(&path)
-        .map_err(HandsError::io(attempt()));
+        .map_err(NodeError::io(attempt()));
     let file = file.map_err(|error| explain_full(host, error))?;
     failpoint!("make-draft.created");
     let sized = file.set_len(size.0).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => too_large(host, size),
-        _ => HandsError::io(attempt())(error),
+        _ => NodeError::io(attempt())(error),
     });
     undo_on_error(host, &path, sized)?;
     failpoint!("make-draft.after");
@@ -80,20 +80,20 @@ pub fn make(host: &Host, uid: &str, size: Bytes) -> Result<(), HandsError> {
 }
 
 /// A file system or a partition table, synced when this returns.
-pub fn format(host: &Host, uid: &str, id: Uuid, format: &Format) -> Result<(), HandsError> {
+pub fn format(host: &HostRoot, uid: &str, id: Uuid, format: &Format) -> Result<(), NodeError> {
     failpoint!("format-draft.before");
     let mut draft = Draft::open(host, uid)?;
     let formatted = write_format(&mut draft, uid, id, format);
     failpoint!("format-draft.written");
     let synced = formatted.and_then(|()| {
-        draft.file.sync_all().map_err(HandsError::io(format!("syncing {}", draft.path.display())))
+        draft.file.sync_all().map_err(NodeError::io(format!("syncing {}", draft.path.display())))
     });
     undo_on_error(host, &draft.path, synced)?;
     failpoint!("format-draft.after");
     Ok(())
 }
 
-fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Result<(), HandsError> {
+fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Result<(), NodeError> {
     match format {
         Format::Filesystem { fs, options } => {
             Command::mkfs(*fs, uid, options, draft).run()?;
@@ -101,20 +101,20 @@ fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Resu
         }
         Format::Partition => {
             let attempt = || format!("writing the partition table into {}", draft.path.display());
-            let size = draft.file.metadata().map_err(HandsError::io(attempt()))?.len();
+            let size = draft.file.metadata().map_err(NodeError::io(attempt()))?.len();
             if size < gpt::MINIMUM.0 {
-                return Err(HandsError::TooSmall { size: Bytes(size), minimum: gpt::MINIMUM });
+                return Err(NodeError::TooSmall { size: Bytes(size), minimum: gpt::MINIMUM });
             }
             gpt::write(&mut draft.file, id).map_err(|error| match error {
-                gptman::Error::Io(error) => HandsError::io(attempt())(error),
-                other => HandsError::Malformed(format!("{}: {other}", attempt())),
+                gptman::Error::Io(error) => NodeError::io(attempt())(error),
+                other => NodeError::Malformed(format!("{}: {other}", attempt())),
             })
         }
     }
 }
 
 /// From here on the file counts as finished.
-pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
+pub fn publish(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     let (draft, finished) = (host.draft_file(uid), host.volume_file(uid));
     failpoint!("publish-draft.before");
     // Never over an existing file: that would be somebody's data.
@@ -125,7 +125,7 @@ pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
         &finished,
         RenameFlags::NOREPLACE,
     );
-    renamed.map_err(HandsError::io(format!(
+    renamed.map_err(NodeError::io(format!(
         "renaming {} to {}",
         draft.display(),
         finished.display()
@@ -138,41 +138,41 @@ pub fn publish(host: &Host, uid: &str) -> Result<(), HandsError> {
 
 /// What is free is told without the draft: with it there would be nothing.
 fn undo_on_error(
-    host: &Host,
+    host: &HostRoot,
     draft: &Path,
-    result: Result<(), HandsError>,
-) -> Result<(), HandsError> {
+    result: Result<(), NodeError>,
+) -> Result<(), NodeError> {
     let Err(error) = result else { return Ok(()) };
-    tracing::warn!(draft = %draft.display(), error = error.sentence(), "removing the draft");
+    tracing::warn!(draft = %draft.display(), error = error.message(), "removing the draft");
     if let Err(error) = remove(draft) {
-        tracing::error!(draft = %draft.display(), error = error.sentence(), "the draft stays until the next try or the cleanup");
+        tracing::error!(draft = %draft.display(), error = error.message(), "the draft stays until the next try or the cleanup");
     }
     Err(explain_full(host, error))
 }
 
 /// Gone and durably so when this returns, whether or not it was there.
-pub fn remove(path: &Path) -> Result<(), HandsError> {
+pub fn remove(path: &Path) -> Result<(), NodeError> {
     match fs::remove_file(path) {
         Ok(()) => sync_folder(path.parent().unwrap_or(Path::new("/"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(HandsError::io(format!("removing {}", path.display()))(error)),
+        Err(error) => Err(NodeError::io(format!("removing {}", path.display()))(error)),
     }
 }
 
 /// "No space left" with the place and what is left of it.
-fn explain_full(host: &Host, error: HandsError) -> HandsError {
+fn explain_full(host: &HostRoot, error: NodeError) -> NodeError {
     if !error.is_no_space() {
         return error;
     }
     let free = rustix::fs::statvfs(host.volumes()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     let attempt = match &error {
-        HandsError::Io { attempt, .. } => attempt.clone(),
+        NodeError::Io { attempt, .. } => attempt.clone(),
         other => other.to_string(),
     };
-    HandsError::Full { attempt, folder: host.volumes(), free: Bytes(free) }
+    NodeError::Full { attempt, folder: host.volumes(), free: Bytes(free) }
 }
 
-fn too_large(host: &Host, size: Bytes) -> HandsError {
+fn too_large(host: &HostRoot, size: Bytes) -> NodeError {
     let folder = host.volumes();
     let fs = file_system(host, &folder).unwrap_or_else(|| "of unknown type".into());
     let block = rustix::fs::statvfs(&folder).map_or(0, |stat| stat.f_frsize);
@@ -183,10 +183,10 @@ fn too_large(host: &Host, size: Bytes) -> HandsError {
         }
         _ => String::new(),
     };
-    HandsError::TooLarge { size, folder, fs, limit }
+    NodeError::TooLarge { size, folder, fs, limit }
 }
 
-fn file_system(host: &Host, folder: &Path) -> Option<String> {
+fn file_system(host: &HostRoot, folder: &Path) -> Option<String> {
     let device = DevNumber::from_stat(fs::metadata(folder).ok()?.dev());
     let mounts = parse_mountinfo(&host.mountinfo().ok()?);
     mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.fs)

@@ -4,14 +4,14 @@
 //! device that was scanned while the descriptor was open (invariant 2). Neither a path nor a name can take its place.
 
 use crate::{
-    error::HandsError,
-    host::Host,
+    error::NodeError,
+    host_root::HostRoot,
     sys::{self, DevNumber},
 };
-use quarry_api::{NodeInventorySpec, node_inventory::Claim};
+use quarry_api::{NodeInventorySpec, node_inventory::DeviceClaim};
 use quarry_core::{
-    claim::confirm::{Expected, find, verify},
-    device::{Facts, Known},
+    device::{Facts, GroupedDevice},
+    device_claim::confirm::{Expected, find, verify},
 };
 use rustix::{
     fd::OwnedFd,
@@ -54,7 +54,7 @@ impl<S> Held<S> {
 
 impl Held<Opened> {
     /// Takes the device that has this name now; whether it is the one that is meant is for `verify` to say.
-    pub fn open(host: &Host, name: &str, purpose: For) -> Result<Self, HandsError> {
+    pub fn open(host: &HostRoot, name: &str, purpose: For) -> Result<Self, NodeError> {
         let path = host.dev(name);
         let access = match purpose {
             For::Reading => OFlags::RDONLY,
@@ -68,18 +68,18 @@ impl Held<Opened> {
         ) {
             Ok(device) => device,
             Err(Errno::BUSY) => {
-                return Err(HandsError::InUse {
+                return Err(NodeError::InUse {
                     device: name.to_owned(),
                     users: "mounted or opened exclusively by somebody else".into(),
                 });
             }
-            Err(error) => return Err(HandsError::io(attempt())(error)),
+            Err(error) => return Err(NodeError::io(attempt())(error)),
         };
-        let stat = rustix::fs::fstat(&device).map_err(HandsError::io(attempt()))?;
+        let stat = rustix::fs::fstat(&device).map_err(NodeError::io(attempt()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
-            return Err(HandsError::Refused(format!("/dev/{name} is not a block device")));
+            return Err(NodeError::Refused(format!("/dev/{name} is not a block device")));
         }
-        let size = sys::block_size(&device).map_err(HandsError::io(attempt()))?;
+        let size = sys::block_size(&device).map_err(NodeError::io(attempt()))?;
         let diskseq = sys::disk_sequence(&device).ok();
         Ok(Held {
             number: DevNumber::from_stat(stat.st_rdev),
@@ -94,9 +94,9 @@ impl Held<Opened> {
     /// `known` was read while this was held. `Err` says why not, for people.
     pub fn verify(
         self,
-        claim: &Claim,
+        claim: &DeviceClaim,
         expected: Expected,
-        known: &[Known],
+        known: &[GroupedDevice],
         spec: &NodeInventorySpec,
     ) -> Result<Held<Verified>, String> {
         let facts = &find(&claim.identity, known)?.facts;
@@ -189,8 +189,11 @@ mod tests {
 
     #[test]
     fn only_the_very_device_is_verified() {
-        let claim =
-            Claim { identity: "wwn:5000c50000000001".into(), size: 4096, ..Claim::default() };
+        let claim = DeviceClaim {
+            identity: "wwn:5000c50000000001".into(),
+            size: 4096,
+            ..DeviceClaim::default()
+        };
         let verify = |diskseq: Option<u64>| {
             held::<Opened>(diskseq).verify(
                 &claim,
@@ -228,9 +231,9 @@ mod tests {
         std::fs::create_dir(root.path().join("dev")).unwrap();
         std::fs::write(root.path().join("dev/plain"), "").unwrap();
         std::os::unix::fs::symlink("plain", root.path().join("dev/link")).unwrap();
-        let host = Host::view(root.path()).unwrap();
+        let host = HostRoot::view(root.path()).unwrap();
         let open =
-            |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().sentence();
+            |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().message();
         assert_eq!(open("plain"), "/dev/plain is not a block device");
         assert!(open("link").starts_with("opening "), "{}", open("link"));
     }

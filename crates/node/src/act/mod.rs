@@ -10,18 +10,18 @@ pub mod claim_link;
 pub mod detach;
 pub mod draft;
 pub mod hold;
-pub mod links;
 mod proof;
+pub mod volume_link;
 pub mod wipe;
 mod zeros;
 
-use crate::{error::HandsError, host::Host};
+use crate::{error::NodeError, host_root::HostRoot};
 use quarry_core::sparse::Step;
 use uuid::Uuid;
 
 /// One step for one volume.
-pub fn act(host: &Host, uid: &str, step: &Step) -> Result<(), HandsError> {
-    let id = Uuid::parse_str(uid).map_err(|_| HandsError::NotAUid(uid.to_owned()))?;
+pub fn act(host: &HostRoot, uid: &str, step: &Step) -> Result<(), NodeError> {
+    let id = Uuid::parse_str(uid).map_err(|_| NodeError::NotAUid(uid.to_owned()))?;
     match step {
         Step::DiscardDraft => draft::discard(host, uid),
         Step::MakeDraft { size } => draft::make(host, uid, *size),
@@ -29,11 +29,11 @@ pub fn act(host: &Host, uid: &str, step: &Step) -> Result<(), HandsError> {
         Step::PublishDraft => draft::publish(host, uid),
         Step::Attach { partitioned } => attach::attach(host, uid, *partitioned),
         Step::AddPartition { device } => attach::add_partition(host, uid, id, device),
-        Step::MakeLink { device } => links::make(host, uid, device),
-        Step::AwaitLink { device } => links::wait_for(host, uid, device),
+        Step::MakeLink { device } => volume_link::make(host, uid, device),
+        Step::AwaitLink { device } => volume_link::wait_for(host, uid, device),
         Step::Detach { device } => detach::detach(host, uid, device),
-        Step::RemoveLink => links::remove(host, uid),
-        Step::AwaitNoLink => links::wait_gone(host, uid),
+        Step::RemoveLink => volume_link::remove(host, uid),
+        Step::AwaitNoLink => volume_link::wait_gone(host, uid),
         Step::RemoveFile => detach::remove_file(host, uid),
     }
 }

@@ -3,16 +3,14 @@
 //! The exit code is mkfs's word; this is the disk's. Options are checked before (`core::mkfs_options`), but a
 //! file system that no pod can mount must not be published, whatever an option did.
 
-use crate::error::HandsError;
+use crate::error::NodeError;
 use quarry_api::node_job::FsType;
 use std::{fs::File, os::unix::fs::FileExt};
 use uuid::Uuid;
 
-pub fn check(draft: &File, fs: FsType, id: Uuid) -> Result<(), HandsError> {
+pub fn check(draft: &File, fs: FsType, id: Uuid) -> Result<(), NodeError> {
     let mut head = [0; 4096];
-    draft
-        .read_exact_at(&mut head, 0)
-        .map_err(HandsError::io("reading back the new file system"))?;
+    draft.read_exact_at(&mut head, 0).map_err(NodeError::io("reading back the new file system"))?;
     let proven = match fs {
         FsType::Ext4 => is_ext4(&head, id),
         FsType::Xfs => is_xfs(&head, id),
@@ -20,7 +18,7 @@ pub fn check(draft: &File, fs: FsType, id: Uuid) -> Result<(), HandsError> {
     if proven {
         return Ok(());
     }
-    Err(HandsError::Malformed(format!(
+    Err(NodeError::Malformed(format!(
         "mkfs.{0} ended without an error, but there is no finished {0} of this volume: check mkfsOptions of the StorageClass",
         fs.as_str()
     )))

@@ -8,8 +8,8 @@ use super::{
     zeros::{Direct, Pace, ends, piecewise, spread, zero_out},
 };
 use crate::{
-    error::HandsError,
-    host::Host,
+    error::NodeError,
+    host_root::HostRoot,
     inspect::{
         image::{Image, looked_at},
         loops,
@@ -19,7 +19,7 @@ use crate::{
     wait,
 };
 use quarry_api::{node_job::WipePolicy, quantity::Bytes};
-use quarry_core::device::text::printable;
+use quarry_core::device::sanitize::printable;
 use quarry_failpoint::failpoint;
 use rustix::io::Errno;
 use std::{ops::Range, time::Duration};
@@ -37,11 +37,11 @@ const PARTITIONS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How it was done, for people.
 pub fn wipe(
-    host: &Host,
+    host: &HostRoot,
     held: &Held<Verified>,
     policy: WipePolicy,
     progress: &Progress,
-) -> Result<String, HandsError> {
+) -> Result<String, NodeError> {
     let name = held.name();
     // Before the first byte: whoever has a partition open loses nothing.
     drop_partitions(host, held)?;
@@ -55,7 +55,7 @@ pub fn wipe(
     progress.set(format!("checking that {name} is blank"));
     let mut direct = Direct::new(held.device());
     for end in ends(held.size()) {
-        direct.zero(&end).map_err(HandsError::device(format!("overwriting the ends of {name}")))?;
+        direct.zero(&end).map_err(NodeError::device(format!("overwriting the ends of {name}")))?;
     }
     drop(direct);
     sync(held)?;
@@ -63,7 +63,7 @@ pub fn wipe(
     prove(held)?;
     drop_partitions(host, held)?;
     if !held.is_still_there() {
-        return Err(HandsError::Refused(format!(
+        return Err(NodeError::Refused(format!(
             "{name} changed while it was erased: it is not the same disk any more"
         )));
     }
@@ -72,11 +72,11 @@ pub fn wipe(
 }
 
 /// Everything that says what is on the device; data between that stays.
-fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsError> {
+fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeError> {
     let name = held.name();
     progress.set(format!("removing what is found on {name}"));
     let attempt = || format!("overwriting the signatures of {name}");
-    overwrite(held, &looked_at(held.size())).map_err(HandsError::device(attempt()))?;
+    overwrite(held, &looked_at(held.size())).map_err(NodeError::device(attempt()))?;
     failpoint!("wipe.overwritten");
     for _ in 0..ROUNDS {
         let found = signatures(held)?;
@@ -85,7 +85,7 @@ fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsErro
         if places.is_empty() {
             break;
         }
-        overwrite(held, &places).map_err(HandsError::device(attempt()))?;
+        overwrite(held, &places).map_err(NodeError::device(attempt()))?;
     }
     Ok("signatures removed".into())
 }
@@ -104,7 +104,7 @@ fn page_of(at: u64, size: u64) -> Range<u64> {
 }
 
 /// The device forgets its blocks. Whether it really shows zeros then is looked at: not every one does.
-fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsError> {
+fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeError> {
     let (name, size) = (held.name(), held.size());
     progress.set(format!("discarding {name}"));
     let mut first = true;
@@ -134,19 +134,19 @@ fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsEr
     zero(held, progress).map(|how| format!("{how}, because {why}"))
 }
 
-fn is_zero_by_sample(held: &Held<Verified>) -> Result<bool, HandsError> {
+fn is_zero_by_sample(held: &Held<Verified>) -> Result<bool, NodeError> {
     let attempt = || format!("reading samples of {}", held.name());
     sync(held)?;
     let mut direct = Direct::new(held.device());
     for range in ends(held.size()).into_iter().chain(spread(held.size(), SAMPLES)) {
-        if !direct.is_zero(&range).map_err(HandsError::device(attempt()))? {
+        if !direct.is_zero(&range).map_err(NodeError::device(attempt()))? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn zero(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsError> {
+fn zero(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeError> {
     let (name, size) = (held.name(), held.size());
     progress.set(format!("zeroing {name}"));
     let mut first = true;
@@ -162,32 +162,32 @@ fn zero(held: &Held<Verified>, progress: &Progress) -> Result<String, HandsError
         },
     );
     tried.map_err(|(at, error)| {
-        HandsError::device(format!("zeroing {name} failed at {} of {}", Bytes(at), Bytes(size)))(
+        NodeError::device(format!("zeroing {name} failed at {} of {}", Bytes(at), Bytes(size)))(
             error,
         )
     })?;
     Ok("zeroed".into())
 }
 
-fn sync(held: &Held<Verified>) -> Result<(), HandsError> {
-    rustix::fs::fsync(held.device()).map_err(HandsError::device(format!("syncing {}", held.name())))
+fn sync(held: &Held<Verified>) -> Result<(), NodeError> {
+    rustix::fs::fsync(held.device()).map_err(NodeError::device(format!("syncing {}", held.name())))
 }
 
-fn signatures(held: &Held<Verified>) -> Result<Vec<blkid::Signature>, HandsError> {
+fn signatures(held: &Held<Verified>) -> Result<Vec<blkid::Signature>, NodeError> {
     let attempt = || format!("looking for signatures on {}", held.name());
-    let sector = sys::sector_size(held.device()).map_err(HandsError::device(attempt()))?;
-    blkid::signatures(held.device(), held.size(), sector).map_err(HandsError::device(attempt()))
+    let sector = sys::sector_size(held.device()).map_err(NodeError::device(attempt()))?;
+    blkid::signatures(held.device(), held.size(), sector).map_err(NodeError::device(attempt()))
 }
 
 /// What was written is what is there: as the inspector sees it, and as libblkid does.
-fn prove(held: &Held<Verified>) -> Result<(), HandsError> {
+fn prove(held: &Held<Verified>) -> Result<(), NodeError> {
     let name = held.name();
     let mut image = Image::new();
     image
         .take(held.device(), held.size())
-        .map_err(HandsError::device(format!("reading back {name}")))?;
+        .map_err(NodeError::device(format!("reading back {name}")))?;
     if !image.is_zero() {
-        return Err(HandsError::Refused(format!(
+        return Err(NodeError::Refused(format!(
             "{name} does not keep what is written to it: it is not blank after it was erased"
         )));
     }
@@ -196,11 +196,11 @@ fn prove(held: &Held<Verified>) -> Result<(), HandsError> {
         return Ok(());
     }
     let left: Vec<String> = left.iter().filter_map(|found| printable(&found.kind)).collect();
-    Err(HandsError::Refused(format!("{name} still shows {} after it was erased", left.join(", "))))
+    Err(NodeError::Refused(format!("{name} still shows {} after it was erased", left.join(", "))))
 }
 
 /// The kernel keeps partitions whose table is gone, and would show the next owner's bytes through them.
-fn drop_partitions(host: &Host, held: &Held<Verified>) -> Result<(), HandsError> {
+fn drop_partitions(host: &HostRoot, held: &Held<Verified>) -> Result<(), NodeError> {
     let in_sysfs = held.name().replace('/', "!");
     for partition in loops::partitions(host, &in_sysfs) {
         let Some(number) = loops::partition_number(host, &partition) else { continue };
@@ -209,12 +209,12 @@ fn drop_partitions(host: &Host, held: &Held<Verified>) -> Result<(), HandsError>
                 Ok(()) | Err(Errno::NXIO) => Ok(Some(())),
                 Err(Errno::BUSY) => Ok(None),
                 Err(error) => {
-                    Err(HandsError::io(format!("removing the partition {partition}"))(error))
+                    Err(NodeError::io(format!("removing the partition {partition}"))(error))
                 }
             }
         })?;
         if gone.is_none() {
-            return Err(HandsError::InUse {
+            return Err(NodeError::InUse {
                 device: partition,
                 users: "opened by another process".into(),
             });

@@ -5,12 +5,12 @@
 
 use super::{
     Agent, AgentError, chain,
-    claims::{Attended, Fresh},
+    device_claims::{ClaimReports, UnreportedClaims},
     report::status_patch,
 };
 use crate::{
-    claim::{NodeView, known},
-    hands::{Hands, Survey, SurveyRequest},
+    device_claim::{NodeView, known},
+    node_ops::{NodeOps, NodeScan, ScanRequest},
 };
 use jiff::SignedDuration;
 use k8s_openapi::{
@@ -24,11 +24,11 @@ use kube::{
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::{
     device::{
-        edit::json_patch,
+        events::changes,
         inventory::{NodeFacts, status, unseen},
-        news::{News, news},
+        status_patch::json_patch,
     },
-    event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS},
+    event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS, PendingEvent},
 };
 use quarry_failpoint::failpoint;
 use serde_json::json;
@@ -46,7 +46,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(180);
 
 /// Why the devices are looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Occasion {
+pub struct ScanReason {
     /// Read every device again.
     pub everything: bool,
     /// The kernel told about these.
@@ -68,43 +68,43 @@ pub struct Publication {
     pub again_in: Option<Duration>,
 }
 
-impl<H: Hands> Agent<H> {
-    pub async fn publish_inventory(&self, occasion: Occasion) -> Result<Publication, AgentError> {
+impl<H: NodeOps> Agent<H> {
+    pub async fn publish_inventory(&self, occasion: ScanReason) -> Result<Publication, AgentError> {
         let name = self.options.node_name.as_str();
         let attempt = || format!("publishing the inventory of {name}");
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut current = self.known_inventory().await?;
-        let request = SurveyRequest {
+        let request = ScanRequest {
             everything: occasion.everything,
             touched: occasion.touched,
-            foreign_pvs: current
+            unmanaged_pvs: current
                 .as_ref()
-                .map(|current| current.spec.foreign_pvs.clone())
+                .map(|current| current.spec.unmanaged_pvs.clone())
                 .unwrap_or_default(),
             spare: current
                 .as_ref()
-                .filter(|current| !current.spec.claims.is_empty())
+                .filter(|current| !current.spec.device_claims.is_empty())
                 .map(|current| NodeView::of(current).spared())
                 .unwrap_or_default(),
             proves: false,
         };
         let limit = (LOOK_LIMIT, &self.looking);
-        let survey =
-            self.workers.call_within(&self.hands, "looking at the devices", limit, move |hands| {
-                hands.survey(&request)
+        let scan =
+            self.workers.call_within(&self.ops, "looking at the devices", limit, move |ops| {
+                ops.scan_node(&request)
             });
-        let (node, mut survey) = futures::join!(nodes.get_opt(name), survey);
+        let (node, mut scan) = futures::join!(nodes.get_opt(name), scan);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
-        let (mut tries, mut fresh) = (0, Fresh::default());
+        let (mut tries, mut fresh) = (0, UnreportedClaims::default());
         loop {
             let Some(inventory) = current else {
                 // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
-                let again_in = survey.as_ref().ok().map(|survey| {
+                let again_in = scan.as_ref().ok().map(|scan| {
                     self.assess(
-                        survey,
+                        scan,
                         &NodeInventory::default(),
                         node_uid.clone(),
-                        Attended::default(),
+                        ClaimReports::default(),
                     )
                     .1
                 });
@@ -113,21 +113,21 @@ impl<H: Hands> Agent<H> {
                     again_in: again_in.flatten(),
                 });
             };
-            let attended = match &mut survey {
-                Ok(survey) => self.attend(survey, &inventory, &mut fresh).await,
-                Err(_) => Ok(Attended::default()),
+            let attended = match &mut scan {
+                Ok(scan) => self.attend(scan, &inventory, &mut fresh).await,
+                Err(_) => Ok(ClaimReports::default()),
             };
-            let seen = match (&survey, attended) {
-                (Ok(survey), Ok(attended)) => Ok((survey, attended)),
-                (Err(error), _) => Err(error.sentence()),
-                (Ok(_), Err(error)) => Err(error.sentence()),
+            let seen = match (&scan, attended) {
+                (Ok(scan), Ok(attended)) => Ok((scan, attended)),
+                (Err(error), _) => Err(error.message()),
+                (Ok(_), Err(error)) => Err(error.message()),
             };
             let (mut wanted, again_in) = match seen {
-                Ok((survey, attended)) => {
+                Ok((scan, attended)) => {
                     let refused = attended.again_in;
                     let (status, settles_in) =
-                        self.assess(survey, &inventory, node_uid.clone(), attended);
-                    (status, settles_in.into_iter().chain(survey.again_in).chain(refused).min())
+                        self.assess(scan, &inventory, node_uid.clone(), attended);
+                    (status, settles_in.into_iter().chain(scan.again_in).chain(refused).min())
                 }
                 // Said where people look, and no device stays Available that nobody can look at.
                 Err(error) => {
@@ -147,7 +147,7 @@ impl<H: Hands> Agent<H> {
             match self.write_inventory(&inventory, &wanted).await {
                 Ok(()) => {
                     if let Some(before) = &inventory.status {
-                        self.tell(&inventory, &news(before, &wanted)).await;
+                        self.tell(&inventory, &changes(before, &wanted)).await;
                     }
                     return Ok(Publication { published: Published::Changed, again_in });
                 }
@@ -166,24 +166,24 @@ impl<H: Hands> Agent<H> {
     /// The whole status, from what was seen and what the cluster knows.
     fn assess(
         &self,
-        survey: &Survey,
+        scan: &NodeScan,
         inventory: &NodeInventory,
         node_uid: Option<String>,
-        attended: Attended,
+        attended: ClaimReports,
     ) -> (NodeInventoryStatus, Option<Duration>) {
-        let (previous, boot_id) = (inventory.status.as_ref(), survey.boot_id.as_deref());
-        let known = known(inventory, survey);
+        let (previous, boot_id) = (inventory.status.as_ref(), scan.boot_id.as_deref());
+        let known = known(inventory, scan);
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
         let mut settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         settling.observe(&known, previous, boot_id, now, needed);
         let facts = NodeFacts {
             node_uid,
-            machine_id: survey.machine_id.clone(),
-            boot_id: survey.boot_id.clone(),
+            machine_id: scan.machine_id.clone(),
+            boot_id: scan.boot_id.clone(),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             claims: attended.claims,
             paths: attended.paths,
-            problems: survey.problems.clone(),
+            problems: scan.problems.clone(),
         };
         let settles_in = settling.next(needed).map(|due| due.saturating_sub(now));
         (status(facts, &known, &settling, &inventory.spec), settles_in)
@@ -257,7 +257,7 @@ impl<H: Hands> Agent<H> {
     }
 
     /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
-    pub(super) async fn tell(&self, inventory: &NodeInventory, news: &[News]) {
+    pub(super) async fn tell(&self, inventory: &NodeInventory, news: &[PendingEvent]) {
         let about = AboutObject {
             reference: inventory.object_ref(&()),
             namespace: EVENTS_OF_CLUSTER_OBJECTS.to_owned(),

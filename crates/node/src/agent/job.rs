@@ -2,11 +2,11 @@
 
 use super::{
     Agent, AgentError,
-    carry::{Ended, Order, Task, carry_out},
-    live::Fresh,
-    report::{Told, finished},
+    execute::{JobOutcome, JobRun, Task, carry_out},
+    precondition::LiveRead,
+    report::{ReportResult, finished},
 };
-use crate::{hands::Hands, progress::Progress};
+use crate::{node_ops::NodeOps, progress::Progress};
 use futures::future::{Either, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
@@ -14,7 +14,7 @@ use quarry_api::{
     NodeJob, NodeJobStatus,
     node_job::{Action, JobPhase, JobResult},
 };
-use quarry_core::live;
+use quarry_core::precondition;
 use quarry_failpoint::failpoint;
 use std::{
     pin::pin,
@@ -23,7 +23,7 @@ use std::{
 
 /// What became of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum RunResult {
     /// Not ours, or finished already.
     Skipped,
     /// The API does not have it. The watch tells whether it was deleted, or the answer was older than the watch.
@@ -32,26 +32,26 @@ pub enum Ran {
     Failed(String),
 }
 
-impl<H: Hands> Agent<H> {
+impl<H: NodeOps> Agent<H> {
     /// Runs the job to its end and reports it. An error means that the API could not be asked or told: run it again later.
-    pub async fn run_job(&self, job: &NodeJob) -> Result<Ran, AgentError> {
+    pub async fn run_job(&self, job: &NodeJob) -> Result<RunResult, AgentError> {
         if is_finished(job) || job.spec.node_name != self.options.node_name {
-            return Ok(Ran::Skipped);
+            return Ok(RunResult::Skipped);
         }
         let (job, allowed) = match job.spec.action {
             Action::Prepare | Action::Cleanup => {
-                let Fresh { job, live } = self.read_live(job).await?;
-                let allowed = job
-                    .as_ref()
-                    .map(|job| live::check(&job.spec, &live).map_err(|void| void.to_string()));
+                let LiveRead { job, live } = self.read_live(job).await?;
+                let allowed = job.as_ref().map(|job| {
+                    precondition::check(&job.spec, &live).map_err(|void| void.to_string())
+                });
                 (job, allowed.unwrap_or(Ok(())))
             }
             // Asked by whoever carries it out: before the device is opened, and again while it is held.
             Action::Wipe => (self.read_job(job).await?, Ok(())),
         };
-        let Some(job) = job else { return Ok(Ran::Gone) };
+        let Some(job) = job else { return Ok(RunResult::Gone) };
         if is_finished(&job) {
-            return Ok(Ran::Skipped);
+            return Ok(RunResult::Skipped);
         }
         let begun = Time(self.options.clock.now());
         let started =
@@ -59,8 +59,8 @@ impl<H: Hands> Agent<H> {
         let runs = job.status.as_ref().map_or(0, |status| status.runs).saturating_add(1);
         let base = NodeJobStatus { runs, start_time: Some(started), ..NodeJobStatus::default() };
 
-        let (job, ended) = match allowed.and_then(|()| Order::of(&job)) {
-            Err(why) => (job, Ended::Failed(why)),
+        let (job, ended) = match allowed.and_then(|()| JobRun::of(&job)) {
+            Err(why) => (job, JobOutcome::Failed(why)),
             Ok(order) => {
                 let (told, ended) = self.carry_while_announcing(&job, &base, &order).await;
                 (told.unwrap_or(job), ended?)
@@ -71,24 +71,24 @@ impl<H: Hands> Agent<H> {
         let told = self.write_status(&job, &status).await?;
         failpoint!("status.finished.after");
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        if let Told::Gone = told {
+        if let ReportResult::Gone = told {
             tracing::warn!(
                 job = name,
                 "the job was deleted or finished by somebody else while it ran"
             );
-            return Ok(Ran::Gone);
+            return Ok(RunResult::Gone);
         }
         Ok(match ended {
-            Ended::Succeeded(result) => {
+            JobOutcome::Succeeded(result) => {
                 tracing::info!(
                     job = name,
                     volume = job.spec.owner.name,
                     action = job.spec.action.as_str(),
                     "succeeded"
                 );
-                Ran::Succeeded(result)
+                RunResult::Succeeded(result)
             }
-            Ended::Erased(how) => {
+            JobOutcome::Erased(how) => {
                 tracing::info!(
                     job = name,
                     owner = job.spec.owner.name,
@@ -96,9 +96,9 @@ impl<H: Hands> Agent<H> {
                     how,
                     "succeeded"
                 );
-                Ran::Succeeded(None)
+                RunResult::Succeeded(None)
             }
-            Ended::Failed(why) => {
+            JobOutcome::Failed(why) => {
                 tracing::warn!(
                     job = name,
                     volume = job.spec.owner.name,
@@ -106,7 +106,7 @@ impl<H: Hands> Agent<H> {
                     why,
                     "failed"
                 );
-                Ran::Failed(why)
+                RunResult::Failed(why)
             }
         })
     }
@@ -116,14 +116,14 @@ impl<H: Hands> Agent<H> {
         &self,
         job: &NodeJob,
         base: &NodeJobStatus,
-        order: &Order,
-    ) -> (Option<NodeJob>, Result<Ended, AgentError>) {
+        order: &JobRun,
+    ) -> (Option<NodeJob>, Result<JobOutcome, AgentError>) {
         let progress = Progress::default();
         let told = Mutex::new(None);
         let carry = pin!(async {
             match &order.task {
                 Task::Prepare(_) | Task::Cleanup => {
-                    Ok(carry_out(&self.hands, &self.workers, order, &progress).await)
+                    Ok(carry_out(&self.ops, &self.workers, order, &progress).await)
                 }
                 Task::Wipe { policy, .. } => self.wipe(job, order, *policy, &progress).await,
             }

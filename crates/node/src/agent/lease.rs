@@ -1,7 +1,7 @@
 //! The lease by which the operator knows that this agent is there.
 
 use super::{Agent, AgentError};
-use crate::hands::Hands;
+use crate::node_ops::NodeOps;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(10);
 const DURATION_SECONDS: i32 = 40;
 
-impl<H: Hands> Agent<H> {
+impl<H: NodeOps> Agent<H> {
     /// Renews the lease, or takes it; `last` is what the previous call returned and saves a read.
     pub async fn renew_lease(&self, last: Option<Lease>) -> Result<Lease, AgentError> {
         let name = names::agent_lease(&self.options.node_name);

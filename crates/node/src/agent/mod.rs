@@ -5,36 +5,36 @@
 //! `publish_inventory`, `restore` and `renew_lease` can each be called by themselves, as the simulator does.
 //! Next to read: `job.rs` (one job), `carry.rs` (its local half), `serve.rs` (the loop).
 
-mod carry;
-mod claims;
+mod device_claims;
+mod execute;
 mod inventory;
+mod inventory_loop;
 mod job;
 mod lease;
-mod live;
-mod look;
+mod mount_watch;
+mod precondition;
 mod queue;
 mod report;
 mod restore;
-mod serve;
+mod run;
 pub mod uevent;
-mod uses;
 mod wipe;
 mod workers;
 
 pub use crate::progress::Progress;
-pub use carry::{Ended, Order, Task, carry_out};
-pub use inventory::{Occasion, Publication, Published};
-pub use job::Ran;
+pub use execute::{JobOutcome, JobRun, Task, carry_out};
+pub use inventory::{Publication, Published, ScanReason};
+pub use job::RunResult;
 pub use queue::Queue;
 pub use restore::Restored;
-pub use serve::{RESTORE_AGAIN, run, settle};
-use workers::Out;
+pub use run::{RESTORE_AGAIN, run, settle};
+use workers::InFlight;
 pub use workers::Workers;
 
 use crate::{
-    error::{HandsError, chain},
-    hands::Hands,
-    host::DEFAULT_DATA_DIR,
+    error::{NodeError, chain},
+    host_root::DEFAULT_DATA_DIR,
+    node_ops::NodeOps,
 };
 use jiff::Timestamp;
 use kube::Client;
@@ -134,25 +134,25 @@ impl AgentOptions {
 
 pub struct Agent<H> {
     client: Client,
-    hands: Arc<H>,
+    ops: Arc<H>,
     workers: Workers,
     options: AgentOptions,
     settling: Mutex<Settling>,
     /// A look at the devices that has not come back.
-    looking: Out,
+    looking: InFlight,
     /// What the watch last told, while there is one.
     kept_inventory: Mutex<Option<Arc<NodeInventory>>>,
 }
 
-impl<H: Hands> Agent<H> {
-    pub fn new(client: Client, hands: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
+impl<H: NodeOps> Agent<H> {
+    pub fn new(client: Client, ops: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
         Agent {
             client,
-            hands,
+            ops,
             workers,
             options,
             settling: Mutex::default(),
-            looking: Out::default(),
+            looking: InFlight::default(),
             kept_inventory: Mutex::default(),
         }
     }
@@ -161,9 +161,9 @@ impl<H: Hands> Agent<H> {
     async fn with_hands<T: Send + 'static>(
         &self,
         doing: &'static str,
-        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
-    ) -> Result<T, HandsError> {
-        self.workers.call(&self.hands, doing, call).await
+        call: impl FnOnce(&H) -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError> {
+        self.workers.call(&self.ops, doing, call).await
     }
 }
 
@@ -172,7 +172,7 @@ pub enum AgentError {
     #[error("{attempt}")]
     Api { attempt: String, source: Box<kube::Error> },
     #[error("{attempt}")]
-    Hands { attempt: String, source: HandsError },
+    NodeOps { attempt: String, source: NodeError },
 }
 
 impl AgentError {
@@ -180,8 +180,8 @@ impl AgentError {
         move |source| AgentError::Api { attempt: attempt.into(), source: Box::new(source) }
     }
 
-    pub(crate) fn hands(attempt: impl Into<String>) -> impl FnOnce(HandsError) -> AgentError {
-        move |source| AgentError::Hands { attempt: attempt.into(), source }
+    pub(crate) fn ops(attempt: impl Into<String>) -> impl FnOnce(NodeError) -> AgentError {
+        move |source| AgentError::NodeOps { attempt: attempt.into(), source }
     }
 
     /// Whether trying again later may help.
@@ -189,11 +189,11 @@ impl AgentError {
         match self {
             // An API that does not answer, or answers no, may answer yes later: rights and objects come and go.
             AgentError::Api { .. } => true,
-            AgentError::Hands { source, .. } => source.retryable(),
+            AgentError::NodeOps { source, .. } => source.retryable(),
         }
     }
 
-    pub fn sentence(&self) -> String {
+    pub fn message(&self) -> String {
         chain(self)
     }
 }

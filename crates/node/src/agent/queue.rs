@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// Counted apart: a wipe may take hours, and no volume waits for it.
 const WIPES_AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -100,8 +100,10 @@ impl Queue {
         let running = || self.jobs.values().filter(|entry| entry.state == State::Running);
         let (wipes, others): (Vec<&Entry>, Vec<&Entry>) =
             running().partition(|entry| is_wipe(&entry.job));
-        let (mut wipes, mut others) =
-            (WIPES_AT_ONCE.saturating_sub(wipes.len()), AT_ONCE.saturating_sub(others.len()));
+        let (mut wipes, mut others) = (
+            WIPES_AT_ONCE.saturating_sub(wipes.len()),
+            MAX_CONCURRENT.saturating_sub(others.len()),
+        );
         let mut busy: HashSet<String> = running().map(|entry| touches(&entry.job)).collect();
         let mut due = Vec::new();
         for entry in self.jobs.values_mut() {
@@ -205,7 +207,7 @@ mod tests {
             queue.seen(job(&format!("c{number:02}"), &format!("w{number}"), None));
         }
         let due = queue.take_due(now);
-        assert_eq!(due.len(), AT_ONCE);
+        assert_eq!(due.len(), MAX_CONCURRENT);
         assert!(names(&due).contains(&"a") && !names(&due).contains(&"b"));
         assert!(queue.take_due(now).is_empty());
         queue.reported("a");

@@ -1,7 +1,7 @@
 //! Telling the API how a job stands: merge patches on its status, under its resourceVersion.
 
-use super::{Agent, AgentError, carry::Ended, job::is_finished};
-use crate::hands::Hands;
+use super::{Agent, AgentError, execute::JobOutcome, job::is_finished};
+use crate::node_ops::NodeOps;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -19,23 +19,23 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
-pub(super) enum Told {
+pub(super) enum ReportResult {
     Written,
     /// Deleted, made anew, or finished by somebody else.
     Gone,
 }
 
 /// The status of a job that has ended.
-pub(super) fn finished(base: &NodeJobStatus, ended: &Ended, now: Timestamp) -> NodeJobStatus {
+pub(super) fn finished(base: &NodeJobStatus, ended: &JobOutcome, now: Timestamp) -> NodeJobStatus {
     let (phase, message, result) = match ended {
-        Ended::Succeeded(Some(result)) => (
+        JobOutcome::Succeeded(Some(result)) => (
             JobPhase::Succeeded,
             format!("ready at {} ({})", result.path, result.device_name),
             Some(result.clone()),
         ),
-        Ended::Succeeded(None) => (JobPhase::Succeeded, "removed".to_owned(), None),
-        Ended::Erased(how) => (JobPhase::Succeeded, how.clone(), None),
-        Ended::Failed(why) => (JobPhase::Failed, why.clone(), None),
+        JobOutcome::Succeeded(None) => (JobPhase::Succeeded, "removed".to_owned(), None),
+        JobOutcome::Erased(how) => (JobPhase::Succeeded, how.clone(), None),
+        JobOutcome::Failed(why) => (JobPhase::Failed, why.clone(), None),
     };
     NodeJobStatus {
         phase: Some(phase),
@@ -46,22 +46,22 @@ pub(super) fn finished(base: &NodeJobStatus, ended: &Ended, now: Timestamp) -> N
     }
 }
 
-impl<H: Hands> Agent<H> {
+impl<H: NodeOps> Agent<H> {
     /// Until it is written or the job is gone; an API that stays away is an error.
     pub(super) async fn write_status(
         &self,
         job: &NodeJob,
         status: &NodeJobStatus,
-    ) -> Result<Told, AgentError> {
+    ) -> Result<ReportResult, AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let mut current = job.clone();
         let mut failures = 0;
         loop {
             let error = match patch(&jobs, name, &current, status).await {
-                Ok(_) => return Ok(Told::Written),
+                Ok(_) => return Ok(ReportResult::Written),
                 Err(kube::Error::Api(refusal)) if refusal.code == NOT_FOUND => {
-                    return Ok(Told::Gone);
+                    return Ok(ReportResult::Gone);
                 }
                 Err(error) => error,
             };
@@ -85,8 +85,10 @@ impl<H: Hands> Agent<H> {
                 {
                     current = found
                 }
-                Ok(Some(found)) if same_end(&found, job, status) => return Ok(Told::Written),
-                Ok(Some(_) | None) => return Ok(Told::Gone),
+                Ok(Some(found)) if same_end(&found, job, status) => {
+                    return Ok(ReportResult::Written);
+                }
+                Ok(Some(_) | None) => return Ok(ReportResult::Gone),
                 Err(error) => {
                     tracing::debug!(job = name, error = super::chain(&error), "reading the job")
                 }

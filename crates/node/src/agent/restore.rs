@@ -3,13 +3,13 @@
 //! One bad volume never holds up the others. What fails is told and stays as it is: its device is missing in the
 //! inventory, and it is tried again by the loop, the next start, or a job that needs it.
 
-use super::{Agent, AgentError, carry::words};
-use crate::{error::HandsError, hands::Hands};
+use super::{Agent, AgentError, execute::words};
+use crate::{error::NodeError, node_ops::NodeOps};
 use futures::{StreamExt, stream};
 use quarry_core::sparse::{Plan, plan_attached};
 
 /// As many as there are workers, give or take.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 const ROUNDS: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,15 +22,15 @@ pub struct Restored {
     pub failed: Vec<(String, String)>,
 }
 
-impl<H: Hands> Agent<H> {
+impl<H: NodeOps> Agent<H> {
     pub async fn restore(&self) -> Result<Restored, AgentError> {
         let known = self
-            .with_hands("listing the volumes", |hands| hands.known_volumes())
+            .with_hands("listing the volumes", |ops| ops.known_volumes())
             .await
-            .map_err(AgentError::hands("listing the volumes of this node"))?;
+            .map_err(AgentError::ops("listing the volumes of this node"))?;
         let mut results: Vec<_> = stream::iter(known)
             .map(|uid| async { (self.restore_one(&uid).await, uid) })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .collect()
             .await;
         results.sort_by(|(_, a), (_, b)| a.cmp(b));
@@ -58,9 +58,9 @@ impl<H: Hands> Agent<H> {
             let seen = {
                 let uid = uid.to_owned();
                 // A pod may be mounting it right now: nothing is opened exclusively.
-                self.with_hands("looking at the volume", move |hands| hands.glance(&uid))
+                self.with_hands("looking at the volume", move |ops| ops.glance(&uid))
                     .await
-                    .map_err(|error| error.sentence())?
+                    .map_err(|error| error.message())?
             };
             let Some(file) = seen.file.clone() else { return Ok(round > 0) };
             let steps = match plan_attached(uid, file.partitioned, &file, &seen) {
@@ -71,10 +71,10 @@ impl<H: Hands> Agent<H> {
             for step in steps {
                 last = words(&step);
                 let uid = uid.to_owned();
-                let acted: Result<(), HandsError> =
-                    self.with_hands(last, move |hands| hands.act(&uid, &step)).await;
+                let acted: Result<(), NodeError> =
+                    self.with_hands(last, move |ops| ops.act(&uid, &step)).await;
                 match acted {
-                    Err(error) if !error.retryable() => return Err(error.sentence()),
+                    Err(error) if !error.retryable() => return Err(error.message()),
                     Ok(()) | Err(_) => {}
                 }
             }

@@ -22,7 +22,7 @@ pub struct Uevents {
 
 /// What there is to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum KernelEvent {
     /// A block device, by kernel name.
     Device(String),
     /// More came than we could take: anything may have changed.
@@ -44,7 +44,7 @@ impl Uevents {
         Ok(Uevents { socket: sys::wait_for(socket, Interest::READABLE)? })
     }
 
-    pub async fn next(&self) -> io::Result<Heard> {
+    pub async fn next(&self) -> io::Result<KernelEvent> {
         loop {
             let mut ready = self.socket.readable().await?;
             let mut buffer = [0u8; 8192];
@@ -56,14 +56,14 @@ impl Uevents {
             match received {
                 Ok(Ok(read)) => {
                     if let Some(name) = parse_uevent(&buffer[..read.min(buffer.len())]) {
-                        return Ok(Heard::Device(name));
+                        return Ok(KernelEvent::Device(name));
                     }
                 }
                 Err(_) => {}
                 Ok(Err(error))
                     if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) =>
                 {
-                    return Ok(Heard::Lost);
+                    return Ok(KernelEvent::Lost);
                 }
                 Ok(Err(error)) => return Err(error),
             }

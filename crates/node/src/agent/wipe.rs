@@ -4,15 +4,15 @@
 //! the API is asked once more, while nobody else can take the device (invariant 2). Only then the intent is recorded
 //! and the first byte written, through the descriptor that was held all along. No answer means no.
 
-use super::{Agent, AgentError, Ended, Order};
+use super::{Agent, AgentError, JobOutcome, JobRun};
 use crate::{
-    claim::{HeldDevice, HoldRequest, NodeView},
-    error::HandsError,
-    hands::Hands,
+    device_claim::{HeldDevice, HoldRequest, NodeView},
+    error::NodeError,
+    node_ops::NodeOps,
     progress::Progress,
 };
 use quarry_api::{NodeJob, node_job::WipePolicy};
-use quarry_core::live::check_wipe;
+use quarry_core::precondition::check_wipe;
 use quarry_failpoint::failpoint;
 use std::time::Duration;
 
@@ -22,30 +22,29 @@ const ROUNDS: usize = 5;
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-impl<H: Hands> Agent<H> {
+impl<H: NodeOps> Agent<H> {
     /// `Err` when the API could not be asked: nothing was touched, and the job is run again later.
     pub(super) async fn wipe(
         &self,
         job: &NodeJob,
-        order: &Order,
+        order: &JobRun,
         policy: WipePolicy,
         progress: &Progress,
-    ) -> Result<Ended, AgentError> {
+    ) -> Result<JobOutcome, AgentError> {
         let ended = self.wipe_to_the_end(job, order, policy, progress).await?;
         let outcome = order.outcome(&ended);
-        if let Err(error) = self
-            .with_hands("recording the outcome", move |hands| hands.record_outcome(&outcome))
-            .await
+        if let Err(error) =
+            self.with_hands("recording the outcome", move |ops| ops.record_outcome(&outcome)).await
         {
             tracing::error!(
                 job = order.job,
-                error = error.sentence(),
+                error = error.message(),
                 "the outcome is missing in the ledger"
             );
             // Whoever asks for this wipe again, an API restored from a backup, must be told that it was done: not done
             // until the ledger says so. Erasing the device once more hurts nobody while its PersistentVolume is going.
-            if let Ended::Erased(_) = ended {
-                return Ok(Ended::Failed(error.sentence()));
+            if let JobOutcome::Erased(_) = ended {
+                return Ok(JobOutcome::Failed(error.message()));
             }
         }
         Ok(ended)
@@ -54,22 +53,22 @@ impl<H: Hands> Agent<H> {
     async fn wipe_to_the_end(
         &self,
         job: &NodeJob,
-        order: &Order,
+        order: &JobRun,
         policy: WipePolicy,
         progress: &Progress,
-    ) -> Result<Ended, AgentError> {
+    ) -> Result<JobOutcome, AgentError> {
         for _ in 0..ROUNDS {
             let request = match self.ask_for_wipe(job).await? {
                 Ok(request) => request,
-                Err(why) => return Ok(Ended::Failed(why)),
+                Err(why) => return Ok(JobOutcome::Failed(why)),
             };
             let held = match self.hold(&request).await {
                 Ok(held) => held,
-                Err(error) => return Ok(Ended::Failed(error.sentence())),
+                Err(error) => return Ok(JobOutcome::Failed(error.message())),
             };
             failpoint!("wipe.held");
             match self.ask_for_wipe(job).await? {
-                Err(why) => return Ok(Ended::Failed(why)),
+                Err(why) => return Ok(JobOutcome::Failed(why)),
                 // Judged by what the cluster knew then; it knows something else now.
                 Ok(now) if now.claim != request.claim || now.view.spec != request.view.spec => {
                     continue;
@@ -77,24 +76,21 @@ impl<H: Hands> Agent<H> {
                 Ok(_) => {}
             }
             let (intent, progress) = (order.intent(), progress.clone());
-            if let Err(error) = self
-                .with_hands("recording the intent", move |hands| hands.record_intent(&intent))
-                .await
+            if let Err(error) =
+                self.with_hands("recording the intent", move |ops| ops.record_intent(&intent)).await
             {
-                return Ok(Ended::Failed(error.sentence()));
+                return Ok(JobOutcome::Failed(error.message()));
             }
             let erased = self
                 .workers
-                .call_apart(&self.hands, "erasing the device", move |_| {
-                    held.wipe(policy, &progress)
-                })
+                .call_apart(&self.ops, "erasing the device", move |_| held.wipe(policy, &progress))
                 .await;
             return Ok(match erased {
-                Ok(how) => Ended::Erased(how),
-                Err(error) => Ended::Failed(error.sentence()),
+                Ok(how) => JobOutcome::Erased(how),
+                Err(error) => JobOutcome::Failed(error.message()),
             });
         }
-        Ok(Ended::Failed(
+        Ok(JobOutcome::Failed(
             "what the cluster knows about this node changes all the time: nothing was touched"
                 .into(),
         ))
@@ -120,11 +116,11 @@ impl<H: Hands> Agent<H> {
         Ok(Ok(HoldRequest { claim, pv_uid, view }))
     }
 
-    async fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, HandsError> {
+    async fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
         let mut failures = 0;
         loop {
             let asked = request.clone();
-            match self.with_hands("holding the device", move |hands| hands.hold(&asked)).await {
+            match self.with_hands("holding the device", move |ops| ops.hold(&asked)).await {
                 Err(error) if error.retryable() && failures + 1 < TRIES => failures += 1,
                 other => return other,
             }

@@ -3,7 +3,7 @@
 //! Not tokio's blocking pool: its threads come and go, and a tool is killed when the thread that started it ends
 //! (`sys::die_with_parent`). Simulated hands do not block and are called in place.
 
-use crate::error::HandsError;
+use crate::error::NodeError;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -30,18 +30,18 @@ pub enum Workers {
 
 /// Whether a call that has a limit is still out.
 #[derive(Clone, Debug, Default)]
-pub struct Out(Arc<AtomicBool>);
+pub struct InFlight(Arc<AtomicBool>);
 
 /// Until it is dropped, with the call or without it.
-struct Begun(Out);
+struct InFlightGuard(InFlight);
 
-impl Out {
-    fn begin(&self) -> Option<Begun> {
-        (!self.0.swap(true, Ordering::AcqRel)).then(|| Begun(self.clone()))
+impl InFlight {
+    fn begin(&self) -> Option<InFlightGuard> {
+        (!self.0.swap(true, Ordering::AcqRel)).then(|| InFlightGuard(self.clone()))
     }
 }
 
-impl Drop for Begun {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.0.store(false, Ordering::Release);
     }
@@ -49,7 +49,7 @@ impl Drop for Begun {
 
 impl Workers {
     /// The threads end when the last clone is dropped and their work is done.
-    pub fn pool(count: usize) -> Result<Self, HandsError> {
+    pub fn pool(count: usize) -> Result<Self, NodeError> {
         let (sender, receiver) = mpsc::channel::<Task>();
         let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..count.max(1) {
@@ -65,32 +65,32 @@ impl Workers {
             thread::Builder::new()
                 .name(format!("quarry-hands-{number}"))
                 .spawn(work)
-                .map_err(HandsError::io("starting a worker thread"))?;
+                .map_err(NodeError::io("starting a worker thread"))?;
         }
         Ok(Workers::Threads(sender))
     }
 
     pub async fn call<H, T>(
         &self,
-        hands: &Arc<H>,
+        ops: &Arc<H>,
         doing: &'static str,
-        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
-    ) -> Result<T, HandsError>
+        call: impl FnOnce(&H) -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError>
     where
         H: Send + Sync + 'static,
         T: Send + 'static,
     {
         let sender = match self {
-            Workers::Inline => return call(hands),
+            Workers::Inline => return call(ops),
             Workers::Pool(sender) | Workers::Threads(sender) => sender,
         };
         let (answer, answered) = oneshot::channel();
-        let hands = hands.clone();
+        let ops = ops.clone();
         let task: Task = Box::new(move || {
             // Nobody waits any more when the job was abandoned; the step itself is finished all the same.
-            let _ = answer.send(call(&hands));
+            let _ = answer.send(call(&ops));
         });
-        let lost = || HandsError::WorkerLost(doing.to_owned());
+        let lost = || NodeError::WorkerLost(doing.to_owned());
         sender.send(task).map_err(|_| lost())?;
         answered.await.map_err(|_| lost())?
     }
@@ -99,21 +99,21 @@ impl Workers {
     /// same thing, on a thread of its own.
     pub async fn call_within<H, T>(
         &self,
-        hands: &Arc<H>,
+        ops: &Arc<H>,
         doing: &'static str,
-        (limit, out): (Duration, &Out),
-        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
-    ) -> Result<T, HandsError>
+        (limit, out): (Duration, &InFlight),
+        call: impl FnOnce(&H) -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError>
     where
         H: Send + Sync + 'static,
         T: Send + 'static,
     {
         match self {
-            Workers::Inline | Workers::Pool(_) => return self.call(hands, doing, call).await,
+            Workers::Inline | Workers::Pool(_) => return self.call(ops, doing, call).await,
             Workers::Threads(_) => {}
         }
         let overdue = || {
-            HandsError::Overdue {
+            NodeError::Overdue {
             attempt: doing.to_owned(),
             seconds: limit.as_secs(),
             check:
@@ -122,8 +122,8 @@ impl Workers {
         }
         };
         let Some(begun) = out.begin() else { return Err(overdue()) };
-        let work = self.call(hands, doing, move |hands| {
-            let done = call(hands);
+        let work = self.call(ops, doing, move |ops| {
+            let done = call(ops);
             drop(begun);
             done
         });
@@ -133,27 +133,27 @@ impl Workers {
     /// For what takes hours: no other work waits behind it. It must start no tool, which would end with its thread.
     pub async fn call_apart<H, T>(
         &self,
-        hands: &Arc<H>,
+        ops: &Arc<H>,
         doing: &'static str,
-        call: impl FnOnce(&H) -> Result<T, HandsError> + Send + 'static,
-    ) -> Result<T, HandsError>
+        call: impl FnOnce(&H) -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError>
     where
         H: Send + Sync + 'static,
         T: Send + 'static,
     {
         match self {
-            Workers::Inline | Workers::Pool(_) => return self.call(hands, doing, call).await,
+            Workers::Inline | Workers::Pool(_) => return self.call(ops, doing, call).await,
             Workers::Threads(_) => {}
         }
         let (answer, answered) = oneshot::channel();
-        let hands = hands.clone();
+        let ops = ops.clone();
         // Nobody waits any more when the job was abandoned: then the process ends, and the thread with it.
-        let work = move || drop(answer.send(call(&hands)));
+        let work = move || drop(answer.send(call(&ops)));
         thread::Builder::new()
             .name("quarry-long".to_owned())
             .spawn(work)
-            .map_err(HandsError::io("starting a thread"))?;
-        answered.await.map_err(|_| HandsError::WorkerLost(doing.to_owned()))?
+            .map_err(NodeError::io("starting a thread"))?;
+        answered.await.map_err(|_| NodeError::WorkerLost(doing.to_owned()))?
     }
 }
 
@@ -164,33 +164,33 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_the_call_and_not_the_worker() {
         let workers = Workers::pool(1).unwrap();
-        let hands = Arc::new(());
-        let lost: Result<(), _> = workers.call(&hands, "breaking", |_| panic!("on purpose")).await;
+        let ops = Arc::new(());
+        let lost: Result<(), _> = workers.call(&ops, "breaking", |_| panic!("on purpose")).await;
         assert!(lost.unwrap_err().to_string().contains("while breaking"));
-        assert_eq!(workers.call(&hands, "adding", |_| Ok(1 + 1)).await.unwrap(), 2);
+        assert_eq!(workers.call(&ops, "adding", |_| Ok(1 + 1)).await.unwrap(), 2);
     }
 
     #[tokio::test]
     async fn whoever_does_not_come_back_is_waited_for_once() {
         let workers = Workers::pool(2).unwrap();
-        let (hands, out, soon) = (Arc::new(()), Out::default(), Duration::from_millis(20));
+        let (ops, out, soon) = (Arc::new(()), InFlight::default(), Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
         let late = workers
-            .call_within(&hands, "looking", (soon, &out), move |()| Ok(released.recv().is_ok()))
+            .call_within(&ops, "looking", (soon, &out), move |()| Ok(released.recv().is_ok()))
             .await
             .unwrap_err();
         assert!(
-            late.sentence().contains("looking") && late.sentence().contains("does not answer"),
+            late.message().contains("looking") && late.message().contains("does not answer"),
             "{}",
-            late.sentence()
+            late.message()
         );
-        let again = workers.call_within(&hands, "looking", (soon, &out), |()| Ok(())).await;
+        let again = workers.call_within(&ops, "looking", (soon, &out), |()| Ok(())).await;
         assert!(again.is_err(), "the first one is still out");
         release.send(()).unwrap();
         let limit = Duration::from_secs(60);
         let deadline = std::time::Instant::now() + limit;
         while let Err(error) =
-            workers.call_within(&hands, "looking", (limit, &out), |()| Ok(())).await
+            workers.call_within(&ops, "looking", (limit, &out), |()| Ok(())).await
         {
             assert!(std::time::Instant::now() < deadline, "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -200,17 +200,17 @@ mod tests {
     #[tokio::test]
     async fn what_takes_long_holds_nobody_up() {
         let workers = Workers::pool(1).unwrap();
-        let hands = Arc::new(());
+        let ops = Arc::new(());
         let (release, released) = mpsc::channel::<()>();
-        let long = workers.call_apart(&hands, "waiting", move |()| Ok(released.recv().is_ok()));
+        let long = workers.call_apart(&ops, "waiting", move |()| Ok(released.recv().is_ok()));
         let short = async {
-            assert_eq!(workers.call(&hands, "adding", |()| Ok(2)).await.unwrap(), 2);
+            assert_eq!(workers.call(&ops, "adding", |()| Ok(2)).await.unwrap(), 2);
             release.send(()).unwrap();
         };
         let (long, ()) = futures::join!(long, short);
         assert!(long.unwrap());
         let lost: Result<(), _> =
-            workers.call_apart(&hands, "breaking", |()| panic!("on purpose")).await;
+            workers.call_apart(&ops, "breaking", |()| panic!("on purpose")).await;
         assert!(lost.unwrap_err().to_string().contains("while breaking"));
     }
 }

@@ -9,9 +9,9 @@ use super::{
     udev::Properties,
     vpd::{parse_vpd80, parse_vpd83},
 };
-use crate::host::Host;
+use crate::host_root::HostRoot;
 use quarry_api::node_inventory::Evidence;
-use quarry_core::device::{Facts, Partition, text::printable};
+use quarry_core::device::{Facts, Partition, sanitize::printable};
 use rustix::fd::OwnedFd;
 
 /// How the device must be handled when it is probed.
@@ -29,7 +29,7 @@ pub struct Traits {
 
 /// Everything but what a scan reads anew each time (mounts, links, holders) and what the probe finds.
 pub fn read(
-    host: &Host,
+    host: &HostRoot,
     sysfs: &mut Sysfs,
     device: &OwnedFd,
     seen: &Seen,
@@ -155,7 +155,7 @@ fn scsi_kind(code: Option<u64>) -> &'static str {
 }
 
 /// lsblk's TRAN: decided by what kind of host the SCSI device hangs on.
-fn transport(host: &Host, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen) -> Option<String> {
+fn transport(host: &HostRoot, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen) -> Option<String> {
     let address = sysfs.link(device, "device").filter(|name| parse_scsi_address(name).is_some());
     let found = match address.as_deref().and_then(parse_scsi_address) {
         Some(number) => {
@@ -202,7 +202,7 @@ pub fn parse_scsi_address(name: &str) -> Option<u32> {
 
 /// A device on another machine, as far as the kernel's own tree tells.
 fn not_local(
-    host: &Host,
+    host: &HostRoot,
     sysfs: &mut Sysfs,
     device: &OwnedFd,
     seen: &Seen,
@@ -232,7 +232,7 @@ fn not_local(
 }
 
 /// The driver of the SCSI host that the device hangs on.
-fn driver_of_host(host: &Host, seen: &Seen) -> Option<String> {
+fn driver_of_host(host: &HostRoot, seen: &Seen) -> Option<String> {
     let number = seen.place.split('/').find_map(|part| {
         part.strip_prefix("host").filter(|number| number.parse::<u32>().is_ok())
     })?;

@@ -7,7 +7,7 @@
 use crate::sys::{
     self,
     blkid::{self, Answer, Values},
-    knock::{Wanted, read_all},
+    interruptible_read::{Wanted, read_all},
 };
 use rustix::{
     fd::OwnedFd,

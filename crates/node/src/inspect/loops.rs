@@ -4,8 +4,8 @@
 //! rename, through a bind mount, or from another mount namespace. Devices are opened read-only, which wakes nobody.
 
 use crate::{
-    error::HandsError,
-    host::Host,
+    error::NodeError,
+    host_root::HostRoot,
     sys::{self, Backing, DevNumber},
 };
 use rustix::{
@@ -42,19 +42,22 @@ impl Attached {
 }
 
 /// Every attached loop device of the node.
-pub fn scan(host: &Host) -> Result<Vec<Attached>, HandsError> {
+pub fn scan(host: &HostRoot) -> Result<Vec<Attached>, NodeError> {
     scan_named(host, |_| true)
 }
 
 /// Those over a file of such a name (empty where the kernel knows none: a bind mount that is gone); the others are not
 /// even opened.
-pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Attached>, HandsError> {
+pub fn scan_named(
+    host: &HostRoot,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Attached>, NodeError> {
     let folder = host.at("sys/block");
     let entries =
-        fs::read_dir(&folder).map_err(HandsError::io(format!("listing {}", folder.display())))?;
+        fs::read_dir(&folder).map_err(NodeError::io(format!("listing {}", folder.display())))?;
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(HandsError::io(format!("listing {}", folder.display())))?;
+        let entry = entry.map_err(NodeError::io(format!("listing {}", folder.display())))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
             && fs::read(host.at("sys/block").join(&name).join("loop/backing_file")).is_ok_and(
@@ -78,7 +81,7 @@ pub fn scan_named(host: &Host, wanted: impl Fn(&str) -> bool) -> Result<Vec<Atta
 }
 
 /// `None` when nothing is attached to it, or it went away meanwhile.
-pub fn read(host: &Host, name: &str) -> Result<Option<Attached>, HandsError> {
+pub fn read(host: &HostRoot, name: &str) -> Result<Option<Attached>, NodeError> {
     let folder = host.at("sys/block").join(name);
     // Only an attached loop has this file: the idle ones are not opened.
     let Ok(text) = fs::read(folder.join("loop/backing_file")) else { return Ok(None) };
@@ -91,14 +94,14 @@ pub fn read(host: &Host, name: &str) -> Result<Option<Attached>, HandsError> {
     ) {
         Ok(opened) => opened,
         Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Ok(None),
-        Err(error) => return Err(HandsError::io(format!("opening {}", device.display()))(error)),
+        Err(error) => return Err(NodeError::io(format!("opening {}", device.display()))(error)),
     };
     let backing = match sys::loop_backing(&opened) {
         Ok(Some(backing)) => backing,
         Ok(None) => return Ok(None),
         Err(error) => {
             return Err(
-                HandsError::io(format!("asking {} for its backing file", device.display()))(error),
+                NodeError::io(format!("asking {} for its backing file", device.display()))(error),
             );
         }
     };
@@ -117,14 +120,14 @@ pub fn parse_backing_file(bytes: &[u8]) -> (PathBuf, bool) {
 }
 
 /// Major and minor number of a block device or partition, by kernel name.
-pub fn number(host: &Host, name: &str) -> Option<DevNumber> {
+pub fn number(host: &HostRoot, name: &str) -> Option<DevNumber> {
     let text = fs::read_to_string(host.sys_block(name).join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(DevNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 /// The kernel names of a device's partitions.
-pub fn partitions(host: &Host, name: &str) -> Vec<String> {
+pub fn partitions(host: &HostRoot, name: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(host.sys_block(name)) else { return Vec::new() };
     let mut found: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -137,25 +140,25 @@ pub fn partitions(host: &Host, name: &str) -> Vec<String> {
 }
 
 /// The partition's number in its table.
-pub fn partition_number(host: &Host, name: &str) -> Option<i32> {
+pub fn partition_number(host: &HostRoot, name: &str) -> Option<i32> {
     fs::read_to_string(host.sys_block(name).join("partition")).ok()?.trim().parse().ok()
 }
 
 /// Whether the loop was attached with the flag that makes the kernel read its partition table.
-pub fn scans_partitions(host: &Host, name: &str) -> bool {
+pub fn scans_partitions(host: &HostRoot, name: &str) -> bool {
     fs::read_to_string(host.sys_block(name).join("loop/partscan"))
         .is_ok_and(|text| text.trim() == "1")
 }
 
 /// In bytes. sysfs counts in 512 whatever the device's block size is.
-pub fn size(host: &Host, name: &str) -> Option<u64> {
+pub fn size(host: &HostRoot, name: &str) -> Option<u64> {
     let sectors: u64 =
         fs::read_to_string(host.sys_block(name).join("size")).ok()?.trim().parse().ok()?;
     Some(sectors * 512)
 }
 
 /// Where a partition begins, in bytes.
-pub fn start(host: &Host, name: &str) -> Option<u64> {
+pub fn start(host: &HostRoot, name: &str) -> Option<u64> {
     let sectors: u64 =
         fs::read_to_string(host.sys_block(name).join("start")).ok()?.trim().parse().ok()?;
     Some(sectors * 512)

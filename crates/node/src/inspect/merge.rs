@@ -4,13 +4,13 @@
 
 use super::{
     details::{Traits, complete, evidence_of, shown_name},
+    node_tables::{Wide, shown},
     probe::{LoopFile, Probed},
     scan::{Around, Seen},
     udev::Stamp,
-    wide::{Wide, shown},
 };
 use crate::{
-    host::Host,
+    host_root::HostRoot,
     sys::{DevNumber, blkid},
 };
 use quarry_core::device::{BackingFile, Content, Facts, Held, Partition};
@@ -149,7 +149,7 @@ pub fn merge(
     seen: &[Seen],
     around: &Around<'_>,
     wide: &Wide,
-    host: &Host,
+    host: &HostRoot,
 ) -> bool {
     let there: HashSet<&str> = seen.iter().map(|device| device.name.as_str()).collect();
     let before = known.len();
@@ -209,7 +209,12 @@ pub fn merge(
     changed
 }
 
-fn backing_file(host: &Host, path: &Path, deleted: bool, file: Option<&LoopFile>) -> BackingFile {
+fn backing_file(
+    host: &HostRoot,
+    path: &Path,
+    deleted: bool,
+    file: Option<&LoopFile>,
+) -> BackingFile {
     let file = file.map(|file| {
         format!(
             "{}:{}:{}",

@@ -4,25 +4,25 @@
 //! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
 //! serve the volumes.
 
-mod desk;
+mod detail_reader;
 pub mod details;
-mod gauges;
+pub mod device_users;
 pub mod gpt;
 mod holes;
 pub(crate) mod image;
-pub mod link;
+pub mod link_read;
 pub mod loops;
 mod merge;
 pub mod mounts;
-pub mod owners;
+mod node_tables;
+mod open_attrs;
 mod pool;
 pub mod probe;
 pub mod scan;
 pub mod sysfs;
 pub mod udev;
-pub mod users;
+pub mod unmanaged_pvs;
 pub mod vpd;
-mod wide;
 
 #[cfg(test)]
 mod tests;

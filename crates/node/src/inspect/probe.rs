@@ -6,12 +6,12 @@
 //! Otherwise libblkid sees those bytes through a sparse file in memory, or the device itself where that could differ.
 //! Next to read: `image.rs`.
 
-use super::{details::Traits, holes::Holes, image::Image, loops, wide::shown};
+use super::{details::Traits, holes::Holes, image::Image, loops, node_tables::shown};
 use crate::{
-    host::Host,
+    host_root::HostRoot,
     sys::{self, Backing, DevNumber, blkid},
 };
-use quarry_core::device::{Content, Found, Held, text::printable};
+use quarry_core::device::{Content, Found, Held, sanitize::printable};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, memfd_create},
@@ -27,7 +27,7 @@ use std::{
 /// What a probe needs to know of its device.
 #[derive(Clone, Debug)]
 pub struct Question {
-    pub host: Arc<Host>,
+    pub host: Arc<HostRoot>,
     pub name: String,
     pub number: DevNumber,
     pub diskseq: Option<u64>,
@@ -213,7 +213,7 @@ fn knock(device: &OwnedFd, size: u64) {
     let at = size / 2 / 4096 * 4096;
     let direct =
         fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
-    match sys::knock::knock(device, at) {
+    match sys::interruptible_read::knock(device, at) {
         // Any error of the read is an answer, too.
         Err(error) if error.kind() == io::ErrorKind::Unsupported || !direct => {}
         _ => return,

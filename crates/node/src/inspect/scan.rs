@@ -6,18 +6,18 @@
 //! Next to read: `desk.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
 
 use super::{
-    desk::Desk,
+    detail_reader::Desk,
     details,
-    gauges::{self, Gauges},
     loops::parse_backing_file,
     merge::{Known, merge},
+    node_tables::Wide,
+    open_attrs::{self, Gauges},
     pool::{Outcome, Pool},
     probe::Care,
     sysfs::{Sysfs, Writes, parse_diskstats, parse_partitions, parse_stat, parse_uevent},
     udev::{Database, Stamp},
-    wide::Wide,
 };
-use crate::{error::HandsError, host::Host, sys::DevNumber};
+use crate::{error::NodeError, host_root::HostRoot, sys::DevNumber};
 use quarry_core::device::Facts;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -154,7 +154,7 @@ impl Seen {
 
 /// Remembers what each device looked like, and what was found on it.
 pub struct Scanner {
-    host: Arc<Host>,
+    host: Arc<HostRoot>,
     limits: Limits,
     known: BTreeMap<String, Known>,
     /// Of devices that have been there for two scans.
@@ -179,14 +179,14 @@ struct Last {
 }
 
 impl Scanner {
-    pub fn new(host: Host, limits: Limits) -> Self {
+    pub fn new(host: HostRoot, limits: Limits) -> Self {
         Scanner {
             host: Arc::new(host),
             pool: Pool::new(limits.answer_within),
             limits,
             known: BTreeMap::new(),
             gauges: HashMap::new(),
-            most_gauges: gauges::affordable(),
+            most_gauges: open_attrs::affordable(),
             spared: BTreeSet::new(),
             unspared: BTreeSet::new(),
             last: None,
@@ -200,12 +200,12 @@ impl Scanner {
         self.spared = devices;
     }
 
-    pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, HandsError> {
+    pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, NodeError> {
         self.scan_with(scan, Care::Look)
     }
 
     /// To prove something waits for a device as long as one may take at all; to look, as long as the limits say.
-    pub fn scan_with(&mut self, scan: Scan<'_>, care: Care) -> Result<Scanned, HandsError> {
+    pub fn scan_with(&mut self, scan: Scan<'_>, care: Care) -> Result<Scanned, NodeError> {
         let patience = match care {
             Care::Look => self.limits.patience,
             Care::Prove => Duration::MAX,

@@ -4,8 +4,8 @@
 //! rescan costs. Only attributes that the kernel answers from memory are read here; those that ask the device
 //! (virtio's `serial`) are read by the probe, which may hang.
 
-use crate::{error::HandsError, host::Host, sys::DevNumber};
-use quarry_core::device::text::printable;
+use crate::{error::NodeError, host_root::HostRoot, sys::DevNumber};
+use quarry_core::device::sanitize::printable;
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Dir, Mode, OFlags, openat},
@@ -24,21 +24,21 @@ pub struct Sysfs {
 }
 
 impl Sysfs {
-    pub fn open(host: &Host) -> Result<Self, HandsError> {
+    pub fn open(host: &HostRoot) -> Result<Self, NodeError> {
         let path = host.sys_class_block();
         let folder = rustix::fs::open(
             &path,
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
-        .map_err(HandsError::io(remedy(host)))?;
+        .map_err(NodeError::io(remedy(host)))?;
         Ok(Sysfs { folder, buffer: Box::new([0; LARGEST]), trouble: RefCell::default() })
     }
 
     /// The kernel names of all block devices and partitions, sorted.
-    pub fn names(&self, host: &Host) -> Result<Vec<String>, HandsError> {
-        let mut names = names(Dir::read_from(&self.folder).map_err(HandsError::io(remedy(host)))?)
-            .map_err(HandsError::io(remedy(host)))?;
+    pub fn names(&self, host: &HostRoot) -> Result<Vec<String>, NodeError> {
+        let mut names = names(Dir::read_from(&self.folder).map_err(NodeError::io(remedy(host)))?)
+            .map_err(NodeError::io(remedy(host)))?;
         names.sort_unstable();
         Ok(names)
     }
@@ -143,7 +143,7 @@ impl Sysfs {
     }
 }
 
-fn remedy(host: &Host) -> String {
+fn remedy(host: &HostRoot) -> String {
     let (path, root) = (host.sys_class_block(), host.root().display());
     format!(
         "listing {}: check that {root} is the node's root and that /sys is mounted there and may be read",

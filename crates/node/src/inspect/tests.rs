@@ -1,7 +1,7 @@
 //! Hardware that this machine does not have, as the kernel would show it below a host root.
 
 use super::scan::{Limits, Reach, Scan, Scanned, Scanner};
-use crate::host::Host;
+use crate::host_root::HostRoot;
 use quarry_core::device::{Content, Facts, Held};
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
@@ -57,7 +57,7 @@ impl Node {
     }
 
     fn scanner(&self) -> Scanner {
-        Scanner::new(Host::view(self.0.path()).unwrap(), Limits::default())
+        Scanner::new(HostRoot::view(self.0.path()).unwrap(), Limits::default())
     }
 
     #[track_caller]
@@ -507,8 +507,9 @@ fn what_is_only_observed_is_not_held() {
     let node = Node::new();
     node.device("virtual/block/loop1", "7:1", &[("loop/backing_file", "/elsewhere/file")]);
     let limits = Limits { reach: Reach::OwnLoops, ..Limits::default() };
-    let scanned =
-        Scanner::new(Host::view(node.0.path()).unwrap(), limits).scan(Scan::Everything).unwrap();
+    let scanned = Scanner::new(HostRoot::view(node.0.path()).unwrap(), limits)
+        .scan(Scan::Everything)
+        .unwrap();
     assert!(scanned.devices[0].observed_only);
     assert_eq!(scanned.devices[0].held, Held::Unasked);
 }
@@ -529,7 +530,7 @@ fn hostile_text_is_spelt_out_everywhere() {
         "{:?}",
         node.scan().devices.iter().map(|facts| format!("{facts:?}")).collect::<Vec<_>>()
     );
-    assert!(!shown.chars().any(quarry_core::device::text::is_hostile), "{shown}");
+    assert!(!shown.chars().any(quarry_core::device::sanitize::is_hostile), "{shown}");
     let facts = node.facts("xx0");
     for text in facts
         .model
@@ -539,7 +540,7 @@ fn hostile_text_is_spelt_out_everywhere() {
         .chain(&facts.by_id)
         .chain(&facts.mounts)
     {
-        assert!(!text.contains(quarry_core::device::text::is_hostile), "{text:?}");
+        assert!(!text.contains(quarry_core::device::sanitize::is_hostile), "{text:?}");
         assert!(text.contains("\\u{1b}"), "{text}");
     }
 }
@@ -547,13 +548,13 @@ fn hostile_text_is_spelt_out_everywhere() {
 #[test]
 fn a_root_without_sysfs_is_an_error_with_its_remedy() {
     let empty = tempfile::tempdir().unwrap();
-    let error = Scanner::new(Host::view(empty.path()).unwrap(), Limits::default())
+    let error = Scanner::new(HostRoot::view(empty.path()).unwrap(), Limits::default())
         .scan(Scan::Everything)
         .unwrap_err()
-        .sentence();
+        .message();
     assert!(
         error.contains(&*empty.path().to_string_lossy()) && error.contains("/sys is mounted there"),
         "{error}"
     );
-    assert!(Host::view(Path::new("/no/such/root")).is_err());
+    assert!(HostRoot::view(Path::new("/no/such/root")).is_err());
 }

@@ -3,8 +3,8 @@
 //! Optional everywhere: small systems have none. Only properties that name or describe the device are taken; the
 //! file system's type and UUID come from our own probe, because udev's may be minutes old.
 
-use crate::{host::Host, sys::DevNumber};
-use quarry_core::device::text::printable;
+use crate::{host_root::HostRoot, sys::DevNumber};
+use quarry_core::device::sanitize::printable;
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, Mode, OFlags, openat, statat},
@@ -43,7 +43,7 @@ pub struct Stamp {
 pub struct Database(Option<OwnedFd>);
 
 impl Database {
-    pub fn open(host: &Host) -> Self {
+    pub fn open(host: &HostRoot) -> Self {
         Database(
             rustix::fs::open(
                 host.udev_data(),

@@ -2,7 +2,7 @@
 //!
 //! Bytes from firmware: lengths are believed only as far as there are bytes.
 
-use quarry_core::device::text::printable;
+use quarry_core::device::sanitize::printable;
 
 /// Page code and length, then the serial number.
 pub fn parse_vpd80(bytes: &[u8]) -> Option<String> {

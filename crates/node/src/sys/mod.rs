@@ -9,7 +9,7 @@
 
 pub mod blkid;
 pub mod erase;
-pub mod knock;
+pub mod interruptible_read;
 mod memory;
 
 pub use memory::{give_memory_back, keep_memory_small, prefer_a_large_page};

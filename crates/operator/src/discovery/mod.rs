@@ -4,7 +4,7 @@ pub mod result;
 
 use crate::{
     Context,
-    agent_set::{self, Ensured},
+    agent_daemon_set::{self, Ensured},
     context::{Failure, Next},
     driver::ControllerName,
     events,
@@ -28,7 +28,7 @@ pub fn active_discovery(context: &Context) -> Option<Arc<LocalVolumeDiscovery>> 
 }
 
 pub async fn reconcile_once(context: &Context, key: &str) -> Result<Next, Failure> {
-    let Some(found) = context.caches.discoveries.get(key) else { return Ok(Next::Rest) };
+    let Some(found) = context.caches.discoveries.get(key) else { return Ok(Next::AwaitChange) };
     let active = active_discovery(context);
     let in_force = active.as_ref().is_some_and(|active| active.uid() == found.uid());
     // The agents first: what the API server says to them is part of what is observed.
@@ -61,14 +61,14 @@ pub async fn reconcile_once(context: &Context, key: &str) -> Result<Next, Failur
         }
     }
     events::tell(context, found.as_ref(), &plan.notes).await;
-    Ok(plan.requeue.map_or(Next::Rest, Next::After))
+    Ok(plan.requeue.map_or(Next::AwaitChange, Next::Requeue))
 }
 
 async fn ensure_agents(context: &Context) -> Result<Agents, Failure> {
-    if context.agent_set.is_none() || !context.runs(ControllerName::Agent) {
+    if context.agent_daemon_set.is_none() || !context.runs(ControllerName::Agent) {
         return Ok(Agents::Elsewhere);
     }
-    match agent_set::ensure(context).await {
+    match agent_daemon_set::ensure(context).await {
         Ok(Ensured::There(_) | Ensured::Unwanted) => Ok(Agents::Deployed),
         Ok(Ensured::NameTaken) => Ok(Agents::NameTaken),
         Err(failure) => match failure.refusal() {

@@ -15,18 +15,18 @@ use quarry_core::{
         Coverage, coverage,
         result::{CREATE_FAILED, Observed, Step, UPDATE_FAILED, check, plan},
     },
-    volume::Note,
+    event::PendingEvent,
 };
 use serde_json::json;
 
 pub async fn reconcile_once(context: &Context, node: &str) -> Result<Next, Failure> {
     let seen = observe(context, node);
     let plan = plan(&seen, context.now());
-    if let Err(breach) = check(&seen, &plan) {
+    if let Err(violation) = check(&seen, &plan) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
-        tracing::error!(node, %breach, steps = ?plan.steps.iter().map(Step::name).collect::<Vec<_>>(), "a plan was refused");
+        tracing::error!(node, %violation, steps = ?plan.steps.iter().map(Step::name).collect::<Vec<_>>(), "a plan was refused");
         return Err(Failure {
-            attempt: format!("discovery result of {node}: the plan was refused: {breach}"),
+            attempt: format!("discovery result of {node}: the plan was refused: {violation}"),
             source: None,
             at_once: false,
         });
@@ -36,7 +36,7 @@ pub async fn reconcile_once(context: &Context, node: &str) -> Result<Next, Failu
         Ok(None) => {}
         Err(failure) => return Err(tell_refusal(context, &seen, failure).await),
     }
-    Ok(Next::Rest)
+    Ok(Next::AwaitChange)
 }
 
 fn observe(context: &Context, node: &str) -> Observed {
@@ -124,7 +124,12 @@ async fn tell_refusal(context: &Context, seen: &Observed, failure: Failure) -> F
             "{}: the API server refuses the result, it is tried again by itself: {answer}",
             seen.node
         );
-        events::tell(context, discovery.as_ref(), &[Note { warning: true, reason, message }]).await;
+        events::tell(
+            context,
+            discovery.as_ref(),
+            &[PendingEvent { warning: true, reason, message }],
+        )
+        .await;
     }
     failure
 }

@@ -18,13 +18,13 @@ use serde_json::json;
 
 /// One look at one Volume, and everything that follows from it.
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
-    let Some(seen) = observe(context, name).await? else { return Ok(Next::Rest) };
+    let Some(seen) = observe(context, name).await? else { return Ok(Next::AwaitChange) };
     let plan = volume::plan(&seen, context.now());
-    if let Err(breach) = volume::check::check(&seen, &plan) {
+    if let Err(violation) = volume::check::check(&seen, &plan) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
-        tracing::error!(volume = name, %breach, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
+        tracing::error!(volume = name, %violation, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
         return Err(Failure {
-            attempt: format!("volume {name}: the plan was refused: {breach}"),
+            attempt: format!("volume {name}: the plan was refused: {violation}"),
             source: None,
             at_once: false,
         });
@@ -37,7 +37,7 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         write_status(context, current, status).await?;
     }
     events::tell(context, &seen.volume, &plan.notes).await;
-    Ok(plan.requeue.map_or(Next::Rest, Next::After))
+    Ok(plan.requeue.map_or(Next::AwaitChange, Next::Requeue))
 }
 
 /// The API server refuses what we ask for (a policy, a webhook, a missing right): nobody should have to read our

@@ -1,6 +1,6 @@
 //! The devices of a cluster's nodes, as their agents published them.
 
-use super::shown::Shown;
+use super::view::Shown;
 use crate::{connect::Cluster, output, volume::optional};
 use anyhow::anyhow;
 use jiff::Timestamp;

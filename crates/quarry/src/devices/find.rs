@@ -1,6 +1,6 @@
 //! Which device a person means.
 
-use super::shown::Shown;
+use super::view::Shown;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotFound {
@@ -82,7 +82,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 impl NotFound {
     /// The rest of "… has no device sdx".
-    pub fn sentence(&self, place: &str, wanted: &str) -> String {
+    pub fn message(&self, place: &str, wanted: &str) -> String {
         match self {
             NotFound::Near(names) if names.is_empty() => format!("{place} shows no device at all"),
             NotFound::Near(names) => {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_unknown_one_is_answered_with_its_neighbours() {
         let Err(missing) = find(&machine(), "/dev/sdb1") else { panic!() };
-        let said = missing.sentence("node n1", "/dev/sdb1");
+        let said = missing.message("node n1", "/dev/sdb1");
         assert!(
             said.starts_with("node n1 has no device /dev/sdb1; there are: sda1, sdb, "),
             "{said}"
@@ -134,7 +134,7 @@ mod tests {
         let twins = ["sda", "sdb"].map(|name| device(json!({"name": name, "identity": "wwn:1"})));
         let Err(several) = find(&twins, "wwn:1") else { panic!() };
         assert_eq!(
-            several.sentence("n1", "wwn:1"),
+            several.message("n1", "wwn:1"),
             "wwn:1 is more than one device of n1: sda, sdb; take one of these names"
         );
     }

@@ -1,12 +1,12 @@
 //! The devices of this machine, read by the same inspector as the agent's. Never writes, needs no rights.
 
-use super::shown::{Local, Shown};
+use super::view::{Local, Shown};
 use anyhow::anyhow;
 use quarry_api::NodeInventorySpec;
 use quarry_core::device::{Facts, group, inventory};
 use quarry_node::{
-    HandsError, Host,
-    host::is_uid,
+    HostRoot, NodeError,
+    host_root::is_uid,
     inspect::{Limits, Scan, Scanner},
 };
 use std::{
@@ -16,7 +16,7 @@ use std::{
 };
 
 pub struct Machine {
-    host: Host,
+    host: HostRoot,
     scanner: Scanner,
 }
 
@@ -30,7 +30,7 @@ pub struct Look {
 
 impl Machine {
     pub fn open(root: &Path) -> anyhow::Result<Self> {
-        let host = Host::view(root).map_err(|error| explained(root, &error))?;
+        let host = HostRoot::view(root).map_err(|error| explained(root, &error))?;
         let scanner = Scanner::new(host.clone(), Limits::default());
         Ok(Machine { host, scanner })
     }
@@ -98,12 +98,12 @@ fn mark_volumes(devices: &mut [Facts]) {
 }
 
 /// What kept us from looking, and what to do.
-fn explained(root: &Path, error: &HandsError) -> anyhow::Error {
-    let said = error.sentence();
+fn explained(root: &Path, error: &NodeError) -> anyhow::Error {
+    let said = error.message();
     let remedy = match error {
         // It names its own.
-        HandsError::Io { .. } if said.contains("check that") => String::new(),
-        HandsError::Io { source, .. } => match source.kind() {
+        NodeError::Io { .. } if said.contains("check that") => String::new(),
+        NodeError::Io { source, .. } => match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if root == Path::new("/") => {
                 "; check that /sys and /proc are mounted here".to_owned()
             }

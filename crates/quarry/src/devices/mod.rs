@@ -9,9 +9,9 @@ pub mod find;
 pub mod local;
 #[cfg(test)]
 pub mod samples;
-pub mod shown;
 pub mod table;
 mod tree;
+pub mod view;
 mod watch;
 
 use crate::{
@@ -27,9 +27,9 @@ use local::Machine;
 use quarry_api::node_inventory::DeviceState;
 use quarry_core::device::Reason;
 use quarry_node::inspect::Scan;
-use shown::Shown;
 use std::path::Path;
 use table::Style;
+use view::Shown;
 
 pub async fn run(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<()> {
     if args.local || args.host_root.is_some() {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn programs_get_the_inventorys_fields_with_the_node_and_what_lsblk_has_besides() {
         let mut shown = samples::machine().remove(1);
-        shown.local = Some(shown::Local {
+        shown.local = Some(view::Local {
             number: "8:1".into(),
             mount_points: vec!["/boot/efi".into()],
             part_type: Some("c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()),

@@ -1,6 +1,6 @@
 //! Devices for tests.
 
-use super::shown::Shown;
+use super::view::Shown;
 use serde_json::{Value, json};
 
 /// A disk of node n1, with these fields.

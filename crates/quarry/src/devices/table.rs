@@ -1,10 +1,10 @@
 //! The table of devices. Never wrapped: in a terminal the last column is cut instead, elsewhere it is whole.
 
 use super::{
-    shown::{Shown, size},
     tree,
+    view::{Shown, size},
 };
-use crate::safe;
+use crate::sanitize;
 use quarry_api::node_inventory::DeviceState;
 use quarry_core::device::Reason;
 
@@ -81,7 +81,7 @@ pub fn row(branch: &str, shown: &Shown, style: Style) -> Row {
     }
     cells.push(why(shown, !style.nodes && !style.root));
     Row {
-        cells: cells.iter().map(|cell| safe::line(cell).into_owned()).collect(),
+        cells: cells.iter().map(|cell| sanitize::line(cell).into_owned()).collect(),
         state: device.state,
     }
 }
@@ -105,9 +105,9 @@ fn why(shown: &Shown, root_helps: bool) -> String {
             Some(reason) if last == Some(reason) && !one.detail.is_empty() => match told.last_mut()
             {
                 Some(sentence) => sentence.push_str(&format!(", {}", one.detail)),
-                None => told.push(reason.sentence(&one.detail)),
+                None => told.push(reason.message(&one.detail)),
             },
-            Some(reason) => told.push(reason.sentence(&one.detail)),
+            Some(reason) => told.push(reason.message(&one.detail)),
             None if one.detail.is_empty() => told.push(one.reason.clone()),
             None => told.push(format!("{}: {}", one.reason, one.detail)),
         }

@@ -1,6 +1,6 @@
 //! The order of the list: each device below the one that it is on, as in lsblk.
 
-use super::shown::Shown;
+use super::view::Shown;
 use quarry_core::device::{Reason, inventory::natural};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,13 +2,13 @@
 
 use super::{
     cluster, local,
-    shown::Shown,
     table::{self, Columns, Style},
+    view::Shown,
 };
 use crate::{
     connect::Cluster,
     output::{self, Format},
-    safe, signals,
+    sanitize, signals,
 };
 use anyhow::{Context, anyhow};
 use futures::{StreamExt, TryStreamExt};
@@ -19,7 +19,7 @@ use kube::{
 use quarry_api::NodeInventory;
 use quarry_node::{
     inspect::Scan,
-    uevent::{Heard, Uevents},
+    uevent::{KernelEvent, Uevents},
 };
 use serde_json::json;
 use std::{
@@ -41,10 +41,10 @@ pub async fn local(machine: &mut local::Machine, mut screen: Screen) -> anyhow::
     loop {
         let mut touched = BTreeSet::new();
         let mut lost = false;
-        let mut note = |heard: std::io::Result<Heard>| -> anyhow::Result<()> {
+        let mut note = |heard: std::io::Result<KernelEvent>| -> anyhow::Result<()> {
             match heard.context("listening to the kernel's device events")? {
-                Heard::Device(name) => drop(touched.insert(name)),
-                Heard::Lost => lost = true,
+                KernelEvent::Device(name) => drop(touched.insert(name)),
+                KernelEvent::Lost => lost = true,
             }
             Ok(())
         };
@@ -199,7 +199,7 @@ impl Screen {
         };
         match self.format {
             Format::Json => {
-                Ok(safe::json(&json!({"type": kind, "object": shown}).to_string()) + "\n")
+                Ok(sanitize::json(&json!({"type": kind, "object": shown}).to_string()) + "\n")
             }
             Format::Yaml => output::yaml_documents(&[json!({"type": kind, "object": shown})]),
             Format::Table | Format::Wide => {

@@ -2,7 +2,7 @@
 //!
 //! Exhaustive over `Reason`: a new one does not compile until it has a group and a sentence for its absence.
 
-use crate::devices::shown::Shown;
+use crate::devices::view::Shown;
 use quarry_core::{
     device::{Reason, reason::TABLE},
     volume::explain::Verdict,
@@ -63,7 +63,7 @@ pub fn checks(shown: &Shown) -> Vec<Check> {
                 (true, None) => all.push(check(Verdict::Ok, fine.to_owned())),
             }
         }
-        all.extend(told.iter().map(|detail| check(failed(reason), reason.sentence(detail))));
+        all.extend(told.iter().map(|detail| check(failed(reason), reason.message(detail))));
     }
     // What a newer agent says and we have no word for.
     let unknown = shown.device.reasons.iter().filter(|told| Reason::parse(&told.reason).is_none());
@@ -99,8 +99,10 @@ fn passed(reason: Reason) -> (Group, &'static str) {
         Reason::Claimed => (Group::Owner, "nobody has claimed it"),
         Reason::BacksVolume => (Group::Owner, "is not the storage of a Volume"),
         Reason::BacksPersistentVolume => (Group::Owner, "is behind no PersistentVolume"),
-        Reason::KeptData => (Group::Owner, "keeps nothing of a volume that is gone"),
-        Reason::UnlistedVolumes => (Group::Owner, "all PersistentVolumes of its node are known"),
+        Reason::RetainedData => (Group::Owner, "keeps nothing of a volume that is gone"),
+        Reason::UnlistedPersistentVolumes => {
+            (Group::Owner, "all PersistentVolumes of its node are known")
+        }
         Reason::Mounted => (Group::Use, "is not mounted"),
         Reason::Swap => (Group::Use, "is not used as swap"),
         Reason::HasHolders => (Group::Use, "is part of no other device"),
@@ -132,7 +134,7 @@ fn applies(shown: &Shown, reason: Reason) -> bool {
         // Only a standalone Quarry has disks that it does not use.
         Reason::ObservedOnly => false,
         // Of thousands of PersistentVolumes; nobody misses it elsewhere.
-        Reason::UnlistedVolumes => false,
+        Reason::UnlistedPersistentVolumes => false,
         _ => true,
     }
 }
@@ -155,7 +157,7 @@ fn not_made(shown: &Shown, reason: Reason) -> Option<String> {
         Reason::IdentityElsewhere
         | Reason::Claimed
         | Reason::BacksPersistentVolume
-        | Reason::KeptData
+        | Reason::RetainedData
             if local =>
         {
             Some("only the cluster knows: quarry explain NODE/DEVICE".to_owned())
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
     use crate::devices::{
         samples::{device, machine},
-        shown::Local,
+        view::Local,
     };
     use serde_json::json;
 
@@ -210,7 +212,9 @@ mod tests {
         let shown = device(json!({"type": "part"}));
         let names: Vec<String> = checks(&shown).into_iter().map(|check| check.name).collect();
         let mut expected: Vec<&str> = TABLE.iter().map(|row| row.reason.as_str()).collect();
-        expected.retain(|name| !["HasChildren", "ObservedOnly", "UnlistedVolumes"].contains(name));
+        expected.retain(|name| {
+            !["HasChildren", "ObservedOnly", "UnlistedPersistentVolumes"].contains(name)
+        });
         assert_eq!(names, expected);
         for group in Group::ALL {
             assert!(checks(&shown).iter().any(|check| check.group == group), "{group:?}");

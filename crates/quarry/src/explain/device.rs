@@ -2,15 +2,15 @@
 
 use super::{owner, text};
 use crate::{
-    claims::{self, observe::Snapshot},
     cli::{ConnectArgs, ExplainArgs},
     connect::{Cluster, NoCluster},
     data_dir,
+    device_claims::{self, observe::Snapshot},
     devices::{
         self,
         find::find,
         local::{Look, Machine},
-        shown::Shown,
+        view::Shown,
     },
     output,
     volume::observe,
@@ -21,8 +21,8 @@ use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
 use quarry_api::NodeInventory;
 use quarry_core::{
-    claim::{is_device, residue_text},
     device::Reason,
+    device_claim::{is_device, wipe_remnant_text},
 };
 use quarry_node::inspect::Scan;
 use std::path::Path;
@@ -62,7 +62,7 @@ pub async fn here(connect: &ConnectArgs, args: &ExplainArgs, wanted: &str) -> an
         }
         (None, _) => find(&devices, wanted)
             .map_err(|missing| {
-                anyhow!("{}{}", missing.sentence("this machine", wanted), other_meaning(wanted))
+                anyhow!("{}{}", missing.message("this machine", wanted), other_meaning(wanted))
             })?
             .clone(),
     };
@@ -116,19 +116,20 @@ pub async fn on_node(
     wanted: &str,
 ) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
-    let views = devices::read(&cluster, &[node.to_owned()], &args.namespace).await?;
-    let Some(view) = views.found.first() else {
-        let error = views.complain().err().map(|error| error.to_string()).unwrap_or_default();
+    let claim_contexts = devices::read(&cluster, &[node.to_owned()], &args.namespace).await?;
+    let Some(view) = claim_contexts.found.first() else {
+        let error =
+            claim_contexts.complain().err().map(|error| error.to_string()).unwrap_or_default();
         bail!(
             "{error}. What can be explained: volume/NAME, NODE/DEVICE, and /dev/NAME of this machine"
         );
     };
     let all = devices::of_inventory(&view.inventory);
-    let notes = views.notes();
+    let notes = claim_contexts.notes();
     let shown = match find(&all, wanted) {
         Ok(shown) => shown.clone(),
         Err(_) if all.is_empty() && !notes.is_empty() => bail!("{}", notes.join("; ")),
-        Err(missing) => bail!("{}", missing.sentence(&format!("node {node}"), wanted)),
+        Err(missing) => bail!("{}", missing.message(&format!("node {node}"), wanted)),
     };
     let (owners, events) = tokio::try_join!(
         owner::owners(&cluster, &shown),
@@ -156,22 +157,22 @@ async fn claims_of(
     shown: &Shown,
 ) -> anyhow::Result<Vec<String>> {
     let left =
-        inventory.spec.residue.iter().filter(|left| is_device(&shown.device, &left.identity));
+        inventory.spec.wipe_remnants.iter().filter(|left| is_device(&shown.device, &left.identity));
     let left: Vec<String> =
-        left.map(|left| format!("{} {}", shown.device.name, residue_text(left))).collect();
-    if !inventory.spec.claims.iter().any(|claim| is_device(&shown.device, &claim.identity)) {
+        left.map(|left| format!("{} {}", shown.device.name, wipe_remnant_text(left))).collect();
+    if !inventory.spec.device_claims.iter().any(|claim| is_device(&shown.device, &claim.identity)) {
         return Ok(left);
     }
     let snapshot = Snapshot::read(cluster, &args.namespace).await?;
     let world = snapshot.worlds().into_iter().find(|world| world.name == inventory.name_any());
     let held = world.map(|world| {
-        claims::observe::held(
+        device_claims::observe::held(
             &world,
             |claim| is_device(&shown.device, &claim.identity),
             snapshot.now,
         )
     });
-    Ok(super::claims::sentences(&held.unwrap_or_default()).into_iter().chain(left).collect())
+    Ok(super::device_claims::sentences(&held.unwrap_or_default()).into_iter().chain(left).collect())
 }
 
 /// Events name the device first (`quarry_core::device::news`), or its identity.

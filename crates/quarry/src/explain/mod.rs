@@ -4,8 +4,8 @@
 //! written down. Next to read: `volume.rs`, or `device.rs` (what is gathered) and `text.rs` (what is said).
 
 mod checks;
-mod claims;
 mod device;
+mod device_claims;
 mod evidence;
 mod owner;
 mod text;
@@ -13,7 +13,7 @@ mod volume;
 
 use crate::{
     cli::{ConnectArgs, ExplainArgs, Target},
-    output, safe,
+    output, sanitize,
     volume::observe,
 };
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ const EVENTS: usize = 8;
 pub async fn run(connect: &ConnectArgs, args: &ExplainArgs) -> anyhow::Result<()> {
     match &args.target {
         Target::Volume(name) => volume::run(connect, args, name).await,
-        Target::Owner(owner) => claims::run(connect, args, owner).await,
+        Target::Owner(owner) => device_claims::run(connect, args, owner).await,
         Target::Device { node: None, device } => device::here(connect, args, device).await,
         Target::Device { node: Some(node), device } => {
             device::on_node(connect, args, node, device).await
@@ -66,5 +66,5 @@ fn event_line(event: &Event, now: Timestamp) -> String {
         event.reason.as_deref().unwrap_or_default(),
         event.message.as_deref().unwrap_or_default()
     );
-    safe::line(&format!("  {age:>6}  {kind:<7} {text}")).into_owned()
+    sanitize::line(&format!("  {age:>6}  {kind:<7} {text}")).into_owned()
 }

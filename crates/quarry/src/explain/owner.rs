@@ -1,6 +1,6 @@
 //! Who owns a device, by name, where the cluster can be asked.
 
-use crate::{connect::Cluster, devices::shown::Shown, volume::optional};
+use crate::{connect::Cluster, devices::view::Shown, volume::optional};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt, api::ListParams};
 use quarry_api::Volume;

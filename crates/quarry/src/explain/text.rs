@@ -8,8 +8,8 @@ use super::{
     mark,
 };
 use crate::{
-    devices::shown::{Shown, size},
-    safe,
+    devices::view::{Shown, size},
+    sanitize,
 };
 use jiff::Timestamp;
 use quarry_api::node_inventory::DeviceState;
@@ -25,9 +25,9 @@ pub fn render(seen: &Seen, now: Timestamp, colours: bool) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     };
-    say(&safe::line(&title(seen)));
+    say(&sanitize::line(&title(seen)));
     for (what, value) in names(shown) {
-        say(&format!("  {what:<9} {}", safe::line(&value)));
+        say(&format!("  {what:<9} {}", sanitize::line(&value)));
     }
     say("");
     identity(shown, colours).iter().for_each(|line| say(line));
@@ -39,21 +39,21 @@ pub fn render(seen: &Seen, now: Timestamp, colours: bool) -> String {
             say(&format!(
                 "  {} {:<NAME$} {}",
                 mark(check.verdict, colours),
-                safe::line(&check.name),
-                safe::line(&check.text)
+                sanitize::line(&check.name),
+                sanitize::line(&check.text)
             ));
         }
     }
     say("");
     for owner in &seen.owners {
-        say(&format!("Owner: {}", safe::line(owner)));
+        say(&format!("Owner: {}", sanitize::line(owner)));
     }
     for claim in &seen.claims {
-        say(&format!("Claim: {}", safe::line(claim)));
+        say(&format!("Claim: {}", sanitize::line(claim)));
     }
     verdict(shown).iter().for_each(|line| say(line));
     for note in &seen.notes {
-        say(&format!("Note: {}", safe::line(note)));
+        say(&format!("Note: {}", sanitize::line(note)));
     }
     if let Some(events) = &seen.events {
         say("");
@@ -116,13 +116,13 @@ fn names(shown: &Shown) -> Vec<(&'static str, String)> {
 fn identity(shown: &Shown, colours: bool) -> Vec<String> {
     let device = &shown.device;
     let mut lines = vec![match &device.identity {
-        Some(identity) => safe::line(&format!("Identity: {identity}")).into_owned(),
+        Some(identity) => sanitize::line(&format!("Identity: {identity}")).into_owned(),
         None if shown.identity_is_hidden() => "Identity: not known".to_owned(),
         None => "Identity: none".to_owned(),
     }];
     for one in said(device) {
         let value = format!("{:<NAME$} {} ({})", one.source, one.value, one.meaning);
-        lines.push(format!("  {} {}", mark(one.verdict, colours), safe::line(&value)));
+        lines.push(format!("  {} {}", mark(one.verdict, colours), sanitize::line(&value)));
     }
     match (&device.identity, device.evidence.is_empty()) {
         (_, false) => {}
@@ -159,7 +159,7 @@ fn verdict(shown: &Shown) -> Vec<String> {
     for name in reasons {
         let remedy = Reason::parse(name)
             .map_or("use a newer quarry to read what this means", |reason| reason.row().remedy);
-        lines.push(format!("  {:<w$} {remedy}", safe::line(name), w = NAME + 2));
+        lines.push(format!("  {:<w$} {remedy}", sanitize::line(name), w = NAME + 2));
     }
     lines
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::devices::{
         samples::{hostile, machine},
-        shown::Local,
+        view::Local,
     };
     use k8s_openapi::api::core::v1::Event;
     use serde_json::json;

@@ -7,7 +7,7 @@ use super::{event_lines, mark};
 use crate::{
     cli::{ConnectArgs, ExplainArgs},
     connect::Cluster,
-    output, safe,
+    output, sanitize,
     volume::{observe, optional},
 };
 use anyhow::anyhow;
@@ -59,7 +59,7 @@ fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> S
         text.push_str(line.trim_end());
         text.push('\n');
     };
-    say(&safe::line(&format!(
+    say(&sanitize::line(&format!(
         "volume {name}: {phase} ({size} {} on node {}, class {}, age {age})",
         volume.spec.mode.as_str(),
         volume.spec.node_name,
@@ -72,12 +72,12 @@ fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> S
     say("");
     say(&ready(seen, now));
     match blocker(seen) {
-        Some(blocker) => say(&format!("Blocked by: {}", safe::line(&blocker))),
+        Some(blocker) => say(&format!("Blocked by: {}", sanitize::line(&blocker))),
         None if volume.phase() == Some(Phase::Available) => say("Nothing blocks it."),
         None => say("Nothing blocks it: it goes on by itself."),
     }
     if let Some(remedy) = remedy(seen, name) {
-        say(&format!("Do: {}", safe::line(&remedy)));
+        say(&format!("Do: {}", sanitize::line(&remedy)));
     }
     say("");
     event_lines(events, now).iter().for_each(|line| say(line));
@@ -85,7 +85,7 @@ fn render(seen: &Observed, events: &[Event], now: Timestamp, colours: bool) -> S
 }
 
 fn check(line: &Line, colours: bool) -> String {
-    format!("  {} {:<7} {}", mark(line.verdict, colours), line.check, safe::line(&line.text))
+    format!("  {} {:<7} {}", mark(line.verdict, colours), line.check, sanitize::line(&line.text))
 }
 
 fn ready(seen: &Observed, now: Timestamp) -> String {

@@ -5,8 +5,8 @@ use crate::{
     devices::{
         self,
         local::Machine,
-        shown::Shown,
         table::{self, Style},
+        view::Shown,
     },
     output,
 };

@@ -7,15 +7,15 @@
 mod demo;
 mod disks;
 mod objects;
-mod parts;
+mod supervisor;
 mod text;
 
 use crate::{cli::UpArgs, connect::Cluster, data_dir, output, signals};
 use anyhow::{Context, bail};
-use parts::Parts;
 use quarry_api::admission;
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
 use std::{io, net::SocketAddr, path::PathBuf, time::Instant};
+use supervisor::Parts;
 use tokio::net::TcpListener;
 
 /// Everything that is open before the first part runs.
@@ -38,7 +38,7 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let (standalone, door) = open(args).await?;
     let mut parts = Parts::start(&standalone, door);
     let shown = async {
-        parts::ready(&standalone).await?;
+        supervisor::ready(&standalone).await?;
         output::print(&text::ready(
             &standalone,
             started.elapsed(),

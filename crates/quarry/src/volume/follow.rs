@@ -2,7 +2,7 @@
 //!
 //! What is shown is what the object says. Whether it is done is decided by `stage`, without I/O.
 
-use crate::{connect::Cluster, output, safe};
+use crate::{connect::Cluster, output, sanitize};
 use anyhow::{anyhow, bail};
 use futures::{StreamExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -220,9 +220,10 @@ impl View {
         self.last = text.to_owned();
         match &self.spinner {
             Some(spinner) => {
-                spinner.println(safe::line(&line));
-                spinner
-                    .set_message(safe::line(&format!("volume {} {text}", self.name)).into_owned());
+                spinner.println(sanitize::line(&line));
+                spinner.set_message(
+                    sanitize::line(&format!("volume {} {text}", self.name)).into_owned(),
+                );
             }
             None => output::note(&line),
         }

@@ -134,7 +134,7 @@ async fn show(
     match format {
         Format::Json => volumes.iter().try_for_each(|volume| {
             let event = json!({"type": if gone { "DELETED" } else { "CHANGED" }, "object": volume});
-            output::print(&crate::safe::json(&event.to_string()))
+            output::print(&crate::sanitize::json(&event.to_string()))
         }),
         Format::Yaml => output::print(&output::yaml_documents(volumes)?),
         Format::Table | Format::Wide => {

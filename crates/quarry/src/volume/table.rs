@@ -1,6 +1,6 @@
 //! The table of volumes: columns as in kubectl, so that nobody learns two.
 
-use crate::{output, safe};
+use crate::{output, sanitize};
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets::NOTHING};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -56,7 +56,7 @@ pub fn row(volume: &Volume, pv: Option<&PersistentVolume>, wide: bool, now: Time
             volume.ready().and_then(|ready| ready.message.as_deref()).unwrap_or("-").to_owned(),
         );
     }
-    Row { cells: cells.iter().map(|cell| safe::line(cell).into_owned()).collect(), tone }
+    Row { cells: cells.iter().map(|cell| sanitize::line(cell).into_owned()).collect(), tone }
 }
 
 fn status(volume: &Volume) -> (&'static str, Tone) {

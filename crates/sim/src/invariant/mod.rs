@@ -2,9 +2,9 @@
 //!
 //! Written in terms of what may never be seen, not of how the code avoids it. Claimed disks: `claims.rs`.
 
-mod claims;
+mod device_claims;
 
-pub use claims::{left_behind, witness_wipe};
+pub use device_claims::{left_behind, witness_wipe};
 
 use crate::{disk::Disk, kind::Kind, world::World};
 use quarry_api::names::IDENTITY_ANNOTATION;
@@ -25,7 +25,7 @@ fn pv_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
 
 fn claim_exists(world: &World, pv: &Value) -> bool {
     let uid = &pv["spec"]["claimRef"]["uid"];
-    uid.is_string() && world.all(Kind::Claim).any(|claim| claim["metadata"]["uid"] == *uid)
+    uid.is_string() && world.all(Kind::DeviceClaim).any(|claim| claim["metadata"]["uid"] == *uid)
 }
 
 fn deleting(object: &Value) -> bool {
@@ -137,7 +137,7 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     for job in world.all(Kind::Job) {
         wrong.extend(check_job(job, world));
     }
-    wrong.extend(claims::check(world, disk));
+    wrong.extend(device_claims::check(world, disk));
     wrong
 }
 
@@ -196,7 +196,7 @@ mod tests {
             }),
         );
         if claim {
-            add(Kind::Claim, json!({"metadata": {"name": "c", "uid": "c"}}));
+            add(Kind::DeviceClaim, json!({"metadata": {"name": "c", "uid": "c"}}));
         }
         world
     }

@@ -1,0 +1,176 @@
+//! Wipes of loop devices, by the agent's own code, beside what an administrator types. Interleaved.
+
+use crate::figures;
+use anyhow::{Context, Result, anyhow, ensure};
+use quarry_api::{
+    NodeInventorySpec,
+    node_inventory::{ClaimContent, DeviceClaim},
+    node_job::WipePolicy,
+};
+use quarry_core::{device::group, device_claim::confirm::Expected};
+use quarry_node::{
+    HostRoot, Progress,
+    act::{
+        hold::{For, Held},
+        wipe::wipe,
+    },
+    inspect::{Limits, Scan, Scanner},
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const ROUNDS: usize = 5;
+
+struct Loop {
+    file: PathBuf,
+    device: String,
+}
+
+impl Loop {
+    fn attach(folder: &Path, name: &str, size: u64) -> Result<Self> {
+        let file = folder.join(name);
+        fs::File::create(&file)?.set_len(size)?;
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(&file)
+            .output()?;
+        ensure!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(Loop { file, device: String::from_utf8(output.stdout)?.trim().to_owned() })
+    }
+
+    /// Every block written: what a wipe has to deal with.
+    fn fill(&self, size: u64) -> Result<()> {
+        let count = format!("count={}", size >> 22);
+        command(
+            "dd",
+            &[
+                "if=/dev/urandom",
+                &format!("of={}", self.device),
+                "bs=4M",
+                &count,
+                "oflag=direct",
+                "status=none",
+            ],
+        )
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Err(error) = command("losetup", &["--detach", &self.device]) {
+            eprintln!("{error:#}");
+        }
+        if let Err(error) = fs::remove_file(&self.file) {
+            eprintln!("{}: {error}", self.file.display());
+        }
+    }
+}
+
+fn command(program: &str, arguments: &[&str]) -> Result<()> {
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// Held, verified and wiped: the time of the wipe alone.
+fn ours(host: &HostRoot, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
+    let said = |error: quarry_node::NodeError| anyhow!(error.message());
+    let name = disk.device.trim_start_matches("/dev/");
+    let held = Held::open(host, name, For::Writing).map_err(said)?;
+    let mut scanner = Scanner::new(host.clone(), Limits::default());
+    let touched: BTreeSet<String> = [name.to_owned()].into();
+    let seen = scanner.scan(Scan::Changed { touched: &touched }).map_err(said)?;
+    let known = group(&seen.devices, None, None, &[]);
+    let device =
+        known.iter().find(|device| device.facts.name == name).context("the loop is seen")?;
+    let claim = DeviceClaim {
+        identity: device.identified.identity.clone().context("the loop has an identity")?,
+        size: i64::try_from(device.facts.size)?,
+        content: ClaimContent::Any,
+        ..DeviceClaim::default()
+    };
+    let verified = held
+        .verify(&claim, Expected::Erasable, &known, &NodeInventorySpec::default())
+        .map_err(|why| anyhow!(why))?;
+    let begun = Instant::now();
+    wipe(host, &verified, policy, &Progress::default()).map_err(said)?;
+    Ok(begun.elapsed())
+}
+
+fn timed(peer: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let begun = Instant::now();
+    peer()?;
+    Ok(begun.elapsed())
+}
+
+fn compare(what: &str, ours: Vec<Duration>, peer: Vec<Duration>) {
+    let (ours, peer) =
+        (figures::Samples::new(ours).percentile(50), figures::Samples::new(peer).percentile(50));
+    let ratio = peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
+    println!(
+        "figure: {what}, medians of {ROUNDS}: quarry {}, peer {}, {ratio:.2} of its speed (aim: at least 0.95)",
+        figures::milliseconds(ours),
+        figures::milliseconds(peer)
+    );
+}
+
+pub fn run_all(size: u64) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let host = HostRoot::view("/").map_err(|error| anyhow!(error.message()))?;
+    let large = Loop::attach(folder.path(), "large", 1 << 40)?;
+    let mut quick = Vec::new();
+    for _ in 0..ROUNDS {
+        command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
+        quick.push(ours(&host, &large, WipePolicy::Quick)?);
+    }
+    println!(
+        "figure: quick wipe of 1 TiB (sparse, ext4), median of {ROUNDS}: {} (aim: < 100 ms)",
+        figures::milliseconds(figures::Samples::new(quick).percentile(50))
+    );
+    drop(large);
+    let disk = Loop::attach(folder.path(), "disk", size)?;
+    let (mut discard, mut blkdiscard, mut zero, mut dd) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        disk.fill(size)?;
+        discard.push(ours(&host, &disk, WipePolicy::Discard)?);
+        disk.fill(size)?;
+        blkdiscard.push(timed(|| command("blkdiscard", &[&disk.device]))?);
+        disk.fill(size)?;
+        zero.push(ours(&host, &disk, WipePolicy::Zero)?);
+        disk.fill(size)?;
+        let count = format!("count={}", size >> 22);
+        dd.push(timed(|| {
+            command(
+                "dd",
+                &[
+                    "if=/dev/zero",
+                    &format!("of={}", disk.device),
+                    "bs=4M",
+                    &count,
+                    "oflag=direct",
+                    "conv=fsync",
+                    "status=none",
+                ],
+            )
+        })?);
+    }
+    let gib = size as f64 / f64::from(1 << 30);
+    compare(&format!("Discard of {gib} GiB beside blkdiscard"), discard, blkdiscard);
+    compare(&format!("Zero of {gib} GiB beside dd"), zero, dd);
+    Ok(())
+}
+
+pub fn run() -> Result<()> {
+    run_all(2 << 30)
+}

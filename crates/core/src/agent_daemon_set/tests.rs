@@ -1,0 +1,201 @@
+use super::*;
+
+fn wanted(image: &str) -> Wanted {
+    Wanted {
+        namespace: "quarry-system".into(),
+        image: image.into(),
+        image_pull_policy: "IfNotPresent".into(),
+        data_dir: "/var/lib/quarry".into(),
+        rescan_interval: SignedDuration::from_mins(60),
+        settling_time: SignedDuration::from_mins(1),
+        deployment: Some(("quarry-operator".into(), "u".into())),
+    }
+}
+
+fn everywhere() -> Asked {
+    Asked { everywhere: true, ..Asked::default() }
+}
+
+fn asker(uid: &str, terms: Value, tolerations: Value) -> Asker {
+    Asker {
+        api_version: "local.storage.openshift.io/v1alpha1".into(),
+        kind: "LocalVolumeDiscovery".into(),
+        name: "disks".into(),
+        uid: uid.into(),
+        selector: serde_json::from_value(if terms.is_null() {
+            terms
+        } else {
+            json!({"nodeSelectorTerms": terms})
+        })
+        .unwrap(),
+        tolerations: serde_json::from_value(tolerations).unwrap(),
+    }
+}
+
+fn kept(name: &str, taints: Value) -> Arc<Node> {
+    Arc::new(
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"taints": taints}}))
+            .unwrap(),
+    )
+}
+
+fn rack(value: &str) -> Value {
+    json!([{"matchExpressions": [{"key": "rack", "operator": "In", "values": [value]}]}])
+}
+
+/// Owners, affinity and tolerations.
+fn shape(asked: &Asked) -> Value {
+    let Some(set) = desired(&wanted("a:1"), asked) else { return Value::Null };
+    let pod = set.spec.unwrap().template.spec.unwrap();
+    let owners: Vec<String> = set
+        .metadata
+        .owner_references
+        .unwrap_or_default()
+        .into_iter()
+        .map(|owner| format!("{}/{}", owner.kind, owner.uid))
+        .collect();
+    json!({"owners": owners, "affinity": pod.affinity, "tolerations": pod.tolerations})
+}
+
+#[test]
+fn the_same_wish_is_never_outdated() {
+    let set = desired(&wanted("a:1"), &everywhere()).unwrap();
+    assert!(!outdated(&set, &desired(&wanted("a:1"), &everywhere()).unwrap()));
+    assert!(outdated(&set, &desired(&wanted("a:2"), &everywhere()).unwrap()));
+    let with_asker = Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() };
+    assert!(outdated(&set, &desired(&wanted("a:1"), &with_asker).unwrap()), "another owner");
+    // The garbage collector and we may list owners in another order.
+    let mut turned = desired(&wanted("a:1"), &with_asker).unwrap();
+    turned.metadata.owner_references.as_mut().unwrap().reverse();
+    assert!(!outdated(&turned, &desired(&wanted("a:1"), &with_asker).unwrap()));
+}
+
+#[test]
+fn agents_run_where_somebody_needs_them() {
+    let exists = json!([{"operator": "Exists"}]);
+    let cases = [
+        (
+            "volumes are on: everywhere, whatever else is asked",
+            Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() },
+        ),
+        ("nobody asks", Asked::default()),
+        ("a selector", Asked { askers: vec![asker("d", rack("a"), exists)], ..Asked::default() }),
+        (
+            "no selector: all nodes, even beside another one",
+            Asked {
+                askers: vec![asker("d", Value::Null, json!([])), asker("e", rack("a"), json!([]))],
+                ..Asked::default()
+            },
+        ),
+        (
+            "empty terms mean no node, not all",
+            Asked { askers: vec![asker("d", json!([{}]), json!([]))], ..Asked::default() },
+        ),
+        (
+            "two ask alike, one node is kept with its taint",
+            Asked {
+                askers: vec![
+                    asker("d", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
+                    asker("e", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
+                ],
+                kept_nodes: vec![kept(
+                    "n7",
+                    json!([{"key": "dedicated", "value": "db", "effect": "NoExecute"}]),
+                )],
+                ..Asked::default()
+            },
+        ),
+        (
+            "only kept ones",
+            Asked {
+                kept_nodes: vec![kept("n7", json!(null)), kept("n8", json!(null))],
+                ..Asked::default()
+            },
+        ),
+    ];
+    let shown: Vec<Value> =
+        cases.iter().map(|(case, asked)| json!({"case": case, "set": shape(asked)})).collect();
+    insta::assert_yaml_snapshot!(shown);
+}
+
+#[test]
+fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
+    let asked = |value: &str| Asked {
+        askers: vec![asker("d", rack(value), json!([]))],
+        ..Asked::default()
+    };
+    let (old, new) = (
+        desired(&wanted("a:1"), &asked("a")).unwrap(),
+        desired(&wanted("a:1"), &asked("b")).unwrap(),
+    );
+    assert!(outdated(&old, &new));
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "annotations": old.spec.unwrap().template.metadata.unwrap().annotations}, "spec": {"nodeName": "n", "containers": []},
+    }))
+    .unwrap();
+    assert!(replaceable(std::slice::from_ref(&pod), &new, |_| false).is_empty());
+    let all = desired(&wanted("a:1"), &everywhere()).unwrap();
+    assert!(replaceable(std::slice::from_ref(&pod), &all, |_| false).is_empty());
+    let patch = changes(&all);
+    assert!(
+        patch["spec"]["template"]["spec"].as_object().unwrap().contains_key("affinity"),
+        "a merge must remove it: {patch}"
+    );
+    assert!(patch["spec"]["template"]["spec"]["affinity"].is_null());
+}
+
+#[test]
+fn an_agent_with_a_running_job_is_not_replaced() {
+    let pod = |node: &str| -> Pod {
+        serde_json::from_value(
+            json!({"metadata": {"name": node}, "spec": {"nodeName": node, "containers": []}}),
+        )
+        .unwrap()
+    };
+    let pods = [pod("a"), pod("b")];
+    let set = desired(&wanted("a:1"), &everywhere()).unwrap();
+    let names: Vec<_> = replaceable(&pods, &set, |node| node == "a")
+        .iter()
+        .map(|pod| pod.metadata.name.clone().unwrap())
+        .collect();
+    assert_eq!(names, ["b"]);
+}
+
+#[test]
+fn other_times_are_given_to_the_agents_and_replace_them() {
+    let times = |rescan_interval, settling_time| {
+        desired(&Wanted { rescan_interval, settling_time, ..wanted("a:1") }, &everywhere()).unwrap()
+    };
+    let args = |set: &DaemonSet| {
+        set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0]
+            .args
+            .clone()
+            .unwrap()[3..]
+            .join(" ")
+    };
+    let (minutes, millis) = (SignedDuration::from_mins, SignedDuration::from_millis);
+    let usual = times(minutes(60), minutes(1));
+    assert_eq!(args(&usual), "--rescan-interval=1h --settling-time=1m");
+    assert_eq!(args(&times(minutes(90), millis(0))), "--rescan-interval=1h 30m --settling-time=0s");
+    assert_eq!(
+        args(&times(minutes(10), millis(500))),
+        "--rescan-interval=10m --settling-time=500ms"
+    );
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "annotations": usual.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().annotations}, "spec": {"containers": []},
+    }))
+    .unwrap();
+    assert!(replaceable(std::slice::from_ref(&pod), &usual, |_| false).is_empty());
+    assert_eq!(
+        replaceable(std::slice::from_ref(&pod), &times(minutes(60), minutes(2)), |_| false).len(),
+        1
+    );
+}
+
+#[test]
+fn only_a_set_that_we_made_is_ours() {
+    let mut set = desired(&wanted("a:1"), &everywhere()).unwrap();
+    assert!(is_ours(&set));
+    set.metadata.labels = None;
+    assert!(!is_ours(&set));
+}

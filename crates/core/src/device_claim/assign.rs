@@ -1,0 +1,508 @@
+//! Giving away what is free: every want in its rank, every device at most once, each answer with its reason.
+
+use super::{
+    NodeWorld,
+    demand::{
+        Demand, DeviceSelection, NodeMatch, PathSelection, PvSettings, SetSelection, owner_text,
+    },
+    filter::Mismatch,
+    index::{Index, Seen},
+    is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
+};
+use crate::device::{Reason, verdict::retained_data_detail};
+use quarry_api::{
+    names,
+    node_inventory::{ClaimContent, ClaimOwner, Device, DeviceClaim, DeviceReason, DeviceState},
+    node_job::hex_digest,
+    volume::VolumeMode,
+};
+use std::collections::HashMap;
+
+/// How one device, or one path, stands to one want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The kernel's name; the path where no device is known.
+    pub device: String,
+    pub identity: Option<String>,
+    pub size: i64,
+    pub eligibility: Eligibility,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eligibility {
+    /// It has the device already.
+    Claimed,
+    /// It gets the device now.
+    Selected,
+    /// It is not what is asked for.
+    NotMatched(Vec<Mismatch>),
+    /// Somebody else has it, or gets it because he was there first.
+    Taken(ClaimOwner),
+    /// It may be usable soon: the settling time, an answer that is not there yet.
+    Waiting(String),
+    /// It may not be used.
+    Refused(Vec<DeviceReason>),
+    /// A PersistentVolume of somebody is on it.
+    BacksPersistentVolume(String),
+    /// Only the signatures of its last volume were erased, and this want would show the rest.
+    WipeRemnant(String),
+    BelowMinimum {
+        found: usize,
+        min: usize,
+    },
+    OverMaximum(usize),
+    /// A path that leads to no device, or to one that another path of this want names, too.
+    NoDevice(String),
+    /// The claims of this node are about another machine.
+    Frozen,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assignment {
+    pub claims: Vec<DeviceClaim>,
+    pub paths: Vec<String>,
+}
+
+/// Who has, or gets, the device of an identity.
+type Owners<'a> = HashMap<String, &'a ClaimOwner>;
+
+fn owners(world: &NodeWorld) -> Owners<'_> {
+    world
+        .inventory
+        .spec
+        .device_claims
+        .iter()
+        .map(|claim| (claim.identity.clone(), &claim.owner))
+        .collect()
+}
+
+pub fn assign(world: &NodeWorld, index: &Index<'_>) -> Assignment {
+    let mut assignment = Assignment::default();
+    let mut owners = owners(world);
+    for demand in ranked(world) {
+        for claim in rows(world, index, demand, &owners).into_iter().filter_map(|(_, claim)| claim)
+        {
+            owners.insert(claim.identity.clone(), &demand.owner);
+            assignment.claims.push(claim);
+        }
+        assignment.paths.extend(unresolved(world, demand));
+    }
+    assignment.paths.sort();
+    assignment.paths.dedup();
+    assignment
+}
+
+/// Each device of the node and what the want with this UID has to do with it: what `quarry plan` and `explain` show.
+pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
+    let index = Index::new(world);
+    let mut owners = owners(world);
+    for demand in ranked(world) {
+        let found = rows(world, &index, demand, &owners);
+        if demand.owner.uid == uid {
+            return found.into_iter().map(|(row, _)| row).collect();
+        }
+        owners.extend(
+            found.into_iter().filter_map(|(_, claim)| Some((claim?.identity, &demand.owner))),
+        );
+    }
+    Vec::new()
+}
+
+/// Those who are for this node, the oldest first.
+fn ranked(world: &NodeWorld) -> Vec<&Demand> {
+    let Some(node) = &world.node else { return Vec::new() };
+    let mut demands: Vec<&Demand> = world
+        .demands
+        .iter()
+        .filter(|demand| demand.takes_more() && demand.match_node(node) == NodeMatch::Yes)
+        .collect();
+    demands.sort_by(|a, b| a.rank().cmp(&b.rank()));
+    demands
+}
+
+fn rows(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    demand: &Demand,
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<DeviceClaim>)> {
+    match &demand.selection {
+        DeviceSelection::Set(set) => rows_of_set(world, index, demand, set, owners),
+        DeviceSelection::Paths(asked) => rows_of_paths(world, index, demand, asked, owners),
+    }
+}
+
+fn rows_of_set(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    demand: &Demand,
+    set: &SetSelection,
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<DeviceClaim>)> {
+    let has = world
+        .inventory
+        .spec
+        .device_claims
+        .iter()
+        .filter(|claim| claim.owner.uid == demand.owner.uid && !claim.terminating)
+        .count();
+    let mut standings: Vec<(&Device, Result<(), Eligibility>)> = index
+        .devices
+        .iter()
+        .map(|seen| (seen.device, usable_by_set(world, index, demand, set, seen, owners)))
+        .collect();
+    // Not by kernel name, which changes: the same devices are taken whatever they are called today.
+    standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
+    let free = standings.iter().filter(|(_, eligibility)| eligibility.is_ok()).count();
+    let mut room = set.max.map_or(usize::MAX, |max| max.saturating_sub(has));
+    let enough = has + free >= set.min;
+    standings
+        .into_iter()
+        .map(|(device, eligibility)| match eligibility {
+            Err(eligibility) => (row(device, eligibility), None),
+            Ok(()) if !enough => {
+                (row(device, Eligibility::BelowMinimum { found: has + free, min: set.min }), None)
+            }
+            Ok(()) if room == 0 => {
+                (row(device, Eligibility::OverMaximum(set.max.unwrap_or_default())), None)
+            }
+            Ok(()) => {
+                room -= 1;
+                (
+                    row(device, Eligibility::Selected),
+                    make(demand, device, &set.settings, ClaimContent::Blank, None),
+                )
+            }
+        })
+        .collect()
+}
+
+fn usable_by_set(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    demand: &Demand,
+    set: &SetSelection,
+    seen: &Seen<'_>,
+    owners: &Owners<'_>,
+) -> Result<(), Eligibility> {
+    if let Some(eligibility) = owned(demand, seen, owners) {
+        return Err(eligibility);
+    }
+    let wrong = set.filter.mismatches(seen.device);
+    if !wrong.is_empty() {
+        return Err(Eligibility::NotMatched(wrong));
+    }
+    let named = |told: &DeviceReason| {
+        told.reason == Reason::NotLocal.as_str()
+            && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
+    };
+    usable(world, index, seen, set.settings.mode, |told| !named(told))
+}
+
+/// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
+fn is_of_kind(detail: &str, kind: &str) -> bool {
+    detail.to_lowercase().split_whitespace().any(|word| {
+        word == kind || word.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-'))
+    })
+}
+
+fn rows_of_paths(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    demand: &Demand,
+    asked: &[PathSelection],
+    owners: &Owners<'_>,
+) -> Vec<(Row, Option<DeviceClaim>)> {
+    let mut rows: Vec<(Row, Option<DeviceClaim>)> = Vec::new();
+    for ask in asked {
+        let blind = |eligibility: Eligibility| Row {
+            device: ask.path.clone(),
+            identity: None,
+            size: 0,
+            eligibility,
+        };
+        if let Some(claim) = claim_of_path(world, demand, &ask.path) {
+            rows.push((
+                Row {
+                    device: ask.path.clone(),
+                    identity: Some(claim.identity.clone()),
+                    size: claim.size,
+                    eligibility: Eligibility::Claimed,
+                },
+                None,
+            ));
+            continue;
+        }
+        let reports = world
+            .inventory
+            .status
+            .as_ref()
+            .map(|status| status.paths.as_slice())
+            .unwrap_or_default();
+        let Some(report) = reports.iter().find(|report| report.path == ask.path) else {
+            rows.push((
+                blind(Eligibility::Waiting("the agent has not looked the path up yet".into())),
+                None,
+            ));
+            continue;
+        };
+        let named = |seen: &&Seen<'_>| {
+            report
+                .device
+                .as_ref()
+                .is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name))
+        };
+        let Some(seen) = index.devices.iter().find(named) else {
+            let why = report
+                .problem
+                .clone()
+                .unwrap_or_else(|| "it is no device that the node lists".to_owned());
+            rows.push((blind(Eligibility::NoDevice(why)), None));
+            continue;
+        };
+        let device = seen.device;
+        let taken = rows.iter().any(|(_, claim)| {
+            claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity))
+        });
+        let eligibility = match owned(demand, seen, owners) {
+            // Not by this path, which has no claim.
+            Some(Eligibility::Claimed) => Some(twice()),
+            _ if taken => Some(twice()),
+            other => other,
+        };
+        let mode = ask.settings.mode;
+        let adopted = retained_data_on(world, device)
+            .is_some_and(|kept| demand.adopts.contains(&kept.pv_uid));
+        let eligibility = eligibility
+            .or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
+        rows.push(match eligibility {
+            Some(eligibility) => {
+                (Row { device: ask.path.clone(), ..row(device, eligibility) }, None)
+            }
+            None => (
+                row(device, Eligibility::Selected),
+                make(demand, device, &ask.settings, ClaimContent::Any, Some(&ask.path)),
+            ),
+        });
+    }
+    rows
+}
+
+/// Whether a device that was named by its path is taken in spite of this: what is on it stays, and removable is what it
+/// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
+/// a volume left that is gone, unless the LocalVolume says that it means just that.
+fn stays(told: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
+    match Reason::parse(&told.reason) {
+        Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
+        Some(Reason::UnknownData) => mode == VolumeMode::Block,
+        Some(Reason::RetainedData) => adopted,
+        _ => false,
+    }
+}
+
+fn twice() -> Eligibility {
+    Eligibility::NoDevice("another path of this object leads to the same device".into())
+}
+
+/// A path with a claim is not looked up again: it means the device that it meant then.
+fn claim_of_path<'a>(world: &'a NodeWorld, demand: &Demand, path: &str) -> Option<&'a DeviceClaim> {
+    world
+        .inventory
+        .spec
+        .device_claims
+        .iter()
+        .find(|claim| claim.owner.uid == demand.owner.uid && claim.path.as_deref() == Some(path))
+}
+
+fn unresolved(world: &NodeWorld, demand: &Demand) -> Vec<String> {
+    match &demand.selection {
+        DeviceSelection::Set(_) => Vec::new(),
+        DeviceSelection::Paths(asked) => asked
+            .iter()
+            .filter(|ask| claim_of_path(world, demand, &ask.path).is_none())
+            .map(|ask| ask.path.clone())
+            .collect(),
+    }
+}
+
+/// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
+fn owned(demand: &Demand, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
+    if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
+        return Some(if owner.uid == demand.owner.uid {
+            Eligibility::Claimed
+        } else {
+            Eligibility::Taken((*owner).clone())
+        });
+    }
+    seen.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
+}
+
+/// Whether a free device may be taken at all; `counts` says which of its reasons do.
+fn usable(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    seen: &Seen<'_>,
+    mode: VolumeMode,
+    counts: impl Fn(&DeviceReason) -> bool,
+) -> Result<(), Eligibility> {
+    let device = seen.device;
+    if is_frozen(world) || is_released(world) {
+        return Err(Eligibility::Frozen);
+    }
+    if world.inventory.metadata.deletion_timestamp.is_some() {
+        return Err(Eligibility::Waiting(
+            "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
+        ));
+    }
+    let told: Vec<DeviceReason> =
+        device.reasons.iter().filter(|told| counts(told)).cloned().collect();
+    // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
+    // would have been told.
+    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed.as_str();
+    if !told.is_empty()
+        && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told))
+    {
+        let why = if told.iter().any(claimed) {
+            "the agent has not looked at it since its last claim ended"
+        } else {
+            "it has not been there, unchanged, for the settling time yet"
+        };
+        return Err(Eligibility::Waiting(why.into()));
+    }
+    if !told.is_empty() {
+        return Err(Eligibility::Refused(told));
+    }
+    // Every reason was one that does not count, or there was none: then the state itself must say so.
+    if device.reasons.is_empty() && device.state != DeviceState::Available {
+        return Err(Eligibility::Refused(Vec::new()));
+    }
+    if device.identity.is_none() || !device.settled {
+        return Err(Eligibility::Waiting("the agent has not settled on it yet".into()));
+    }
+    // What the cluster has learned since the agent last judged.
+    if let Some(kept) = retained_data_on(world, device) {
+        let told = DeviceReason {
+            reason: Reason::RetainedData.as_str().to_owned(),
+            detail: retained_data_detail(kept),
+        };
+        if counts(&told) {
+            return Err(Eligibility::Refused(vec![told]));
+        }
+    }
+    if let Some(left) = wipe_remnant_on(world, device).filter(|_| mode == VolumeMode::Block) {
+        return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
+    }
+    if let Some(why) = index.doubt(seen) {
+        return Err(Eligibility::Refused(vec![DeviceReason {
+            reason: Reason::AmbiguousIdentity.as_str().to_owned(),
+            detail: why,
+        }]));
+    }
+    if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {
+        return Err(Eligibility::Refused(vec![DeviceReason {
+            reason: Reason::UnlistedPersistentVolumes.as_str().to_owned(),
+            detail: String::new(),
+        }]));
+    }
+    Ok(())
+}
+
+fn row(device: &Device, eligibility: Eligibility) -> Row {
+    Row {
+        device: device.name.clone(),
+        identity: device.identity.clone(),
+        size: device.size,
+        eligibility,
+    }
+}
+
+fn make(
+    demand: &Demand,
+    device: &Device,
+    settings: &PvSettings,
+    content: ClaimContent,
+    path: Option<&str>,
+) -> Option<DeviceClaim> {
+    let identity = device.identity.clone()?;
+    let link =
+        format!("{}/{}/{}", names::LINK_FOLDER, settings.class, link_name(device, &identity));
+    Some(DeviceClaim {
+        identity,
+        owner: demand.owner.clone(),
+        storage_class_name: settings.class.clone(),
+        volume_mode: settings.mode,
+        fs_type: settings.fs_type.clone(),
+        path: path.map(str::to_owned),
+        size: device.size,
+        content,
+        link,
+        round: 1,
+        job: None,
+        terminating: false,
+        last_pv: None,
+    })
+}
+
+/// The by-id name, as shipped. A device without one gets a name from its identity: kernel names change.
+fn link_name(device: &Device, identity: &str) -> String {
+    let by_id = device
+        .device_id
+        .as_deref()
+        .and_then(|id| id.rsplit('/').next())
+        .filter(|name| !name.is_empty() && *name != "." && *name != "..");
+    by_id.map_or_else(
+        || format!("{}-{}", device.kind, &hex_digest(&[identity])[..16]),
+        str::to_owned,
+    )
+}
+
+impl Eligibility {
+    /// For people: continues "sdb: …".
+    pub fn message(&self) -> String {
+        match self {
+            Eligibility::Claimed => "has it".into(),
+            Eligibility::Selected => "gets it".into(),
+            Eligibility::NotMatched(wrong) => {
+                wrong.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
+            }
+            Eligibility::Taken(owner) => format!("{} has it", owner_text(owner)),
+            Eligibility::Waiting(why) => why.clone(),
+            Eligibility::Refused(told) if told.is_empty() => "the agent has not judged it".into(),
+            Eligibility::Refused(told) => {
+                let sentence = |told: &DeviceReason| {
+                    Reason::parse(&told.reason)
+                        .map_or_else(|| told.reason.clone(), |reason| reason.message(&told.detail))
+                };
+                told.iter().map(sentence).collect::<Vec<_>>().join("; ")
+            }
+            Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
+            Eligibility::WipeRemnant(why) => why.clone(),
+            Eligibility::BelowMinimum { found, min } => format!(
+                "the node has {found} matching devices, minDeviceCount is {min}: none is used"
+            ),
+            Eligibility::OverMaximum(max) => format!("maxDeviceCount is {max}"),
+            Eligibility::NoDevice(why) => why.clone(),
+            Eligibility::Frozen => {
+                "the node's claims are about another machine: release them first".into()
+            }
+        }
+    }
+
+    /// The word in events, metrics and tables.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Eligibility::Claimed => "Provisioned",
+            Eligibility::Selected => "Matched",
+            Eligibility::NotMatched(_) => "NotMatched",
+            Eligibility::Taken(_) => "Taken",
+            Eligibility::Waiting(_) => "Waiting",
+            Eligibility::Refused(_) => "Refused",
+            Eligibility::BacksPersistentVolume(_) => "Published",
+            Eligibility::WipeRemnant(_) => "Residue",
+            Eligibility::BelowMinimum { .. } => "BelowMinimum",
+            Eligibility::OverMaximum(_) => "OverMaximum",
+            Eligibility::NoDevice(_) => "NoDevice",
+            Eligibility::Frozen => "Frozen",
+        }
+    }
+}

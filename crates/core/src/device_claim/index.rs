@@ -1,0 +1,219 @@
+//! One node's world, looked up once: which device goes by which identity, whose PersistentVolume is on it, what the
+//! agent says to which claim. A node may have a thousand devices and as many claims.
+
+use super::{ClaimContext, Demand, NodeWorld};
+use crate::device::{Reason, group::published_candidates};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{
+    names,
+    node_inventory::{ClaimReport, ClaimState, Device, DeviceClaim},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+pub struct Index<'a> {
+    world: &'a NodeWorld,
+    pub devices: Vec<Seen<'a>>,
+    by_identity: HashMap<String, usize>,
+    pvs: HashMap<&'a str, &'a Arc<PersistentVolume>>,
+    reports: HashMap<(&'a str, &'a str, i64), &'a ClaimReport>,
+    demands: HashMap<&'a str, &'a Demand>,
+    /// The claims by the names of their PersistentVolumes.
+    by_pv: HashMap<String, &'a DeviceClaim>,
+    /// How many claims name an identity.
+    claims: HashMap<&'a str, usize>,
+    /// How many of an owner's devices on this node are proven.
+    ready: HashMap<&'a str, usize>,
+}
+
+/// A device with everything that it may be known by.
+pub struct Seen<'a> {
+    pub device: &'a Device,
+    pub candidates: BTreeSet<String>,
+    /// The PersistentVolumes of anybody that are on it, as far as their names tell.
+    pub published: BTreeSet<&'a str>,
+}
+
+impl<'a> Index<'a> {
+    pub fn new(world: &'a NodeWorld) -> Self {
+        let status = world.inventory.status.as_ref();
+        let named = Named::new(world);
+        let devices: Vec<Seen<'a>> = status
+            .iter()
+            .flat_map(|status| &status.devices)
+            .map(|device| {
+                let candidates = published_candidates(device);
+                Seen { device, published: named.on(device, &candidates), candidates }
+            })
+            .collect();
+        let mut by_identity = HashMap::new();
+        for (position, seen) in devices.iter().enumerate() {
+            for candidate in &seen.candidates {
+                by_identity.entry(candidate.clone()).or_insert(position);
+            }
+        }
+        let pvs =
+            world.pvs.iter().filter_map(|pv| Some((pv.metadata.name.as_deref()?, pv))).collect();
+        let reports = status
+            .iter()
+            .flat_map(|status| &status.device_claims)
+            .map(|report| {
+                ((report.identity.as_str(), report.owner_uid.as_str(), report.round), report)
+            })
+            .collect();
+        let demands =
+            world.demands.iter().map(|demand| (demand.owner.uid.as_str(), demand)).collect();
+        let mut index = Index {
+            world,
+            devices,
+            by_identity,
+            pvs,
+            reports,
+            demands,
+            by_pv: HashMap::new(),
+            claims: HashMap::new(),
+            ready: HashMap::new(),
+        };
+        for claim in &world.inventory.spec.device_claims {
+            *index.claims.entry(claim.identity.as_str()).or_default() += 1;
+            index.by_pv.insert(names::local_pv(&world.name, &claim.identity), claim);
+        }
+        for claim in world.inventory.spec.device_claims.iter().filter(|claim| !claim.terminating) {
+            let confirmed =
+                index.report(claim).is_some_and(|report| report.state == ClaimState::Confirmed);
+            if confirmed || index.pv(claim).is_some() {
+                *index.ready.entry(claim.owner.uid.as_str()).or_default() += 1;
+            }
+        }
+        index
+    }
+
+    pub fn device(&self, identity: &str) -> Option<&Seen<'a>> {
+        self.by_identity.get(identity).map(|position| &self.devices[*position])
+    }
+
+    /// The answer to this claim, and not to an earlier one on the same device.
+    fn report(&self, claim: &DeviceClaim) -> Option<&'a ClaimReport> {
+        self.reports.get(&(claim.identity.as_str(), claim.owner.uid.as_str(), claim.round)).copied()
+    }
+
+    fn pv(&self, claim: &DeviceClaim) -> Option<&'a Arc<PersistentVolume>> {
+        self.pvs.get(names::local_pv(&self.world.name, &claim.identity).as_str()).copied()
+    }
+
+    pub fn claim_of_pv(&self, name: &str) -> Option<&'a DeviceClaim> {
+        self.by_pv.get(name).copied()
+    }
+
+    pub fn ctx(&self, claim: &'a DeviceClaim) -> ClaimContext<'a> {
+        let seen = self.device(&claim.identity);
+        ClaimContext {
+            claim,
+            demand: self.demands.get(claim.owner.uid.as_str()).copied(),
+            report: self.report(claim),
+            device: seen.map(|seen| seen.device),
+            pv: self.pv(claim),
+            doubt: seen.and_then(|seen| self.doubt(seen)),
+            // A name is a hash: asked for only where there is anything to compare it with.
+            rival: seen.filter(|seen| !seen.published.is_empty()).and_then(|seen| {
+                let own = names::local_pv(&self.world.name, &claim.identity);
+                seen.published.iter().find(|name| **name != own).copied()
+            }),
+            moved: if seen.is_some() {
+                None
+            } else {
+                self.elsewhere(|identity| *identity == claim.identity)
+            },
+            ready: self.ready.get(claim.owner.uid.as_str()).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Another node's device of such an identity, in words.
+    fn elsewhere(&self, is: impl Fn(&String) -> bool) -> Option<String> {
+        self.world
+            .elsewhere
+            .iter()
+            .find(|other| is(&other.identity))
+            .map(|other| format!("{} of node {}", other.device, other.node))
+    }
+
+    /// It is not certain which device this is.
+    pub fn doubt(&self, seen: &Seen<'_>) -> Option<String> {
+        if let Some(place) = self.elsewhere(|identity| seen.candidates.contains(identity)) {
+            return Some(Reason::IdentityElsewhere.message(&place));
+        }
+        let spec = &self.world.inventory.spec;
+        if let Some(entry) =
+            spec.quarantine.iter().find(|entry| seen.candidates.contains(&entry.identity))
+        {
+            return Some(format!("{}: {}", entry.reason, entry.detail));
+        }
+        if let Some(told) = seen
+            .device
+            .reasons
+            .iter()
+            .find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines))
+        {
+            return Some(format!("{}: {}", told.reason, told.detail));
+        }
+        // By several of its identities: more than one claim of one device.
+        let claims: usize = seen
+            .candidates
+            .iter()
+            .filter_map(|candidate| self.claims.get(candidate.as_str()))
+            .sum();
+        (claims > 1).then(|| format!("the device {} is claimed twice", seen.device.name))
+    }
+}
+
+/// The PersistentVolumes of the node by everything that may name a device.
+#[derive(Default)]
+struct Named<'a> {
+    by_path: HashMap<&'a str, Vec<&'a str>>,
+    by_id: HashMap<&'a str, Vec<&'a str>>,
+    by_identity: HashMap<&'a str, Vec<&'a str>>,
+}
+
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+impl<'a> Named<'a> {
+    fn new(world: &'a NodeWorld) -> Self {
+        let mut named = Named::default();
+        for pv in &world.pvs {
+            let name = pv.metadata.name.as_deref().unwrap_or_default();
+            let path = pv.spec.as_ref().and_then(|spec| {
+                spec.local
+                    .as_ref()
+                    .map(|local| &local.path)
+                    .or(spec.host_path.as_ref().map(|host| &host.path))
+            });
+            if let Some(path) = path {
+                named.by_path.entry(path).or_default().push(name);
+                named.by_id.entry(base(path)).or_default().push(name);
+            }
+            let annotation = |key: &str| {
+                pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key))
+            };
+            if let Some(noted) = annotation(names::LSO_DEVICE_ID_ANNOTATION) {
+                named.by_id.entry(base(noted)).or_default().push(name);
+            }
+            if let Some(noted) = annotation(names::IDENTITY_ANNOTATION) {
+                named.by_identity.entry(noted).or_default().push(name);
+            }
+        }
+        named
+    }
+
+    /// Every PersistentVolume that names the device in some way.
+    fn on(&self, device: &Device, candidates: &BTreeSet<String>) -> BTreeSet<&'a str> {
+        let by_path = self.by_path.get(format!("/dev/{}", device.name).as_str());
+        let by_id = device.device_id.as_deref().and_then(|id| self.by_id.get(base(id)));
+        let by_identity =
+            candidates.iter().filter_map(|candidate| self.by_identity.get(candidate.as_str()));
+        by_path.into_iter().chain(by_id).chain(by_identity).flatten().copied().collect()
+    }
+}

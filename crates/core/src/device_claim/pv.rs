@@ -1,0 +1,229 @@
+//! The PersistentVolume and the StorageClass of a claim: what they look like, and whose they are.
+
+use super::{ClaimContext, Demand, NodeWorld};
+pub use crate::unmanaged_pv::HOSTNAME_LABEL;
+use k8s_openapi::{
+    api::{
+        core::v1::{
+            LocalVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+            PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
+        },
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+use quarry_api::{
+    Bytes, names,
+    node_inventory::{ClaimOwner, DeviceClaim, LastPv},
+    node_job::OwnerKind,
+    volume::VolumeMode,
+};
+use std::collections::BTreeMap;
+
+/// Volumes of such a class are made by somebody else: us.
+pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+fn annotation<'a>(pv: &'a PersistentVolume, key: &str) -> Option<&'a str> {
+    pv.metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(key))
+        .map(String::as_str)
+}
+
+/// Made by us, from a claim. By the finalizer, which we alone set: an annotation is lost to any tool that prunes them.
+pub fn is_ours(pv: &PersistentVolume) -> bool {
+    pv.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::PV_FINALIZER)
+}
+
+/// Made from this claim: of this device, at this link, for this owner.
+pub fn is_of(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
+    let path =
+        pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
+    is_ours(pv)
+        && annotation(pv, names::IDENTITY_ANNOTATION)
+            .is_none_or(|identity| identity == claim.identity)
+        && path == Some(&claim.link)
+}
+
+/// The round of the claim that it was made in, as it says itself: for people, and to compare what is about to be made.
+pub fn round(pv: &PersistentVolume) -> Option<i64> {
+    annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok())
+}
+
+/// The claim has its end on record. Not what the object says of itself counts: anybody may write there.
+pub fn is_over(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
+    claim
+        .last_pv
+        .as_ref()
+        .is_some_and(|last| last.resolved && pv.metadata.uid.as_ref() == Some(&last.uid))
+}
+
+/// The last volume of this claim, if it was bound and no end of it is on record.
+pub fn used(claim: &DeviceClaim) -> Option<&LastPv> {
+    claim.last_pv.as_ref().filter(|last| !last.resolved)
+}
+
+/// A claim had it. One that is only reserved, by name, was used by nobody yet.
+pub fn was_bound(pv: &PersistentVolume) -> bool {
+    pv.spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .is_some_and(|claim| claim.uid.is_some())
+}
+
+/// Somebody had it, whatever it says of itself: an administrator who gives a volume free again clears its claimRef.
+pub fn was_used(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
+    was_bound(pv) || used(claim).is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
+}
+
+/// Its data is erased when its claim is gone.
+pub fn deletes(pv: &PersistentVolume) -> bool {
+    pv.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref())
+        == Some("Delete")
+}
+
+/// The claim's owner as labels, shortened safely.
+fn owner_labels(owner: &ClaimOwner) -> BTreeMap<String, String> {
+    let namespace = owner.namespace.clone().unwrap_or_default();
+    let [kind, place, name] = names::PV_OWNER_LABELS;
+    let mut labels: BTreeMap<String, String> =
+        [(kind, owner.kind.clone()), (place, namespace.clone()), (name, owner.name.clone())]
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
+            .collect();
+    if owner.kind == OwnerKind::LocalVolume.as_str() {
+        let [name, place] = names::LV_OWNER_LABELS;
+        labels.insert(name.to_owned(), names::label_value(&owner.name));
+        labels.insert(place.to_owned(), names::label_value(&namespace));
+    }
+    labels
+}
+
+/// Whole GiB from 10 GiB on, whole MiB from 10 MiB on, as shipped.
+pub fn rounded(size: i64) -> Bytes {
+    const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+    let size = u64::try_from(size).unwrap_or_default();
+    Bytes(match size {
+        _ if size >= 10 * GIB => size / GIB * GIB,
+        _ if size >= 10 * MIB => size / MIB * MIB,
+        _ => size,
+    })
+}
+
+/// `None` when the node has no hostname label: the PersistentVolume could not say where it is.
+pub fn build(
+    world: &NodeWorld,
+    ctx: &ClaimContext<'_>,
+    class: Option<&StorageClass>,
+) -> Option<PersistentVolume> {
+    let (claim, node) = (ctx.claim, world.node.as_ref()?);
+    let host = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME_LABEL))?.clone();
+    let mut labels = owner_labels(&claim.owner);
+    labels.insert(HOSTNAME_LABEL.to_owned(), host.clone());
+    labels.insert(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned());
+    let device = ctx.device?;
+    let mut annotations: BTreeMap<String, String> = [
+        (names::PROVISIONED_BY_ANNOTATION, format!("local-volume-provisioner-{}", world.name)),
+        (names::LSO_DEVICE_NAME_ANNOTATION, device.name.clone()),
+        (names::IDENTITY_ANNOTATION, claim.identity.clone()),
+        (names::ROUND_ANNOTATION, claim.round.to_string()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    if let Some(id) = device.device_id.as_deref().and_then(|id| id.rsplit('/').next()) {
+        annotations.insert(names::LSO_DEVICE_ID_ANNOTATION.to_owned(), id.to_owned());
+    }
+    let policy =
+        class.and_then(|class| class.reclaim_policy.clone()).unwrap_or_else(|| "Delete".to_owned());
+    let options = class
+        .and_then(|class| class.mount_options.clone())
+        .filter(|options| !options.is_empty() && claim.volume_mode == VolumeMode::Filesystem);
+    let affinity = NodeSelectorTerm {
+        match_expressions: Some(vec![NodeSelectorRequirement {
+            key: HOSTNAME_LABEL.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![host]),
+        }]),
+        ..NodeSelectorTerm::default()
+    };
+    Some(PersistentVolume {
+        metadata: ObjectMeta {
+            name: Some(names::local_pv(&world.name, &claim.identity)),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            finalizers: Some(vec![names::PV_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            capacity: Some(
+                [(
+                    "storage".to_owned(),
+                    Quantity(quarry_api::Quantity::from(rounded(claim.size)).0),
+                )]
+                .into(),
+            ),
+            local: Some(LocalVolumeSource {
+                path: claim.link.clone(),
+                fs_type: claim.fs_type.clone(),
+            }),
+            mount_options: options,
+            node_affinity: Some(VolumeNodeAffinity {
+                required: Some(NodeSelector { node_selector_terms: vec![affinity] }),
+            }),
+            persistent_volume_reclaim_policy: Some(policy),
+            storage_class_name: Some(claim.storage_class_name.clone()),
+            volume_mode: Some(claim.volume_mode.as_str().to_owned()),
+            ..PersistentVolumeSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// As shipped. Made only where there is none: what an administrator has set is never changed.
+pub fn build_class(claim: &DeviceClaim) -> StorageClass {
+    let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
+    let owner = &claim.owner;
+    let labels = [
+        (name, owner.name.clone()),
+        (namespace, owner.namespace.clone().unwrap_or_default()),
+        (kind, owner.kind.clone()),
+        (quarry_api::crds::MANAGED_BY_LABEL, names::MANAGED_BY.to_owned()),
+    ];
+    StorageClass {
+        metadata: ObjectMeta {
+            name: Some(claim.storage_class_name.clone()),
+            labels: Some(
+                labels
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), names::label_value(&value)))
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        provisioner: NO_PROVISIONER.to_owned(),
+        reclaim_policy: Some("Delete".to_owned()),
+        volume_binding_mode: Some("WaitForFirstConsumer".to_owned()),
+        ..StorageClass::default()
+    }
+}
+
+/// Made by us, for this owner or for another one whose class it uses, too: it goes with the last of them, when nobody
+/// uses it.
+pub fn is_class_of(class: &StorageClass, demand: &Demand) -> bool {
+    let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
+    let label = |key: &str| {
+        class.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str)
+    };
+    let owner = &demand.owner;
+    let made_for_it = label(name) == Some(&names::label_value(&owner.name))
+        && label(namespace)
+            == Some(&names::label_value(owner.namespace.as_deref().unwrap_or_default()))
+        && label(kind) == Some(&owner.kind);
+    let names_it = demand.classes().any(|named| class.metadata.name.as_deref() == Some(named));
+    label(quarry_api::crds::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+        && (made_for_it || names_it)
+}

@@ -1,0 +1,301 @@
+//! The agent's half: what is confirmed, what may be erased.
+
+use super::*;
+use crate::{
+    device::{BackingFile, Content, Facts, Found, GroupedDevice, Held, group},
+    device_claim::confirm::{ClaimAction, Expected, decide_action, find, previous, verify},
+};
+use quarry_api::{
+    NodeInventorySpec,
+    node_inventory::{ClaimOwner, Evidence, Quarantine},
+};
+
+const IDENTITY: &str = "wwn:5000c50000000001";
+
+fn facts(name: &str, wwn: &str) -> Facts {
+    Facts {
+        name: name.into(),
+        kind: "disk".into(),
+        size: 4096,
+        evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{wwn}") }],
+        held: Held::Exclusively,
+        content: Content::Blank,
+        ..Facts::default()
+    }
+}
+
+fn claim() -> DeviceClaim {
+    DeviceClaim {
+        identity: IDENTITY.into(),
+        size: 4096,
+        round: 1,
+        owner: ClaimOwner { uid: "u".into(), ..ClaimOwner::default() },
+        ..DeviceClaim::default()
+    }
+}
+
+fn spec() -> NodeInventorySpec {
+    NodeInventorySpec { device_claims: vec![claim()], ..NodeInventorySpec::default() }
+}
+
+fn known(seen: &[Facts]) -> Vec<GroupedDevice> {
+    group(seen, None, None, &[])
+}
+
+const ALL: [Expected; 4] = [Expected::Blank, Expected::Any, Expected::Erasable, Expected::Erased];
+
+/// For which of the four the device would do.
+fn good_for(change: impl Fn(&mut Facts)) -> Vec<Expected> {
+    let mut disk = facts("sda", "5000c50000000001");
+    change(&mut disk);
+    ALL.into_iter()
+        .filter(|expected| {
+            verify(&claim(), *expected, &known(std::slice::from_ref(&disk)), &spec()).is_ok()
+        })
+        .collect()
+}
+
+#[test]
+fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
+    let found = |fs: Option<&str>, table: Option<&str>| {
+        Content::Found(Found {
+            fs_type: fs.map(str::to_owned),
+            table: table.map(str::to_owned),
+            ..Found::default()
+        })
+    };
+    assert_eq!(good_for(|_| {}), ALL);
+    assert_eq!(
+        good_for(|disk| disk.not_local = Some("iscsi".into())),
+        ALL,
+        "decided when it was claimed"
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = found(Some("ext4"), None)),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = found(None, Some("gpt"))),
+        [Expected::Any, Expected::Erasable]
+    );
+    // Something was found, whatever it is: that is not blank.
+    assert_eq!(
+        good_for(|disk| disk.content = found(None, None)),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.content = Content::UnknownData),
+        [Expected::Any, Expected::Erasable]
+    );
+    assert_eq!(
+        good_for(|disk| disk.removable = true),
+        [Expected::Any, Expected::Erasable, Expected::Erased]
+    );
+    assert_eq!(good_for(|disk| disk.partitions = vec!["sda1".into()]), [Expected::Erasable]);
+    let nobody: [fn(&mut Facts); 14] = [
+        |disk| disk.mounts = vec!["/mnt".into()],
+        |disk| disk.swap = true,
+        |disk| disk.holders = vec!["dm-0".into()],
+        |disk| disk.loops_on_top = vec!["loop1".into()],
+        |disk| disk.backs = vec!["pv".into()],
+        |disk| disk.volume_uid = Some("v".into()),
+        |disk| disk.read_only = true,
+        |disk| disk.observed_only = true,
+        |disk| disk.state = Some("suspended".into()),
+        |disk| disk.size = 8192,
+        |disk| disk.content = Content::Unread,
+        |disk| disk.content = Content::TimedOut,
+        |disk| disk.content = Content::Unreadable("EIO".into()),
+        |disk| disk.evidence[0].value = "naa.5000c50000000002".into(),
+    ];
+    for (number, change) in nobody.into_iter().enumerate() {
+        assert_eq!(good_for(change), [], "{number}");
+    }
+}
+
+#[test]
+fn a_partition_in_use_keeps_its_disk_from_being_erased() {
+    let disk = Facts { partitions: vec!["sda1".into()], ..facts("sda", "5000c50000000001") };
+    let part = Facts {
+        name: "sda1".into(),
+        kind: "part".into(),
+        parent: Some("sda".into()),
+        evidence: vec![],
+        ..facts("sda1", "5000c50000000001")
+    };
+    let with = |change: fn(&mut Facts)| {
+        let mut part = part.clone();
+        change(&mut part);
+        verify(&claim(), Expected::Erasable, &known(&[disk.clone(), part]), &spec())
+    };
+    assert_eq!(with(|_| {}), Ok(()));
+    let used: [fn(&mut Facts); 6] = [
+        |part| part.mounts = vec!["/data".into()],
+        |part| part.swap = true,
+        |part| part.holders = vec!["md0".into()],
+        |part| part.loops_on_top = vec!["loop2".into()],
+        |part| part.backs = vec!["pv".into()],
+        |part| part.volume_uid = Some("v".into()),
+    ];
+    for change in used {
+        assert!(with(change).unwrap_err().contains("sda1, a partition of sda"));
+    }
+}
+
+/// Of a device that looks blank and is on record as used: for which of the four it would do.
+#[test]
+fn what_is_kept_is_for_a_wipe_or_for_who_names_it_afterwards() {
+    let devices = known(&[facts("sda", "5000c50000000001")]);
+    let good_for = |identity: &str, round: i64| {
+        let claim = DeviceClaim { round, ..claim() };
+        let kept = vec![RetainedData {
+            identity: identity.into(),
+            pv_name: "local-pv-1".into(),
+            pv_uid: "a".into(),
+        }];
+        let spec = NodeInventorySpec {
+            device_claims: vec![claim.clone()],
+            retained_data: kept,
+            ..NodeInventorySpec::default()
+        };
+        ALL.into_iter()
+            .filter(|expected| verify(&claim, *expected, &devices, &spec).is_ok())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((good_for("wwn:9", 1), good_for("wwn:9", 2)), (ALL.to_vec(), ALL.to_vec()));
+    assert_eq!(good_for(IDENTITY, 1), [Expected::Any, Expected::Erasable, Expected::Erased]);
+    assert_eq!(good_for(IDENTITY, 2), [Expected::Erasable, Expected::Erased]);
+}
+
+#[test]
+fn what_only_the_cluster_knows_counts_as_well() {
+    let devices = known(&[facts("sda", "5000c50000000001")]);
+    let check = |spec: &NodeInventorySpec| verify(&claim(), Expected::Blank, &devices, spec);
+    assert_eq!(check(&spec()), Ok(()));
+    let rival = DeviceClaim {
+        owner: ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            name: "late".into(),
+            uid: "x".into(),
+            ..ClaimOwner::default()
+        },
+        ..claim()
+    };
+    assert!(
+        check(&NodeInventorySpec { device_claims: vec![claim(), rival], ..spec() })
+            .unwrap_err()
+            .contains("is claimed by LocalVolumeSet late, too")
+    );
+    let held = Quarantine {
+        identity: IDENTITY.into(),
+        reason: "IdentityChanged".into(),
+        detail: "it was x".into(),
+    };
+    assert!(
+        check(&NodeInventorySpec { quarantine: vec![held], ..spec() })
+            .unwrap_err()
+            .contains("is in quarantine: IdentityChanged it was x")
+    );
+    let other = Quarantine {
+        identity: "wwn:9".into(),
+        reason: "IdentityChanged".into(),
+        detail: String::new(),
+    };
+    assert_eq!(check(&NodeInventorySpec { quarantine: vec![other], ..spec() }), Ok(()));
+    assert_eq!(check(&NodeInventorySpec { unmanaged_pvs_omitted: Some(0), ..spec() }), Ok(()));
+    assert!(check(&NodeInventorySpec { unmanaged_pvs_omitted: Some(1), ..spec() }).is_err());
+}
+
+#[test]
+fn what_is_built_on_a_claimed_disk_is_nobody_elses() {
+    let top = Facts {
+        name: "dm-1".into(),
+        kind: "lvm".into(),
+        slaves: vec!["sda".into()],
+        ..facts("dm-1", "5000c50000000009")
+    };
+    let devices = known(&[facts("sda", "5000c50000000001"), top]);
+    let on_top = DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim() };
+    let spec = |claims: Vec<DeviceClaim>| NodeInventorySpec {
+        device_claims: claims,
+        ..NodeInventorySpec::default()
+    };
+    assert_eq!(verify(&on_top, Expected::Blank, &devices, &spec(vec![on_top.clone()])), Ok(()));
+    let refused = verify(&on_top, Expected::Blank, &devices, &spec(vec![claim(), on_top.clone()]))
+        .unwrap_err();
+    assert!(refused.contains("dm-1 is on a device that is claimed by"), "{refused}");
+}
+
+#[test]
+fn exactly_one_device_goes_by_the_identity() {
+    let one = facts("sda", "5000c50000000001");
+    assert_eq!(
+        find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()),
+        Ok("sda".into())
+    );
+    assert!(find(IDENTITY, &known(&[])).unwrap_err().contains("is not there"));
+    let twice = known(&[one.clone(), Facts { name: "sdb".into(), ..one.clone() }]);
+    assert!(find(IDENTITY, &twice).unwrap_err().contains("sda and sdb both go by"));
+    assert!(verify(&claim(), Expected::Erasable, &twice, &spec()).is_err());
+    // A loop under two names, by its file.
+    let file = |name: &str| Facts {
+        backing: Some(BackingFile {
+            path: "/f".into(),
+            deleted: false,
+            file: Some("8:1/7".into()),
+        }),
+        name: name.into(),
+        ..one.clone()
+    };
+    assert!(
+        verify(
+            &claim(),
+            Expected::Blank,
+            &known(&[file("loop1"), Facts { evidence: vec![], ..file("loop2") }]),
+            &spec()
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn what_the_agent_does_about_a_claim() {
+    let spec = |machine: Option<&str>| NodeInventorySpec {
+        machine_id: machine.map(str::to_owned),
+        ..NodeInventorySpec::default()
+    };
+    let report = |state: ClaimState, round: i64| ClaimReport {
+        identity: IDENTITY.into(),
+        owner_uid: "u".into(),
+        round,
+        state,
+        ..ClaimReport::default()
+    };
+    let confirmed = report(ClaimState::Confirmed, 1);
+    let ending = DeviceClaim { terminating: true, ..claim() };
+    let working = DeviceClaim { job: Some(ClaimJob::default()), ..claim() };
+    for (claim, last, claimed_on, expected) in [
+        (claim(), None, Some("m1"), ClaimAction::Confirm),
+        (claim(), None, None, ClaimAction::Confirm),
+        (claim(), Some(report(ClaimState::Refused, 1)), Some("m1"), ClaimAction::Confirm),
+        (claim(), Some(confirmed.clone()), Some("m1"), ClaimAction::Keep),
+        (claim(), Some(confirmed.clone()), Some("m2"), ClaimAction::Frozen),
+        (ending.clone(), Some(confirmed.clone()), Some("m1"), ClaimAction::End),
+        (ending, None, Some("m2"), ClaimAction::Frozen),
+        (working.clone(), None, Some("m1"), ClaimAction::Wait),
+        (working, Some(confirmed.clone()), Some("m1"), ClaimAction::Keep),
+    ] {
+        assert_eq!(
+            decide_action(&claim, last.as_ref(), &spec(claimed_on), Some("m1")),
+            expected,
+            "{claim:?} {last:?}"
+        );
+    }
+    let status = NodeInventoryStatus {
+        device_claims: vec![report(ClaimState::Confirmed, 2), confirmed.clone()],
+        ..NodeInventoryStatus::default()
+    };
+    assert_eq!(previous(&claim(), Some(&status)), Some(&confirmed), "of this round");
+    assert_eq!(previous(&DeviceClaim { round: 3, ..claim() }, Some(&status)), None);
+    assert_eq!(previous(&claim(), None), None);
+}

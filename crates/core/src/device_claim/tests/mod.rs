@@ -1,0 +1,210 @@
+//! Worlds of one node, made by hand. Who gets what: `asking.rs`; what becomes of it: `living.rs`; what is refused: `checked.rs`; what
+//! is said about it: `saying.rs`.
+
+use super::{
+    check::{Violation, check},
+    demand::{DeviceSelection, of_local_volume, of_set},
+    filter::{DeviceType, Mismatch},
+    *,
+};
+use quarry_api::{
+    Bytes, NodeInventoryStatus,
+    node_inventory::{
+        ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, LastPv, PathReport,
+    },
+    volume::VolumeMode,
+};
+use serde_json::{Value, json};
+
+const NOW: &str = "2026-01-01T01:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn set(name: &str, age: u32, spec: Value) -> Demand {
+    let mut object = json!({
+        "metadata": {"name": name, "namespace": "quarry-system", "uid": format!("uid-{name}"), "creationTimestamp": format!("2026-01-01T00:00:{:02}Z", 59 - age), "finalizers": [names::OWNER_FINALIZER]},
+        "spec": {"storageClassName": name},
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        object["spec"][key] = value.clone();
+    }
+    of_set(&serde_json::from_value(object).unwrap())
+}
+
+fn local_volume(name: &str, paths: &[&str]) -> Demand {
+    let object = json!({
+        "metadata": {"name": name, "namespace": "quarry-system", "uid": format!("uid-{name}"), "creationTimestamp": "2026-01-01T00:00:30Z", "finalizers": [names::OWNER_FINALIZER]},
+        "spec": {"storageClassDevices": [{"storageClassName": name, "devicePaths": paths}]},
+    });
+    of_local_volume(&serde_json::from_value(object).unwrap())
+}
+
+fn disk(name: &str, number: u8) -> Device {
+    Device {
+        name: name.into(),
+        kind: "disk".into(),
+        size: 20 << 30,
+        identity: Some(format!("wwn:5000c5000000000{number}")),
+        device_id: Some(format!("/dev/disk/by-id/wwn-0x5000c5000000000{number}")),
+        settled: true,
+        state: DeviceState::Available,
+        ..Device::default()
+    }
+}
+
+fn with_reason(mut device: Device, reason: &str, state: DeviceState) -> Device {
+    device.reasons.push(DeviceReason { reason: reason.into(), detail: String::new() });
+    device.state = state;
+    device
+}
+
+fn world(demands: Vec<Demand>, devices: Vec<Device>) -> NodeWorld {
+    let mut inventory = NodeInventory::new("n1", quarry_api::NodeInventorySpec::default());
+    inventory.metadata.uid = Some("inv".into());
+    inventory.metadata.resource_version = Some("1".into());
+    inventory.status = Some(NodeInventoryStatus {
+        machine_id: Some("m1".into()),
+        devices,
+        ..NodeInventoryStatus::default()
+    });
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "node-1", "labels": {"kubernetes.io/hostname": "n1"}}})).unwrap();
+    NodeWorld {
+        name: "n1".into(),
+        node: Some(Arc::new(node)),
+        inventory,
+        demands,
+        agent_present: true,
+        ..NodeWorld::default()
+    }
+}
+
+/// Plans, checks and takes over the inventory's part.
+fn step(world: &mut NodeWorld) -> Plan {
+    let plan = plan(world, now());
+    assert_eq!(check(world, &plan), Ok(()), "{plan:?}");
+    world.inventory.spec.device_claims = plan.claims.clone();
+    world.inventory.spec.paths = plan.paths.clone();
+    world.inventory.spec.retained_data = plan.retained_data.clone();
+    world.inventory.spec.wipe_remnants = plan.wipe_remnants.clone();
+    world.inventory.spec.machine_id = plan.machine_id.clone();
+    plan
+}
+
+/// The agent says yes to everything, and has removed what is ending.
+fn confirm(world: &mut NodeWorld) {
+    let claims = world.inventory.spec.device_claims.clone();
+    let status = world.inventory.status.as_mut().unwrap();
+    status.device_claims = claims
+        .iter()
+        .map(|claim| ClaimReport {
+            identity: claim.identity.clone(),
+            owner_uid: claim.owner.uid.clone(),
+            round: claim.round,
+            state: if claim.terminating { ClaimState::Removed } else { ClaimState::Confirmed },
+            linked: !claim.terminating,
+            ..ClaimReport::default()
+        })
+        .collect();
+}
+
+fn names_of(steps: &[Step]) -> Vec<&'static str> {
+    steps.iter().map(Step::name).collect()
+}
+
+/// The API takes the steps.
+fn apply(world: &mut NodeWorld, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::CreateClass(class) => drop(
+                world
+                    .classes
+                    .insert(class.metadata.name.clone().unwrap(), Arc::new((**class).clone())),
+            ),
+            Step::CreatePv(pv) => {
+                let mut pv = (**pv).clone();
+                pv.metadata.uid = pv::round(&pv).map(|round| format!("pv-{round}"));
+                pv.metadata.resource_version = Some("1".into());
+                pv.status = serde_json::from_value(json!({"phase": "Available"})).unwrap();
+                world.pvs.push(Arc::new(pv));
+            }
+            Step::DeletePv { name, .. } => change_pv(world, name, |pv| {
+                pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z")
+            }),
+            Step::ReleasePv { name, .. } => {
+                world.pvs.retain(|pv| pv.metadata.name.as_ref() != Some(name))
+            }
+            Step::CreateJob(job) => drop(
+                world.jobs.insert(job.metadata.name.clone().unwrap(), Arc::new((**job).clone())),
+            ),
+        }
+    }
+}
+
+fn change_pv(world: &mut NodeWorld, name: &str, change: impl Fn(&mut Value)) {
+    for pv in &mut world.pvs {
+        if pv.metadata.name.as_deref() == Some(name) {
+            let mut object = serde_json::to_value(&**pv).unwrap();
+            change(&mut object);
+            *pv = Arc::new(serde_json::from_value(object).unwrap());
+        }
+    }
+}
+
+fn phase(world: &mut NodeWorld, phase: &str) {
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(world, &name, |pv| {
+        pv["status"]["phase"] = json!(phase);
+        pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d", "uid": "claim"});
+    });
+}
+
+/// A world with one claimed, confirmed and published disk.
+fn published() -> NodeWorld {
+    let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["CreateClass", "CreatePv"]);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).steps.is_empty(), "at rest");
+    world
+}
+
+fn stage(world: &NodeWorld) -> Stage {
+    let claim_contexts = claim_contexts(world);
+    decide(world, &claim_contexts[0], now()).stage
+}
+
+fn eligibilities(world: &NodeWorld, uid: &str) -> Vec<(String, &'static str)> {
+    account(world, uid).into_iter().map(|row| (row.device, row.eligibility.as_str())).collect()
+}
+
+/// Deletes the PersistentVolume of the world, which is let go.
+fn tear_down(world: &mut NodeWorld) {
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    step(world);
+    let plan = step(world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(world, &plan.steps);
+    confirm(world);
+}
+
+/// An administrator does not need the data of this volume any more.
+fn forget(world: &mut NodeWorld, uid: &str) {
+    world.inventory.metadata.annotations = Some(
+        [(names::FORGET_RETAINED_DATA_ANNOTATION.to_owned(), format!("another, {uid}"))].into(),
+    );
+}
+
+mod assign;
+mod check;
+mod confirm;
+mod edges;
+mod guarded;
+mod retained_data;
+mod state_machine;
+mod status;
+mod wipe;

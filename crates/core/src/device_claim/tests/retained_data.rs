@@ -1,0 +1,430 @@
+//! What was used and not erased: the checks that stand behind the planner.
+
+use super::*;
+
+const IDENTITY: &str = "wwn:5000c50000000001";
+
+fn entry(identity: &str, uid: &str) -> RetainedData {
+    RetainedData {
+        identity: identity.into(),
+        pv_name: names::local_pv("n1", identity),
+        pv_uid: uid.into(),
+    }
+}
+
+/// The plan that changes nothing.
+fn same(world: &NodeWorld) -> Plan {
+    let spec = &world.inventory.spec;
+    Plan {
+        claims: spec.device_claims.clone(),
+        retained_data: spec.retained_data.clone(),
+        machine_id: spec.machine_id.clone(),
+        ..Plan::default()
+    }
+}
+
+fn forgotten(what: &str) -> Result<(), Violation> {
+    Err(Violation::Forgotten(what.into()))
+}
+
+/// A world whose claim has a job in this phase.
+fn wiping(phase: &str) -> NodeWorld {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    self::phase(&mut world, "Released");
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    step(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    let job = world.inventory.spec.device_claims[0].job.clone().unwrap().name;
+    let mut made = (*world.jobs[&job]).clone();
+    made.status = serde_json::from_value(json!({"phase": phase, "runs": 1})).unwrap();
+    world.jobs.insert(job, Arc::new(made));
+    world
+}
+
+#[test]
+fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volume() {
+    let without = |world: &NodeWorld, uid: &str| {
+        let mut plan = same(world);
+        plan.retained_data.retain(|kept| kept.pv_uid != uid);
+        check(world, &plan)
+    };
+    let told = |annotation: Option<&str>| {
+        let mut world = published();
+        world.inventory.spec.retained_data = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
+        world.inventory.metadata.annotations = annotation.map(|text| {
+            [(names::FORGET_RETAINED_DATA_ANNOTATION.to_owned(), text.to_owned())].into()
+        });
+        world
+    };
+    assert_eq!(without(&told(None), "a"), forgotten(IDENTITY));
+    assert_eq!(without(&told(Some("b")), "a"), forgotten(IDENTITY));
+    assert_eq!(
+        (without(&told(Some("b, a")), "a"), without(&told(Some("a")), "a")),
+        (Ok(()), Ok(()))
+    );
+    assert_eq!(
+        plan(&told(Some("b")), now()).retained_data,
+        [entry(IDENTITY, "a")],
+        "only what is named"
+    );
+    for (phase, erased) in [("Succeeded", true), ("Failed", false), ("Running", false)] {
+        let mut world = wiping(phase);
+        world.inventory.spec.retained_data = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
+        assert_eq!(
+            without(&world, "a"),
+            if erased { Ok(()) } else { forgotten(IDENTITY) },
+            "{phase}"
+        );
+        assert_eq!(without(&world, "b"), forgotten("wwn:9"), "{phase}: another device");
+        let kept = plan(&world, now()).retained_data;
+        assert_eq!(
+            kept,
+            if erased {
+                vec![entry("wwn:9", "b")]
+            } else {
+                vec![entry(IDENTITY, "a"), entry("wwn:9", "b")]
+            },
+            "{phase}"
+        );
+    }
+}
+
+#[test]
+fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
+    let mut world = published();
+    world.inventory.spec.device_claims[0].last_pv =
+        Some(LastPv { uid: "pv-1".into(), resolved: false });
+    assert_eq!(check(&world, &same(&world)), Ok(()), "it goes on");
+    let over = |world: &NodeWorld, kept: Vec<RetainedData>| {
+        let mut plan = Plan { retained_data: kept, ..same(world) };
+        plan.claims[0].last_pv = Some(LastPv { uid: "pv-1".into(), resolved: true });
+        check(world, &plan)
+    };
+    assert_eq!(over(&world, vec![]), forgotten(IDENTITY));
+    assert_eq!(over(&world, vec![entry("wwn:9", "pv-1")]), forgotten(IDENTITY));
+    assert_eq!(over(&world, vec![entry(IDENTITY, "pv-1")]), Ok(()));
+    let mut gone = same(&world);
+    gone.claims.clear();
+    assert_eq!(check(&world, &gone), forgotten(IDENTITY), "nor with its claim");
+    let mut renamed = same(&world);
+    renamed.claims[0].last_pv = None;
+    assert_eq!(check(&world, &renamed), forgotten(IDENTITY));
+    assert_eq!(over(&wiping("Succeeded"), vec![]), Ok(()));
+    assert_eq!(over(&wiping("Failed"), vec![]), forgotten(IDENTITY));
+}
+
+#[test]
+fn nothing_is_published_over_what_is_used_or_kept() {
+    let publish = |change: &dyn Fn(&mut NodeWorld)| {
+        let mut world = published();
+        let made = Step::CreatePv(Box::new((*world.pvs[0]).clone()));
+        world.pvs.clear();
+        change(&mut world);
+        let plan = same(&world);
+        check(&world, &Plan { steps: vec![made], ..plan })
+    };
+    let data = Err(Violation::DataPublished(IDENTITY.into()));
+    assert_eq!(publish(&|_| {}), Ok(()));
+    assert_eq!(
+        publish(&|world| world.inventory.spec.retained_data = vec![entry(IDENTITY, "a")]),
+        data
+    );
+    assert_eq!(
+        publish(&|world| world.inventory.spec.retained_data = vec![entry("wwn:9", "a")]),
+        Ok(())
+    );
+    assert_eq!(
+        publish(&|world| world.inventory.spec.device_claims[0].last_pv =
+            Some(LastPv { uid: "a".into(), resolved: false })),
+        data
+    );
+    assert_eq!(
+        publish(&|world| world.inventory.spec.device_claims[0].last_pv =
+            Some(LastPv { uid: "a".into(), resolved: true })),
+        Ok(())
+    );
+    // Named by a path after it was kept: as it is. One that was named before that: not.
+    let path = |world: &mut NodeWorld, round: i64| {
+        world.inventory.spec.retained_data = vec![entry(IDENTITY, "a")];
+        let claim = &mut world.inventory.spec.device_claims[0];
+        (claim.content, claim.round) = (ClaimContent::Any, round);
+        world.inventory.status.as_mut().unwrap().device_claims[0].round = round;
+    };
+    assert_eq!(publish(&|world| path(world, 1)), Ok(()));
+    let mut world = published();
+    path(&mut world, 2);
+    assert!(super::super::state_machine::blocks_reuse(
+        &world,
+        &world.inventory.spec.device_claims[0],
+        &disk("sda", 1)
+    ));
+}
+
+#[test]
+fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
+    let with = |change: &dyn Fn(&mut NodeWorld, &str), kept: Vec<RetainedData>| {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        phase(&mut world, "Released");
+        change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+        world.inventory.spec.device_claims.clear();
+        change(&mut world, &name);
+        let steps =
+            vec![Step::ReleasePv { name, resource_version: "1".into(), finalizers: vec![] }];
+        check(&world, &Plan { retained_data: kept, steps, ..Plan::default() })
+    };
+    let name = names::local_pv("n1", IDENTITY);
+    let kept = || vec![entry(IDENTITY, "pv-1")];
+    assert_eq!(with(&|_, _| {}, kept()), Ok(()));
+    assert_eq!(with(&|_, _| {}, vec![]), forgotten(&name));
+    assert_eq!(with(&|_, _| {}, vec![entry(IDENTITY, "another")]), forgotten(&name));
+    assert_eq!(with(&|_, _| {}, vec![entry("wwn:9", "pv-1")]), forgotten(&name));
+    let unused = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}))
+    };
+    assert_eq!(with(&unused, vec![]), Ok(()), "nobody has used it");
+    let in_use = Err(Violation::InUse(name.clone()));
+    let staying = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| {
+            drop(pv["metadata"].as_object_mut().unwrap().remove("deletionTimestamp"))
+        })
+    };
+    assert_eq!(with(&staying, kept()), in_use, "it is not going");
+    assert_eq!(with(&|world, _| phase(world, "Bound"), kept()), in_use);
+    let other =
+        |world: &mut NodeWorld, _: &str| world.inventory.spec.machine_id = Some("m2".into());
+    assert_eq!(with(&other, kept()), in_use, "of another machine");
+    let foreign = |world: &mut NodeWorld, name: &str| {
+        change_pv(world, name, |pv| pv["metadata"]["finalizers"] = json!(["x/y"]))
+    };
+    assert_eq!(with(&foreign, kept()), Err(Violation::NotOurs(name.clone())));
+    assert_eq!(with(&|world, _| world.pvs.clear(), kept()), Err(Violation::NotOurs(name)));
+}
+
+#[test]
+fn what_is_given_up_with_its_machine_is_on_record_whatever_is_left_of_it() {
+    let given_up = |change: &dyn Fn(&mut NodeWorld)| {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        phase(&mut world, "Released");
+        change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+        world.node = None;
+        world.inventory.metadata.annotations =
+            Some([(names::RELEASE_DEVICE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+        change(&mut world);
+        let plan = step(&mut world);
+        (names_of(&plan.steps), plan.claims.len(), plan.retained_data)
+    };
+    let kept = || vec![entry(IDENTITY, "pv-1")];
+    let last = |over: bool| {
+        move |world: &mut NodeWorld| {
+            world.inventory.spec.device_claims[0].last_pv =
+                Some(LastPv { uid: "pv-1".into(), resolved: over })
+        }
+    };
+    assert_eq!(given_up(&|_| {}), (vec!["ReleasePv"], 1, kept()));
+    assert_eq!(given_up(&last(true)), (vec!["ReleasePv"], 1, vec![]), "erased before");
+    let torn = |over: bool| {
+        move |world: &mut NodeWorld| {
+            world.pvs.clear();
+            last(over)(world);
+        }
+    };
+    assert_eq!(given_up(&torn(false)), (vec![], 0, kept()));
+    assert_eq!(given_up(&torn(true)), (vec![], 0, vec![]));
+}
+
+/// Blank at both ends, and full of somebody's data between them: nothing that can be seen tells it from a new disk.
+#[test]
+fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    phase(&mut world, "Bound");
+    assert_eq!(
+        step(&mut world).claims[0].last_pv,
+        Some(LastPv { uid: "pv-1".into(), resolved: false }),
+        "on record as soon as it is seen"
+    );
+    let before = world.clone();
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain")
+    });
+    phase(&mut world, "Released");
+    tear_down(&mut world);
+    let kept = RetainedData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: name.clone(),
+        pv_uid: "pv-1".into(),
+    };
+    assert_eq!(world.inventory.spec.retained_data, std::slice::from_ref(&kept));
+    assert!(step(&mut world).steps.is_empty());
+    assert!(
+        matches!(stage(&world), Stage::Blocked(why) if why.contains("keeps the data of a PersistentVolume that was deleted")),
+        "{:?}",
+        stage(&world)
+    );
+    // The agent refuses it as well, and says so in its verdict: the claim ends, and no set gets the device.
+    let status = world.inventory.status.as_mut().unwrap();
+    status.devices = vec![with_reason(disk("sda", 1), "RetainedData", DeviceState::NotAvailable)];
+    status.device_claims[0].state = ClaimState::Refused;
+    assert!(step(&mut world).claims[0].terminating);
+    confirm(&mut world);
+    assert!(step(&mut world).claims.is_empty());
+    assert_eq!(
+        (world.inventory.spec.retained_data.len(), step(&mut world).claims.len()),
+        (1, 0),
+        "nor by the next plan"
+    );
+    world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
+    assert_eq!(
+        step(&mut world).claims.len(),
+        0,
+        "an agent that has not read it yet says nothing of it"
+    );
+    forget(&mut world, "pv-1");
+    step(&mut world);
+    assert_eq!((world.inventory.spec.retained_data.len(), step(&mut world).claims.len()), (0, 1));
+
+    // Its object torn away while it was bound, finalizer and all; then in mid-wipe.
+    let mut torn = before.clone();
+    torn.pvs.clear();
+    let plan = step(&mut torn);
+    assert_eq!(
+        (plan.steps.len(), plan.claims[0].round, &plan.retained_data),
+        (0, 2, &vec![kept.clone()])
+    );
+    confirm(&mut torn);
+    assert!(step(&mut torn).steps.is_empty() && matches!(stage(&torn), Stage::Blocked(_)));
+    // Given up with its machine.
+    let mut gone = before;
+    phase(&mut gone, "Released");
+    gone.node = None;
+    gone.inventory.metadata.annotations =
+        Some([(names::RELEASE_DEVICE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+    for steps in [vec!["DeletePv"], vec!["ReleasePv"], vec![]] {
+        let plan = step(&mut gone);
+        assert_eq!(names_of(&plan.steps), steps);
+        apply(&mut gone, &plan.steps);
+    }
+    assert_eq!(
+        (gone.inventory.spec.device_claims.len(), gone.inventory.spec.retained_data),
+        (0, vec![kept])
+    );
+}
+
+/// Somebody removed the NodeInventory by force, and its claims with it.
+#[test]
+fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    world.inventory.spec.device_claims.clear();
+    world.inventory.status.as_mut().unwrap().device_claims.clear();
+    assert!(step(&mut world).steps.is_empty() && orphaned(&world).is_empty(), "it is not going");
+    change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    let unused = step(&mut world.clone());
+    assert_eq!((names_of(&unused.steps), unused.retained_data.len()), (vec!["ReleasePv"], 0));
+    phase(&mut world, "Bound");
+    assert!(step(&mut world).steps.is_empty(), "in use");
+    phase(&mut world, "Released");
+    assert_eq!(orphaned(&world), std::slice::from_ref(&name));
+    let mut elsewhere = world.clone();
+    change_pv(&mut elsewhere, &name, |pv| {
+        pv["metadata"]["name"] = json!("local-pv-of-another-node")
+    });
+    assert!(step(&mut elsewhere).steps.is_empty());
+    let plan = step(&mut world);
+    assert_eq!(
+        (names_of(&plan.steps), plan.retained_data[0].pv_uid.as_str(), plan.claims.len()),
+        (vec!["ReleasePv"], "pv-1", 0)
+    );
+    let forgetful = Plan { retained_data: vec![], ..plan.clone() };
+    world.inventory.spec.retained_data.clear();
+    assert_eq!(check(&world, &forgetful), Err(Violation::Forgotten(name)));
+    apply(&mut world, &plan.steps);
+    world.inventory.spec.retained_data = plan.retained_data;
+    assert!(step(&mut world).claims.is_empty(), "and the disk is nobody's");
+}
+
+/// Whatever becomes of the annotations: the claim knows which volume it was.
+#[test]
+fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
+    for round in [None, Some("0"), Some("-7"), Some("many")] {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        change_pv(&mut world, &name, |pv| {
+            match round {
+                Some(round) => {
+                    pv["metadata"]["annotations"]["quarry.dev/device-claim-round"] = json!(round)
+                }
+                None => drop(
+                    pv["metadata"]["annotations"]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("quarry.dev/device-claim-round"),
+                ),
+            }
+            pv["metadata"]["deletionTimestamp"] = json!(NOW);
+        });
+        phase(&mut world, "Bound");
+        let plan = step(&mut world);
+        assert!(
+            plan.steps.is_empty()
+                && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to claim d/c")),
+            "{round:?}"
+        );
+        phase(&mut world, "Released");
+        assert!(step(&mut world).claims[0].job.is_some(), "{round:?}");
+        assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"], "{round:?}");
+    }
+}
+
+/// Confirmed once; somebody has mounted it since, or another node shows it, too.
+#[test]
+fn what_somebody_else_uses_or_shows_is_not_offered() {
+    for reason in ["Mounted", "Swap", "HasHolders", "LoopOnTop"] {
+        let mut world = published();
+        world.inventory.status.as_mut().unwrap().devices =
+            vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["DeletePv"], "{reason}");
+        world.pvs.clear();
+        assert!(step(&mut world).steps.is_empty(), "{reason}");
+        assert!(
+            matches!(stage(&world), Stage::Blocked(why) if why.contains("somebody uses the device: sda ")),
+            "{reason}"
+        );
+        let made = Step::CreatePv(Box::new((*published().pvs[0]).clone()));
+        let wrong = Plan { steps: vec![made], ..step(&mut world) };
+        assert_eq!(check(&world, &wrong), Err(Violation::Used("wwn:5000c50000000001".into())));
+    }
+    let mut twice = published();
+    twice.elsewhere = vec![Elsewhere {
+        identity: "wwn:5000c50000000001".into(),
+        node: "n2".into(),
+        device: "sdx".into(),
+    }];
+    let stale = NodeWorld { agent_present: false, ..twice.clone() };
+    assert!(
+        step(&mut stale.clone()).steps.is_empty(),
+        "it may have been moved while nobody looked"
+    );
+    let plan = step(&mut twice);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    let mut withdrawn = twice.clone();
+    withdrawn.pvs.clear();
+    confirm(&mut withdrawn);
+    assert!(
+        step(&mut withdrawn).steps.is_empty()
+            && matches!(stage(&withdrawn), Stage::Blocked(why) if why.contains("n2")),
+        "and the claim stays"
+    );
+    phase(&mut twice, "Bound");
+    assert!(step(&mut twice).steps.is_empty(), "what is in use stays");
+    assert!(
+        matches!(stage(&twice), Stage::Conflict(why) if why.contains("is bound to claim d/c") && why.contains("n2")),
+        "{:?}",
+        stage(&twice)
+    );
+}

@@ -1,0 +1,214 @@
+//! The wipe of a claimed device: what the class asks for, the job that is on record before it exists, and its retries.
+
+use super::{
+    ClaimContext, NodeWorld, Stage, Step,
+    state_machine::{Erased, Transition, missing, over, wipe_remnant},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
+use quarry_api::{
+    NodeJob, NodeJobSpec, names,
+    node_inventory::{ClaimJob, DeviceClaim},
+    node_job::{
+        Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition,
+        WipeParameters, WipePolicy, hex_digest,
+    },
+    volume::VolumeMode,
+};
+
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+
+pub fn wipe(
+    world: &NodeWorld,
+    ctx: &ClaimContext<'_>,
+    found: &PersistentVolume,
+    now: Timestamp,
+) -> Transition {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let give_up = format!(
+        "to give it up without a wipe, set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain"
+    );
+    if let Some(missing) = missing(ctx, &give_up) {
+        return Transition::stay(ctx, missing);
+    }
+    if ctx.demand.is_none() {
+        return Transition::stay(
+            ctx,
+            Stage::WipeFailed(format!(
+                "its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain"
+            )),
+        );
+    }
+    if let Some(size) =
+        ctx.device.map(|device| device.size).filter(|size| *size != ctx.claim.size && *size > 0)
+    {
+        return Transition::stay(
+            ctx,
+            Stage::WipeFailed(format!(
+                "the device has {size} bytes now, {} were claimed: nothing is erased on a disk that has changed; erase it by hand if it is the right one, and set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain to let it go",
+                ctx.claim.size
+            )),
+        );
+    }
+    let policy = match wipe_policy(
+        world.classes.get(&ctx.claim.storage_class_name).map(AsRef::as_ref),
+        ctx.claim.volume_mode,
+    ) {
+        Ok(policy) => policy,
+        Err(why) => return Transition::stay(ctx, Stage::WipeFailed(why)),
+    };
+    let record = |attempt: i32, stage: Stage| {
+        let Some(job) = wipe_job(world, ctx.claim, found, policy, attempt) else {
+            return Transition::stay(
+                ctx,
+                Stage::WipeFailed("the Node or the owner of the device is not known yet".into()),
+            );
+        };
+        let name = job.metadata.name.clone().unwrap_or_default();
+        Transition::change(ctx, stage, |claim| claim.job = Some(ClaimJob { name, attempt }))
+    };
+    let Some(recorded) = &ctx.claim.job else {
+        return record(1, Stage::Wiping(format!("{} begins", policy.as_str())));
+    };
+    let Some(job) = world.jobs.get(&recorded.name) else {
+        return match wipe_job(world, ctx.claim, found, policy, recorded.attempt) {
+            Some(job) if job.metadata.name.as_deref() == Some(&recorded.name) => Transition::step(
+                ctx,
+                Stage::Wiping(format!("{} begins", policy.as_str())),
+                Step::CreateJob(Box::new(job)),
+            ),
+            // The Node was made anew, or the class says otherwise by now: on record first.
+            Some(_) | None => {
+                record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str())))
+            }
+        };
+    };
+    let status = job.status.as_ref();
+    match status.and_then(|status| status.phase) {
+        None => Transition::stay(ctx, Stage::Wiping("waiting for the agent".into())),
+        Some(JobPhase::Running) => {
+            let progress = status
+                .and_then(|status| status.progress)
+                .map_or_else(String::new, |percent| format!(", {percent} %"));
+            let words = status.and_then(|status| status.message.clone()).unwrap_or_default();
+            Transition::stay(ctx, Stage::Wiping(format!("{words}{progress}")))
+        }
+        Some(JobPhase::Succeeded) => {
+            let uid = found.metadata.uid.clone().unwrap_or_default();
+            // By what was done, not by what the class says meanwhile.
+            let erased = match job
+                .spec
+                .parameters
+                .as_ref()
+                .and_then(|parameters| parameters.wipe.as_ref())
+                .map(|wipe| wipe.policy)
+            {
+                Some(WipePolicy::Discard | WipePolicy::Zero) => Erased::Whole,
+                Some(WipePolicy::Quick) | None => {
+                    Erased::Signatures(wipe_remnant(world, &ctx.claim.identity, uid.clone()))
+                }
+            };
+            Transition {
+                erased: Some(erased),
+                ..Transition::change(ctx, Stage::Releasing("wiped".into()), |claim| {
+                    over(claim, uid)
+                })
+            }
+        }
+        Some(JobPhase::Failed) => {
+            let why = status.and_then(|status| status.message.clone()).unwrap_or_default();
+            let ended = status
+                .and_then(|status| status.completion_time.as_ref())
+                .map_or(now, |time| time.0);
+            let pause = FIRST_RETRY
+                .saturating_mul(1 << recorded.attempt.clamp(1, 10).saturating_sub(1))
+                .min(LONGEST_RETRY);
+            let due = ended + pause;
+            let stage = Stage::WipeFailed(format!(
+                "wiping failed ({} tries so far), tried again by itself: {why}",
+                recorded.attempt
+            ));
+            if due > now {
+                return Transition {
+                    requeue: Some(due.duration_since(now)),
+                    ..Transition::stay(ctx, stage)
+                };
+            }
+            record(recorded.attempt.saturating_add(1), stage)
+        }
+    }
+}
+
+/// What the class asks for; a Block device is erased whole, a file system's signatures are enough for the next one.
+pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<WipePolicy, String> {
+    let annotation =
+        class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
+    match (annotation, mode) {
+        (Some(text), _) => WipePolicy::parse(text).ok_or_else(|| {
+            format!(
+                "the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero",
+                names::WIPE_ANNOTATION
+            )
+        }),
+        (None, VolumeMode::Block) => Ok(WipePolicy::Discard),
+        (None, VolumeMode::Filesystem) => Ok(WipePolicy::Quick),
+    }
+}
+
+/// What of a claim a job uses. A claim that was changed since voids the job.
+pub fn claim_hash(claim: &DeviceClaim) -> String {
+    hex_digest(&[
+        &claim.identity,
+        &claim.owner.uid,
+        &claim.storage_class_name,
+        &claim.size.to_string(),
+        &claim.round.to_string(),
+    ])[..32]
+        .to_owned()
+}
+
+pub fn wipe_job(
+    world: &NodeWorld,
+    claim: &DeviceClaim,
+    found: &PersistentVolume,
+    policy: WipePolicy,
+    attempt: i32,
+) -> Option<NodeJob> {
+    let spec = NodeJobSpec {
+        action: Action::Wipe,
+        node_name: world.name.clone(),
+        owner: JobOwner {
+            kind: OwnerKind::parse(&claim.owner.kind)?,
+            namespace: claim.owner.namespace.clone(),
+            name: claim.owner.name.clone(),
+            uid: claim.owner.uid.clone(),
+        },
+        device: JobDevice {
+            sparse_file: None,
+            claimed: Some(ClaimedDevice {
+                identity: claim.identity.clone(),
+                size: claim.size,
+                pv_name: found.metadata.name.clone()?,
+                pv_uid: found.metadata.uid.clone()?,
+            }),
+        },
+        precondition: Precondition {
+            node_uid: world.node.as_ref()?.metadata.uid.clone()?,
+            spec_hash: claim_hash(claim),
+        },
+        parameters: Some(Parameters {
+            size: claim.size,
+            filesystem: None,
+            partition: None,
+            wipe: Some(WipeParameters { policy }),
+        }),
+        attempt,
+        retry: None,
+    };
+    let mut job = NodeJob::new(&spec.job_name(), spec);
+    job.metadata.labels = Some(
+        [(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into(),
+    );
+    Some(job)
+}

@@ -1,0 +1,214 @@
+//! The agent's last look at the API before it acts: is the reason for this job still true?
+//!
+//! Everything here was read live, not from a cache. Invariant 2 (checked while held) and invariant 5 (a
+//! bound PersistentVolume's storage is never touched) end here, on the node, whatever an operator planned.
+
+use crate::{
+    device_claim::{claim_hash, pv},
+    volume::{
+        spec_hash,
+        usage::{PvUsage, pv_usage},
+    },
+};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{
+    NodeInventory, Volume, names,
+    node_inventory::DeviceClaim,
+    node_job::{Action, NodeJobSpec},
+};
+
+/// What the API says now.
+#[derive(Clone, Debug, Default)]
+pub struct VolumePrecondition {
+    pub node_uid: Option<String>,
+    /// The Volume of the owner's name.
+    pub owner: Option<Volume>,
+    /// The PersistentVolume of the owner's name.
+    pub pv: Option<PersistentVolume>,
+    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
+    pub claim_uid: Option<String>,
+}
+
+/// Why a job may not be carried out. Final for this job: the operator makes another if it is still wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PreconditionError {
+    #[error("the Node object was made anew since the job was planned")]
+    OtherNode,
+    #[error("the volume that asked for it is gone")]
+    OwnerGone,
+    #[error("the volume that asked for it was replaced by another of the same name")]
+    OtherOwner,
+    #[error("the volume was changed since the job was planned")]
+    SpecChanged,
+    #[error("the volume is being deleted")]
+    OwnerTerminating,
+    #[error("the volume is not being deleted: its storage is not touched")]
+    OwnerNotTerminating,
+    #[error("{0}: its storage is not touched")]
+    PvInUse(String),
+    #[error("the device is not claimed any more")]
+    ClaimGone,
+    #[error("the claim was changed since the job was planned")]
+    ClaimChanged,
+    #[error("PersistentVolume {0} is gone, or is another one")]
+    PvGone(String),
+}
+
+/// Whether the job may act, given what the API says now.
+pub fn check(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), PreconditionError> {
+    if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
+        return Err(PreconditionError::OtherNode);
+    }
+    let owner = live.owner.as_ref().ok_or(PreconditionError::OwnerGone)?;
+    if owner.metadata.uid.as_deref() != Some(job.owner.uid.as_str()) {
+        return Err(PreconditionError::OtherOwner);
+    }
+    if spec_hash(&owner.spec) != job.precondition.spec_hash {
+        return Err(PreconditionError::SpecChanged);
+    }
+    let terminating = owner.metadata.deletion_timestamp.is_some();
+    match (job.action, terminating) {
+        (Action::Prepare, false) => Ok(()),
+        (Action::Prepare, true) => Err(PreconditionError::OwnerTerminating),
+        (Action::Cleanup, false) => Err(PreconditionError::OwnerNotTerminating),
+        (Action::Cleanup, true) => check_unused(job, live),
+        // Asked with `check_wipe`: a claimed device has another owner and another reason.
+        (Action::Wipe, _) => Err(PreconditionError::SpecChanged),
+    }
+}
+
+/// What the API says now about the reason of a wipe.
+#[derive(Clone, Debug, Default)]
+pub struct WipePrecondition {
+    pub node_uid: Option<String>,
+    /// The UID of the set or LocalVolume of the owner's name.
+    pub owner_uid: Option<String>,
+    pub inventory: Option<NodeInventory>,
+    /// The PersistentVolume of the job's name.
+    pub pv: Option<PersistentVolume>,
+    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
+    pub claim_uid: Option<String>,
+}
+
+/// Whether a wipe may act, given what the API says now; the claim that it is for.
+pub fn check_wipe<'a>(
+    name: &str,
+    job: &NodeJobSpec,
+    live: &'a WipePrecondition,
+) -> Result<&'a DeviceClaim, PreconditionError> {
+    if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
+        return Err(PreconditionError::OtherNode);
+    }
+    match live.owner_uid.as_deref() {
+        None => return Err(PreconditionError::OwnerGone),
+        Some(uid) if uid != job.owner.uid => return Err(PreconditionError::OtherOwner),
+        Some(_) => {}
+    }
+    let device = job
+        .device
+        .claimed
+        .as_ref()
+        .filter(|_| job.action == Action::Wipe)
+        .ok_or(PreconditionError::SpecChanged)?;
+    let claims = live.inventory.iter().flat_map(|inventory| &inventory.spec.device_claims);
+    let claim = claims
+        .into_iter()
+        .find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid)
+        .ok_or(PreconditionError::ClaimGone)?;
+    if claim.job.as_ref().is_none_or(|recorded| recorded.name != name)
+        || claim_hash(claim) != job.precondition.spec_hash
+        || claim.size != device.size
+    {
+        return Err(PreconditionError::ClaimChanged);
+    }
+    let pv = live
+        .pv
+        .as_ref()
+        .filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str()))
+        .ok_or_else(|| PreconditionError::PvGone(device.pv_name.clone()))?;
+    let in_use = |why: String| Err(PreconditionError::PvInUse(why));
+    // Its name is a hash of node and device: as good as the annotation, which may have been lost.
+    let named = pv
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(names::IDENTITY_ANNOTATION))
+        || device.pv_name == names::local_pv(&job.node_name, &device.identity);
+    if !named || !pv::is_of(pv, claim) || !pv::deletes(pv) {
+        return in_use(format!("PersistentVolume {} keeps its data", device.pv_name));
+    }
+    if pv.metadata.deletion_timestamp.is_none() {
+        return in_use(format!("PersistentVolume {} is not being deleted", device.pv_name));
+    }
+    if let PvUsage::InUse(why) = pv_usage(pv) {
+        return in_use(why);
+    }
+    check_claim_gone(pv, live.claim_uid.as_deref(), &device.pv_name)?;
+    Ok(claim)
+}
+
+/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID nobody ever used it.
+fn check_claim_gone(
+    pv: &PersistentVolume,
+    found: Option<&str>,
+    name: &str,
+) -> Result<(), PreconditionError> {
+    let claimed = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .and_then(|claim| claim.uid.as_deref());
+    match (claimed, found) {
+        (Some(wanted), Some(found)) if wanted == found => Err(PreconditionError::PvInUse(format!(
+            "the claim of PersistentVolume {name} still exists"
+        ))),
+        (Some(_), _) => Ok(()),
+        (None, _) => Err(PreconditionError::PvInUse(format!(
+            "PersistentVolume {name} was never bound, so there is nothing to erase"
+        ))),
+    }
+}
+
+fn check_unused(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), PreconditionError> {
+    let Some(pv) = &live.pv else { return Ok(()) };
+    let ours = crate::volume::pv::is_owned_by(pv, &job.owner.uid);
+    if !ours {
+        // Somebody else's PV of the same name is none of our business, unless it publishes our storage.
+        let path =
+            pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
+        return match path {
+            Some(path) if path.ends_with(&format!("/{}", job.owner.uid)) => {
+                Err(PreconditionError::PvInUse(format!(
+                    "PersistentVolume {} of another owner publishes {path}",
+                    job.owner.name
+                )))
+            }
+            _ => Ok(()),
+        };
+    }
+    if pv.metadata.deletion_timestamp.is_none() {
+        return Err(PreconditionError::PvInUse(format!(
+            "PersistentVolume {} is not being deleted",
+            job.owner.name
+        )));
+    }
+    match pv_usage(pv) {
+        PvUsage::Free => {}
+        PvUsage::InUse(why) => return Err(PreconditionError::PvInUse(why)),
+    }
+    let claimed = pv
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref())
+        .and_then(|claim| claim.uid.as_deref());
+    match (claimed, live.claim_uid.as_deref()) {
+        (Some(wanted), Some(found)) if wanted == found => Err(PreconditionError::PvInUse(format!(
+            "the claim of PersistentVolume {} still exists",
+            job.owner.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! What the agent says to the claims and paths of its NodeInventory, in every look.
+//!
+//! A claim that was confirmed stays so, and its device is never opened again by a look: it may be in use. Only its link
+//! is kept true. What is not confirmed yet is confirmed together, by one scan while all of it is held. Same input, same
+//! answers: at rest nothing is written.
+
+use super::Agent;
+use crate::{
+    device_claim::{ConfirmRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView},
+    error::NodeError,
+    node_ops::{NodeOps, NodeScan},
+};
+use quarry_api::{
+    NodeInventory,
+    node_inventory::{ClaimReport, ClaimState, DeviceClaim, PathReport},
+};
+use quarry_core::{
+    device::{
+        GroupedDevice,
+        events::{LINK_RECREATED, limited},
+    },
+    device_claim::confirm::{ClaimAction, Expected, decide_action, find, previous, verify},
+    event::PendingEvent,
+};
+use std::time::Duration;
+
+/// A claim that is refused is looked at again this soon: what keeps it may end without an event.
+const REFUSED_AGAIN: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClaimReports {
+    pub claims: Vec<ClaimReport>,
+    pub paths: Vec<PathReport>,
+    pub again_in: Option<Duration>,
+}
+
+/// Confirmed in this look and not written yet: a conflict must not make us open the devices again.
+#[derive(Debug, Default)]
+pub(super) struct UnreportedClaims(Vec<DeviceClaim>);
+
+/// A claim and what is to be said about it.
+struct ClaimCheck<'a> {
+    claim: &'a DeviceClaim,
+    action: ClaimAction,
+    before: Option<ClaimReport>,
+    /// Why it is refused.
+    refused: Option<String>,
+}
+
+impl<H: NodeOps> Agent<H> {
+    /// `survey` is looked at anew where devices were held.
+    pub(super) async fn attend(
+        &self,
+        scan: &mut NodeScan,
+        inventory: &NodeInventory,
+        fresh: &mut UnreportedClaims,
+    ) -> Result<ClaimReports, NodeError> {
+        let (claims, paths) = (&inventory.spec.device_claims, inventory.spec.paths.clone());
+        let mut attended = ClaimReports::default();
+        if !paths.is_empty() {
+            attended.paths =
+                self.with_hands("following paths", move |ops| ops.resolve(&paths)).await?;
+        }
+        if !inventory.spec.retained_data.is_empty() {
+            let kept = inventory.spec.retained_data.clone();
+            self.with_hands("remembering what is kept", move |ops| ops.record_retained(&kept))
+                .await?;
+        }
+        if claims.is_empty() {
+            return Ok(attended);
+        }
+        let view = NodeView::of(inventory);
+        let known = view.known(scan);
+        let mut cases: Vec<ClaimCheck<'_>> =
+            claims.iter().map(|claim| case(claim, inventory, scan, &known, fresh)).collect();
+        self.confirm(scan, &view, &mut cases, fresh).await?;
+        let known = view.known(scan);
+        let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
+        let asked = orders.clone();
+        let links = self
+            .with_hands("looking at the links of claims", move |ops| ops.follow_links(&asked))
+            .await?;
+        self.tell(inventory, &mended(&orders, &links)).await;
+        attended.claims =
+            cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
+        let waits = attended.claims.iter().any(|report| {
+            report.state == ClaimState::RemovalFailed
+                || (report.state == ClaimState::Refused && report.device.is_some())
+        });
+        attended.again_in = waits.then_some(REFUSED_AGAIN);
+        Ok(attended)
+    }
+
+    /// All that is to be confirmed, at once. What the last look speaks against is not even opened.
+    async fn confirm(
+        &self,
+        scan: &mut NodeScan,
+        view: &NodeView,
+        cases: &mut [ClaimCheck<'_>],
+        fresh: &mut UnreportedClaims,
+    ) -> Result<(), NodeError> {
+        let known = view.known(scan);
+        for case in cases.iter_mut().filter(|case| case.action == ClaimAction::Confirm) {
+            case.refused =
+                verify(case.claim, Expected::of_claim(case.claim), &known, &view.spec).err();
+        }
+        let mut asked: Vec<&mut ClaimCheck<'_>> = cases
+            .iter_mut()
+            .filter(|case| case.action == ClaimAction::Confirm && case.refused.is_none())
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let request = ConfirmRequest {
+            claims: asked.iter().map(|case| case.claim.clone()).collect(),
+            view: view.clone(),
+            scan: scan.clone(),
+        };
+        let confirmation =
+            self.with_hands("confirming claims", move |ops| ops.confirm(&request)).await?;
+        for (case, answer) in asked.iter_mut().zip(confirmation.answers) {
+            tracing::info!(
+                device = case.claim.identity,
+                owner = case.claim.owner.name,
+                answer = answer.as_ref().err(),
+                "looked at a claimed device"
+            );
+            case.refused = answer.err();
+            if case.refused.is_none() {
+                fresh.0.push(case.claim.clone());
+            }
+        }
+        *scan = confirmation.scan;
+        Ok(())
+    }
+}
+
+fn case<'a>(
+    claim: &'a DeviceClaim,
+    inventory: &NodeInventory,
+    scan: &NodeScan,
+    known: &[GroupedDevice],
+    fresh: &UnreportedClaims,
+) -> ClaimCheck<'a> {
+    // The cluster may know more by now than it did when the device was held.
+    let still = || verify(claim, Expected::of_claim(claim), known, &inventory.spec).is_ok();
+    let before = match previous(claim, inventory.status.as_ref()) {
+        _ if fresh.0.contains(claim) && still() => Some(answer(claim, ClaimState::Confirmed)),
+        before => before.cloned(),
+    };
+    let action = decide_action(claim, before.as_ref(), &inventory.spec, scan.machine_id.as_deref());
+    ClaimCheck { claim, action, before, refused: None }
+}
+
+fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
+    ClaimReport {
+        identity: claim.identity.clone(),
+        owner_uid: claim.owner.uid.clone(),
+        round: claim.round,
+        state,
+        ..ClaimReport::default()
+    }
+}
+
+/// What becomes of the link.
+fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
+    let device =
+        find(&case.claim.identity, known).ok().map(|device| LinkDevice::from(&device.facts));
+    let nobody =
+        !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
+    let confirmed = match case.action {
+        ClaimAction::Keep => true,
+        ClaimAction::Confirm => case.refused.is_none(),
+        ClaimAction::Frozen | ClaimAction::End | ClaimAction::Wait => false,
+    };
+    let wish = match (case.action, device) {
+        (ClaimAction::End, _) => LinkWish::Remove,
+        (_, Some(device)) if confirmed => LinkWish::Lead(device),
+        (_, None) if confirmed && nobody => LinkWish::Await,
+        (_, device) => LinkWish::Look(device),
+    };
+    LinkOrder { link: case.claim.link.clone(), wish }
+}
+
+/// Links that were not as they should be, and are now.
+fn mended(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
+    let mended =
+        orders.iter().zip(links).filter_map(|(order, state)| match (&order.wish, &state.mended) {
+            (LinkWish::Lead(device), Some(before)) => {
+                let message = format!(
+                    "the link {} leads to {} ({}) again: it {before}",
+                    order.link, device.name, device.target
+                );
+                Some(PendingEvent { reason: LINK_RECREATED, warning: true, message })
+            }
+            _ => None,
+        });
+    limited(LINK_RECREATED, mended.collect())
+}
+
+fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> ClaimReport {
+    let found = find(&case.claim.identity, known);
+    let state = match (case.action, &case.refused) {
+        // What could not be removed is not at its end.
+        (ClaimAction::End, _) if link.problem.is_none() => ClaimState::Removed,
+        (ClaimAction::End, _) => ClaimState::RemovalFailed,
+        (ClaimAction::Keep, _) | (ClaimAction::Confirm, None) => ClaimState::Confirmed,
+        (ClaimAction::Frozen, _) => {
+            case.before.as_ref().map(|before| before.state).unwrap_or_default()
+        }
+        (ClaimAction::Wait | ClaimAction::Confirm, _) => ClaimState::Refused,
+    };
+    let message = match case.action {
+        ClaimAction::End => link.problem.clone(),
+        ClaimAction::Keep => link.problem.clone().or_else(|| found.as_ref().err().cloned()),
+        ClaimAction::Frozen => Some("this is another machine than the one that the device was claimed on: nothing is done about it".to_owned()),
+        ClaimAction::Wait => Some("a job is under way on the device".to_owned()),
+        ClaimAction::Confirm => case.refused.clone().or_else(|| link.problem.clone()),
+    };
+    let device =
+        found.ok().filter(|_| state != ClaimState::Removed).map(|device| device.facts.name.clone());
+    ClaimReport { device, linked: link.linked, message, ..answer(case.claim, state) }
+}
+
+#[cfg(test)]
+#[path = "device_claims_tests.rs"]
+mod tests;

@@ -1,0 +1,364 @@
+//! What is asked of the hands and what is reported, over hands that only remember.
+
+use super::*;
+use crate::{
+    agent::{AgentOptions, Workers},
+    device_claim::Confirmation,
+    node_ops::{Intent, Outcome, ScanRequest},
+};
+use kube::Client;
+use quarry_api::{
+    NodeInventorySpec, NodeInventoryStatus,
+    node_inventory::{ClaimContent, ClaimJob, ClaimOwner, Evidence, RetainedData},
+    volume::VolumeMode,
+};
+use quarry_core::{
+    device::{Content, Facts, Held},
+    sparse::{Observed, Step},
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+#[derive(Default)]
+struct World {
+    devices: Vec<Facts>,
+    /// What is asked, in order.
+    diary: Vec<String>,
+    refuse: Option<String>,
+    /// The first link whose folder is not one.
+    broken_link: bool,
+}
+
+#[derive(Default)]
+struct Fake(Mutex<World>);
+
+impl Fake {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl NodeOps for Fake {
+    fn look(&self, _: &str) -> Result<Observed, NodeError> {
+        panic!("no volumes here")
+    }
+    fn act(&self, _: &str, step: &Step) -> Result<(), NodeError> {
+        panic!("{step:?}")
+    }
+    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
+        panic!("nothing is recorded for a claim")
+    }
+    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
+        panic!("nothing is recorded for a claim")
+    }
+    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
+        Ok(Vec::new())
+    }
+    fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
+        Ok(NodeScan {
+            devices: self.world().devices.clone(),
+            machine_id: Some("m".into()),
+            ..NodeScan::default()
+        })
+    }
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
+        let mut world = self.world();
+        let names: Vec<&str> = request.claims.iter().map(|claim| claim.identity.as_str()).collect();
+        world.diary.push(format!("confirm {}", names.join(" ")));
+        let answer = || world.refuse.clone().map_or(Ok(()), Err);
+        Ok(Confirmation {
+            answers: request.claims.iter().map(|_| answer()).collect(),
+            scan: request.scan.clone(),
+        })
+    }
+    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
+        self.world().diary.extend(kept.iter().map(|kept| format!("remember {}", kept.pv_uid)));
+        Ok(())
+    }
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+        let mut world = self.world();
+        let mut states = Vec::new();
+        for order in orders {
+            let (said, linked) = match &order.wish {
+                LinkWish::Lead(device) => (format!("lead to {}", device.target), true),
+                LinkWish::Look(device) => {
+                    (format!("look for {:?}", device.as_ref().map(|device| &device.name)), false)
+                }
+                LinkWish::Await => ("await".to_owned(), false),
+                LinkWish::Remove => ("remove".to_owned(), false),
+            };
+            world.diary.push(said);
+            let problem = world.broken_link.then(|| "broken".to_owned());
+            states.push(LinkState { linked: linked && problem.is_none(), problem, mended: None });
+        }
+        Ok(states)
+    }
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
+        Ok(paths
+            .iter()
+            .map(|path| PathReport { path: path.clone(), ..PathReport::default() })
+            .collect())
+    }
+}
+
+fn disk(name: &str, wwn: u64) -> Facts {
+    let evidence =
+        vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.5000c5000000000{wwn}") }];
+    Facts {
+        name: name.into(),
+        kind: "disk".into(),
+        size: 1 << 30,
+        number: format!("8:{wwn}"),
+        evidence,
+        held: Held::Free,
+        content: Content::Blank,
+        ..Facts::default()
+    }
+}
+
+fn claim(wwn: u64) -> DeviceClaim {
+    DeviceClaim {
+        identity: format!("wwn:5000c5000000000{wwn}"),
+        owner: ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            namespace: Some("q".into()),
+            name: "fast".into(),
+            uid: "u".into(),
+        },
+        size: 1 << 30,
+        link: format!("/mnt/local-storage/fast/{wwn}"),
+        round: 1,
+        ..DeviceClaim::default()
+    }
+}
+
+fn inventory(claims: Vec<DeviceClaim>) -> NodeInventory {
+    let spec = NodeInventorySpec {
+        device_claims: claims,
+        machine_id: Some("m".into()),
+        ..NodeInventorySpec::default()
+    };
+    let mut inventory = NodeInventory::new("n", spec);
+    inventory.status = Some(NodeInventoryStatus::default());
+    inventory
+}
+
+fn confirmed(claim: &DeviceClaim) -> ClaimReport {
+    answer(claim, ClaimState::Confirmed)
+}
+
+/// One look; the reports, and what was asked of the hands.
+fn attend(
+    devices: &[Facts],
+    inventory: &NodeInventory,
+    prepare: impl FnOnce(&mut World),
+) -> (ClaimReports, Vec<String>) {
+    let ops = Arc::new(Fake::default());
+    ops.world().devices = devices.to_vec();
+    prepare(&mut ops.world());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client =
+            Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let agent = Agent::new(client, ops.clone(), Workers::Inline, AgentOptions::new("n"));
+        let mut scan = ops.scan_node(&ScanRequest::default()).unwrap();
+        let attended =
+            agent.attend(&mut scan, inventory, &mut UnreportedClaims::default()).await.unwrap();
+        let diary = ops.world().diary.clone();
+        (attended, diary)
+    })
+}
+
+fn said(report: &ClaimReport) -> (ClaimState, Option<&str>, bool, Option<&str>) {
+    (report.state, report.device.as_deref(), report.linked, report.message.as_deref())
+}
+
+#[test]
+fn all_that_is_new_is_confirmed_at_once_and_what_was_confirmed_is_not_opened_again() {
+    let mut inventory = inventory(vec![claim(1), claim(2), claim(3)]);
+    let status = inventory.status.as_mut().unwrap();
+    status.device_claims =
+        vec![confirmed(&claim(2)), ClaimReport { round: 0, ..confirmed(&claim(1)) }];
+    let devices = [disk("sda", 1), disk("sdb", 2), disk("sdc", 3)];
+    let (attended, diary) = attend(&devices, &inventory, |_| {});
+    assert_eq!(
+        diary,
+        [
+            "confirm wwn:5000c50000000001 wwn:5000c50000000003",
+            "lead to /dev/sda",
+            "lead to /dev/sdb",
+            "lead to /dev/sdc"
+        ]
+    );
+    let names: Vec<_> = attended
+        .claims
+        .iter()
+        .map(|report| (report.state, report.device.clone().unwrap(), report.linked, report.round))
+        .collect();
+    assert_eq!(
+        names,
+        ["sda", "sdb", "sdc"].map(|name| (ClaimState::Confirmed, name.to_owned(), true, 1))
+    );
+    assert_eq!(attended.again_in, None);
+    // On its own result: nothing but a look at the links, and the same answers.
+    inventory.status.as_mut().unwrap().device_claims.clone_from(&attended.claims);
+    let (again, diary) = attend(&devices, &inventory, |_| {});
+    assert_eq!((again, diary.len()), (attended, 3));
+}
+
+#[test]
+fn what_was_confirmed_before_a_conflict_counts_only_if_nothing_new_speaks_against_it() {
+    let claimed = claim(1);
+    let scan = NodeScan {
+        devices: vec![disk("sda", 1)],
+        machine_id: Some("m".into()),
+        ..NodeScan::default()
+    };
+    let fresh = UnreportedClaims(vec![claimed.clone()]);
+    let mut inventory = inventory(vec![claimed.clone()]);
+    let action_of = |inventory: &NodeInventory, claim: &DeviceClaim| {
+        let known = NodeView::of(inventory).known(&scan);
+        case(claim, inventory, &scan, &known, &fresh).action
+    };
+    assert_eq!(action_of(&inventory, &claimed), ClaimAction::Keep, "not opened a second time");
+    assert_eq!(
+        action_of(&inventory, &DeviceClaim { round: 2, ..claimed.clone() }),
+        ClaimAction::Confirm
+    );
+    let rival = DeviceClaim {
+        owner: ClaimOwner { uid: "other".into(), ..claimed.owner.clone() },
+        ..claimed.clone()
+    };
+    inventory.spec.device_claims.push(rival);
+    assert_eq!(
+        action_of(&inventory, &claimed),
+        ClaimAction::Confirm,
+        "somebody else claims it, too"
+    );
+}
+
+#[test]
+fn what_the_last_look_speaks_against_is_not_even_opened() {
+    type Spoil = fn(&mut Facts);
+    let spoil: [(Spoil, &str); 5] = [
+        (|facts| facts.content = Content::TimedOut, "does not answer"),
+        (|facts| facts.observed_only = true, "sda"),
+        (|facts| facts.mounts = vec!["/mnt".into()], "/mnt"),
+        (|facts| facts.content = Content::UnknownData, "sda"),
+        (|facts| facts.size = 1 << 29, "bytes"),
+    ];
+    for (spoil, word) in spoil {
+        let mut device = disk("sda", 1);
+        spoil(&mut device);
+        let (attended, diary) = attend(&[device], &inventory(vec![claim(1)]), |_| {});
+        let (state, name, linked, message) = said(&attended.claims[0]);
+        assert_eq!((state, name, linked), (ClaimState::Refused, Some("sda"), false));
+        assert!(message.unwrap().contains(word), "{message:?}");
+        assert_eq!(diary, ["look for Some(\"sda\")"]);
+        assert_eq!(attended.again_in, Some(REFUSED_AGAIN));
+    }
+}
+
+#[test]
+fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
+    let mut inventory = inventory(vec![claim(1)]);
+    inventory.status.as_mut().unwrap().device_claims = vec![confirmed(&claim(1))];
+    let (gone, diary) = attend(&[], &inventory, |_| {});
+    assert_eq!(
+        said(&gone.claims[0]),
+        (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there"))
+    );
+    assert_eq!(diary, ["await"]);
+    // Two that go by it: the link is nobody's to change.
+    let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
+    assert_eq!(
+        said(&twice.claims[0]),
+        (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001"))
+    );
+    assert_eq!(diary, ["look for None"]);
+    let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);
+    assert_eq!(
+        said(&broken.claims[0]),
+        (ClaimState::Confirmed, Some("sda"), false, Some("broken"))
+    );
+}
+
+#[test]
+fn an_ending_claim_loses_its_link_and_nothing_more() {
+    let ending = DeviceClaim { terminating: true, ..claim(1) };
+    let mut inventory = inventory(vec![ending.clone()]);
+    inventory.status.as_mut().unwrap().device_claims = vec![confirmed(&ending)];
+    let mounted = Facts { mounts: vec!["/mnt".into()], ..disk("sda", 1) };
+    let (attended, diary) = attend(std::slice::from_ref(&mounted), &inventory, |_| {});
+    assert_eq!(
+        (said(&attended.claims[0]), diary),
+        ((ClaimState::Removed, None, false, None), vec!["remove".to_owned()])
+    );
+    let (stuck, _) = attend(&[mounted], &inventory, |world| world.broken_link = true);
+    assert_eq!(
+        said(&stuck.claims[0]),
+        (ClaimState::RemovalFailed, Some("sda"), false, Some("broken")),
+        "what is left is not at its end"
+    );
+}
+
+#[test]
+fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
+    let job = Some(ClaimJob { name: "wipe-1".into(), attempt: 1 });
+    let (waits, diary) =
+        attend(&[disk("sda", 1)], &inventory(vec![DeviceClaim { job, ..claim(1) }]), |_| {});
+    assert_eq!(
+        said(&waits.claims[0]),
+        (ClaimState::Refused, Some("sda"), false, Some("a job is under way on the device"))
+    );
+    assert_eq!(diary, ["look for Some(\"sda\")"]);
+    for claim in [claim(1), DeviceClaim { terminating: true, ..claim(1) }] {
+        let mut inventory = inventory(vec![claim.clone()]);
+        inventory.spec.machine_id = Some("another".into());
+        inventory.status.as_mut().unwrap().device_claims = vec![confirmed(&claim)];
+        let (frozen, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
+        assert_eq!(
+            (frozen.claims[0].state, frozen.claims[0].linked),
+            (ClaimState::Confirmed, false)
+        );
+        assert!(frozen.claims[0].message.as_ref().unwrap().contains("another machine"));
+        assert_eq!(diary, ["look for Some(\"sda\")"]);
+    }
+}
+
+#[test]
+fn a_refusal_while_held_is_told_and_an_administrators_choice_keeps_its_content() {
+    let (refused, _) = attend(&[disk("sda", 1)], &inventory(vec![claim(1)]), |world| {
+        world.refuse = Some("sda is busy".into())
+    });
+    assert_eq!(
+        said(&refused.claims[0]),
+        (ClaimState::Refused, Some("sda"), false, Some("sda is busy"))
+    );
+    let any = |mode: VolumeMode| DeviceClaim {
+        content: ClaimContent::Any,
+        volume_mode: mode,
+        ..claim(1)
+    };
+    let data = Facts { content: Content::UnknownData, ..disk("sda", 1) };
+    let (kept, diary) =
+        attend(std::slice::from_ref(&data), &inventory(vec![any(VolumeMode::Block)]), |_| {});
+    assert_eq!(
+        (kept.claims[0].state, diary[0].as_str()),
+        (ClaimState::Confirmed, "confirm wwn:5000c50000000001")
+    );
+    let (refused, diary) = attend(&[data], &inventory(vec![any(VolumeMode::Filesystem)]), |_| {});
+    assert_eq!(
+        (refused.claims[0].state, diary),
+        (ClaimState::Refused, vec!["look for Some(\"sda\")".to_owned()]),
+        "kubelet would format it"
+    );
+}
+
+#[test]
+fn what_is_kept_is_remembered_on_the_node_before_anything_else() {
+    let mut inventory = inventory(vec![]);
+    inventory.spec.retained_data =
+        vec![RetainedData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
+    assert_eq!(diary, ["remember u"]);
+}

@@ -1,0 +1,116 @@
+//! The last look at the API before a job acts: everything read live, nothing from a cache.
+
+use super::{Agent, AgentError};
+use crate::node_ops::NodeOps;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject},
+};
+use quarry_api::{
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume,
+    node_job::{JobOwner, OwnerKind},
+};
+use quarry_core::precondition::{VolumePrecondition, WipePrecondition};
+
+/// The job as it is now, and what its reason looks like.
+pub(super) struct LiveRead {
+    /// `None` when it was deleted.
+    pub job: Option<NodeJob>,
+    pub live: VolumePrecondition,
+}
+
+impl<H: NodeOps> Agent<H> {
+    /// Any failure means no: the job waits.
+    pub(super) async fn read_live(&self, job: &NodeJob) -> Result<LiveRead, AgentError> {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let owner = job.spec.owner.name.as_str();
+        let jobs: Api<NodeJob> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let volumes: Api<Volume> = Api::all(self.client.clone());
+        let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
+        let (fresh, node, volume, pv) = futures::try_join!(
+            jobs.get_opt(name),
+            nodes.get_opt(&self.options.node_name),
+            volumes.get_opt(owner),
+            pvs.get_opt(owner)
+        )
+        .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
+        let claim_uid = self.claim_uid(pv.as_ref()).await?;
+        let live = VolumePrecondition {
+            node_uid: node.and_then(|node| node.metadata.uid),
+            owner: volume,
+            pv,
+            claim_uid,
+        };
+        Ok(LiveRead { job: fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live })
+    }
+
+    /// The job, and everything that a wipe rests on. Asked twice: before the device is opened, and while it is held.
+    pub(super) async fn read_live_wipe(
+        &self,
+        job: &NodeJob,
+    ) -> Result<(Option<NodeJob>, WipePrecondition), AgentError> {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let pv_name = job
+            .spec
+            .device
+            .claimed
+            .as_ref()
+            .map(|device| device.pv_name.as_str())
+            .unwrap_or_default();
+        let jobs: Api<NodeJob> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
+        let node_name = self.options.node_name.as_str();
+        let owner = async { self.owner_uid(&job.spec.owner).await };
+        let pv = async { if pv_name.is_empty() { Ok(None) } else { pvs.get_opt(pv_name).await } };
+        let (fresh, node, owner_uid, inventory, pv) = futures::try_join!(
+            jobs.get_opt(name),
+            nodes.get_opt(node_name),
+            owner,
+            inventories.get_opt(node_name),
+            pv
+        )
+        .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
+        let claim_uid = self.claim_uid(pv.as_ref()).await?;
+        let live = WipePrecondition {
+            node_uid: node.and_then(|node| node.metadata.uid),
+            owner_uid,
+            inventory,
+            pv,
+            claim_uid,
+        };
+        Ok((fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live))
+    }
+
+    /// Whatever else is in the object: one that this version cannot read all of still exists.
+    async fn owner_uid(&self, owner: &JobOwner) -> kube::Result<Option<String>> {
+        let resource = match owner.kind {
+            OwnerKind::LocalVolumeSet => ApiResource::erase::<LocalVolumeSet>(&()),
+            OwnerKind::LocalVolume => ApiResource::erase::<LocalVolume>(&()),
+            // A Volume's storage is not claimed.
+            OwnerKind::Volume => return Ok(None),
+        };
+        let Some(namespace) = &owner.namespace else { return Ok(None) };
+        let owners: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        Ok(owners.get_opt(&owner.name).await?.and_then(|found| found.metadata.uid))
+    }
+
+    async fn claim_uid(&self, pv: Option<&PersistentVolume>) -> Result<Option<String>, AgentError> {
+        let reference = pv.and_then(|pv| pv.spec.as_ref()).and_then(|spec| spec.claim_ref.as_ref());
+        let Some((namespace, name)) =
+            reference.and_then(|claim| Some((claim.namespace.as_deref()?, claim.name.as_deref()?)))
+        else {
+            return Ok(None);
+        };
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let claim = claims
+            .get_opt(name)
+            .await
+            .map_err(AgentError::api(format!("asking for the claim {namespace}/{name}")))?;
+        Ok(claim.and_then(|claim| claim.metadata.uid))
+    }
+}

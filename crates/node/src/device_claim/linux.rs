@@ -1,0 +1,255 @@
+//! Claimed devices on the node itself: held while they are read, verified by what was read then, and let go.
+//!
+//! Facts decide whether a device is opened at all: one that timed out, is only observed or is in use is not. While a
+//! device is held the scanner reads it anew, and only that reading counts.
+
+use super::{
+    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, Spare,
+    no_device,
+};
+use crate::{
+    act::{
+        claim_link,
+        hold::{For, Held, Opened, Verified},
+        wipe,
+    },
+    error::NodeError,
+    host_root::HostRoot,
+    inspect::loops,
+    ledger::Record,
+    node_ops::{LinuxNode, NodeOps, ScanRequest},
+    progress::Progress,
+    sys::DevNumber,
+};
+use jiff::Timestamp;
+use quarry_api::{
+    node_inventory::{DeviceClaim, PathReport},
+    node_job::WipePolicy,
+};
+use quarry_core::{
+    device::GroupedDevice,
+    device_claim::{
+        confirm::{Expected, find, verify},
+        is_other_machine,
+    },
+};
+use quarry_failpoint::failpoint;
+use rustix::{fs::FileType, io::Errno};
+use std::{collections::BTreeSet, fs, path::Path};
+
+impl LinuxNode {
+    pub(crate) fn confirm_claims(
+        &self,
+        request: &ConfirmRequest,
+    ) -> Result<Confirmation, NodeError> {
+        let ConfirmRequest { claims, view, scan } = request;
+        let before = view.known(scan);
+        let opened: Vec<Result<Held<Opened>, String>> = claims
+            .iter()
+            .map(|claim| {
+                self.open_claimed(claim, Expected::of_claim(claim), &before, request, For::Reading)
+            })
+            .collect();
+        let names: BTreeSet<String> =
+            opened.iter().flatten().map(|held| held.name().to_owned()).collect();
+        if names.is_empty() {
+            let answers = opened.into_iter().map(|held| held.map(drop)).collect();
+            return Ok(Confirmation { answers, scan: scan.clone() });
+        }
+        failpoint!("confirm.held");
+        let (seen, silent) =
+            self.see(&ScanRequest { touched: names.clone(), proves: true, ..request.around() })?;
+        let known = view.known(&seen);
+        // All stay held until the last one is linked.
+        let mut verified: Vec<Held<Verified>> = Vec::new();
+        let mut answers = Vec::new();
+        for (claim, held) in claims.iter().zip(opened) {
+            let confirmed = held.and_then(|held| {
+                answered(&held, &silent)?;
+                let held = held.verify(claim, Expected::of_claim(claim), &known, &view.spec)?;
+                let facts = &find(&claim.identity, &known)?.facts;
+                claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts))
+                    .map_err(|error| error.message())?;
+                Ok(held)
+            });
+            answers.push(confirmed.map(|held| verified.push(held)));
+        }
+        failpoint!("confirm.linked");
+        let confirmed = claims.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        self.record_news(
+            confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect(),
+        )?;
+        failpoint!("confirm.recorded");
+        drop(verified);
+        // What the last scan saw of them was us. Of their partitions, too.
+        let partitions =
+            names.iter().flat_map(|name| loops::partitions(self.host(), &name.replace('/', "!")));
+        let touched = names.iter().cloned().chain(partitions).collect();
+        let scan = self.scan_node(&ScanRequest { touched, ..request.around() })?;
+        Ok(Confirmation { answers, scan })
+    }
+
+    /// Not opened unless the last look speaks for it: a hung or foreign device is left alone.
+    fn open_claimed(
+        &self,
+        claim: &DeviceClaim,
+        expected: Expected,
+        known: &[GroupedDevice],
+        request: &ConfirmRequest,
+        purpose: For,
+    ) -> Result<Held<Opened>, String> {
+        claim_link::parse(&claim.link)?;
+        verify(claim, expected, known, &request.view.spec)?;
+        let facts = &find(&claim.identity, known)?.facts;
+        Held::open(self.host(), &facts.name, purpose).map_err(|error| error.message())
+    }
+
+    pub(crate) fn hold_for_wipe(
+        &self,
+        request: &HoldRequest,
+    ) -> Result<Box<dyn HeldDevice>, NodeError> {
+        let HoldRequest { claim, pv_uid, view } = request;
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+            .map_err(NodeError::Refused)?;
+        let refused = |why: String| NodeError::Refused(expected.explain(why));
+        let around = ScanRequest {
+            unmanaged_pvs: view.spec.unmanaged_pvs.clone(),
+            spare: view.spared(),
+            ..ScanRequest::default()
+        };
+        let (scan, _) = self.see(&around)?;
+        if is_other_machine(&view.spec, Some(scan.machine_id.as_deref())) {
+            return Err(NodeError::Refused(
+                "this is another machine than the one that the device was claimed on".into(),
+            ));
+        }
+        let before = view.known(&scan);
+        verify(claim, expected, &before, &view.spec).map_err(refused)?;
+        let name = find(&claim.identity, &before).map_err(NodeError::Refused)?.facts.name.clone();
+        failpoint!("wipe.seen");
+        let held = Held::open(self.host(), &name, For::Writing)?;
+        failpoint!("wipe.opened");
+        let (seen, silent) =
+            self.see(&ScanRequest { touched: [name].into(), proves: true, ..around })?;
+        answered(&held, &silent).map_err(NodeError::Refused)?;
+        let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
+        if expected == Expected::Erased {
+            // Done before, and the word of it was lost: whatever lies where nobody has looked is not ours to erase.
+            return Ok(Box::new(Erased(held)));
+        }
+        Ok(Box::new(ToWipe { host: self.host().clone(), held }))
+    }
+
+    /// The numbers of devices that must not be opened exclusively.
+    pub(crate) fn spared(&self, spare: &[Spare]) -> BTreeSet<DevNumber> {
+        let host = self.host();
+        let boot_id = host.boot_id();
+        let behind = |spare: &Spare| {
+            let stat = host
+                .stat(Path::new(&spare.link))
+                .ok()
+                .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)?;
+            Some(DevNumber::from_stat(stat.st_rdev))
+        };
+        let named = |spare: &Spare| {
+            let folder = host.sys_block(
+                &spare.name.as_ref().filter(|_| spare.boot_id == boot_id)?.replace('/', "!"),
+            );
+            let read = |attribute: &str| fs::read_to_string(folder.join(attribute)).ok();
+            let diskseq: Option<u64> = read("diskseq")
+                .or_else(|| read("../diskseq"))
+                .and_then(|text| text.trim().parse().ok());
+            let same = spare.diskseq.is_none() || diskseq.is_none() || spare.diskseq == diskseq;
+            read("dev").filter(|_| same).and_then(|text| DevNumber::parse(&text))
+        };
+        spare.iter().flat_map(|spare| [behind(spare), named(spare)]).flatten().collect()
+    }
+}
+
+impl ConfirmRequest {
+    fn around(&self) -> ScanRequest {
+        ScanRequest {
+            unmanaged_pvs: self.view.spec.unmanaged_pvs.clone(),
+            spare: self.view.spared(),
+            ..ScanRequest::default()
+        }
+    }
+}
+
+/// A device that has not answered while it was held was judged by what it said before.
+fn answered(held: &Held<Opened>, silent: &[String]) -> Result<(), String> {
+    if silent.iter().any(|name| name == held.name()) {
+        return Err(format!("{} does not answer", held.name()));
+    }
+    Ok(())
+}
+
+/// A device that was erased for this volume before, and is blank.
+struct Erased(Held<Verified>);
+
+impl HeldDevice for Erased {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn wipe(self: Box<Self>, _: WipePolicy, _: &Progress) -> Result<String, NodeError> {
+        Ok("erased before, and blank: nothing was written".into())
+    }
+}
+
+struct ToWipe {
+    host: HostRoot,
+    held: Held<Verified>,
+}
+
+impl HeldDevice for ToWipe {
+    fn name(&self) -> &str {
+        self.held.name()
+    }
+
+    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError> {
+        wipe::wipe(&self.host, &self.held, policy, progress)
+    }
+}
+
+pub(crate) fn follow_links(host: &HostRoot, orders: &[LinkOrder]) -> Vec<LinkState> {
+    orders.iter().map(|order| claim_link::follow(host, order)).collect()
+}
+
+/// The device at the end of a path of the node.
+pub(crate) fn resolve_path(host: &HostRoot, path: &str) -> PathReport {
+    if !path.starts_with('/') {
+        return no_device(path, "is not an absolute path");
+    }
+    let stat = match host.stat(Path::new(path)) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT | Errno::NOTDIR) => return no_device(path, "does not exist"),
+        Err(error) => {
+            return no_device(path, format!("cannot be followed: {}", std::io::Error::from(error)));
+        }
+    };
+    let is = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => {
+            let number = DevNumber::from_stat(stat.st_rdev);
+            return match host.block_name(number) {
+                Some(name) => {
+                    PathReport { path: path.to_owned(), device: Some(name), problem: None }
+                }
+                None => no_device(
+                    path,
+                    format!(
+                        "is a device node {}:{} that the kernel has no device for",
+                        number.major, number.minor
+                    ),
+                ),
+            };
+        }
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a folder",
+        FileType::CharacterDevice => "a character device",
+        FileType::Symlink | FileType::Fifo | FileType::Socket | FileType::Unknown => {
+            "something else"
+        }
+    };
+    no_device(path, format!("is {is}, not a block device"))
+}

@@ -1,0 +1,187 @@
+//! Claimed devices, as the agent asks its hands about them: confirm, keep the link true, hold for a wipe.
+//!
+//! The simulator answers the same questions. What a claim may be confirmed for is decided in
+//! `quarry_core::claim::confirm`; `real.rs` is the node's own answer. Next to read: `real.rs`, `act/hold.rs`.
+
+mod linux;
+
+pub(crate) use linux::{follow_links, resolve_path};
+
+use crate::{error::NodeError, node_ops::NodeScan, progress::Progress};
+use quarry_api::{
+    NodeInventory, NodeInventorySpec, NodeInventoryStatus, names,
+    node_inventory::{ClaimReport, ClaimState, DeviceClaim, PathReport},
+    node_job::WipePolicy,
+};
+use quarry_core::{
+    device::{Facts, GroupedDevice, accepted_identities, by_id_link, group},
+    device_claim::confirm,
+};
+
+/// What the API says about the node, without which nothing that is seen can be judged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    pub spec: NodeInventorySpec,
+    pub status: Option<NodeInventoryStatus>,
+    pub accepted: Vec<String>,
+}
+
+impl NodeView {
+    pub fn of(inventory: &NodeInventory) -> Self {
+        NodeView {
+            spec: inventory.spec.clone(),
+            status: inventory.status.clone(),
+            accepted: accepted(inventory),
+        }
+    }
+
+    /// The devices beside each other.
+    pub fn known(&self, scan: &NodeScan) -> Vec<GroupedDevice> {
+        group(&scan.devices, self.status.as_ref(), scan.boot_id.as_deref(), &self.accepted)
+    }
+
+    /// The devices that a look must not open exclusively: their PersistentVolume may be mounted at any moment.
+    pub fn spared(&self) -> Vec<Spare> {
+        let confirmed = |claim: &&DeviceClaim| {
+            confirm::previous(claim, self.status.as_ref())
+                .is_some_and(|report| report.state == ClaimState::Confirmed)
+        };
+        let spare = |claim: &DeviceClaim| {
+            let report: Option<&ClaimReport> = confirm::previous(claim, self.status.as_ref());
+            let name = report.and_then(|report| report.device.clone());
+            let row = name.as_ref().and_then(|name| {
+                self.status.as_ref()?.devices.iter().find(|device| device.name == *name)
+            });
+            let diskseq = row.and_then(|row| row.diskseq).and_then(|seq| u64::try_from(seq).ok());
+            Spare {
+                link: claim.link.clone(),
+                name,
+                diskseq,
+                boot_id: self.status.as_ref().and_then(|status| status.boot_id.clone()),
+            }
+        };
+        self.spec.device_claims.iter().filter(confirmed).map(spare).collect()
+    }
+}
+
+fn accepted(inventory: &NodeInventory) -> Vec<String> {
+    let annotation = inventory
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(names::ACCEPT_IDENTITY_ANNOTATION));
+    annotation.map(|text| accepted_identities(text)).unwrap_or_default()
+}
+
+/// As `NodeView::known`, without a copy of the inventory: it may be large.
+pub fn known(inventory: &NodeInventory, scan: &NodeScan) -> Vec<GroupedDevice> {
+    group(&scan.devices, inventory.status.as_ref(), scan.boot_id.as_deref(), &accepted(inventory))
+}
+
+/// A confirmed device: what its link leads to, and what had its name in this boot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spare {
+    pub link: String,
+    pub name: Option<String>,
+    pub diskseq: Option<u64>,
+    pub boot_id: Option<String>,
+}
+
+/// Claims to be confirmed together, by one scan while all of their devices are held.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfirmRequest {
+    pub claims: Vec<DeviceClaim>,
+    pub view: NodeView,
+    /// The last look.
+    pub scan: NodeScan,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confirmation {
+    /// In the order of the claims; `Err` says why not.
+    pub answers: Vec<Result<(), String>>,
+    /// The devices as they are now that nobody holds them any more.
+    pub scan: NodeScan,
+}
+
+/// What is to become of the link of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkOrder {
+    /// As in the claim.
+    pub link: String,
+    pub wish: LinkWish,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkWish {
+    /// It leads to this device, or is made to.
+    Lead(LinkDevice),
+    /// Only looked at.
+    Look(Option<LinkDevice>),
+    /// The device is not there. The link waits for it, unless it leads to another device now.
+    Await,
+    Remove,
+}
+
+/// The end of a link, by everything that tells it from another device under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkDevice {
+    pub name: String,
+    /// `8:16`
+    pub number: String,
+    pub diskseq: Option<u64>,
+    /// What the link says: the persistent name where there is one.
+    pub target: String,
+}
+
+impl From<&Facts> for LinkDevice {
+    fn from(facts: &Facts) -> Self {
+        let by_id = by_id_link::best(facts.by_id.iter().map(String::as_str))
+            .map(|name| format!("/dev/disk/by-id/{name}"));
+        LinkDevice {
+            name: facts.name.clone(),
+            number: facts.number.clone(),
+            diskseq: facts.diskseq,
+            target: by_id.unwrap_or_else(|| format!("/dev/{}", facts.name)),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// It is there and leads to the device.
+    pub linked: bool,
+    pub problem: Option<String>,
+    /// What was wrong with it until just now: continues "it …".
+    pub mended: Option<String>,
+}
+
+/// A device that is to be erased.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldRequest {
+    pub claim: DeviceClaim,
+    /// The PersistentVolume whose data is to go. Erased once, it is not erased again: an API that was restored from a
+    /// backup may ask for it although somebody else's data is there by now.
+    pub pv_uid: String,
+    pub view: NodeView,
+}
+
+/// A device that nobody else can open exclusively or mount, and that was verified while that was so.
+pub trait HeldDevice: Send {
+    /// The kernel's name.
+    fn name(&self) -> &str;
+
+    /// Through the descriptor that was verified, and through no other. May take hours; how it was done, for people.
+    fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError>;
+}
+
+impl std::fmt::Debug for dyn HeldDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HeldDevice({})", self.name())
+    }
+}
+
+/// A path that is no device.
+pub fn no_device(path: &str, problem: impl Into<String>) -> PathReport {
+    PathReport { path: path.to_owned(), device: None, problem: Some(problem.into()) }
+}

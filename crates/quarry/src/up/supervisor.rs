@@ -1,0 +1,160 @@
+//! The parts of a standalone Quarry: started together, watched, stopped in order.
+
+use super::{Door, Standalone};
+use crate::daemon::JOB_RETENTION;
+use anyhow::{Context, anyhow, bail};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, runtime::wait::await_condition};
+use quarry_api::{NodeInventory, names};
+use quarry_node::AgentOptions;
+use quarry_operator::{ControllerName, OperatorOptions};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Longer than the agent needs to let a running job end.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+pub struct Parts {
+    workers: JoinSet<anyhow::Result<()>>,
+    door: JoinSet<anyhow::Result<()>>,
+    stop_workers: CancellationToken,
+    stop_door: CancellationToken,
+}
+
+impl Parts {
+    pub fn start(standalone: &Standalone, door: Door) -> Self {
+        let (stop_workers, stop_door) = (CancellationToken::new(), CancellationToken::new());
+        let mut serving = JoinSet::new();
+        let (server, closed) = (standalone.server.clone(), stop_door.clone());
+        serving.spawn(async move {
+            server
+                .serve(door.listener, door.identity, door.token, closed.cancelled_owned())
+                .await
+                .context("serving the API")
+        });
+        let mut workers = JoinSet::new();
+        let operator = quarry_operator::run(
+            standalone.server.client("default"),
+            operator_options(),
+            None,
+            stop_workers.clone(),
+        );
+        workers.spawn(async move { operator.await.context("running the operator") });
+        if standalone.agent {
+            let agent = quarry_node::run(
+                standalone.server.client("default"),
+                agent_options(standalone),
+                stop_workers.clone(),
+            );
+            workers.spawn(async move { agent.await.map_err(agent_error) });
+        }
+        Parts { workers, door: serving, stop_workers, stop_door }
+    }
+
+    /// Waits until a part ends by itself: none should.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        let ended = tokio::select! {
+            Some(ended) = self.workers.join_next() => ended,
+            Some(ended) = self.door.join_next() => ended,
+            else => return anyhow!("no part runs"),
+        };
+        match ended {
+            Ok(Ok(())) => anyhow!("a part of Quarry ended by itself; RUST_LOG=info shows which"),
+            Ok(Err(error)) => error,
+            Err(panic) => anyhow::Error::new(panic).context("a part of Quarry broke"),
+        }
+    }
+
+    /// Operator and agent first: they still write.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop_workers.cancel();
+        let ended = tokio::time::timeout(STOP_LIMIT, async {
+            while self.workers.join_next().await.is_some() {}
+        })
+        .await;
+        self.stop_door.cancel();
+        while self.door.join_next().await.is_some() {}
+        if ended.is_err() {
+            bail!(
+                "not everything ended within {} s; nothing is lost, the next start continues",
+                STOP_LIMIT.as_secs()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The usual cause: a cluster's agent works in the same folder.
+fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
+    match &error {
+        quarry_node::agent::AgentError::NodeOps { source: quarry_node::NodeError::Locked { .. }, .. } => anyhow::Error::new(error)
+            .context("this folder is in use; stop that agent (a cluster's agent pod uses /var/lib/quarry), or choose another folder with --data-dir"),
+        _ => anyhow::Error::new(error).context("running the agent"),
+    }
+}
+
+fn operator_options() -> OperatorOptions {
+    OperatorOptions {
+        namespace: names::DEFAULT_NAMESPACE.into(),
+        controllers: vec![
+            ControllerName::Volume,
+            ControllerName::NodeInventory,
+            ControllerName::NodeJob,
+            ControllerName::Discovery,
+            ControllerName::DiscoveryResult,
+            ControllerName::LocalVolumeSet,
+            ControllerName::LocalVolume,
+        ],
+        election_identity: None,
+        agent_daemon_set: None,
+        job_retention: JOB_RETENTION,
+        check_crds: false,
+    }
+}
+
+fn agent_options(standalone: &Standalone) -> AgentOptions {
+    let mut options = AgentOptions::new(&standalone.node);
+    options.namespace = names::DEFAULT_NAMESPACE.into();
+    options.host_root = "/".into();
+    options.data_dir = standalone.dir.clone();
+    // Whoever tries Quarry out on their own machine must not meet it on their own disks.
+    options.observe_only = !standalone.real_disks;
+    options
+}
+
+/// Ready: the operator has made the node's inventory, and the agent shows that it is there.
+pub async fn ready(standalone: &Standalone) -> anyhow::Result<()> {
+    let client = || standalone.cluster.client.clone();
+    let both = async {
+        await_condition(
+            Api::<NodeInventory>::all(client()),
+            &standalone.node,
+            |found: Option<&NodeInventory>| found.is_some(),
+        )
+        .await?;
+        if standalone.agent {
+            let me = agent_options(standalone).identity;
+            let held = move |lease: Option<&Lease>| {
+                lease
+                    .and_then(|lease| lease.spec.as_ref())
+                    .is_some_and(|spec| spec.holder_identity.as_deref() == Some(me.as_str()))
+            };
+            await_condition(
+                Api::<Lease>::namespaced(client(), names::DEFAULT_NAMESPACE),
+                &names::agent_lease(&standalone.node),
+                held,
+            )
+            .await?;
+        }
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(READY_LIMIT, both).await {
+        Ok(done) => done.context("waiting for the parts"),
+        Err(_) => bail!(
+            "Quarry was not ready within {} s; start it with RUST_LOG=info to see what it waits for",
+            READY_LIMIT.as_secs()
+        ),
+    }
+}

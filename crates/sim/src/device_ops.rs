@@ -1,0 +1,235 @@
+//! Claimed devices on the simulated node: what `crates/node/src/claim` does for real, with the same judgement.
+
+use crate::disk::{Disk, Sabotage};
+use quarry_api::{
+    node_inventory::{DeviceClaim, PathReport},
+    node_job::WipePolicy,
+};
+use quarry_core::{
+    device::GroupedDevice,
+    device_claim::confirm::{Expected, find, verify},
+};
+use quarry_node::{
+    ConfirmRequest, Confirmation, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish,
+    NodeError, NodeScan, NodeView,
+};
+
+/// What a look sees.
+pub fn look(disk: &Disk) -> NodeScan {
+    NodeScan {
+        devices: disk.scan_node(),
+        problems: Vec::new(),
+        again_in: None,
+        boot_id: Some(format!("boot-{}", disk.boots)),
+        machine_id: Some(disk.machine_id()),
+    }
+}
+
+impl Disk {
+    pub fn confirm(&mut self, request: &ConfirmRequest) -> Confirmation {
+        let known = request.view.known(&look(self));
+        let answers = request
+            .claims
+            .iter()
+            .map(|claim| self.confirm_one(claim, &known, &request.view))
+            .collect();
+        Confirmation { answers, scan: look(self) }
+    }
+
+    /// Some are confirmed and linked, the others are not yet.
+    pub fn confirm_half(&mut self, request: &ConfirmRequest) -> Confirmation {
+        let some = request.claims.iter().take(request.claims.len().div_ceil(2)).cloned().collect();
+        self.confirm(&ConfirmRequest { claims: some, ..request.clone() })
+    }
+
+    fn confirm_one(
+        &mut self,
+        claim: &DeviceClaim,
+        known: &[GroupedDevice],
+        view: &NodeView,
+    ) -> Result<(), String> {
+        let device = find(&claim.identity, known)?;
+        if self.sabotage != Some(Sabotage::ConfirmAnything) {
+            verify(claim, Expected::of_claim(claim), known, &view.spec)?;
+            if self.is_held(&device.facts.name) {
+                return Err(format!(
+                    "{} is opened exclusively by somebody else",
+                    device.facts.name
+                ));
+            }
+        }
+        if self.sabotage == Some(Sabotage::EraseNeighbours) {
+            self.disks.values_mut().for_each(|disk| (disk.signature, disk.data) = (None, None));
+        }
+        self.lead(&claim.link, &LinkDevice::from(&device.facts));
+        self.confirmed.insert(claim.identity.clone(), (claim.owner.uid.clone(), claim.round));
+        Ok(())
+    }
+
+    fn lead(&mut self, link: &str, device: &LinkDevice) {
+        let first = || self.disks.keys().next().map(|name| format!("/dev/{name}"));
+        let wrong = if self.sabotage == Some(Sabotage::MislinkAnything) { first() } else { None };
+        self.claim_links.insert(link.to_owned(), wrong.unwrap_or_else(|| device.target.clone()));
+    }
+
+    pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
+        orders
+            .iter()
+            .map(|order| LinkState { linked: self.follow_link(order), ..LinkState::default() })
+            .collect()
+    }
+
+    fn follow_link(&mut self, order: &LinkOrder) -> bool {
+        let leads_to = |disk: &Disk, device: &LinkDevice| {
+            disk.behind(&order.link) == Some(device.name.as_str())
+        };
+        match &order.wish {
+            LinkWish::Lead(device) => {
+                if !leads_to(self, device) {
+                    self.lead(&order.link, device);
+                }
+                true
+            }
+            LinkWish::Look(device) => device.as_ref().is_some_and(|device| leads_to(self, device)),
+            LinkWish::Await => {
+                if self.behind(&order.link).is_some() {
+                    self.claim_links.remove(&order.link);
+                }
+                false
+            }
+            LinkWish::Remove => {
+                if self.sabotage != Some(Sabotage::KeepLinks) {
+                    self.claim_links.remove(&order.link);
+                }
+                false
+            }
+        }
+    }
+
+    pub fn resolve(&self, paths: &[String]) -> Vec<PathReport> {
+        let report = |path: &String| {
+            let name = self.at(path).map(str::to_owned);
+            let problem = name.is_none().then(|| "does not exist".to_owned());
+            PathReport { path: path.clone(), device: name, problem }
+        };
+        paths.iter().map(report).collect()
+    }
+
+    /// Takes the claim's disk; its name.
+    pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
+        let HoldRequest { claim, pv_uid, view } = request;
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+            .map_err(NodeError::Refused)?;
+        let known = view.known(&look(self));
+        let name = find(&claim.identity, &known).map_err(NodeError::Refused)?.facts.name.clone();
+        if self.sabotage != Some(Sabotage::HoldAnything) {
+            verify(claim, expected, &known, &view.spec)
+                .map_err(|why| NodeError::Refused(expected.explain(why)))?;
+            if self.is_held(&name) {
+                return Err(NodeError::InUse {
+                    device: name,
+                    users: "opened exclusively by somebody else".into(),
+                });
+            }
+        }
+        self.held.insert(name.clone());
+        Ok(name)
+    }
+
+    pub fn wipe(&mut self, name: &str, policy: WipePolicy) -> Result<String, NodeError> {
+        let half = self.sabotage == Some(Sabotage::WipeHalf);
+        let Some(found) = self.disks.get_mut(name) else {
+            return Err(NodeError::Refused(format!(
+                "simulated: {name} was unplugged while it was erased"
+            )));
+        };
+        found.signature = None;
+        if found.broken {
+            return Err(NodeError::Other {
+                attempt: format!("simulated: writing to {name}"),
+                retryable: false,
+                source: None,
+            });
+        }
+        // A quick wipe leaves what nobody can mount any more; told apart from data that is still in use by nothing else.
+        if !half {
+            found.data = None;
+        }
+        Ok(format!("simulated {}", policy.as_str()))
+    }
+
+    /// The beginning of the disk is zero already, its end is not.
+    pub fn wipe_half(&mut self, name: &str) {
+        if let Some(found) = self.disks.get_mut(name) {
+            found.signature = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw_disks::RawDisk;
+    use quarry_api::NodeInventorySpec;
+
+    fn disk() -> Disk {
+        let mut disk = Disk::new(false, true);
+        disk.plug("sda", RawDisk::new(1));
+        disk
+    }
+
+    fn claim() -> DeviceClaim {
+        let link = "/mnt/local-storage/fast/x".to_owned();
+        DeviceClaim {
+            identity: "wwn:5000c50000000001".into(),
+            size: 1 << 40,
+            link,
+            ..DeviceClaim::default()
+        }
+    }
+
+    fn request() -> ConfirmRequest {
+        let view = NodeView {
+            spec: NodeInventorySpec {
+                device_claims: vec![claim()],
+                ..NodeInventorySpec::default()
+            },
+            ..NodeView::default()
+        };
+        ConfirmRequest { claims: vec![claim()], view, scan: NodeScan::default() }
+    }
+
+    #[test]
+    fn a_blank_free_disk_is_confirmed_and_linked_and_no_other() {
+        let mut blank = disk();
+        assert_eq!(blank.confirm(&request()).answers, [Ok(())]);
+        assert_eq!(blank.behind("/mnt/local-storage/fast/x"), Some("sda"));
+        let spoil: [fn(&mut Disk); 3] = [
+            |disk| disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into()),
+            |disk| disk.disks.get_mut("sda").unwrap().taken = true,
+            |disk| drop(disk.mounts.insert("sda".into(), "/mnt".into())),
+        ];
+        for (at, spoil) in spoil.into_iter().enumerate() {
+            let mut spoilt = disk();
+            spoil(&mut spoilt);
+            assert!(spoilt.confirm(&request()).answers[0].is_err(), "{at}");
+            assert!(spoilt.claim_links.is_empty());
+            spoilt.sabotage = Some(Sabotage::ConfirmAnything);
+            assert_eq!(spoilt.confirm(&request()).answers, [Ok(())], "{at}");
+        }
+    }
+
+    #[test]
+    fn a_held_disk_is_held_once_and_a_wipe_leaves_nothing() {
+        let mut disk = disk();
+        disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into());
+        disk.disks.get_mut("sda").unwrap().data = Some("mine".into());
+        let hold = HoldRequest { claim: claim(), pv_uid: "p".into(), view: request().view };
+        assert_eq!(disk.hold(&hold).unwrap(), "sda");
+        assert!(disk.hold(&hold).unwrap_err().retryable());
+        disk.wipe_half("sda");
+        assert_eq!(disk.disks["sda"].data.as_deref(), Some("mine"));
+        disk.wipe("sda", WipePolicy::Zero).unwrap();
+        assert_eq!((&disk.disks["sda"].data, &disk.disks["sda"].signature), (&None, &None));
+    }
+}

@@ -1,0 +1,215 @@
+//! The door between a simulated process and the API: every call waits here for the scheduler's permission, is
+//! numbered, and may meet a fault. A crash is not an answer: the call never returns, and the process is ended.
+//! Next to read: `process.rs` (what waits for whom).
+
+use crate::{
+    fault::{Injector, Track, What, When},
+    kind::Kind,
+    lock,
+    world::World,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use quarry_apiserver::ApiService;
+use serde_json::{Value, json};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+use tokio::sync::oneshot;
+use tower::{Service, ServiceExt};
+
+/// What everything in one run shares.
+pub struct Shared {
+    pub world: Mutex<World>,
+    pub injector: Mutex<Injector>,
+    /// What happened, for people: printed when a run fails.
+    pub trace: Mutex<Vec<String>>,
+    pub violations: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        lock(&self.trace).push(line());
+    }
+}
+
+/// Calls that wait for permission, and whether the process has died in one.
+#[derive(Default)]
+pub struct Gate {
+    waiting: Mutex<VecDeque<oneshot::Sender<()>>>,
+    crashed: Mutex<Option<What>>,
+}
+
+impl Gate {
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        lock(&self.waiting).len()
+    }
+
+    /// Lets the oldest call through.
+    pub fn release(&self) {
+        if let Some(sender) = lock(&self.waiting).pop_front() {
+            // Whoever waited may have been dropped meanwhile.
+            let _ = sender.send(());
+        }
+    }
+
+    pub fn crash(&self, how: What) {
+        *lock(&self.crashed) = Some(how);
+    }
+
+    pub fn crashed(&self) -> Option<What> {
+        *lock(&self.crashed)
+    }
+}
+
+#[derive(Clone)]
+pub struct FaultProxy {
+    pub service: ApiService,
+    pub track: Track,
+    pub gate: Arc<Gate>,
+    pub shared: Arc<Shared>,
+}
+
+impl Service<Request<Body>> for FaultProxy {
+    type Response = Response<Full<Bytes>>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let door = self.clone();
+        Box::pin(async move {
+            let (sender, permission) = oneshot::channel();
+            lock(&door.gate.waiting).push_back(sender);
+            if permission.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            door.pass(request).await
+        })
+    }
+}
+
+impl FaultProxy {
+    async fn pass(&self, request: Request<Body>) -> Result<Response<Full<Bytes>>, io::Error> {
+        let label = format!("{} {}", request.method(), request.uri().path());
+        let possible = possible(request.method(), self.has_stale_answer(&request));
+        let fault = lock(&self.shared.injector).pass(self.track, &label, &possible);
+        self.shared.note(|| match fault {
+            Some((when, what)) => format!("{}: {label}  <== {what:?} {when:?}", self.track),
+            None => format!("{}: {label}", self.track),
+        });
+        match fault {
+            Some((When::Before, What::Crash)) => return self.die().await,
+            Some((When::Before, What::Error)) => {
+                return Ok(status(500, "InternalError", "simulated failure"));
+            }
+            Some((When::Before, What::Conflict)) => {
+                return Ok(status(
+                    409,
+                    "Conflict",
+                    "simulated conflict: the object has been modified",
+                ));
+            }
+            Some((_, What::Stale)) => {
+                if let Some(answer) = self.stale_answer(request.uri().path()) {
+                    return Ok(answer);
+                }
+            }
+            _ => {}
+        }
+        let response = match self.service.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        match fault {
+            Some((When::After, What::Crash)) => return self.die().await,
+            Some((When::After, What::Error)) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "simulated: the answer was lost",
+                ));
+            }
+            _ => {}
+        }
+        let (parts, body) = response.into_parts();
+        let bytes = match body.collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(never) => match never {},
+        };
+        if !parts.status.is_success() {
+            let reason = serde_json::from_slice(&bytes)
+                .map(|status: Value| status["reason"].clone())
+                .unwrap_or_default();
+            self.shared.note(|| format!("    answer {}: {reason}", parts.status.as_u16()));
+        }
+        Ok(Response::from_parts(parts, Full::new(bytes)))
+    }
+
+    async fn die<T>(&self) -> T {
+        self.gate.crash(What::Crash);
+        std::future::pending().await
+    }
+
+    fn has_stale_answer(&self, request: &Request<Body>) -> bool {
+        let asked = if request.method() == Method::GET {
+            Kind::of_path(request.uri().path())
+        } else {
+            None
+        };
+        asked.is_some_and(|(kind, name)| lock(&self.shared.world).has_stale(kind, name))
+    }
+
+    fn stale_answer(&self, path: &str) -> Option<Response<Full<Bytes>>> {
+        let world = lock(&self.shared.world);
+        match Kind::of_path(path)? {
+            (kind, Some(name)) => Some(match world.stale(kind, name)? {
+                Some(object) => answer(200, object),
+                None => status(404, "NotFound", "simulated: not there yet"),
+            }),
+            (kind, None) => Some(answer(200, &world.stale_list(kind)?)),
+        }
+    }
+}
+
+/// What can go wrong with a call. A create meets no conflict: 409 there means that the object exists.
+fn possible(method: &Method, stale: bool) -> Vec<(When, What)> {
+    let mut possible =
+        vec![(When::Before, What::Crash), (When::After, What::Crash), (When::Before, What::Error)];
+    if method != Method::GET {
+        possible.push((When::After, What::Error));
+    }
+    if *method == Method::PATCH || *method == Method::PUT || *method == Method::DELETE {
+        possible.push((When::Before, What::Conflict));
+    }
+    if stale {
+        possible.push((When::Before, What::Stale));
+    }
+    possible
+}
+
+fn answer(code: u16, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Response<Full<Bytes>> {
+    answer(
+        code,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}),
+    )
+}

@@ -1,0 +1,263 @@
+//! The agent's hands on the simulated disk: every operation is numbered, may meet a fault, and is checked by a witness.
+//!
+//! A crash unwinds with a payload of its own, which the scheduler catches: everything the agent remembers is dropped.
+
+use crate::{
+    device_ops,
+    disk::{Disk, Record, Sabotage},
+    fault::{Track, What, When},
+    fault_proxy::{Gate, Shared},
+    invariant, lock,
+    versioned::Versioned,
+};
+use quarry_api::{
+    node_inventory::{PathReport, RetainedData},
+    node_job::{Action, WipePolicy},
+};
+use quarry_core::sparse::{Observed, Step};
+use quarry_node::{
+    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, Intent, LinkOrder, LinkState, NodeError,
+    NodeOps, NodeScan, Outcome, OutcomeResult, Progress, ScanRequest, Subject,
+};
+use std::sync::{Arc, Mutex};
+
+/// The payload of a simulated crash.
+pub struct Crash;
+
+#[derive(Clone)]
+pub struct SimNode {
+    pub disk: Arc<Mutex<Versioned<Disk>>>,
+    pub gate: Arc<Gate>,
+    pub shared: Arc<Shared>,
+}
+
+const READ: [(When, What); 4] = [
+    (When::Before, What::Crash),
+    (When::After, What::Crash),
+    (When::Before, What::Error),
+    (When::Before, What::Busy),
+];
+const WRITE: [(When, What); 8] = [
+    (When::Before, What::Crash),
+    (When::After, What::Crash),
+    (When::Before, What::PowerCut),
+    (When::After, What::PowerCut),
+    (When::Before, What::Error),
+    (When::After, What::Error),
+    (When::Before, What::Busy),
+    (When::During, What::PowerCut),
+];
+
+impl SimNode {
+    fn operate<T>(
+        &self,
+        label: &str,
+        possible: &[(When, What)],
+        half: impl FnOnce(&mut Disk, What),
+        whole: impl FnOnce(&mut Disk) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let fault = lock(&self.shared.injector).pass(Track::Disk, label, possible);
+        self.shared.note(|| match fault {
+            Some((when, what)) => format!("disk: {label}  <== {what:?} {when:?}"),
+            None => format!("disk: {label}"),
+        });
+        match fault {
+            Some((When::Before, What::Crash | What::PowerCut)) => self.die(fault),
+            Some((When::Before, What::Error)) => return Err(failure(label, false)),
+            Some((When::Before, What::Busy)) => return Err(failure(label, true)),
+            Some((When::During, what)) => {
+                half(&mut lock(&self.disk), what);
+                self.die(fault);
+            }
+            _ => {}
+        }
+        let done = whole(&mut lock(&self.disk));
+        if let Err(error) = &done {
+            self.shared.note(|| format!("    {}", error.message()));
+        }
+        match fault {
+            Some((When::After, What::Crash | What::PowerCut)) => self.die(fault),
+            Some((When::After, _)) => Err(failure(label, false)),
+            _ => done,
+        }
+    }
+
+    fn die(&self, fault: Option<(When, What)>) -> ! {
+        self.gate.crash(fault.map_or(What::Crash, |(_, what)| what));
+        // Past the panic hook: this is no failure of the program.
+        std::panic::resume_unwind(Box::new(Crash))
+    }
+
+    fn read<T>(&self, label: &str, whole: impl FnOnce(&Disk) -> T) -> Result<T, NodeError> {
+        self.operate(label, &READ, |_, _| {}, |disk| Ok(whole(disk)))
+    }
+
+    fn append(&self, label: &str, record: Record) -> Result<(), NodeError> {
+        // Cut short: the line is not whole, and dropped at the next start.
+        self.operate(
+            label,
+            &WRITE,
+            |_, _| {},
+            |disk| {
+                if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
+                    disk.ledger.push(record);
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+fn record(subject: &Subject, action: Action, outcome: Option<OutcomeResult>) -> Record {
+    let device = match subject {
+        Subject::Volume(_) => None,
+        Subject::Device { identity, pv_uid, .. } => Some((identity.clone(), pv_uid.clone())),
+    };
+    Record { uid: subject.volume_uid().to_owned(), device, action, outcome }
+}
+
+fn failure(label: &str, retryable: bool) -> NodeError {
+    NodeError::Other { attempt: format!("simulated failure: {label}"), retryable, source: None }
+}
+
+impl NodeOps for SimNode {
+    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
+        self.read("look", |disk| disk.look(uid))
+    }
+
+    fn glance(&self, uid: &str) -> Result<Observed, NodeError> {
+        self.read("glance", |disk| disk.look(uid))
+    }
+
+    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
+        let mut possible = WRITE.to_vec();
+        if lock(&self.disk).clone().act_half(uid, step, false) {
+            possible.push((When::During, What::Crash));
+        }
+        if !lock(&self.disk).clone().act_half(uid, step, true) {
+            possible.retain(|(when, _)| *when != When::During);
+        }
+        let label = format!("{step:?}");
+        let half = |disk: &mut Disk, what: What| {
+            disk.act_half(uid, step, what == What::PowerCut);
+        };
+        self.operate(&label, &possible, half, |disk| {
+            let told = invariant::witness(uid, step, disk, &lock(&self.shared.world));
+            lock(&self.shared.violations).extend(told);
+            disk.act(uid, step)
+        })
+    }
+
+    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
+        self.append("intent", record(&entry.subject, entry.action, None))
+    }
+
+    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
+        self.append("outcome", record(&entry.subject, entry.action, Some(entry.result)))
+    }
+
+    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
+        self.read("known volumes", Disk::known_volumes)
+    }
+
+    fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
+        self.read("survey", device_ops::look)
+    }
+
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
+        self.operate(
+            "confirm",
+            &WRITE,
+            |disk, _| drop(disk.confirm_half(request)),
+            |disk| Ok(disk.confirm(request)),
+        )
+    }
+
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+        let writes = {
+            let mut tried = lock(&self.disk).clone();
+            tried.follow_links(orders);
+            tried.claim_links != lock(&self.disk).claim_links
+        };
+        let possible: Vec<(When, What)> = if writes {
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect()
+        } else {
+            READ.to_vec()
+        };
+        self.operate("links", &possible, |_, _| {}, |disk| Ok(disk.follow_links(orders)))
+    }
+
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
+        self.read("resolve", |disk| disk.resolve(paths))
+    }
+
+    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
+        let known = |disk: &Disk| kept.iter().all(|kept| disk.kept_volumes.contains(&kept.pv_uid));
+        if known(&lock(&self.disk)) {
+            return Ok(());
+        }
+        let possible: Vec<(When, What)> =
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        self.operate(
+            "remember kept",
+            &possible,
+            |_, _| {},
+            |disk| {
+                disk.kept_volumes.extend(kept.iter().map(|kept| kept.pv_uid.clone()));
+                Ok(())
+            },
+        )
+    }
+
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
+        let holder = self.clone();
+        self.operate(
+            "hold",
+            &READ,
+            |_, _| {},
+            |disk| {
+                let name = disk.hold(request)?;
+                Ok(Box::new(Held { ops: holder, name, identity: request.claim.identity.clone() })
+                    as Box<dyn HeldDevice>)
+            },
+        )
+    }
+}
+
+/// A disk that the agent holds; let go however that ends.
+struct Held {
+    ops: SimNode,
+    name: String,
+    identity: String,
+}
+
+impl HeldDevice for Held {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn wipe(self: Box<Self>, policy: WipePolicy, _: &Progress) -> Result<String, NodeError> {
+        let (name, identity) = (&self.name, &self.identity);
+        let possible = [&WRITE[..], &[(When::During, What::Crash)]].concat();
+        let shared = &self.ops.shared;
+        self.ops.operate(
+            &format!("wipe {name}"),
+            &possible,
+            |disk, _| disk.wipe_half(name),
+            |disk| {
+                let told = invariant::witness_wipe(name, identity, disk, &lock(&shared.world));
+                lock(&shared.violations).extend(told);
+                disk.wipe(name, policy)
+            },
+        )
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut disk = lock(&self.ops.disk);
+        disk.held.remove(&self.name);
+        // Closing what was open for writing makes an event.
+        disk.uevents += 1;
+    }
+}

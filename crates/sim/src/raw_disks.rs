@@ -1,0 +1,190 @@
+//! The disks of the simulated node that are nobody's file: what is on them, what people do to them, and what must be
+//! found on them later.
+//!
+//! A disk that is pulled goes into a drawer with all that is on it. What a pod or somebody else wrote is noted beside
+//! the disk, so that it is missed when it is gone, whoever took it.
+
+use crate::disk::{Disk, Sabotage};
+use quarry_api::node_inventory::Evidence;
+use quarry_core::device::{Content, Facts, Found, Held};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawDisk {
+    pub wwn: String,
+    pub size: u64,
+    pub diskseq: u64,
+    /// The name that udev gives it below /dev/disk/by-id.
+    pub by_id: String,
+    /// The signature on it; `None`: it looks blank.
+    pub signature: Option<String>,
+    /// What was written. Half a wipe takes the signature and leaves this.
+    pub data: Option<String>,
+    /// Somebody else has opened it exclusively.
+    pub taken: bool,
+    /// Writing to it fails half-way.
+    pub broken: bool,
+}
+
+/// Who will ask for what is on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The claim with this UID, for as long as it exists.
+    Pvc(String),
+    /// Somebody, for ever.
+    Somebody,
+}
+
+/// What must be found on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub keeper: Keeper,
+    pub signature: Option<String>,
+    pub data: Option<String>,
+}
+
+impl RawDisk {
+    pub fn new(number: u64) -> Self {
+        let wwn = format!("5000c5000000000{number}");
+        RawDisk { by_id: format!("wwn-0x{wwn}"), wwn, size: 1 << 40, ..RawDisk::default() }
+    }
+
+    pub fn identity(&self) -> String {
+        format!("wwn:{}", self.wwn)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.signature.is_none() && self.data.is_none()
+    }
+
+    pub fn facts(&self, name: &str, disk: &Disk) -> Facts {
+        let content = match &self.signature {
+            Some(signature) if disk.sabotage != Some(Sabotage::ConfirmAnything) => {
+                Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() })
+            }
+            Some(_) | None => Content::Blank,
+        };
+        Facts {
+            name: name.to_owned(),
+            number: format!("8:{}", self.diskseq),
+            kind: "disk".into(),
+            size: self.size,
+            diskseq: Some(self.diskseq),
+            by_id: vec![self.by_id.clone()],
+            evidence: vec![Evidence {
+                source: "sysfs:wwid".into(),
+                value: format!("naa.{}", self.wwn),
+            }],
+            mounts: disk
+                .mounts
+                .iter()
+                .filter(|(device, _)| *device == name)
+                .map(|(_, at)| at.clone())
+                .collect(),
+            held: if disk.is_held(name) { Held::Exclusively } else { Held::Free },
+            content,
+            ..Facts::default()
+        }
+    }
+}
+
+impl Disk {
+    /// Plugged in, or in the drawer.
+    pub fn every_disk(&self) -> impl Iterator<Item = &RawDisk> {
+        self.disks.values().chain(self.drawer.values())
+    }
+
+    pub fn with_identity(&self, identity: &str) -> Option<(&String, &RawDisk)> {
+        self.disks.iter().find(|(_, disk)| disk.identity() == identity)
+    }
+
+    pub fn plug(&mut self, name: &str, disk: RawDisk) {
+        self.uevents += 1;
+        self.diskseq += 1;
+        self.disks.insert(name.to_owned(), RawDisk { diskseq: self.diskseq, ..disk });
+    }
+
+    /// Whatever is mounted from it is gone with it.
+    pub fn unplug(&mut self, name: &str) {
+        self.uevents += 1;
+        self.mounts.remove(name);
+        if let Some(disk) = self.disks.remove(name) {
+            self.drawer.insert(disk.wwn.clone(), RawDisk { taken: false, ..disk });
+        }
+    }
+
+    /// Out of the drawer; `by_id`: udev calls it something else now.
+    pub fn plug_again(&mut self, name: &str, number: u64, by_id: Option<&str>) {
+        if let Some(mut disk) = self.drawer.remove(&RawDisk::new(number).wwn) {
+            if let Some(by_id) = by_id {
+                disk.by_id = by_id.to_owned();
+            }
+            self.plug(name, disk);
+        }
+    }
+
+    /// Somebody puts a file system on it, or takes away what there is.
+    pub fn format_disk(&mut self, name: &str, signature: Option<&str>) {
+        self.uevents += 1;
+        let Some(disk) = self.disks.get_mut(name) else { return };
+        disk.signature = signature.map(str::to_owned);
+        disk.data = signature.map(|_| "somebody's".to_owned());
+        match signature {
+            Some(_) => self.keep(name, Keeper::Somebody),
+            None => drop(self.kept.remove(&self.disks[name].wwn)),
+        }
+    }
+
+    pub fn hide(&mut self, name: &str) {
+        self.uevents += 1;
+        if let Some(disk) = self.disks.get_mut(name) {
+            disk.signature = None;
+            self.kept.entry(disk.wwn.clone()).and_modify(|kept| kept.signature = None);
+        }
+    }
+
+    pub fn keep(&mut self, name: &str, keeper: Keeper) {
+        if let Some(disk) = self.disks.get(name) {
+            self.kept.insert(
+                disk.wwn.clone(),
+                Kept { keeper, signature: disk.signature.clone(), data: disk.data.clone() },
+            );
+        }
+    }
+
+    /// The API forgets what it knew: nobody can tell any more what may be erased.
+    pub fn keep_everything(&mut self) {
+        self.kept.values_mut().for_each(|kept| kept.keeper = Keeper::Somebody);
+    }
+
+    /// The machine is replaced; its disks are in the drawer, its folders are gone.
+    pub fn other_machine(&mut self) {
+        let names: Vec<String> = self.disks.keys().cloned().collect();
+        names.iter().for_each(|name| self.unplug(name));
+        self.power_cut();
+        self.claim_links.clear();
+        self.ledger.clear();
+        self.machine += 1;
+    }
+
+    pub fn machine_id(&self) -> String {
+        machine_id(self.machine)
+    }
+
+    /// The disk at the end of a claim's link.
+    pub fn behind(&self, link: &str) -> Option<&str> {
+        self.at(self.claim_links.get(link)?)
+    }
+
+    /// The disk at the end of a path.
+    pub fn at(&self, path: &str) -> Option<&str> {
+        let found = match path.strip_prefix("/dev/disk/by-id/") {
+            Some(by_id) => self.disks.iter().find(|(_, disk)| disk.by_id == by_id),
+            None => path.strip_prefix("/dev/").and_then(|name| self.disks.get_key_value(name)),
+        };
+        found.map(|(name, _)| name.as_str())
+    }
+}
+
+pub fn machine_id(number: u32) -> String {
+    format!("{number:032x}")
+}

@@ -1,0 +1,418 @@
+//! Claims on real devices: what is confirmed and what is refused, the link and who may move it, paths.
+
+use super::devices::{Loop, MIB, file, poke};
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
+use quarry_api::node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim};
+use quarry_core::device::{Facts, Held};
+use quarry_node::{LinuxNode, NodeOps, NodeView, ScanRequest, Spare};
+use quarry_tests::{
+    device_claim::{SET, World, claim_of},
+    disk::{Bed, Links, Mounted, eventually, run},
+};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::{OpenOptionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+pub const O_EXCL: i32 = 0o200;
+
+/// A node with an API, and devices of its own.
+pub struct Ground {
+    pub world: World,
+    pub ops: Arc<LinuxNode>,
+    pub folder: TempDir,
+    pub bed: Bed,
+}
+
+impl Ground {
+    pub async fn new() -> Self {
+        let bed = Bed::new(Links::Own);
+        // Below the node's root: a loop is identified by its file's path there.
+        let folder = tempfile::tempdir_in(&bed.root).unwrap();
+        Ground { world: World::new().await, ops: bed.ops(), folder, bed }
+    }
+
+    pub fn disk(&self, name: &str, size: u64) -> (Loop, PathBuf) {
+        let path = file(self.folder.path(), name, size);
+        (Loop::new(&path), path)
+    }
+
+    /// What a look sees of it now.
+    pub fn facts(&self, device: &Loop) -> Facts {
+        let request =
+            ScanRequest { touched: [device.name.clone()].into(), ..ScanRequest::default() };
+        let scan = self.ops.scan_node(&request).unwrap();
+        scan.devices.into_iter().find(|facts| facts.name == device.name).unwrap()
+    }
+
+    pub fn claim(&self, device: &Loop) -> DeviceClaim {
+        claim_of(&self.facts(device), self.world.owner())
+    }
+
+    /// One look with these claims.
+    pub async fn look(&self, claims: &[DeviceClaim]) -> Vec<ClaimReport> {
+        self.world.claim(claims).await;
+        self.world.publish(&self.ops).await.device_claims
+    }
+
+    pub async fn look_at(&self, claim: &DeviceClaim) -> ClaimReport {
+        self.look(std::slice::from_ref(claim)).await.remove(0)
+    }
+
+    /// Same input, same answers, and no write but our own of the spec. Others' devices may change meanwhile.
+    async fn assert_rest(&self, claims: &[DeviceClaim], reports: &[ClaimReport]) {
+        for _ in 0..20 {
+            let before = self.world.server.write_count();
+            assert_eq!(self.look(claims).await, reports);
+            if self.world.server.write_count() == before + 1 {
+                return;
+            }
+        }
+        panic!("every look writes");
+    }
+
+    pub fn link(&self, claim: &DeviceClaim) -> PathBuf {
+        self.bed.at(&claim.link)
+    }
+
+    pub fn leads_to(&self, claim: &DeviceClaim) -> Option<PathBuf> {
+        fs::read_link(self.link(claim)).ok()
+    }
+}
+
+/// Nobody has it open exclusively. Somebody else's agent may look at it for a moment.
+#[track_caller]
+pub fn assert_free(device: &Loop) {
+    eventually("the device is free", || {
+        OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_written() {
+    let ground = Ground::new().await;
+    let (devices, claims): (Vec<Loop>, Vec<DeviceClaim>) = (0..4)
+        .map(|index| {
+            let device = ground.disk(&format!("d{index}"), (8 + index) * MIB).0;
+            let claim = ground.claim(&device);
+            (device, claim)
+        })
+        .unzip();
+    let reports = ground.look(&claims).await;
+    for ((device, claim), report) in devices.iter().zip(&claims).zip(&reports) {
+        let said =
+            (report.state, report.device.as_deref(), report.linked, report.message.as_deref());
+        assert_eq!(said, (ClaimState::Confirmed, Some(device.name.as_str()), true, None));
+        assert_eq!(
+            (&report.identity, &report.owner_uid, report.round),
+            (&claim.identity, &ground.world.set_uid, 1)
+        );
+        assert_eq!(ground.leads_to(claim), Some(PathBuf::from(device.dev())));
+        assert_free(device);
+    }
+    // What is published of them was seen after they were let go.
+    let status = ground.world.status().await;
+    for device in &devices {
+        let row = status.devices.iter().find(|row| row.name == device.name).unwrap();
+        assert_eq!(
+            row.reasons.iter().map(|told| told.reason.as_str()).collect::<Vec<_>>(),
+            ["Claimed"],
+            "{row:?}"
+        );
+    }
+    ground.assert_rest(&claims, &reports).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 16 * MIB);
+    let claim = ground.claim(&device);
+    let refused = async |claim: &DeviceClaim, words: &str| {
+        let report = ground.look_at(claim).await;
+        let message = report.message.clone().unwrap_or_default();
+        assert_eq!(
+            (report.state, report.linked),
+            (ClaimState::Refused, false),
+            "{words}: {report:?}"
+        );
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(ground.leads_to(claim).is_none(), "{words}");
+    };
+    poke(&path, 5000, b"somebody's");
+    refused(&claim, "nothing explains").await;
+    poke(&path, 5000, &[0; 10]);
+    // Written behind the kernel's back: looked at by an event.
+    ground.facts(&device);
+
+    refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
+    refused(
+        &DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim.clone() },
+        "is not there",
+    )
+    .await;
+    for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
+        let report = ground.look_at(&DeviceClaim { link: link.into(), ..claim.clone() }).await;
+        assert_eq!(report.state, ClaimState::Refused, "{link:?}");
+        assert!(report.message.unwrap().contains("is not a link of a claim"));
+    }
+
+    let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();
+    refused(&claim, "opened exclusively by somebody else").await;
+    drop(held);
+
+    // Kubelet puts a loop over a Block volume, which O_EXCL does not see.
+    let top = Loop::new(Path::new(&device.dev()));
+    refused(&claim, &top.name).await;
+    drop(top);
+
+    // A second loop over the same file is the same device twice.
+    let twin = Loop::new(&path);
+    refused(&claim, "both go by").await;
+    drop(twin);
+
+    run("mkfs.ext4", &["-q", "-F", &device.dev()]);
+    let any = DeviceClaim { content: ClaimContent::Any, ..claim.clone() };
+    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    refused(&any, "mounted").await;
+    drop(mounted);
+    refused(&claim, "ext4").await;
+    // An administrator names the device: what is on it stays.
+    let before = fs::read(&path).unwrap();
+    assert_eq!(ground.look_at(&any).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.leads_to(&any), Some(PathBuf::from(device.dev())));
+    assert!(before == fs::read(&path).unwrap(), "no byte was written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_device_has_one_owner_whatever_the_claims_say() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 8 * MIB);
+    let claim = ground.claim(&device);
+    let mut rival = claim.clone();
+    rival.owner.name = "other".into();
+    rival.owner.uid = "another".into();
+    rival.link = format!("/mnt/local-storage/{SET}/rival");
+    for report in ground.look(&[claim.clone(), rival.clone()]).await {
+        assert_eq!(report.state, ClaimState::Refused);
+        assert!(report.message.as_ref().unwrap().contains("is claimed by"), "{report:?}");
+    }
+    assert!(ground.leads_to(&claim).is_none() && ground.leads_to(&rival).is_none());
+    assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_device_behind_the_same_name_is_another_device() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 8 * MIB);
+    let claim = ground.claim(&device);
+    // Swapped before anybody looks: the same name, the same size, blank.
+    let other = file(ground.folder.path(), "other", 8 * MIB);
+    run("losetup", &["-d", &device.dev()]);
+    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+    run("losetup", &[&device.dev(), &other.to_string_lossy()]);
+    let report = ground.look_at(&claim).await;
+    assert_eq!((report.state, report.device), (ClaimState::Refused, None));
+    assert!(report.message.unwrap().contains("is not there"));
+    assert!(ground.leads_to(&claim).is_none());
+
+    // Swapped after it was confirmed: the link must not lead to the newcomer.
+    let newcomer = claim_of(&ground.facts(&device), ground.world.owner());
+    assert_eq!(ground.look_at(&newcomer).await.state, ClaimState::Confirmed);
+    run("losetup", &["-d", &device.dev()]);
+    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+    let third = file(ground.folder.path(), "third", 8 * MIB);
+    run("losetup", &[&device.dev(), &third.to_string_lossy()]);
+    let report = ground.look_at(&newcomer).await;
+    assert_eq!((report.state, report.device, report.linked), (ClaimState::Confirmed, None, false));
+    assert!(ground.leads_to(&newcomer).is_none(), "a pod must not get the third one by that link");
+    // And when the right one is back, under whatever name, so is the link.
+    let back = Loop::new(&other);
+    assert_ne!(back.name, device.name);
+    let report = ground.look_at(&newcomer).await;
+    assert_eq!(
+        (report.state, report.device.as_deref(), report.linked),
+        (ClaimState::Confirmed, Some(back.name.as_str()), true)
+    );
+    assert_eq!(ground.leads_to(&newcomer), Some(PathBuf::from(back.dev())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 8 * MIB);
+    let (other, _) = ground.disk("other", 8 * MIB);
+    let claim = ground.claim(&device);
+    let link = ground.link(&claim);
+    assert!(ground.look_at(&claim).await.linked);
+    // In use from here on, as by kubelet: the device is never opened exclusively again.
+    run("mkfs.ext4", &["-q", "-F", &device.dev()]);
+    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    let break_it: [&dyn Fn(); 4] = [
+        &|| fs::remove_file(&link).unwrap(),
+        &|| {
+            fs::remove_file(&link).unwrap();
+            symlink(other.dev(), &link).unwrap();
+        },
+        &|| {
+            fs::remove_file(&link).unwrap();
+            symlink("/dev/disk/by-id/gone", &link).unwrap();
+        },
+        &|| fs::remove_dir_all(ground.bed.at("/mnt/local-storage")).unwrap(),
+    ];
+    for (at, break_it) in break_it.iter().enumerate() {
+        break_it();
+        let report = ground.look_at(&claim).await;
+        assert_eq!(
+            (report.state, report.linked, report.message),
+            (ClaimState::Confirmed, true, None),
+            "{at}"
+        );
+        assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()), "{at}");
+    }
+    // A persistent name came up: it is better than a kernel name.
+    let by_id = ground.bed.at("/dev/disk/by-id");
+    fs::create_dir_all(&by_id).unwrap();
+    symlink(format!("../../{}", device.name), by_id.join("wwn-0x5")).unwrap();
+    assert!(ground.look_at(&claim).await.linked);
+    assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from("/dev/disk/by-id/wwn-0x5"));
+    // It leads elsewhere by now.
+    fs::remove_file(by_id.join("wwn-0x5")).unwrap();
+    symlink(format!("../../{}", other.name), by_id.join("wwn-0x5")).unwrap();
+    assert!(ground.look_at(&claim).await.linked);
+    assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()));
+
+    let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
+    let told = events
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some("SymlinkRecreated"));
+    let told = told.filter_map(|event| event.message).collect::<Vec<_>>().join("\n");
+    for why in [
+        "it was missing",
+        "which is another device",
+        "it led to no device",
+        "it had only the kernel's name /dev/",
+    ] {
+        assert!(told.contains(why), "{why}: {told}");
+    }
+
+    // Something that is no link stays, and is told.
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(&link).unwrap();
+    let report = ground.look_at(&claim).await;
+    assert_eq!((report.state, report.linked), (ClaimState::Confirmed, false));
+    assert!(report.message.unwrap().contains("is not a link"));
+    fs::remove_dir(&link).unwrap();
+    assert!(ground.look_at(&claim).await.linked);
+
+    let ending = DeviceClaim { terminating: true, ..claim.clone() };
+    let class = ground.bed.at("/mnt/local-storage/fast");
+    let read_only = Mounted::new(&["--bind", "-o", "ro", class.to_str().unwrap()], &class);
+    let report = ground.look_at(&ending).await;
+    assert_eq!(report.state, ClaimState::RemovalFailed);
+    assert!(report.message.as_ref().unwrap().contains("Read-only"), "{report:?}");
+    drop(read_only);
+    let report = ground.look_at(&ending).await;
+    assert_eq!(
+        (report.state, report.linked, report.message.clone()),
+        (ClaimState::Removed, false, None)
+    );
+    assert!(!ground.bed.at("/mnt/local-storage/fast").exists(), "the empty folder goes with it");
+    assert!(mounted.0.join("lost+found").exists() && path.exists(), "what is mounted stays so");
+    ground.assert_rest(&[ending], &[ClaimReport { device: None, ..report }]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_never_turns_away_whoever_mounts_a_confirmed_device() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 64 * MIB);
+    let (free, _) = ground.disk("free", 8 * MIB);
+    let claim = ground.claim(&device);
+    assert_eq!(ground.look_at(&claim).await.state, ClaimState::Confirmed);
+    // What an exclusive open found out; other agents of the machine may hold a device for a moment.
+    let asked = |everything: bool, spare: Vec<Spare>| {
+        let scan = ground
+            .ops
+            .scan_node(&ScanRequest { everything, spare, ..ScanRequest::default() })
+            .unwrap();
+        [&device, &free].map(|device| {
+            scan.devices.iter().find(|facts| facts.name == device.name).unwrap().held
+                != Held::Unasked
+        })
+    };
+    let agent = ground.world.agent(&ground.ops);
+    let rescan = quarry_node::agent::ScanReason { everything: true, ..Default::default() };
+    for _ in 0..20 {
+        agent.publish_inventory(rescan.clone()).await.unwrap();
+        let inventory = ground.world.all().get(quarry_tests::device_claim::NODE).await.unwrap();
+        assert_eq!(
+            asked(false, NodeView::of(&inventory).spared()),
+            [false, true],
+            "not opened exclusively, not even in a rescan"
+        );
+    }
+    // By its link alone, as after a boot; and by its name alone, as when the link is lost.
+    let link = Spare { link: claim.link.clone(), ..Spare::default() };
+    assert_eq!(asked(true, vec![link]), [false, true]);
+    let facts = ground.facts(&device);
+    let name = Spare {
+        name: Some(facts.name),
+        diskseq: facts.diskseq,
+        boot_id: ground.world.status().await.boot_id,
+        ..Spare::default()
+    };
+    assert_eq!(asked(true, vec![name.clone()]), [false, true]);
+    assert_eq!(
+        asked(true, vec![Spare { diskseq: Some(1), ..name.clone() }]),
+        [true, true],
+        "another disk under its name"
+    );
+    assert_eq!(asked(true, vec![name]), [false, true]);
+    assert_eq!(asked(false, Vec::new()), [true, true], "asked as soon as it is spared no longer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_are_followed_on_the_node_and_told_if_they_are_no_device() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 8 * MIB);
+    let links = ground.bed.at("/dev/disk/by-path");
+    fs::create_dir_all(&links).unwrap();
+    symlink(format!("../../{}", device.name), links.join("pci-1")).unwrap();
+    symlink("nowhere", links.join("gone")).unwrap();
+    // An absolute link is the node's, not ours.
+    symlink(device.dev(), ground.bed.root.join("run/disk")).unwrap();
+    symlink("/etc/hostname", ground.bed.root.join("run/out")).unwrap();
+    symlink("loop", ground.bed.root.join("run/loop")).unwrap();
+    fs::write(ground.bed.root.join("run/file"), "x").unwrap();
+    let asked = [
+        (device.dev(), Some(device.name.as_str()), ""),
+        ("/dev/disk/by-path/pci-1".into(), Some(device.name.as_str()), ""),
+        ("/run/disk".into(), Some(device.name.as_str()), ""),
+        ("/run/../../../dev/disk/by-path/pci-1".into(), Some(device.name.as_str()), ""),
+        ("/dev/disk/by-path/gone".into(), None, "does not exist"),
+        ("/dev/no-such-disk".into(), None, "does not exist"),
+        ("/run/out".into(), None, "does not exist"),
+        ("/run/loop".into(), None, "cannot be followed"),
+        ("/run/file".into(), None, "is a file, not a block device"),
+        ("/run".into(), None, "is a folder, not a block device"),
+        ("/dev/null".into(), None, "is a character device, not a block device"),
+        ("dev/sda".into(), None, "is not an absolute path"),
+    ];
+    let paths: Vec<&str> = asked.iter().map(|(path, ..)| path.as_str()).collect();
+    ground.world.ask_paths(&paths).await;
+    let reports = ground.world.publish(&ground.ops).await.paths;
+    assert_eq!(reports.len(), asked.len());
+    for (report, (path, device, problem)) in reports.iter().zip(&asked) {
+        assert_eq!((&report.path, report.device.as_deref()), (path, *device), "{report:?}");
+        assert!(report.problem.as_deref().unwrap_or_default().contains(problem), "{report:?}");
+    }
+    assert_eq!(ground.world.publish(&ground.ops).await.paths, reports);
+}

@@ -1,0 +1,151 @@
+//! A disk that is pulled out of the node that claims it and plugged into another one.
+
+use crate::{
+    cluster::{Cluster, has},
+    volumes::{is_offered, serial_behind},
+};
+use kube::ResourceExt;
+use quarry_api::node_inventory::{Device, DeviceClaim};
+use quarry_core::{device::Reason, device_claim::status::EVENT_TROUBLE};
+use quarry_tests::guest::{Disk, MIB, Qemu, until};
+use serde_json::json;
+use std::{fs::File, os::unix::fs::FileExt, thread};
+
+const IDENTITY: &str = "wwn:5000c50000000051";
+const SECRET: &[u8] = b"somebody's data";
+/// Where nobody looks who only wants to know whether a disk is blank.
+const HIDDEN: u64 = 9 * MIB + 4096 * 3;
+
+/// Quarantined there, with all of these words about where else it is.
+fn is_told(device: &Device, words: &[&str]) -> bool {
+    let told = device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere.as_str());
+    told.is_some_and(|told| words.iter().all(|word| told.detail.contains(word)))
+}
+
+#[test]
+fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
+    let names = ["first", "second"];
+    let cluster = Cluster::start(&names);
+    for name in names {
+        cluster.make_set(&format!("on-{name}"), Some(name), json!({"vendors": ["ACME"]}));
+    }
+    let [mut first, mut second] = names
+        .map(|name| thread::spawn(move || Qemu::restore(name)))
+        .map(|node| node.join().unwrap());
+    let disk =
+        Disk::scsi("MOVED").vendor("ACME").model("DISK").wwn(0x5000_c500_0000_0051).size(16 * MIB);
+    File::options()
+        .write(true)
+        .open(disk.bytes().path())
+        .unwrap()
+        .write_all_at(SECRET, HIDDEN)
+        .unwrap();
+    let bytes = disk.bytes().contents();
+    first.plug(&disk);
+    for node in [&mut first, &mut second] {
+        cluster.start_agent(node, "100ms");
+    }
+    let shared = cluster.offered(&[&first, &second], &["on-first"]).remove("on-first").unwrap();
+
+    // In both at once, as a shared LUN is: nobody's from now on. What is offered is withdrawn; the claim stays.
+    second.plug(&disk);
+    cluster.device(&second, "MOVED", "is the first one's", |device| {
+        is_told(device, &["of node first"])
+    });
+    cluster.device(&first, "MOVED", "is seen on the second", |device| {
+        is_told(device, &["of node second"])
+    });
+    assert_eq!(cluster.spec("second").device_claims, []);
+    cluster
+        .volumes_are(&[&first, &second], "it is withdrawn", |found| found.is_empty().then_some(()));
+    assert_eq!(cluster.spec("first").device_claims.len(), 1);
+    second.unplug(&disk);
+    cluster.gone(&second, "MOVED");
+    let pv = cluster.volumes_are(&[&first, &second], "it is offered again", |found| {
+        found
+            .get("on-first")?
+            .iter()
+            .find(|new| is_offered(new) && new.uid() != shared.uid())
+            .cloned()
+    });
+
+    // Really without it: the claim still counts. Each side names the other.
+    first.unplug(&disk);
+    cluster.gone(&first, "MOVED");
+    second.plug(&disk);
+    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
+    let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
+        is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
+    });
+    let quarantine = cluster.spec("first").quarantine;
+    assert_eq!(quarantine.len(), 1, "{quarantine:?}");
+    assert_eq!(
+        (quarantine[0].identity.as_str(), quarantine[0].detail.clone()),
+        (IDENTITY, format!("{} of node second", here.name))
+    );
+
+    // Released meanwhile: it waits for its device, and nobody wipes it elsewhere. Other disks go on.
+    cluster.bind(&pv);
+    cluster.release(&pv);
+    let other =
+        Disk::scsi("OWN").vendor("ACME").model("DISK").wwn(0x5000_c500_0000_0052).size(16 * MIB);
+    second.plug(&other);
+    let own = cluster.volumes_are(
+        &[&first, &second],
+        "the second offers its own disk, the first waits",
+        |found| {
+            let waits =
+                found.get("on-first")?.iter().any(|pv| pv.metadata.deletion_timestamp.is_some());
+            found.get("on-second")?.iter().find(|pv| waits && is_offered(pv)).cloned()
+        },
+    );
+    assert_eq!(serial_behind(&mut second, &own), "OWN");
+    assert_eq!(
+        cluster
+            .spec("second")
+            .device_claims
+            .iter()
+            .map(|claim| &claim.identity)
+            .collect::<Vec<_>>(),
+        ["wwn:5000c50000000052"]
+    );
+    assert!(cluster.jobs().is_empty(), "nobody is asked to wipe a disk that is not there");
+    assert!(disk.bytes().contents() == bytes, "not a byte of it has changed");
+
+    // Back: wiped where it belongs, and offered again.
+    second.unplug(&disk);
+    cluster.gone(&second, "MOVED");
+    first.plug(&disk);
+    let again = cluster.volumes_are(&[&first, &second], "the first offers it again", |found| {
+        found.get("on-first")?.iter().find(|new| is_offered(new) && new.uid() != pv.uid()).cloned()
+    });
+    assert_eq!(
+        (again.name_any(), serial_behind(&mut first, &again)),
+        (pv.name_any(), "MOVED".to_owned())
+    );
+    until("nothing is quarantined any more", || {
+        match names.map(|node| cluster.spec(node).quarantine) {
+            all if all.iter().all(Vec::is_empty) => Ok(()),
+            all => Err(format!("{all:?}\n{}", cluster.log())),
+        }
+    });
+    let jobs = cluster.jobs();
+    assert!(jobs.len() == 1 && jobs[0].spec.node_name == "first", "{jobs:?}");
+
+    // Moved for good: the second takes it when the first has given it up.
+    first.unplug(&disk);
+    cluster.gone(&first, "MOVED");
+    second.plug(&disk);
+    cluster.device(&second, "MOVED", "is the first one's still", |device| {
+        has(device, Reason::IdentityElsewhere.as_str())
+    });
+    cluster.delete_set("on-first");
+    cluster.volumes_are(&[&first, &second], "the second has both", |found| {
+        (found.len() == 1
+            && found.get("on-second")?.iter().filter(|pv| is_offered(pv)).count() == 2)
+            .then_some(())
+    });
+    let claims: Vec<DeviceClaim> = cluster.spec("first").device_claims;
+    assert_eq!(claims, [], "nothing is left on the first");
+    assert_eq!(first.run("ls -A /mnt/local-storage/on-first 2>/dev/null || true"), "");
+}
