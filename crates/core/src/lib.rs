@@ -16,6 +16,7 @@ pub mod node_selector;
 pub mod precondition;
 pub mod presence;
 pub mod quarantine;
+pub mod source;
 pub mod sparse;
 pub mod unmanaged_pv;
 pub mod volume;

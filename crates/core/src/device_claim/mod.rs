@@ -17,6 +17,7 @@ mod stage;
 mod state_machine;
 pub mod status;
 mod wipe;
+pub mod world;
 
 pub use assign::{Eligibility, Row, account};
 pub use demand::{Demand, owner_text};

@@ -10,6 +10,7 @@ mod deploy;
 pub mod explain;
 pub mod finalize;
 pub mod jobs;
+pub mod observed;
 pub mod pv;
 pub mod request;
 pub mod status;

@@ -1,0 +1,34 @@
+//! What a decision reads of the cluster, whoever keeps it: the operator's caches, or a snapshot that a client listed.
+//!
+//! `NodeWorld` (`device_claim/world.rs`) and the Volume's `Observed` (`volume/observed.rs`) are built over it, so
+//! that operator, CLI and console decide on the same picture. Nothing here waits: what a cache lacks is absent, and
+//! callers for whom absence matters ask the API first.
+
+use crate::quarantine::Elsewhere;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, PersistentVolume},
+    storage::v1::StorageClass,
+};
+use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob};
+use std::sync::Arc;
+
+pub trait Source {
+    /// The operator's namespace: sets and LocalVolumes elsewhere are not acted on.
+    fn namespace(&self) -> &str;
+    fn node(&self, name: &str) -> Option<Arc<Node>>;
+    fn inventory(&self, node: &str) -> Option<Arc<NodeInventory>>;
+    fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>>;
+    /// Every PersistentVolume whose node affinity admits this node.
+    fn pvs_on(&self, node: &Node) -> Vec<Arc<PersistentVolume>>;
+    fn class(&self, name: &str) -> Option<Arc<StorageClass>>;
+    fn job(&self, name: &str) -> Option<Arc<NodeJob>>;
+    /// The Lease by which the agent of this node shows its presence.
+    fn agent_lease(&self, node: &str) -> Option<Arc<Lease>>;
+    /// Devices of other nodes that share an identity with this node's.
+    fn elsewhere(&self, node: &str) -> Vec<Elsewhere>;
+    /// Of all namespaces.
+    fn sets(&self) -> Vec<Arc<LocalVolumeSet>>;
+    /// Of all namespaces.
+    fn local_volumes(&self) -> Vec<Arc<LocalVolume>>;
+}

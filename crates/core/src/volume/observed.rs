@@ -1,0 +1,39 @@
+//! Builds the `Observed` of one Volume from a `Source`. Decides nothing.
+
+use super::{Observed, jobs::parse_handle};
+use crate::{presence::presence, source::Source};
+use jiff::Timestamp;
+use quarry_api::{Volume, node_inventory::Device};
+
+/// Everything that `source` knows of the Volume. `other_pv` is left to the caller: it needs every PersistentVolume.
+pub fn observed(source: &impl Source, volume: &Volume, now: Timestamp) -> Observed {
+    let node_name = &volume.spec.node_name;
+    let inventory = source.inventory(node_name);
+    let status = inventory.as_deref().and_then(|inventory| inventory.status.as_ref());
+    Observed {
+        pv: volume.metadata.name.as_deref().and_then(|name| source.pv(name)).map(own),
+        class: source.class(&volume.spec.storage_class_name).map(own),
+        node: source.node(node_name).map(own),
+        agent: presence(source.agent_lease(node_name).as_deref(), now),
+        job: job_name(volume).and_then(|job| source.job(&job)).map(own),
+        device: status.and_then(|status| device(&status.devices, volume)).cloned(),
+        inventory_changed: status.and_then(|status| Some(status.last_change.as_ref()?.0)),
+        other_pv: None,
+        volume: volume.clone(),
+    }
+}
+
+/// The NodeJob that the Volume's status names.
+pub fn job_name(volume: &Volume) -> Option<String> {
+    let handle = volume.status.as_ref().and_then(|status| status.job.as_deref());
+    handle.and_then(parse_handle).map(|(_, name)| name.to_owned())
+}
+
+fn device<'a>(devices: &'a [Device], volume: &Volume) -> Option<&'a Device> {
+    let uid = volume.metadata.uid.as_deref()?;
+    devices.iter().find(|device| device.volume_uid.as_deref() == Some(uid))
+}
+
+fn own<T: Clone>(shared: std::sync::Arc<T>) -> T {
+    std::sync::Arc::unwrap_or_clone(shared)
+}
