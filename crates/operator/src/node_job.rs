@@ -8,7 +8,7 @@ use crate::{
 use kube::{Api, ResourceExt};
 use quarry_api::{NodeJob, node_job::OwnerKind};
 use quarry_core::{
-    node_job::{Retention, decide_retention},
+    job::retention::{Retention, decide_retention},
     volume::jobs::parse_handle,
 };
 

@@ -300,7 +300,7 @@ async fn an_api_that_does_not_answer_means_no() {
     );
     let ran = agent.run_job(&job).await.unwrap();
     assert!(
-        matches!(&ran, quarry_node::agent::RunResult::Failed(why) if why.contains("is gone")),
+        matches!(&ran, quarry_node::agent::RunResult::Finished(quarry_core::job::JobOutcome::Failed(why)) if why.contains("is gone")),
         "{ran:?}"
     );
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");

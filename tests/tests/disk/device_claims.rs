@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use quarry_api::node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim};
 use quarry_core::device::{Facts, Held};
-use quarry_node::{LinuxNode, NodeOps, NodeView, ScanRequest, Spare};
+use quarry_node::{DeviceOps, LinuxNode, NodeView, ScanRequest, Spare};
 use quarry_tests::{
     device_claim::{SET, World, claim_of},
     disk::{Bed, Links, Mounted, eventually, run},
@@ -162,7 +162,7 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     }
 
     let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();
-    refused(&claim, "opened exclusively by somebody else").await;
+    refused(&claim, "opened exclusively by another process").await;
     drop(held);
 
     // Kubelet puts a loop over a Block volume, which O_EXCL does not see.

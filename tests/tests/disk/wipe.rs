@@ -11,7 +11,9 @@ use quarry_api::{
 use quarry_core::device::Content;
 use quarry_failpoint::VARIABLE;
 use quarry_node::{
-    HeldDevice, HoldRequest, NodeOps, NodeView, Progress, agent::RunResult, failpoints::ALL,
+    DeviceOps, HeldDevice, HoldRequest, NodeView, Progress,
+    agent::{JobOutcome, RunResult},
+    failpoints::ALL,
 };
 use quarry_tests::{
     device_claim::World,
@@ -107,9 +109,9 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
             let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
             let (ran, job) = world.wipe(&ground.ops, &claim, policy).await;
             let status = job.status.unwrap();
-            assert_eq!(
-                (ran, status.phase),
-                (RunResult::Succeeded(None), Some(JobPhase::Succeeded)),
+            assert!(
+                matches!(ran, RunResult::Finished(JobOutcome::Erased(_)))
+                    && status.phase == Some(JobPhase::Succeeded),
                 "{policy:?} {sector}: {:?}",
                 status.message
             );
@@ -474,7 +476,7 @@ async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
     cable.signal(Signal::KILL);
     let _ = cable.0.wait();
     let ran = running.await.unwrap();
-    let RunResult::Failed(why) = &ran else { panic!("{ran:?}") };
+    let RunResult::Finished(JobOutcome::Failed(why)) = &ran else { panic!("{ran:?}") };
     assert!(why.contains("check the node's kernel log"), "{why}");
     assert!(!found(&path).is_empty(), "it was in the middle");
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();

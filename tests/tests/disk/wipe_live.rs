@@ -14,18 +14,18 @@ use kube::{
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeJob, names,
-    node_inventory::{DeviceClaim, Quarantine, RetainedData},
+    node_inventory::{DeviceClaim, Quarantine},
     node_job::{JobPhase, WipePolicy},
 };
-use quarry_core::sparse::{Observed, Step};
+use quarry_core::job::JobOutcome;
 use quarry_node::{
-    Agent, AgentOptions, HeldDevice, HoldRequest, Intent, LinuxNode, NodeError, NodeOps, NodeScan,
-    Outcome, ScanRequest,
+    Agent, AgentOptions, HeldDevice,
     agent::{RunResult, Workers},
 };
 use quarry_tests::{
     device_claim::{NODE, SET, World},
     disk::run,
+    hooked_node::{HookedNode, Hooks},
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -39,41 +39,16 @@ use std::{
     time::Duration,
 };
 
-/// The node's own hands; whoever tests is told when the device is held for the first time, and says when to go on.
-struct Between {
-    ops: Arc<LinuxNode>,
-    pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-}
+/// Tells the test when the device is held for the first time, and waits until it may continue.
+struct PauseOnHold(Mutex<Option<(Sender<()>, Receiver<()>)>>);
 
-impl NodeOps for Between {
-    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.ops.look(uid)
-    }
-    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
-        self.ops.act(uid, step)
-    }
-    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
-        self.ops.record_intent(entry)
-    }
-    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
-        self.ops.record_outcome(entry)
-    }
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        self.ops.known_volumes()
-    }
-    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
-        self.ops.scan_node(request)
-    }
-    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
-        self.ops.record_retained(kept)
-    }
-    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
-        let held = self.ops.hold(request)?;
-        if let Some((held, go_on)) = self.pause.lock().unwrap().take() {
+impl Hooks for PauseOnHold {
+    fn after_hold(&self, device: Box<dyn HeldDevice>) -> Box<dyn HeldDevice> {
+        if let Some((held, go_on)) = self.0.lock().unwrap().take() {
             held.send(()).unwrap();
             go_on.recv().unwrap();
         }
-        Ok(held)
+        device
     }
 }
 
@@ -114,7 +89,8 @@ async fn run_with(
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let ((held, is_held), (go_on, waits)) = (channel(), channel());
-    let ops = Arc::new(Between { ops: ground.ops.clone(), pause: Mutex::new(Some((held, waits))) });
+    let hooks = PauseOnHold(Mutex::new(Some((held, waits))));
+    let ops = Arc::new(HookedNode { ops: ground.ops.clone(), hooks });
     let options =
         AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
     let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).unwrap(), options);
@@ -154,7 +130,7 @@ async fn refused(
     let before = bytes(path);
     let (ran, job) = run_with(ground, device, meanwhile).await;
     let why = match ran {
-        Ok(RunResult::Failed(why)) => why,
+        Ok(RunResult::Finished(JobOutcome::Failed(why))) => why,
         Ok(RunResult::Gone) => "the job is gone".to_owned(),
         other => panic!("{words}: {other:?}"),
     };
@@ -229,7 +205,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
         );
     })
     .await;
-    // Something else is known about the device now: it is looked at again, with that.
+    // Something else is known about the device now: it is checked again, with that.
     refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
         let entry = Quarantine {
             identity: scene.claim.identity.clone(),
@@ -248,7 +224,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
             .await;
     })
     .await;
-    assert_eq!(ran, Ok(RunResult::Succeeded(None)));
+    assert_eq!(ran, Ok(RunResult::Finished(JobOutcome::Erased("zeroed".into()))));
     assert_eq!(job.unwrap().status.unwrap().message.as_deref(), Some("zeroed"));
     assert!(bytes(&path).iter().all(|byte| *byte == 0));
     assert_eq!(intents(&ground), 1);
@@ -311,7 +287,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
             }
         }
     });
-    assert_eq!(running.await.unwrap(), RunResult::Succeeded(None));
+    assert_eq!(running.await.unwrap(), RunResult::Finished(JobOutcome::Erased("zeroed".into())));
     slow.join().unwrap();
     let seen = watched.await.unwrap();
     assert!(
