@@ -45,7 +45,7 @@ impl Setup {
     /// With sets and LocalVolumes, and an agent that does not wait a minute for every disk.
     pub fn claims() -> Self {
         Setup {
-            controllers: "nodeinventory,nodejob,claims",
+            controllers: "nodeinventory,nodejob,deviceclaims",
             agent: vec!["--settling-time=100ms".into()],
         }
     }

@@ -17,7 +17,7 @@ use quarry_api::{
 };
 use quarry_apiserver::{BuiltIn, Options, Server};
 use quarry_core::agent_daemon_set::Wanted;
-use quarry_operator::{ControllerName, OperatorOptions};
+use quarry_operator::{OperatorOptions, Registry, group};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{
@@ -67,12 +67,11 @@ impl World {
             .await;
         let options = OperatorOptions {
             namespace: NAMESPACE.into(),
-            controllers: vec![
-                ControllerName::NodeInventory,
-                ControllerName::Agent,
-                ControllerName::Discovery,
-                ControllerName::DiscoveryResult,
-            ],
+            registry: Registry::standard().select(&[
+                group::NODE_INVENTORY,
+                group::AGENT_DAEMON_SET,
+                group::DISCOVERY,
+            ]),
             election_identity: None,
             agent_daemon_set: Some(Wanted {
                 namespace: NAMESPACE.into(),

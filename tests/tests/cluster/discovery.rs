@@ -206,7 +206,7 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
         pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
     };
     let before = uid(&agent_pods(NODE));
-    let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]}]);
+    let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agentdaemonset,discovery"]}]);
     kubectl(&[
         "-n",
         NAMESPACE,
