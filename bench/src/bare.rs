@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn run(program: &str, arguments: &[&str]) -> Result<String> {
+/// Runs a command that must succeed; returns its trimmed output.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let output =
         Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
     ensure!(
@@ -15,7 +16,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String> {
         "{program} {arguments:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Duration of truncate, losetup, mkfs.xfs and waiting for the link. Cleanup is not measured.

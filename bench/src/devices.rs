@@ -5,8 +5,8 @@
 //! Cold: page, inode and dentry caches are dropped before each scan, of both sides. Loop nodes
 //! created here are removed again: idle ones would slow down every later run, of both sides.
 
-use crate::{figures, story::Writes};
-use anyhow::{Context, Result, ensure};
+use crate::{bare::run, figures, story::Writes};
+use anyhow::{Context, Result};
 use futures::TryStreamExt;
 use kube::{
     Api,
@@ -24,23 +24,11 @@ use std::{
     fs,
     path::{Path, PathBuf},
     pin::pin,
-    process::Command,
     time::{Duration, Instant},
 };
 
 const SIZES: [usize; 4] = [16, 64, 256, 1024];
 const ROUNDS: usize = 7;
-
-fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
 
 /// Loop devices; detached on drop.
 struct LoopDisks {

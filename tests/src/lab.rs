@@ -4,7 +4,7 @@
 //! `make test` starts the cluster and runs the test binary inside its namespaces. Everything here
 //! polls with a deadline and reports the last state when it times out.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -183,6 +183,50 @@ pub fn wait_deleted(kind: &str, name: &str) {
             Some(object) => Err(object["status"].to_string()),
         }
     });
+}
+
+/// Waits until a condition of an object (namespace, kind, name) has this status and message.
+#[track_caller]
+pub fn wait_condition(
+    [namespace, kind, name]: &[&str; 3],
+    condition: &str,
+    status: &str,
+    words: &str,
+    limit: Duration,
+) -> Value {
+    until(&format!("{name} has {condition}={status} {words:?}"), limit, || {
+        let object = get(&["-n", namespace, kind, name]).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let matching = |one: &Value| {
+            one["type"] == condition
+                && one["status"] == status
+                && one["message"].as_str().unwrap_or_default().contains(words)
+        };
+        if conditions.iter().any(matching) { Ok(object) } else { Err(object["status"].to_string()) }
+    })
+}
+
+/// Replaces the arguments of the operator's container.
+pub fn set_operator_arguments(arguments: &[&str]) {
+    let path = "/spec/template/spec/containers/0/args";
+    let patch = json!([{"op": "replace", "path": path, "value": arguments}]).to_string();
+    let deployment = ["-n", NAMESPACE, "patch", "deploy", "quarry-operator"];
+    kubectl(&[&deployment[..], &["--type=json", "-p", &patch]].concat());
+}
+
+const ROLLOUT: [&str; 6] =
+    ["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"];
+
+/// Waits until the operator runs with its current arguments.
+pub fn rollout() {
+    kubectl(&ROLLOUT);
+}
+
+/// Applies `deploy/` again. Used in destructors, so failures are ignored.
+pub fn restore_operator() {
+    let deploy = repository().join("deploy");
+    try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+    try_run("kubectl", &ROLLOUT, None);
 }
 
 /// Creates a PersistentVolumeClaim.

@@ -33,10 +33,14 @@ mod devices_shared;
 mod devices_use;
 #[path = "disk/end_to_end.rs"]
 mod end_to_end;
+#[path = "disk/exported_file.rs"]
+mod exported_file;
 #[path = "disk/failures.rs"]
 mod failures;
 #[path = "disk/hotplug.rs"]
 mod hotplug;
+#[path = "disk/kills.rs"]
+mod kills;
 #[path = "disk/lifecycle.rs"]
 mod lifecycle;
 #[path = "disk/refusal.rs"]

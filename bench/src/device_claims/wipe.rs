@@ -1,7 +1,7 @@
 //! Wipes of loop devices by the agent's code, compared with the commands of an administrator.
 //! Interleaved.
 
-use crate::figures;
+use crate::{bare, figures};
 use anyhow::{Context, Result, anyhow, ensure};
 use quarry_api::{
     NodeInventorySpec,
@@ -47,7 +47,7 @@ impl Loop {
     /// Writes every block, so that the wipe has work to do.
     fn fill(&self, size: u64) -> Result<()> {
         let count = format!("count={}", size >> 22);
-        command(
+        bare::run(
             "dd",
             &[
                 "if=/dev/urandom",
@@ -58,29 +58,19 @@ impl Loop {
                 "status=none",
             ],
         )
+        .map(drop)
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        if let Err(error) = command("losetup", &["--detach", &self.device]) {
+        if let Err(error) = bare::run("losetup", &["--detach", &self.device]) {
             eprintln!("{error:#}");
         }
         if let Err(error) = fs::remove_file(&self.file) {
             eprintln!("{}: {error}", self.file.display());
         }
     }
-}
-
-fn command(program: &str, arguments: &[&str]) -> Result<()> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
 }
 
 /// Holds, verifies and wipes; returns the time of the wipe only.
@@ -133,7 +123,7 @@ pub fn run_all(size: u64) -> Result<()> {
     let large = Loop::attach(dir.path(), "large", 1 << 40)?;
     let mut quick = Vec::new();
     for _ in 0..ROUNDS {
-        command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
+        bare::run("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
         quick.push(ours(&host, &large, WipePolicy::Quick)?);
     }
     println!(
@@ -148,13 +138,13 @@ pub fn run_all(size: u64) -> Result<()> {
         disk.fill(size)?;
         discard.push(ours(&host, &disk, WipePolicy::Discard)?);
         disk.fill(size)?;
-        blkdiscard.push(timed(|| command("blkdiscard", &[&disk.device]))?);
+        blkdiscard.push(timed(|| bare::run("blkdiscard", &[&disk.device]).map(drop))?);
         disk.fill(size)?;
         zero.push(ours(&host, &disk, WipePolicy::Zero)?);
         disk.fill(size)?;
         let count = format!("count={}", size >> 22);
         dd.push(timed(|| {
-            command(
+            bare::run(
                 "dd",
                 &[
                     "if=/dev/zero",
@@ -166,6 +156,7 @@ pub fn run_all(size: u64) -> Result<()> {
                     "status=none",
                 ],
             )
+            .map(drop)
         })?);
     }
     let gib = size as f64 / f64::from(1 << 30);

@@ -3,7 +3,8 @@
 
 use quarry_tests::lab::{
     LoopDisk, NAMESPACE, NODE, apply, create_pvc, get, installed, kubectl, kubectl_refused, pod,
-    pod_output, quarry, repository, text, try_run, until, wait_deleted,
+    pod_output, quarry, restore_operator, rollout, set_operator_arguments, text, try_run, until,
+    wait_condition, wait_deleted,
 };
 use serde_json::{Value, json};
 use std::{io::Read, path::Path, time::Duration};
@@ -15,27 +16,18 @@ const LIMIT: Duration = Duration::from_secs(90);
 struct ShortSettlingTime;
 
 impl ShortSettlingTime {
-    fn up() -> Self {
-        let value = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--agent-settling-time=1s"]}]);
-        kubectl(&[
-            "-n",
-            NAMESPACE,
-            "patch",
-            "deploy",
-            "quarry-operator",
-            "--type=json",
-            "-p",
-            &value.to_string(),
-        ]);
-        kubectl(&["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"]);
+    fn set() -> Self {
+        set_operator_arguments(&["operator", "--agent-settling-time=1s"]);
+        rollout();
         until("the agent has a short settling time", LIMIT, || {
             let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent"])
                 .unwrap_or_default();
-            let hurried = |pod: &Value| {
+            let is_updated = |pod: &Value| {
                 pod["spec"]["containers"][0]["args"].to_string().contains("--settling-time=1s")
                     && pod["status"]["containerStatuses"][0]["ready"] == true
             };
-            if pods["items"].as_array().is_some_and(|pods| pods.len() == 1 && hurried(&pods[0])) {
+            if pods["items"].as_array().is_some_and(|pods| pods.len() == 1 && is_updated(&pods[0]))
+            {
                 Ok(())
             } else {
                 Err(pods.to_string())
@@ -57,13 +49,7 @@ impl Drop for ShortSettlingTime {
             &["-n", NAMESPACE, "delete", "localvolumesets,localvolumes", "--all", "--timeout=60s"],
             None,
         );
-        let deploy = repository().join("deploy");
-        try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-        try_run(
-            "kubectl",
-            &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"],
-            None,
-        );
+        restore_operator();
     }
 }
 
@@ -102,16 +88,7 @@ fn pv_in_phase(owner: &str, phase: &str) -> Value {
 }
 
 fn condition(kind: &str, name: &str, condition: &str, status: &str, words: &str) -> Value {
-    until(&format!("{name} has {condition}={status} {words:?}"), LIMIT, || {
-        let object = get(&["-n", NAMESPACE, kind, name]).unwrap_or_default();
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let matching = |one: &Value| {
-            one["type"] == condition
-                && one["status"] == status
-                && one["message"].as_str().unwrap_or_default().contains(words)
-        };
-        if conditions.iter().any(matching) { Ok(object) } else { Err(object["status"].to_string()) }
-    })
+    wait_condition(&[NAMESPACE, kind, name], condition, status, words, LIMIT)
 }
 
 /// Whether these bytes are anywhere on the disk.
@@ -132,7 +109,7 @@ fn claims() -> Vec<Value> {
 #[test]
 fn disks_of_a_set_are_used_wiped_and_offered_again() {
     installed();
-    let _settings = ShortSettlingTime::up();
+    let _settings = ShortSettlingTime::set();
     let block_disk = LoopDisk::attach("set-block", 160 << 20);
     let file_disk = LoopDisk::attach("set-file", 352 << 20);
     set("lab-block", 160, json!({"volumeMode": "Block"}));
@@ -252,7 +229,7 @@ fn disks_of_a_set_are_used_wiped_and_offered_again() {
 #[test]
 fn local_volume_keeps_data_and_reports_invalid_paths() {
     installed();
-    let _settings = ShortSettlingTime::up();
+    let _settings = ShortSettlingTime::set();
     let disk = LoopDisk::attach("lv", 96 << 20);
     let device = format!("/dev/{}", disk.name());
     let mkfs = try_run("mkfs.ext4", &["-q", "-L", "precious", &device], None);

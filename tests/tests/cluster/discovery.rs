@@ -2,8 +2,8 @@
 //! LocalVolumeDiscovery is enough.
 
 use quarry_tests::lab::{
-    LoopDisk, NAMESPACE, NODE, apply, get, installed, kubectl, kubectl_refused, repository, text,
-    try_run, until, wait_deleted,
+    LoopDisk, NAMESPACE, NODE, apply, get, installed, kubectl, kubectl_refused, restore_operator,
+    set_operator_arguments, text, try_run, until, wait_condition, wait_deleted,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -19,18 +19,9 @@ fn hosts(names: &[&str]) -> Value {
     json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]}})
 }
 
-/// Waits until a condition has this status and message.
-fn wait_condition(namespace: &str, name: &str, kind: &str, status: &str, words: &str) -> Value {
-    until(&format!("{name} has {kind}={status} {words:?}"), LIMIT, || {
-        let object = get(&["-n", namespace, "localvolumediscovery", name]).unwrap_or_default();
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let matching = |one: &Value| {
-            one["type"] == kind
-                && one["status"] == status
-                && one["message"].as_str().unwrap_or_default().contains(words)
-        };
-        if conditions.iter().any(matching) { Ok(object) } else { Err(object["status"].to_string()) }
-    })
+fn condition(namespace: &str, name: &str, condition: &str, status: &str, words: &str) -> Value {
+    let object = [namespace, "localvolumediscovery", name];
+    wait_condition(&object, condition, status, words, LIMIT)
 }
 
 /// The result of a node, found as consumers of the upstream kind find it.
@@ -89,13 +80,7 @@ impl Drop for Tidy {
             None,
         );
         try_run("kubectl", &["delete", "nodes", "-l", "fake=true", "--wait=false"], None);
-        let deploy = repository().join("deploy");
-        try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-        try_run(
-            "kubectl",
-            &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"],
-            None,
-        );
+        restore_operator();
         try_run(
             "kubectl",
             &["-n", NAMESPACE, "delete", "localvolumediscoveryresults", "--all", "--wait=false"],
@@ -129,7 +114,7 @@ fn loop_disk_appears_and_vanishes_in_the_result() {
     let _tidy = Tidy;
     apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
     let object =
-        wait_condition(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
+        condition(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
     assert_eq!(object["status"]["phase"], "Discovering");
     assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
     until("both own the agents", LIMIT, || {
@@ -209,17 +194,7 @@ fn deselected_node_loses_its_agent_but_keeps_its_result() {
         pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
     };
     let before = uid(&agent_pods(NODE));
-    let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]}]);
-    kubectl(&[
-        "-n",
-        NAMESPACE,
-        "patch",
-        "deploy",
-        "quarry-operator",
-        "--type=json",
-        "-p",
-        &arguments.to_string(),
-    ]);
+    set_operator_arguments(&["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]);
     until("only the LocalVolumeDiscovery requires agents", Duration::from_secs(90), || {
         if owner_kinds() == ["LocalVolumeDiscovery"] {
             Ok(())
@@ -242,13 +217,7 @@ fn deselected_node_loses_its_agent_but_keeps_its_result() {
         }
     });
     let kept = result_of(NODE).unwrap();
-    wait_condition(
-        NAMESPACE,
-        "disks",
-        "Progressing",
-        "True",
-        "no agent has been seen on node fake-1",
-    );
+    condition(NAMESPACE, "disks", "Progressing", "True", "no agent has been seen on node fake-1");
     let disk = LoopDisk::attach("unseen", 64 << 20);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(result_of(NODE).unwrap(), kept, "no updates any more");
@@ -289,7 +258,7 @@ fn second_discovery_is_refused_and_errors_have_a_remedy() {
     fake_node("fake-2", &json!({"rack": "b"}), &json!([]));
     let rack = |operator: &str, value: &str| json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": operator, "values": [value]}]}]}});
     apply(&discovery(NAMESPACE, "first", &rack("In", "c")));
-    let object = wait_condition(
+    let object = condition(
         NAMESPACE,
         "first",
         "Degraded",
@@ -308,7 +277,7 @@ fn second_discovery_is_refused_and_errors_have_a_remedy() {
 
     // The first one may be changed.
     apply(&discovery(NAMESPACE, "first", &rack("Gt", "high")));
-    wait_condition(
+    condition(
         NAMESPACE,
         "first",
         "Degraded",
@@ -316,25 +285,19 @@ fn second_discovery_is_refused_and_errors_have_a_remedy() {
         "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"",
     );
     apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
-    wait_condition(NAMESPACE, "first", "Degraded", "True", "fake-1 (dedicated=db:NoSchedule)");
+    condition(NAMESPACE, "first", "Degraded", "True", "fake-1 (dedicated=db:NoSchedule)");
     let mut tolerant = rack("In", "a");
     tolerant["tolerations"] = json!([{"key": "dedicated", "operator": "Exists"}]);
     apply(&discovery(NAMESPACE, "first", &tolerant));
-    wait_condition(
-        NAMESPACE,
-        "first",
-        "Progressing",
-        "True",
-        "no agent has been seen on node fake-1",
-    );
+    condition(NAMESPACE, "first", "Progressing", "True", "no agent has been seen on node fake-1");
 
     apply(&discovery("default", "stray", &json!({})));
-    wait_condition("default", "stray", "Degraded", "True", "create it in quarry-system");
+    condition("default", "stray", "Degraded", "True", "create it in quarry-system");
     let shown = text(&try_run("kubectl", &["get", "localvolumediscoveries", "-A"], None).stdout);
     assert!(shown.contains("PHASE") && shown.contains("DiscoveryFailed"), "{shown}");
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "first"]);
     apply(&discovery(NAMESPACE, "second", &hosts(&[NODE])));
-    wait_condition(NAMESPACE, "second", "Available", "True", "the devices of 1 node are listed");
+    condition(NAMESPACE, "second", "Available", "True", "the devices of 1 node are listed");
     for node in ["fake-1", "fake-2"] {
         kubectl(&["delete", "node", node]);
         wait_deleted("nodeinventory", node);

@@ -1,6 +1,7 @@
 //! SIGKILL at every failpoint of NodeOps, in a separate process; then a retry: the same result, and
 //! nothing is left.
 
+use super::kills::{disk_hand, finish, killed_at};
 use quarry_failpoint::VARIABLE;
 use quarry_node::failpoints::ALL;
 use quarry_tests::disk::{Bed, Links, MIB, eventually, run};
@@ -9,38 +10,8 @@ use std::{
     fs,
     os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
-
-fn hand(bed: &Bed, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
-    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
-    command
-}
-
-/// `true` when the process reached the failpoint and died there.
-fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
-    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
-    match (output.status.signal(), output.status.success()) {
-        (Some(9), _) => true,
-        (None, true) => false,
-        _ => panic!("{arguments:?} at {point}: {}", describe(&output)),
-    }
-}
-
-#[track_caller]
-fn finish(bed: &Bed, arguments: &[&str], after: &str) {
-    let output = hand(bed, arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{arguments:?} after a kill at {after}: {}",
-        describe(&output)
-    );
-}
-
-fn describe(output: &Output) -> String {
-    format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr))
-}
 
 /// State of a finished volume as seen from outside.
 fn volume_state(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
@@ -147,7 +118,7 @@ fn kill_while_waiting_for_udev() -> BTreeSet<&'static str> {
         // may sometimes be faster.
         for _ in 0..TRIES {
             let paused = Paused::new();
-            let mut agent = hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
+            let mut agent = disk_hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
             eventually("the process waits for udev", || {
                 reached() || agent.try_wait().unwrap().is_some()
             });
@@ -207,7 +178,7 @@ fn mkfs_dies_with_the_agent_and_the_volume_is_rebuilt() {
     let size = (64u64 << 30).to_string();
     let prepare = ["prepare", &uid, &size, "xfs"];
     let draft = bed.file(&format!("{uid}.draft"));
-    let mut agent = hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
+    let mut agent = disk_hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
     // Blocks in the draft: mkfs is writing, or has just written.
     eventually("mkfs has begun", || {
         fs::metadata(&draft).is_ok_and(|meta| meta.blocks() > 0) || bed.file(&uid).exists()

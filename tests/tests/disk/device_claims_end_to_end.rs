@@ -1,6 +1,7 @@
 //! Lifecycle of a claimed disk with real processes: operator and agent are killed at every
 //! failpoint, on real loop devices. An unclaimed neighbor disk is hashed before and after.
 
+use super::kills::Tally;
 use k8s_openapi::api::{
     core::v1::{Event, PersistentVolume},
     storage::v1::StorageClass,
@@ -13,7 +14,6 @@ use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest};
 use quarry_tests::process::{NODE, Processes, Role, Setup};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -358,7 +358,7 @@ async fn claimed_disk_survives_a_kill_at_every_failpoint() {
     let dir = tempfile::tempdir().unwrap();
     let mut processes = Processes::start_as(dir.path(), Setup::claims()).await;
     // An unclaimed disk, full of data.
-    let neighbor = LoopDisk::attach(dir.path(), "neighbour", 40 << 20);
+    let neighbor = LoopDisk::attach(dir.path(), "neighbor", 40 << 20);
     (0..40).for_each(|mebibyte| neighbor.write(mebibyte << 20));
     let before = neighbor.hash();
     let reached = |name: &&&str| {
@@ -373,34 +373,17 @@ async fn claimed_disk_survives_a_kill_at_every_failpoint() {
     let operator = quarry_operator::writer::FAILPOINTS
         .iter()
         .flat_map(|name| (1..=3).map(move |hit| (Role::Operator, format!("{name}:{hit}"))));
-    let (mut deaths, mut runs): (BTreeMap<String, usize>, usize) = (BTreeMap::new(), 0);
+    let mut tally = Tally::default();
     for (role, point) in agent.chain(operator) {
         processes.restart(role, Some(&point)).await;
-        let died = run_lifecycle(&mut processes, dir.path(), runs).await;
-        *deaths.entry(point.split(':').next().unwrap_or_default().to_owned()).or_default() +=
-            usize::from(died);
-        runs += 1;
+        let died = run_lifecycle(&mut processes, dir.path(), tally.runs).await;
+        tally.add(&point, died);
     }
     assert_eq!(neighbor.hash(), before, "the neighbor was never written to");
     processes.stop().await;
-    let total: usize = deaths.values().sum();
-    let reached = deaths.values().filter(|count| **count > 0).count();
-    println!(
-        "figure: lifecycle of claimed disks: {runs} runs, {total} deaths at {reached} of {} failpoints, every run had the same result",
-        deaths.len()
-    );
     // A loop device supports discard: nothing is zeroed block by block here (`wipe.rs` tests that).
-    let missed: Vec<&String> = deaths
-        .iter()
-        .filter(|(name, count)| {
-            **count == 0 && !["wipe.zeroing", "wipe.overwritten"].contains(&name.as_str())
-        })
-        .map(|(name, _)| name)
-        .collect();
-    assert!(
-        missed.is_empty(),
-        "no process died at {missed:?}: a failpoint that is not reached proves nothing"
-    );
+    let elsewhere = ["wipe.zeroing", "wipe.overwritten"];
+    tally.assert_all_reached("lifecycle of claimed disks", &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,9 @@
 //! A device that does not respond: a loop device over a file of a stopped FUSE daemon.
 
-use super::devices::{Loop, MIB, dir, file, of, scanner};
+use super::{
+    devices::{Loop, MIB, dir, file, of, scanner},
+    exported_file::ExportedFile,
+};
 use quarry_core::device::Content;
 use quarry_node::{
     HostRoot,
@@ -10,60 +13,11 @@ use quarry_tests::disk::{eventually, run};
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 const SHORT: Duration = Duration::from_millis(1500);
-
-/// Exports a file through FUSE.
-struct Daemon(Child);
-
-impl Daemon {
-    fn new(file: &Path, at: &Path) -> Self {
-        fs::write(at, "").unwrap();
-        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
-        let child = Command::new("qemu-storage-daemon")
-            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
-            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || {
-            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
-        });
-        Daemon(child)
-    }
-
-    /// The daemon does not respond until the returned guard is dropped.
-    fn stopped(&self) -> Stopped<'_> {
-        self.signal(rustix::process::Signal::STOP);
-        // The kernel's cache of the file would respond instead.
-        fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
-        Stopped(self)
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-/// Guard: a failing test must not leave a device that cannot be detached.
-struct Stopped<'a>(&'a Daemon);
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.signal(rustix::process::Signal::CONT);
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.signal(rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
 
 /// A process that has mapped the first page of a device, as file systems and databases do.
 struct Holder(Child);
@@ -117,7 +71,8 @@ fn assert_process_exits_with(hung: &Loop) {
 #[test]
 fn hung_device_times_out_alone_and_leaks_no_thread() {
     let dir = dir();
-    let daemon = Daemon::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let daemon =
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
     let hung = Loop::new(&dir.path().join("export"));
     let healthy: Vec<Loop> =
         (0..8).map(|index| Loop::new(&file(dir.path(), &format!("f{index}"), 8 * MIB))).collect();
@@ -158,7 +113,8 @@ fn hung_device_times_out_alone_and_leaks_no_thread() {
 #[test]
 fn slow_device_does_not_delay_the_others() {
     let dir = dir();
-    let daemon = Daemon::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let daemon =
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
     let slow = Loop::new(&dir.path().join("export"));
     let healthy = Loop::new(&file(dir.path(), "healthy", 8 * MIB));
     run("udevadm", &["settle", "--timeout=30"]);
@@ -192,7 +148,8 @@ fn slow_device_does_not_delay_the_others() {
 #[test]
 fn confirmation_waits_for_a_slow_device() {
     let dir = dir();
-    let daemon = Daemon::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let daemon =
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
     let slow = Loop::new(&dir.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let limits = Limits {
@@ -217,7 +174,8 @@ fn confirmation_waits_for_a_slow_device() {
 #[test]
 fn process_exits_although_its_only_device_hangs() {
     let dir = dir();
-    let daemon = Daemon::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let daemon =
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
     let hung = Loop::new(&dir.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
@@ -246,7 +204,7 @@ fn dead_file_system_on_the_path_to_a_mount_is_skipped() {
     for dir_name in ["sys/class/block", "proc/1", "x"] {
         fs::create_dir_all(root.join(dir_name)).unwrap();
     }
-    let daemon = Daemon::new(&file(root, "image", MIB), &root.join("x/export"));
+    let daemon = ExportedFile::new(&file(root, "image", MIB), &root.join("x/export"));
     let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:99 / /x/export rw - fuse.x x rw\n33 30 8:1 /sub /x/export rw - ext4 /dev/sda1 rw\n";
     fs::write(root.join("proc/1/mountinfo"), mounts).unwrap();
     let stopped = daemon.stopped();

@@ -5,8 +5,8 @@
 //! real loop devices. A process that dies is restarted without the failpoint; the end state is the
 //! same, and nothing is left.
 
+use super::kills::Tally;
 use quarry_tests::process::{Processes, Role};
-use std::collections::BTreeMap;
 
 /// How often an operator passes one of its failpoints in one lifecycle: each hit is a different
 /// place in the plan.
@@ -27,25 +27,15 @@ async fn volume_lifecycle_survives_a_kill_at_every_failpoint() {
     let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| {
         (1..=OPERATOR_HITS).map(move |hit| (Role::Operator, format!("{name}:{hit}")))
     });
-    let mut deaths: BTreeMap<String, usize> = BTreeMap::new();
-    let mut runs = 0;
+    let mut tally = Tally::default();
     for (role, point) in agent.chain(operator) {
-        let name = point.split(':').next().unwrap_or_default().to_owned();
-        let died = deaths.entry(name).or_default();
         for mode in ["Filesystem", "Block"] {
             processes.restart(role, Some(&point)).await;
-            let killed = processes.story(&format!("run-{runs}"), mode).await;
-            *died += usize::from(killed);
-            runs += 1;
+            let died = processes.story(&format!("run-{}", tally.runs), mode).await;
+            tally.add(&point, died);
         }
     }
     processes.stop().await;
-    let reached = deaths.values().filter(|count| **count > 0).count();
-    let total: usize = deaths.values().sum();
-    println!(
-        "figure: volume lifecycle with real processes: {runs} runs, {total} deaths at {reached} of {} failpoints, every run had the same result",
-        deaths.len()
-    );
     // With a udev daemon the agent creates no link, and a fast daemon leaves nothing to wait for; a
     // draft is discarded only after a crash during a build: `crash.rs` kills there, with NodeOps
     // only.
@@ -57,17 +47,7 @@ async fn volume_lifecycle_survives_a_kill_at_every_failpoint() {
         "await-no-link",
         "add-partition",
     ];
-    let missed: Vec<&String> = deaths
-        .iter()
-        .filter(|(name, count)| {
-            **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))
-        })
-        .map(|(name, _)| name)
-        .collect();
-    assert!(
-        missed.is_empty(),
-        "no process died at {missed:?}: a failpoint that is not reached proves nothing"
-    );
+    tally.assert_all_reached("volume lifecycle with real processes", &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,14 @@
 use super::{
     device_claims::{Ground, O_EXCL},
     devices::{Loop, MIB, file, poke},
+    exported_file::ExportedFile,
+    kills::{finish, killed_at},
 };
 use quarry_api::{
     node_inventory::DeviceClaim,
     node_job::{JobPhase, WipePolicy},
 };
 use quarry_core::device::Content;
-use quarry_failpoint::VARIABLE;
 use quarry_node::{
     HeldDevice, HoldRequest, NodeOps, NodeView, Progress, agent::RunResult, failpoints::ALL,
 };
@@ -18,17 +19,13 @@ use quarry_tests::{
     device_claim::World,
     disk::{Bed, Links, Mounted, eventually, run},
 };
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::{BTreeSet, hash_map::DefaultHasher},
     fs::{self, OpenOptions},
     hash::{Hash, Hasher},
-    os::unix::{
-        fs::{FileExt, OpenOptionsExt},
-        process::ExitStatusExt,
-    },
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -404,37 +401,6 @@ async fn device_swapped_under_its_name_is_not_erased() {
     eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
 }
 
-/// A file served by a process that can be killed, like pulling a disk.
-pub struct Cable(Child);
-
-impl Cable {
-    pub fn new(file: &Path, at: &Path) -> Self {
-        fs::write(at, "").unwrap();
-        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
-        let child = Command::new("qemu-storage-daemon")
-            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
-            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || {
-            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
-        });
-        Cable(child)
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
-
 /// Whether the second MiB of a file that was full of data starts with zero.
 pub fn has_begun(path: &Path) -> bool {
     let mut byte = [1];
@@ -460,7 +426,7 @@ async fn disk_pulled_during_a_wipe_fails_the_job() {
     let path = file(ground.folder.path(), "image", 256 * MIB);
     fill(&path);
     let export = ground.folder.path().join("export");
-    let mut cable = Cable::new(&path, &export);
+    let mut export_daemon = ExportedFile::new(&path, &export);
     let device = Loop::new(&export);
     let world = World::new().await;
     let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
@@ -473,8 +439,7 @@ async fn disk_pulled_during_a_wipe_fails_the_job() {
     };
     // Some of it is erased, most is not.
     eventually("the wipe has started", || has_begun(&path));
-    cable.signal(Signal::KILL);
-    let _ = cable.0.wait();
+    export_daemon.pull();
     let ran = running.await.unwrap();
     let RunResult::Failed(why) = &ran else { panic!("{ran:?}") };
     assert!(why.contains("check the node's kernel log"), "{why}");
@@ -482,38 +447,6 @@ async fn disk_pulled_during_a_wipe_fails_the_job() {
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
     assert!(ledger.lines().last().unwrap().contains("\"result\":\"failed\""), "{ledger}");
     let _ = Command::new("umount").arg("-l").arg(&export).output();
-}
-
-fn hand(bed: &Bed, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
-    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
-    command
-}
-
-/// `true` when the process reached the failpoint and died there.
-#[track_caller]
-fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
-    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
-    match (output.status.signal(), output.status.success()) {
-        (Some(9), _) => true,
-        (None, true) => false,
-        _ => panic!(
-            "{arguments:?} at {point}: {} {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        ),
-    }
-}
-
-#[track_caller]
-fn finish(bed: &Bed, arguments: &[&str], after: &str) -> String {
-    let output = hand(bed, arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{arguments:?} after a kill at {after}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use super::{
     device_claims::Ground,
     devices::{Loop, file},
-    wipe::{Cable, fill, has_begun},
+    exported_file::ExportedFile,
+    wipe::{fill, has_begun},
 };
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -262,7 +263,7 @@ async fn long_wipe_reports_its_progress() {
     let path = file(ground.folder.path(), "image", 256 << 20);
     fill(&path);
     let export = ground.folder.path().join("export");
-    let cable = Arc::new(Cable::new(&path, &export));
+    let cable = Arc::new(ExportedFile::new(&path, &export));
     let device = Loop::new(&export);
     let world = World::new().await;
     let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
