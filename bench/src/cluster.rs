@@ -22,7 +22,7 @@ pub async fn run() -> Result<()> {
     story::print_writes(&client, NODE, NAMESPACE).await?;
     let took = story::burst(&client, NODE, 100).await?;
     println!(
-        "figure: 100 volumes at once, real cluster: all Available after {}",
+        "figure: 100 concurrent volumes, real cluster: all Available after {}",
         figures::milliseconds(took)
     );
     story::print_rest(&client, NAMESPACE).await?;

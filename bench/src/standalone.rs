@@ -98,7 +98,7 @@ pub async fn run() -> Result<()> {
     story::print_writes(&up.client, "bench", NAMESPACE).await?;
     let took = story::burst(&up.client, "bench", 100).await?;
     println!(
-        "figure: 100 volumes at once, embedded API: all Available after {}",
+        "figure: 100 concurrent volumes, embedded API: all Available after {}",
         figures::milliseconds(took)
     );
     story::print_rest(&up.client, NAMESPACE).await?;

@@ -116,7 +116,7 @@ async fn one_round(processes: &Processes, dir: &Path, round: usize) -> Result<Ve
         loop {
             tokio::select! {
                 inventory = inventories.try_next() => {
-                    let status = inventory?.context("the watch goes on")?.status.unwrap_or_default();
+                    let status = inventory?.context("the watch ended")?.status.unwrap_or_default();
                     // By its file: a loop device of the previous round may still be listed under
                     // the same name.
                     let is_it = |device: &&Device| device.identity.as_ref().is_some_and(|identity| identity.contains(&file));
@@ -125,7 +125,7 @@ async fn one_round(processes: &Processes, dir: &Path, round: usize) -> Result<Ve
                     }
                 }
                 pv = pvs.try_next() => {
-                    let pv = pv?.context("the watch goes on")?;
+                    let pv = pv?.context("the watch ended")?;
                     let of = pv.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::LSO_DEVICE_NAME_ANNOTATION));
                     let available = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Available");
                     if of == Some(&name) && available && pv.metadata.deletion_timestamp.is_none() {

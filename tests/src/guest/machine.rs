@@ -121,7 +121,7 @@ impl Guest {
     /// in a guest is in its memory.
     #[track_caller]
     pub fn mount_state_disk(&mut self, by_id: &str) {
-        self.until("its own disk is there", "ls /dev/disk/by-id", |names| {
+        self.until("the state disk exists", "ls /dev/disk/by-id", |names| {
             names.lines().any(|name| name == by_id)
         });
         self.run(&format!(

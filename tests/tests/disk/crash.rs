@@ -17,12 +17,12 @@ use std::{
 fn volume_state(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
     let target = fs::canonicalize(bed.at(link)).unwrap_or_default();
     let device = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let leads_home = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
+    let points_to_ours = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
     (
         bed.loops().len(),
         bed.files(),
         fs::metadata(bed.file(uid)).map_or(0, |meta| meta.len()),
-        leads_home,
+        points_to_ours,
     )
 }
 
@@ -81,7 +81,7 @@ fn kill_at_every_failpoint(links: Links, format: &str) -> BTreeSet<&'static str>
         for name in bed.loops() {
             let _ = Command::new("blockdev").args(["--rereadpt", &format!("/dev/{name}")]).output();
         }
-        eventually("the partition is there", || volume_state(&bed, &uid, &link) == done);
+        eventually("the partition exists", || volume_state(&bed, &uid, &link) == done);
         finish(&bed, &cleanup, "attach.configured");
         bed.assert_clean(&uid);
     }

@@ -81,7 +81,7 @@ impl Ground {
         self.bed.at(&claim.link)
     }
 
-    pub fn leads_to(&self, claim: &DeviceClaim) -> Option<PathBuf> {
+    pub fn link_target(&self, claim: &DeviceClaim) -> Option<PathBuf> {
         fs::read_link(self.link(claim)).ok()
     }
 }
@@ -114,7 +114,7 @@ async fn blank_device_is_confirmed_linked_and_released() {
             (&report.identity, &report.owner_uid, report.round),
             (&claim.identity, &ground.world.set_uid, 1)
         );
-        assert_eq!(ground.leads_to(claim), Some(PathBuf::from(device.dev())));
+        assert_eq!(ground.link_target(claim), Some(PathBuf::from(device.dev())));
         assert_free(device);
     }
     // The published state was read after the devices were released.
@@ -144,7 +144,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
             "{words}: {report:?}"
         );
         assert!(message.contains(words), "{words}: {message}");
-        assert!(ground.leads_to(claim).is_none(), "{words}");
+        assert!(ground.link_target(claim).is_none(), "{words}");
     };
     poke(&path, 5000, b"user data");
     refused(&claim, "nothing explains").await;
@@ -187,7 +187,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     // An administrator named the device: its content stays.
     let before = fs::read(&path).unwrap();
     assert_eq!(ground.look_at(&any).await.state, ClaimState::Confirmed);
-    assert_eq!(ground.leads_to(&any), Some(PathBuf::from(device.dev())));
+    assert_eq!(ground.link_target(&any), Some(PathBuf::from(device.dev())));
     assert!(before == fs::read(&path).unwrap(), "no byte was written");
 }
 
@@ -204,7 +204,7 @@ async fn device_has_one_owner_even_with_conflicting_claims() {
         assert_eq!(report.state, ClaimState::Refused);
         assert!(report.message.as_ref().unwrap().contains("is claimed by"), "{report:?}");
     }
-    assert!(ground.leads_to(&claim).is_none() && ground.leads_to(&rival).is_none());
+    assert!(ground.link_target(&claim).is_none() && ground.link_target(&rival).is_none());
     assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);
 }
 
@@ -223,7 +223,7 @@ async fn device_swapped_under_its_name_is_detected() {
     let report = ground.look_at(&claim).await;
     assert_eq!((report.state, report.device), (ClaimState::Refused, None));
     assert!(report.message.unwrap().contains("is not there"));
-    assert!(ground.leads_to(&claim).is_none());
+    assert!(ground.link_target(&claim).is_none());
 
     // Swapped after it was confirmed: the link must not point to the new device.
     let newcomer = claim_of(&ground.facts(&device), ground.world.owner());
@@ -237,7 +237,7 @@ async fn device_swapped_under_its_name_is_detected() {
     let report = ground.look_at(&newcomer).await;
     assert_eq!((report.state, report.device, report.linked), (ClaimState::Confirmed, None, false));
     assert!(
-        ground.leads_to(&newcomer).is_none(),
+        ground.link_target(&newcomer).is_none(),
         "a pod must not get the third device through that link"
     );
     // When the right device is back, under any name, the link is restored.
@@ -248,7 +248,7 @@ async fn device_swapped_under_its_name_is_detected() {
         (report.state, report.device.as_deref(), report.linked),
         (ClaimState::Confirmed, Some(back.name.as_str()), true)
     );
-    assert_eq!(ground.leads_to(&newcomer), Some(PathBuf::from(back.dev())));
+    assert_eq!(ground.link_target(&newcomer), Some(PathBuf::from(back.dev())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,7 +103,7 @@ fn hung_device_times_out_alone_and_leaks_no_thread() {
     assert_process_exits_with(&hung);
 
     drop((stopped, holder));
-    eventually("the thread comes back", || probe_threads() == 0);
+    eventually("the thread ends", || probe_threads() == 0);
     let touched = Default::default();
     let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
     assert_eq!(of(&scanned, &hung.name).content, Content::Blank, "it is probed again");

@@ -127,7 +127,7 @@ async fn each_policy_erases_exactly_what_it_promises() {
             super::device_claims::assert_free(&device);
         }
     }
-    assert_eq!(hash(&other), untouched, "{} was present all the time", bystander.name);
+    assert_eq!(hash(&other), untouched, "{} must not change", bystander.name);
     // The ledger has everything that may be needed later.
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
     let first: Vec<&str> = ledger.lines().take(2).collect();
@@ -249,7 +249,7 @@ async fn device_in_use_is_not_wiped() {
     drop(mounted);
     assert_eq!(hash(&path), before, "no byte was written");
     // A device of another size, a second owner, and a device in quarantine.
-    for (spoil, words) in [
+    for (change, words) in [
         ((|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView), "were claimed"),
         (
             |claim, view| {
@@ -275,11 +275,11 @@ async fn device_in_use_is_not_wiped() {
         ),
         (|_, view| view.spec.machine_id = Some("another".into()), "another machine"),
     ] {
-        let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
-        spoil(&mut spoilt, &mut view);
+        let (mut changed_claim, mut view) = (claim.clone(), view(&ground.world, &claim));
+        change(&mut changed_claim, &mut view);
         let why = ground
             .ops
-            .hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view })
+            .hold(&HoldRequest { claim: changed_claim, pv_uid: "p".into(), view })
             .unwrap_err()
             .message();
         assert!(why.contains(words), "{words}: {why}");
@@ -516,6 +516,6 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
         of(&["claim", "confirm", "wipe", "ledger", "status.finished", "inventory"]).collect();
     let missed: Vec<_> = wanted.difference(&met).collect();
     assert!(missed.is_empty(), "never reached: {missed:?}");
-    assert_eq!(hash(&other), untouched, "{} was present all the time", bystander.name);
+    assert_eq!(hash(&other), untouched, "{} must not change", bystander.name);
     println!("figure: device claims and wipes killed at {} failpoints", met.len());
 }

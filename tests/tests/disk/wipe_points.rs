@@ -32,22 +32,22 @@ const SIZE: u64 = 16 * MIB;
 const PIECE: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum Access {
     /// Not held: a rival gets it, and the order is refused.
     Free,
     /// Held by the order: a rival is refused.
     Held,
     /// The order has finished: a rival gets the device and keeps what it creates.
-    LetGo,
+    Released,
 }
 
 /// From the first API request to the last status update. Held from the exclusive open until the
 /// device is verified as blank. Failpoints named `hand.` are in disk-hand, right before the agent's
 /// job and before NodeOps opens the device.
-const WIPE: [(Whose, &[&str]); 3] = [
-    (Whose::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
+const WIPE: [(Access, &[&str]); 3] = [
+    (Access::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
     (
-        Whose::Held,
+        Access::Held,
         &[
             "wipe.opened",
             "wipe.held",
@@ -66,7 +66,7 @@ const WIPE: [(Whose, &[&str]); 3] = [
         ],
     ),
     (
-        Whose::LetGo,
+        Access::Released,
         &[
             "ledger.outcome.before",
             "ledger.torn:2",
@@ -80,10 +80,10 @@ const WIPE: [(Whose, &[&str]); 3] = [
 const FIRST_BYTE: &str = "wipe.before";
 
 /// The device is read while it is held, and its link is created.
-const CONFIRMATION: [(Whose, &[&str]); 3] = [
-    (Whose::Free, &["hand.look", "hand.confirm"]),
+const CONFIRMATION: [(Access, &[&str]); 3] = [
+    (Access::Free, &["hand.look", "hand.confirm"]),
     (
-        Whose::Held,
+        Access::Held,
         &[
             "confirm.held",
             "claim-link.before",
@@ -93,19 +93,19 @@ const CONFIRMATION: [(Whose, &[&str]); 3] = [
             "confirm.recorded",
         ],
     ),
-    (Whose::LetGo, &["inventory.before", "inventory.after"]),
+    (Access::Released, &["inventory.before", "inventory.after"]),
 ];
 
 /// After these the node is scanned once more, while the device is held.
 const SCANS_AGAIN: [&str; 2] = ["wipe.opened", "confirm.held"];
 
-fn points(table: [(Whose, &'static [&'static str]); 3]) -> Vec<(&'static str, Whose)> {
-    table.iter().flat_map(|(whose, points)| points.iter().map(|point| (*point, *whose))).collect()
+fn points(table: [(Access, &'static [&'static str]); 3]) -> Vec<(&'static str, Access)> {
+    table.iter().flat_map(|(access, points)| points.iter().map(|point| (*point, *access))).collect()
 }
 
 /// Asserts that the table has every failpoint of the agent with one of these prefixes, at any hit.
 #[track_caller]
-fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
+fn assert_complete(table: &[(&str, Access)], prefixes: &[&str]) {
     let named: BTreeSet<&str> = table
         .iter()
         .map(|(point, _)| point.split(':').next().unwrap())
@@ -120,20 +120,20 @@ fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
 }
 
 /// The rivals that try at the failpoint with this number.
-fn rivals(index: usize, (point, whose): (&str, Whose)) -> Vec<Rival> {
+fn rivals(index: usize, (point, access): (&str, Access)) -> Vec<Rival> {
     use Rival::*;
     let mut all = vec![Opens, Mounts];
-    match whose {
+    match access {
         // The order retries for most of a second before it fails: use each tool at every other
         // failpoint.
-        Whose::Free => {
+        Access::Free => {
             let tools = [Tool::Ext4, Tool::Xfs];
             all.extend([Formats(tools[index % 2]), Formatted(tools[(index + 1) % 2])]);
         }
-        Whose::Held | Whose::LetGo => all.extend([Formats(Tool::Ext4), Formats(Tool::Xfs)]),
+        Access::Held | Access::Released => all.extend([Formats(Tool::Ext4), Formats(Tool::Xfs)]),
     }
     // The kernel allows a loop device over a held device; only a scan finds it.
-    if whose == Whose::Free || SCANS_AGAIN.contains(&point) {
+    if access == Access::Free || SCANS_AGAIN.contains(&point) {
         all.push(Loops);
     }
     all
@@ -218,10 +218,10 @@ impl Stage {
 
     /// The rival is refused if and only if the device is held.
     #[track_caller]
-    fn admit_rival(&self, rival: Rival, disk: &Disk, whose: Whose, at: &str) -> Option<Got> {
+    fn admit_rival(&self, rival: Rival, disk: &Disk, access: Access, at: &str) -> Option<Got> {
         let is_busy =
             |message: &str| message.contains("busy") || message.contains("in use by the system");
-        if whose == Whose::Held && rival != Rival::Loops {
+        if access == Access::Held && rival != Rival::Loops {
             let before = self.bytes();
             match rival.try_it(disk) {
                 Ok(_) => panic!("{at}: the device is held, but {rival:?} got it"),
@@ -244,7 +244,7 @@ impl Stage {
     }
 
     /// One wipe, one rival.
-    fn wipe(&self, point: &str, whose: Whose, rival: Rival, policy: WipePolicy, started: bool) {
+    fn wipe(&self, point: &str, access: Access, rival: Rival, policy: WipePolicy, started: bool) {
         let at = format!("wipe, {point}, {rival:?}");
         let disk = self.disk(&self.data);
         let recorded = self.ledger().len();
@@ -255,13 +255,13 @@ impl Stage {
             started || self.data == self.bytes(),
             "{at}: the device has been written to already"
         );
-        if whose == Whose::LetGo {
+        if access == Access::Released {
             self.assert_erased(policy, &at);
             if rival == Rival::Mounts {
-                self.admit_rival(Rival::Formatted(Tool::Ext4), &disk, whose, &at);
+                self.admit_rival(Rival::Formatted(Tool::Ext4), &disk, access, &at);
             }
         }
-        let got = self.admit_rival(rival, &disk, whose, &at);
+        let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
@@ -273,7 +273,9 @@ impl Stage {
         let refused = match rival {
             Rival::Loops => true,
             Rival::Formatted(_) => false,
-            Rival::Opens | Rival::Mounts | Rival::Formats(_) | Rival::Swaps => whose == Whose::Free,
+            Rival::Opens | Rival::Mounts | Rival::Formats(_) | Rival::Swaps => {
+                access == Access::Free
+            }
         };
         assert_eq!(output.status.success(), !refused, "{at}: {message}");
         if refused {
@@ -290,11 +292,11 @@ impl Stage {
                 (1, 1, 2),
                 "{at}: {ledger:?}"
             );
-            match whose {
-                Whose::LetGo => {
+            match access {
+                Access::Released => {
                     assert!(seen == self.bytes(), "{at}: written after it was released")
                 }
-                Whose::Free | Whose::Held => self.assert_erased(policy, &at),
+                Access::Free | Access::Held => self.assert_erased(policy, &at),
             }
         }
         if let Some(got) = got {
@@ -315,7 +317,7 @@ impl Stage {
     }
 
     /// One scan that is to confirm a device claim, one rival.
-    fn confirm(&self, point: &str, whose: Whose, rival: Rival) {
+    fn confirm(&self, point: &str, access: Access, rival: Rival) {
         let at = format!("confirmation, {point}, {rival:?}");
         // A device to be mounted has a file system, and a device claim that allows it.
         let (content, bytes) = if rival == Rival::Mounts {
@@ -327,13 +329,13 @@ impl Stage {
         let claim = serde_json::to_string(&DeviceClaim { content, ..self.claim.clone() }).unwrap();
         let lines = self.ledger().len();
         let hand = self.stopped(&["look", &claim], point);
-        let got = self.admit_rival(rival, &disk, whose, &at);
+        let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
         let message = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{at}: {output:?}");
-        let refused = whose == Whose::Free || rival == Rival::Loops;
+        let refused = access == Access::Free || rival == Rival::Loops;
         assert!(
             message.contains(if refused {
                 "\"state\":\"Refused\""
@@ -343,8 +345,8 @@ impl Stage {
             "{at}: {message}"
         );
         assert!(!refused || rival.is_named_in(&message, got.as_ref().unwrap()), "{at}: {message}");
-        let leads_to = fs::read_link(self.bed.at(&self.claim.link)).ok();
-        assert_eq!(leads_to, (!refused).then(|| disk.dev().into()), "{at}: {message}");
+        let link_target = fs::read_link(self.bed.at(&self.claim.link)).ok();
+        assert_eq!(link_target, (!refused).then(|| disk.dev().into()), "{at}: {message}");
         assert!(seen == self.bytes(), "{at}: a confirmation writes nothing");
         let records: Vec<String> = self.ledger().split_off(lines);
         assert_eq!(records.len(), usize::from(!refused), "{at}: {records:?}");
@@ -367,15 +369,15 @@ fn rival_and_wipe_never_both_succeed_at_any_failpoint() {
     let others = fs::read(&stage.other).unwrap();
     let first_byte = table.iter().position(|(point, _)| *point == FIRST_BYTE).unwrap();
     let mut runs = 0;
-    for (index, (point, whose)) in table.iter().copied().enumerate() {
+    for (index, (point, access)) in table.iter().copied().enumerate() {
         let policy = match point {
             "wipe.overwritten" => WipePolicy::Quick,
             "wipe.discarding" => WipePolicy::Discard,
             "wipe.zeroing" => WipePolicy::Zero,
             _ => WipePolicy::ALL[index % WipePolicy::ALL.len()],
         };
-        for rival in rivals(index, (point, whose)).into_iter().chain([Rival::Swaps]) {
-            stage.wipe(point, whose, rival, policy, index > first_byte);
+        for rival in rivals(index, (point, access)).into_iter().chain([Rival::Swaps]) {
+            stage.wipe(point, access, rival, policy, index > first_byte);
             runs += 1;
         }
     }
@@ -389,9 +391,9 @@ fn rival_and_confirmation_never_both_succeed() {
     assert_complete(&table, &["confirm.", "claim-link.", "inventory."]);
     let stage = Stage::new();
     let mut runs = 0;
-    for (index, (point, whose)) in table.iter().copied().enumerate() {
-        for rival in rivals(index, (point, whose)) {
-            stage.confirm(point, whose, rival);
+    for (index, (point, access)) in table.iter().copied().enumerate() {
+        for rival in rivals(index, (point, access)) {
+            stage.confirm(point, access, rival);
             runs += 1;
         }
     }

@@ -126,11 +126,9 @@ fn moved_disk_stays_with_the_node_that_claims_it() {
         (again.name_any(), serial_behind(&mut first, &again)),
         (pv.name_any(), "MOVED".to_owned())
     );
-    until("nothing is quarantined any more", || {
-        match names.map(|node| cluster.spec(node).quarantine) {
-            all if all.iter().all(Vec::is_empty) => Ok(()),
-            all => Err(format!("{all:?}\n{}", cluster.log())),
-        }
+    until("nothing is quarantined", || match names.map(|node| cluster.spec(node).quarantine) {
+        all if all.iter().all(Vec::is_empty) => Ok(()),
+        all => Err(format!("{all:?}\n{}", cluster.log())),
     });
     let jobs = cluster.jobs();
     assert!(jobs.len() == 1 && jobs[0].spec.node_name == "first", "{jobs:?}");

@@ -15,10 +15,10 @@ fn inventory_and_discovery_follow_hot_plugged_disks() {
     let cluster = Cluster::start(&["hotplug"]);
     let mut guest = Qemu::restore("hotplug");
     cluster.start_agent(&mut guest, "1s");
-    cluster.inventory(&guest, "is there, without disks", |status| {
+    cluster.inventory(&guest, "exists, without disks", |status| {
         (status.boot_id.is_some() && status.devices.is_empty()).then_some(())
     });
-    cluster.result("hotplug", "is there, without disks", <[_]>::is_empty);
+    cluster.result("hotplug", "exists, without disks", <[_]>::is_empty);
 
     let (first, nvme, virtio, usb) = (
         scsi("HOTSCSI", 0x5000_c500_0000_0010),
@@ -44,7 +44,7 @@ fn inventory_and_discovery_follow_hot_plugged_disks() {
             &[&format!("{} (disk", device.name), "less than the settling time"],
         );
     }
-    let stick = cluster.device(&guest, "HOTUSB", "is there, settled", |device| device.settled);
+    let stick = cluster.device(&guest, "HOTUSB", "exists, settled", |device| device.settled);
     assert_eq!(
         (stick.state, stick.transport.as_deref(), has(&stick, "Removable")),
         (DeviceState::NotAvailable, Some("usb"), true)
@@ -99,7 +99,7 @@ fn inventory_and_discovery_follow_hot_plugged_disks() {
 
 /// Unplugged and replaced immediately: the kernel reuses the name.
 fn swap_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: &Disk, name: &str) {
-    let before = cluster.device(guest, "HOTSCSI", "is there", |_| true);
+    let before = cluster.device(guest, "HOTSCSI", "exists", |_| true);
     let second = scsi("SWAPPED", 0x5000_c500_0000_0011);
     guest.unplug(first);
     guest.plug(&second);
@@ -147,7 +147,7 @@ fn disks_plugged_together_get_separate_events() {
     let cluster = Cluster::start(&["together"]);
     let mut uml = Uml::boot("together", &[]);
     cluster.start_agent(&mut uml, "1s");
-    cluster.inventory(&uml, "is there", |status| status.boot_id.clone());
+    cluster.inventory(&uml, "exists", |status| status.boot_id.clone());
     uml.scsi_debug(3, 16);
     cluster.inventory(&uml, "all three", |status| {
         (status.devices.iter().filter(|device| device.vendor.as_deref() == Some("ACME")).count()

@@ -94,7 +94,7 @@ fn two_paths_are_quarantined_until_multipathd_maps_them() {
     assert_eq!(
         part["identity"],
         format!("part:{}", part["partUUID"].as_str().unwrap()),
-        "as it was before there was a map"
+        "as before the map existed"
     );
     let efi = reasons(seen.named("mpatha2"));
     assert!(efi.iter().any(|why| why.starts_with("BootLabel: type c12a7328")), "{efi:?}");
