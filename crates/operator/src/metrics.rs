@@ -109,7 +109,7 @@ impl Default for Metrics {
         let (claims, provisioned) = (Family::default(), Family::default());
         registry.register(
             "device_claims",
-            "Claims of all nodes by what the agent says to them",
+            "Device claims of all nodes by the agent's report",
             claims.clone(),
         );
         registry.register(
@@ -120,7 +120,7 @@ impl Default for Metrics {
         let stages = Family::default();
         registry.register(
             "device_claim_stages",
-            "Claims of all nodes by stage, as the leading operator sees them",
+            "Device claims of all nodes by stage, as the leading operator sees them",
             stages.clone(),
         );
         registry.register("leader", "1 while this operator leads", leading.clone());
@@ -168,7 +168,7 @@ impl Metrics {
         }
     }
 
-    /// How the claims of one object stand; none when it is gone.
+    /// The stages of one owner's device claims; none when it is gone.
     pub fn set_stages(&self, owner: &str, stages: impl Iterator<Item = &'static str>) {
         let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
         stages.for_each(|stage| *counts.entry(stage).or_default() += 1);
@@ -250,7 +250,7 @@ impl Metrics {
         }
     }
 
-    /// Counted when somebody asks: at rest nothing is counted. By state and reason only, never by node or device.
+    /// Counted at every scrape: at rest nothing is counted. By state and reason only, never by node or device.
     fn count_devices(&self, caches: &Caches) {
         let (mut states, mut reasons) = (BTreeMap::new(), BTreeMap::new());
         for state in [DeviceState::Available, DeviceState::NotAvailable, DeviceState::Unknown] {
@@ -283,7 +283,7 @@ impl Metrics {
     }
 }
 
-/// Serves /metrics, /healthz and /readyz until told to stop.
+/// Serves /metrics, /healthz and /readyz until it is stopped.
 pub async fn serve(
     metrics: Arc<Metrics>,
     caches: Arc<Caches>,
@@ -313,7 +313,7 @@ pub async fn serve(
                     } else {
                         (
                             StatusCode::SERVICE_UNAVAILABLE,
-                            "waiting for the lease or the first lists",
+                            "waiting for the Lease or the first lists",
                         )
                     }
                 }

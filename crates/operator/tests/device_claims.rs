@@ -1,4 +1,4 @@
-//! Claims on the embedded API: what an operator does whose caches are behind, and what it tells when all is well.
+//! Device claims on the embedded API: an operator with stale caches, and what it reports when all is well.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
@@ -150,7 +150,7 @@ async fn about_to_publish(cluster: &Cluster) -> (Context, NodeWorld, Plan) {
 }
 
 #[tokio::test]
-async fn what_is_as_it_was_planned_is_published() {
+async fn a_confirmed_device_claim_is_published() {
     let cluster = Cluster::new().await;
     let (context, world, plan) = about_to_publish(&cluster).await;
     apply_claims(&context, &world, &plan.steps).await.unwrap();
@@ -164,7 +164,7 @@ async fn what_is_as_it_was_planned_is_published() {
 
 /// The cache has not seen it yet: a volume that says Delete in a class that says Retain would be wiped one day.
 #[tokio::test]
-async fn a_class_that_somebody_made_meanwhile_is_asked_before_anything_is_published() {
+async fn a_class_created_meanwhile_is_read_before_publication() {
     let cluster = Cluster::new().await;
     let (context, world, plan) = about_to_publish(&cluster).await;
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Retain"});
@@ -181,7 +181,7 @@ async fn a_class_that_somebody_made_meanwhile_is_asked_before_anything_is_publis
 
 /// The confirmation stands, and everything else that has become known since counts as well.
 #[tokio::test]
-async fn what_the_node_has_told_meanwhile_keeps_its_disk_from_being_published() {
+async fn a_newer_report_of_the_node_stops_publication() {
     for (reason, spec) in [
         (json!([{"reason": "Mounted", "detail": "/data"}]), json!({})),
         (json!([{"reason": "Signature", "detail": "ext4"}]), json!({})),
@@ -230,7 +230,7 @@ async fn metrics(address: std::net::SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn a_set_tells_what_it_found_and_its_class_stays_while_somebody_names_it() {
+async fn a_set_reports_and_its_class_stays_while_a_pvc_names_it() {
     let cluster = Cluster::new().await;
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();

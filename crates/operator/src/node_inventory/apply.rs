@@ -152,7 +152,7 @@ pub async fn apply_claims(
         if let Step::DeletePv { name, .. } | Step::ReleasePv { name, .. } = step
             && context.caches.get::<PersistentVolume>(name).is_none()
         {
-            // Known from an answer alone. If that was older than the cache, no event will tell that nothing was there.
+            // Known from a live read alone. If that was older than the cache, no event will report its absence.
             return Err(Failure::stale(format!(
                 "device claims of node {}: PersistentVolume {name} is not known from a watch",
                 world.name
@@ -179,8 +179,8 @@ async fn apply_one(context: &Context, world: &NodeWorld, step: &Step) -> Result<
             let classes: Api<StorageClass> = Api::all(context.client.clone());
             match context.writer.create(&classes, class).await.map_err(failed)? {
                 Written::Changed(_) => Ok(()),
-                // One that exists by now is somebody's, and never changed. What it says (Retain, another provisioner) is not
-                // in this plan: its volumes are made by the next one.
+                // One that exists by now is never changed. Its settings (Retain, another provisioner) are not in this
+                // plan: the next one creates its PersistentVolumes.
                 Written::Unchanged => {
                     Err(Failure::stale(format!("StorageClass {} exists already", class.name_any())))
                 }
@@ -189,7 +189,7 @@ async fn apply_one(context: &Context, world: &NodeWorld, step: &Step) -> Result<
         Step::CreatePv(pv) => {
             match context.writer.create(&pvs, pv).await.map_err(failed)? {
                 Written::Changed(_) => Ok(()),
-                // Ours from an earlier run, or somebody else's: the watch tells which.
+                // Ours from an earlier run, or unmanaged: the watch shows which.
                 Written::Unchanged => Err(Failure::stale(format!(
                     "PersistentVolume {} exists already",
                     pv.name_any()
@@ -209,7 +209,7 @@ async fn apply_one(context: &Context, world: &NodeWorld, step: &Step) -> Result<
         }
         Step::CreateJob(job) => {
             let jobs: Api<NodeJob> = Api::all(context.client.clone());
-            // The name is a hash of the spec: one of that name is the same job, made by an earlier run.
+            // The name is a hash of the spec: one of that name is the same job, created by an earlier run.
             context.writer.create(&jobs, job).await.map_err(failed).map(drop)
         }
     }
@@ -222,7 +222,7 @@ fn stale(world: &NodeWorld) -> Failure {
     ))
 }
 
-/// A PersistentVolume of this class that is made.
+/// A PersistentVolume of this class that is created.
 fn is_proven_of(step: &Step, class: &StorageClass, proven: &BTreeSet<String>) -> bool {
     match step {
         Step::CreatePv(pv) => {
