@@ -15,6 +15,7 @@ pub mod event;
 pub mod job;
 pub mod mkfs_options;
 pub mod node_inventory;
+pub mod node_job;
 pub mod node_selector;
 pub mod precondition;
 pub mod presence;

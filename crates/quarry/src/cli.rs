@@ -3,9 +3,10 @@
 mod device_claims;
 
 use crate::output::Format;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 pub use device_claims::{LedgerArgs, Owner, PlanArgs, PlanFormat, SetsArgs};
 use quarry_api::names;
+use quarry_operator::Registry;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 #[derive(Debug, Parser)]
@@ -232,14 +233,15 @@ pub enum Target {
 
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
-    /// Which controllers run.
+    /// Groups of controllers to run
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "volume,nodeinventory,nodejob,agent,discovery,claims",
+        default_values = Registry::standard().groups(),
+        value_parser = PossibleValuesParser::new(Registry::standard().groups()),
         value_name = "LIST"
     )]
-    pub controllers: Vec<Controller>,
+    pub controllers: Vec<String>,
     /// The namespace of the operator, its agents and their leases.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
@@ -264,19 +266,6 @@ pub struct OperatorArgs {
     /// Who this operator is among others [default: the pod's name, else the host name].
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
-pub enum Controller {
-    Volume,
-    #[value(name = "nodeinventory")]
-    NodeInventory,
-    #[value(name = "nodejob")]
-    NodeJob,
-    Agent,
-    Discovery,
-    /// LocalVolumeSets and LocalVolumes, together: each must know what the other has.
-    Claims,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,6 @@
 //! `queue.rs` (which one runs next?).
 
 pub mod queue;
-pub mod retention;
 
 use crate::mkfs_options;
 use quarry_api::{
