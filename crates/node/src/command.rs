@@ -61,7 +61,7 @@ impl Command {
     }
 
     fn mkfs_at(fs: FsType, uid: &str, options: &[String], path: &Path) -> Self {
-        // Quiet, and forced: the file is new, and nobody is there to be asked. No discard: it has no blocks yet.
+        // Quiet, and forced: the file is new, and there is no one to ask. No discard: it has no blocks yet.
         let (tool, fixed) = match fs {
             FsType::Ext4 => (
                 Tool::MkfsExt4,
@@ -173,7 +173,7 @@ impl Command {
     }
 }
 
-/// Takes what is there; `false` at its end. A tool must never block on a pipe that nobody empties.
+/// Takes what is there; `false` at its end. A tool must never block on a full pipe.
 fn drain(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     loop {

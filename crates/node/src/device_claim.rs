@@ -121,7 +121,7 @@ pub enum LinkWish {
     Remove,
 }
 
-/// The end of a link, by everything that tells it from another device under its name.
+/// The end of a link, by everything that distinguishes it from another device of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkDevice {
     pub name: String,

@@ -1,6 +1,6 @@
-//! What can go wrong with the hands, in words that name the remedy.
+//! What can go wrong on a node, with the remedy.
 //!
-//! The text names the attempt, the cause is the source; `sentence()` joins them for a job's message.
+//! The text names the attempt, the cause is the source; `message()` joins them for a job's message.
 
 use quarry_api::quantity::Bytes;
 use std::{error::Error, io, path::PathBuf};
@@ -48,13 +48,13 @@ pub enum NodeError {
     Locked { holder: String, lock: PathBuf },
     #[error("the agent's worker ended while {0}")]
     WorkerLost(String),
-    /// For hands other than the real ones.
+    /// For operations other than those of `LinuxNode`.
     #[error("{attempt}")]
     Other { attempt: String, retryable: bool, source: Option<Box<dyn Error + Send + Sync>> },
 }
 
 impl NodeError {
-    /// `map_err(HandsError::io("opening x"))`
+    /// `map_err(NodeError::io("opening x"))`
     pub fn io<E: Into<io::Error>>(attempt: impl Into<String>) -> impl FnOnce(E) -> NodeError {
         move |source| NodeError::Io { attempt: attempt.into(), source: source.into() }
     }
@@ -64,7 +64,7 @@ impl NodeError {
         move |source| NodeError::Device { attempt: attempt.into(), source: source.into() }
     }
 
-    /// Whether the same step may succeed a moment later without anybody's help.
+    /// Whether the same step may succeed a moment later without help.
     pub fn retryable(&self) -> bool {
         match self {
             NodeError::Io { source, .. } => {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_names_the_attempt_and_the_cause() {
+    fn a_message_names_the_attempt_and_the_cause() {
         let error = NodeError::io("opening /dev/loop3")(io::Error::from_raw_os_error(16));
         assert!(error.retryable());
         assert_eq!(error.message(), "opening /dev/loop3: Device or resource busy (os error 16)");

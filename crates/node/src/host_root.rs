@@ -16,7 +16,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Where volumes and the ledger live on the node unless told otherwise.
+/// Where volumes and the ledger live on the node by default.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/quarry";
 
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl HostRoot {
             .map_err(NodeError::io(format!("finding the host root {}", root.display())))?;
         let data = resolve(&root, &data_on_node)?;
         let host = HostRoot { root, data_on_node, data };
-        // Other people's data is in there: nobody but root reads it.
+        // Other people's data is in there: only root reads it.
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

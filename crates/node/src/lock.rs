@@ -33,15 +33,15 @@ impl Lock {
             }
             Err(error) => return Err(NodeError::io(attempt())(error)),
         }
-        let told = file.set_len(0).and_then(|()| writeln!(file, "PID {}", std::process::id()));
-        if let Err(error) = told {
+        let written = file.set_len(0).and_then(|()| writeln!(file, "PID {}", std::process::id()));
+        if let Err(error) = written {
             tracing::warn!(lock = %path.display(), %error, "could not write who holds it");
         }
         Ok(Lock { _file: file })
     }
 }
 
-/// A file of ours in a folder of ours: never through a link that somebody planted, never a device or a pipe.
+/// A file of ours in a directory of ours: never through a planted link, never a device or a pipe.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         let found = fs::metadata(folder)?;

@@ -1,4 +1,4 @@
-//! What a job does now, for people: written by the hands, read by whoever announces it.
+//! What a job does now, for people: written by its runner, read by what announces it.
 
 use std::{
     borrow::Cow,

@@ -1,7 +1,7 @@
 //! Where blocking calls run: a few threads that live as long as the agent.
 //!
 //! Not tokio's blocking pool: its threads come and go, and a tool is killed when the thread that started it ends
-//! (`sys::die_with_parent`). Simulated hands do not block and are called in place.
+//! (`sys::die_with_parent`). Simulated operations do not block and are called in place.
 
 use crate::error::NodeError;
 use std::{
@@ -87,7 +87,7 @@ impl Workers {
         let (answer, answered) = oneshot::channel();
         let ops = ops.clone();
         let task: Call = Box::new(move || {
-            // Nobody waits any more when the job was abandoned; the step itself is finished all the same.
+            // The job may have been abandoned; the step itself is finished all the same.
             let _ = answer.send(call(&ops));
         });
         let lost = || NodeError::WorkerLost(doing.to_owned());
@@ -95,7 +95,7 @@ impl Workers {
         answered.await.map_err(|_| lost())?
     }
 
-    /// As `call`, but nobody waits longer than `limit`. While one is still out, no second one is begun: it would wait for the
+    /// As `call`, but waits no longer than `limit`. While one is still running, no second one is started: it would wait for the
     /// same thing, on a thread of its own.
     pub async fn call_within<H, T>(
         &self,
@@ -147,7 +147,7 @@ impl Workers {
         }
         let (answer, answered) = oneshot::channel();
         let ops = ops.clone();
-        // Nobody waits any more when the job was abandoned: then the process ends, and the thread with it.
+        // The job may have been abandoned: then the process ends, and the thread with it.
         let work = move || drop(answer.send(call(&ops)));
         thread::Builder::new()
             .name("quarry-long".to_owned())

@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often each file of the corpus is mutated when nobody asks for more.
+/// How often each file of the corpus is mutated by default.
 const ROUNDS: u64 = 1000;
 
 fn show(text: Option<&String>) {
@@ -191,7 +191,7 @@ fn no_parser_is_harmed_by_damaged_input() {
                 let mut bytes = original.clone();
                 let rounds = if target.0 == "content" { ROUNDS / 10 } else { ROUNDS };
                 for round in 0..rounds {
-                    // Damage piles up for a while, then it begins anew.
+                    // Damage piles up for a while, then it starts over.
                     if round % 8 == 0 {
                         bytes.clone_from(&original);
                     }

@@ -172,7 +172,7 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     Some(Act::Mount { device: disk.device_of(&uid)?, uid })
 }
 
-/// Through the link, whatever it leads to; not while somebody holds the disk exclusively.
+/// Through the link, whatever it leads to; not while a process holds the disk exclusively.
 fn mount_disk(claim: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
     let device = disk
         .behind(pv["spec"]["local"]["path"].as_str()?)

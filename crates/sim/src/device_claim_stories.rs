@@ -169,7 +169,7 @@ fn is_frozen(world: &World, _: &Disk) -> bool {
     degraded(world, "another machine")
 }
 
-/// The job exists, and nobody has begun it.
+/// The job exists, and was not started.
 fn wipe_is_asked_for(world: &World, _: &Disk) -> bool {
     claims(world).iter().any(|claim| {
         claim["job"]["name"].as_str().is_some_and(|name| world.get(Kind::Job, name).is_some())
@@ -386,7 +386,7 @@ fn restored_in_mid_wipe() -> Vec<Step> {
     .concat()
 }
 
-/// Kept until somebody decides: erase it, or keep the data and free the claim.
+/// Kept until an administrator decides: erase it, or keep the data and free the claim.
 fn retained() -> Vec<Step> {
     let erase = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
     [
@@ -401,7 +401,7 @@ fn retained() -> Vec<Step> {
         ],
         used(),
         vec![
-            // Somebody's from here on: nobody may take it away, whatever becomes of the claim.
+            // In use from here on: it may not be erased, whatever becomes of the claim.
             Step::HideData("sda"),
             Step::KeepData("sda"),
             delete(Kind::Pvc, CLAIM),
@@ -409,7 +409,7 @@ fn retained() -> Vec<Step> {
             delete(Kind::Pv, pv_name(1)),
             Step::Await("let go as it is", nothing_is_claimed),
             set("young", "young"),
-            Step::Await("nobody's", |world, disk| {
+            Step::Await("unclaimed", |world, disk| {
                 nothing_is_claimed(world, disk)
                     && has_word(world, Kind::Set, "young")
                     && is_on_record(world)
@@ -437,7 +437,7 @@ fn deleted_in_use() -> Vec<Step> {
         ],
         used_by(claim_on(1)),
         vec![
-            // Somebody's from here on, whatever becomes of the set.
+            // In use from here on, whatever becomes of the set.
             Step::KeepData("sda"),
         ],
         released(),
@@ -448,13 +448,13 @@ fn deleted_in_use() -> Vec<Step> {
             Step::Await("mounted", |_, disk| disk.mounts.contains_key("sdb")),
             delete(Kind::Set, SET),
             Step::Await("waits for both", by_both),
-            // Nobody may lose patience.
+            // Nothing may time out.
             Step::Pause(Duration::from_secs(60)),
             Step::EndPod,
             delete(Kind::Pvc, CLAIM),
             Step::Await("waits for the kept one", by_the_kept_one),
             delete(Kind::Pv, pv_name(1)),
-            Step::Await("gone, and the data is nobody's", |world, disk| {
+            Step::Await("gone, and the data is unclaimed", |world, disk| {
                 world.get(Kind::Set, SET).is_none()
                     && is_on_record(world)
                     && owned_by(world, 2, "young")
@@ -470,8 +470,8 @@ fn deleted_in_use() -> Vec<Step> {
 /// Two paths: one leads nowhere at first, then to a disk that is used and wiped, and is taken out of the list.
 fn by_path() -> Vec<Step> {
     let one_leads_nowhere = |world: &World, disk: &Disk| {
-        let told = says(world, Kind::LocalVolume, BY_PATH, "Degraded");
-        told.is_some_and(|text| text.contains(BY_ID) && text.contains("does not exist"))
+        let said = says(world, Kind::LocalVolume, BY_PATH, "Degraded");
+        said.is_some_and(|text| text.contains(BY_ID) && text.contains("does not exist"))
             && second_is_free(world, disk)
     };
     let only_second = json!({"spec": devices_at(CLASS, &["/dev/sdb"])});
@@ -506,7 +506,7 @@ fn by_path() -> Vec<Step> {
     .concat()
 }
 
-/// A disk that cannot be written to, then one that somebody holds.
+/// A disk that cannot be written to, then one that another process holds.
 fn wipe_fails() -> Vec<Step> {
     [
         one_disk(),
@@ -517,7 +517,7 @@ fn wipe_fails() -> Vec<Step> {
             Step::Await("failed", wipe_has_failed),
             Step::Take("sda", true),
             Step::Break("sda", false),
-            // Whoever held it is gone when the power is.
+            // The holder is gone when the power is.
             Step::Await("held by another process", |world, disk| {
                 degraded(world, "by another process") || first_is_free(world, disk)
             }),
@@ -529,7 +529,7 @@ fn wipe_fails() -> Vec<Step> {
     .concat()
 }
 
-/// Somebody is faster: there is data on the disk before the agent has looked at it.
+/// Data is written to the disk before the agent has read it.
 fn written_before_confirmed() -> Vec<Step> {
     let settled = |world: &World, _: &Disk| {
         let devices = world
@@ -543,7 +543,7 @@ fn written_before_confirmed() -> Vec<Step> {
         vec![
             node(),
             Step::Plug("sda", RawDisk::new(1)),
-            // Nobody's business, from the first moment to the last.
+            // Not ours, from the first moment to the last.
             Step::Plug("sdb", RawDisk::new(2)),
             Step::Format("sdb", Some("xfs")),
             Step::Await("settled", settled),

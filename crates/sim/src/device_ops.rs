@@ -153,7 +153,7 @@ impl Disk {
                 source: None,
             });
         }
-        // A quick wipe leaves what cannot be mounted any more; nothing else tells it apart from data that is in use.
+        // A quick wipe leaves what cannot be mounted any more; nothing else distinguishes it from data in use.
         if !half {
             found.data = None;
         }

@@ -24,7 +24,7 @@ pub struct File {
     pub partitioned: bool,
     /// Counts formats, so that a second one is seen.
     pub made: u64,
-    /// Somebody else's.
+    /// Not ours.
     pub foreign: bool,
     /// What a pod wrote.
     pub data: Option<String>,
@@ -64,7 +64,7 @@ pub enum Sabotage {
     LoseData,
     /// Nothing is seen on a disk, and a claim confirmed whatever there is.
     ConfirmAnything,
-    /// A device is held for a wipe whoever uses it.
+    /// A device is held for a wipe although it is in use.
     HoldAnything,
     /// A wipe removes the signature and nothing else.
     WipeHalf,
@@ -121,7 +121,7 @@ pub struct Disk {
 
 impl Disk {
     pub fn new(udev: bool, parser: bool) -> Self {
-        // Somebody else's file and loop, to be found untouched at the end.
+        // An unrelated file and loop, to be found untouched at the end.
         let foreign = File {
             size: Bytes(4096),
             partitioned: false,
@@ -322,7 +322,7 @@ impl Disk {
         }
     }
 
-    /// A free number; other ones after each boot, so that nobody can rely on them.
+    /// A free number; other ones after each boot, so that nothing can rely on them.
     pub fn free_loop(&self) -> u32 {
         (3 + self.boots..).find(|number| !self.loops.contains_key(number)).unwrap_or(u32::MAX)
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, Point, What, When},
-    run::{Failed, JobOutcome, Mode, run},
+    run::{Failed, Mode, RunReport, run},
     story::Story,
 };
 use std::{
@@ -148,8 +148,8 @@ pub fn random_mode(seed: u64) -> Mode {
 fn check(
     story: &Story,
     fault: Fault,
-    got: Result<JobOutcome, Failed>,
-    calm: &JobOutcome,
+    got: Result<RunReport, Failed>,
+    calm: &RunReport,
 ) -> Option<String> {
     let wrong = match got {
         Err(failed) => failed.why,
@@ -162,7 +162,7 @@ fn check(
     Some(explain(story, &fault.to_string(), &wrong))
 }
 
-fn another_end(calm: &JobOutcome, got: &JobOutcome) -> String {
+fn another_end(calm: &RunReport, got: &RunReport) -> String {
     format!("another end\n--- without faults ---\n{}\n--- now ---\n{}", calm.end, got.end)
 }
 

@@ -19,7 +19,7 @@ pub enum Track {
     Kernel,
     /// API calls of the agent.
     Agent,
-    /// What the agent asks of its hands.
+    /// The agent's operations on the node.
     Disk,
 }
 
@@ -41,11 +41,11 @@ pub enum What {
     Error,
     /// A disk operation that would succeed a moment later.
     Busy,
-    /// 409: somebody else was faster.
+    /// 409: another writer was faster.
     Conflict,
     /// The answer that was right before the last change.
     Stale,
-    /// The event never arrives; the watch breaks later and is begun anew with a list.
+    /// The event never arrives; the watch breaks later and starts over with a list.
     Lost,
     /// The event, and all of its kind behind it, arrive much later.
     Late,

@@ -55,7 +55,7 @@ impl Gate {
     /// Lets the oldest call through.
     pub fn release(&self) {
         if let Some(sender) = lock(&self.waiting).pop_front() {
-            // Whoever waited may have been dropped meanwhile.
+            // The waiting task may have been dropped meanwhile.
             let _ = sender.send(());
         }
     }

@@ -1,8 +1,8 @@
-//! The disks of the simulated node that are nobody's file: what is on them, what people do to them, and what must be
+//! The disks of the simulated node that are no volume's file: what is on them, what people do to them, and what must be
 //! found on them later.
 //!
-//! A disk that is pulled goes into a drawer with all that is on it. What a pod or somebody else wrote is noted beside
-//! the disk, so that it is missed when it is gone, whoever took it.
+//! A disk that is pulled goes into a drawer with all that is on it. What a pod or another program wrote is noted beside
+//! the disk, so that it is missed when it is gone.
 
 use crate::disk::{Disk, Sabotage};
 use quarry_api::node_inventory::Evidence;
@@ -19,7 +19,7 @@ pub struct RawDisk {
     pub signature: Option<String>,
     /// What was written. Half a wipe takes the signature and leaves this.
     pub data: Option<String>,
-    /// Somebody else has opened it exclusively.
+    /// Another process has opened it exclusively.
     pub taken: bool,
     /// Writing to it fails half-way.
     pub broken: bool,
@@ -30,8 +30,8 @@ pub struct RawDisk {
 pub enum Keeper {
     /// The claim with this UID, for as long as it exists.
     Pvc(String),
-    /// Somebody, for ever.
-    Somebody,
+    /// Another program, for ever.
+    Other,
 }
 
 /// What must be found on a disk.
@@ -122,14 +122,14 @@ impl Disk {
         }
     }
 
-    /// Somebody puts a file system on it, or takes away what there is.
+    /// A file system is put on it, or what there is is removed.
     pub fn format_disk(&mut self, name: &str, signature: Option<&str>) {
         self.uevents += 1;
         let Some(disk) = self.disks.get_mut(name) else { return };
         disk.signature = signature.map(str::to_owned);
-        disk.data = signature.map(|_| "somebody's".to_owned());
+        disk.data = signature.map(|_| "not ours".to_owned());
         match signature {
-            Some(_) => self.keep(name, Keeper::Somebody),
+            Some(_) => self.keep(name, Keeper::Other),
             None => drop(self.kept.remove(&self.disks[name].wwn)),
         }
     }
@@ -151,9 +151,9 @@ impl Disk {
         }
     }
 
-    /// The API forgets what it knew: nobody can tell any more what may be erased.
+    /// The API forgets what it knew: it is not known any more what may be erased.
     pub fn keep_everything(&mut self) {
-        self.kept.values_mut().for_each(|kept| kept.keeper = Keeper::Somebody);
+        self.kept.values_mut().for_each(|kept| kept.keeper = Keeper::Other);
     }
 
     /// The machine is replaced; its disks are in the drawer, its folders are gone.

@@ -1,5 +1,5 @@
 //! The API server of a run. Making one compiles every schema, which takes longer than most runs: so each thread keeps
-//! one and empties it after a run. UIDs start anew and time does; only versions go on, and nobody reads those.
+//! one and empties it after a run. UIDs and time start over; only versions go on, and those are not read.
 
 use crate::{admin_client::AdminClient, clock::Clock, lock};
 use http::Method;

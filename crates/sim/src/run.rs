@@ -1,6 +1,6 @@
 //! One run of one story: set up, play until the script is through, wait until all is quiet, check that it stays quiet.
 //!
-//! Virtual time moves only when nobody has anything to do. Next to read: `schedule.rs` (who may do what, and does it).
+//! Virtual time moves only when nothing is left to do. Next to read: `schedule.rs` (who may do what, and does it).
 
 use crate::{
     admin_client::AdminClient,
@@ -40,7 +40,7 @@ pub enum Mode {
 }
 
 /// A run that went well.
-pub struct JobOutcome {
+pub struct RunReport {
     /// API and node at the end, without what differs between equal runs.
     pub end: String,
     pub points: Vec<Point>,
@@ -86,7 +86,7 @@ pub(crate) struct Sim {
     /// The next step of the script.
     pub at: usize,
     pub pod: bool,
-    /// Nobody starts it again.
+    /// It is not started again.
     pub agent_stopped: bool,
     /// When people go on.
     pub paused_until: Option<Instant>,
@@ -106,7 +106,7 @@ pub(crate) struct Sim {
 }
 
 /// Plays the story. Every call is a new world with its own time.
-pub fn run(story: &Story, mode: &Mode) -> Result<JobOutcome, Failed> {
+pub fn run(story: &Story, mode: &Mode) -> Result<RunReport, Failed> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Failed {
@@ -114,7 +114,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<JobOutcome, Failed> {
         struck: Vec::new(),
         trace: Vec::new(),
     })?;
-    // Whoever asks often without ever waiting would be told that there is nothing new: the runtime wants to be fair.
+    // A task that polls often without ever waiting would find nothing new: the runtime wants to be fair.
     runtime.block_on(tokio::task::unconstrained(async {
         let mut sim = Sim::new(story.clone(), mode).await;
         let played = sim.play().await;
@@ -126,7 +126,7 @@ pub fn run(story: &Story, mode: &Mode) -> Result<JobOutcome, Failed> {
         points.truncate(sim.points);
         let trace = std::mem::take(&mut *lock(&sim.shared.trace));
         match played {
-            Ok((end, steps)) => Ok(JobOutcome { end, points, struck, steps, trace }),
+            Ok((end, steps)) => Ok(RunReport { end, points, struck, steps, trace }),
             Err(why) => Err(Failed { why, struck, trace }),
         }
     }))
@@ -258,7 +258,7 @@ impl Sim {
             return None;
         }
         let Some(random) = &mut self.random else { return Some(enabled.swap_remove(0)) };
-        // Sometimes nobody is fast enough.
+        // Sometimes no process is fast enough.
         if random.one_in(40) {
             None
         } else {

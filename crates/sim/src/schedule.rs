@@ -188,7 +188,7 @@ impl Sim {
         }
     }
 
-    /// Nobody has anything to do: on to the next moment at which somebody has.
+    /// Nothing is left to do now: on to the next moment at which something is.
     pub async fn pass_time(&mut self) {
         let now = Instant::now();
         let mut next: Vec<Instant> = self.paused_until.into_iter().collect();
@@ -209,13 +209,13 @@ impl Sim {
                 Slot::Up(operator) => next.extend(operator.next_due()),
             }
         }
-        // What is due already waits for somebody else to finish first.
+        // What is due already waits for something else to finish first.
         let limit = next
             .into_iter()
             .filter(|due| *due > now)
             .min()
             .unwrap_or(now + Duration::from_millis(50));
-        // When somebody was merely not fast enough, he is not late by more than this.
+        // A process that was merely not fast enough is not late by more than this.
         let limit = if self.random.is_some() && self.at < self.story.steps.len() {
             limit.min(now + LATE_AT_MOST)
         } else {
@@ -342,7 +342,7 @@ impl Sim {
                 if let Some(snapshot) = &self.snapshot {
                     self.server.restore(snapshot);
                 }
-                // As it is done: whoever has seen the future is started again, and its answers are gone.
+                // As it is done: every process that has seen the future is restarted, and its memory is gone.
                 lock(&self.shared.world).forget_past(self.server.version());
                 self.agent_crashed(What::Crash);
                 let now = Instant::now();
@@ -383,7 +383,7 @@ impl Sim {
         }
     }
 
-    /// The job whose failure made the Volume Failed, if nobody has asked for another try yet.
+    /// The job whose failure made the Volume Failed, if no other try was asked for yet.
     fn failed_job(&self) -> Option<String> {
         let world = lock(&self.shared.world);
         let volume = world.get(Kind::Volume, VOLUME)?;
@@ -406,7 +406,7 @@ impl Sim {
     }
 }
 
-/// What people do to a disk with their hands.
+/// What people do to a disk by hand.
 fn handle_disk(node: &mut Disk, step: Step) {
     match step {
         Step::Plug(name, disk) => node.plug(name, disk),
@@ -424,7 +424,7 @@ fn handle_disk(node: &mut Disk, step: Step) {
                 disk.taken = taken;
             }
         }
-        Step::KeepData(name) => node.keep(name, Keeper::Somebody),
+        Step::KeepData(name) => node.keep(name, Keeper::Other),
         Step::HideData(name) => node.hide(name),
         Step::GiveUpData(name) => {
             if let Some(disk) = node.disks.get(name) {

@@ -1,6 +1,6 @@
 //! The stories: what people do, one step after the other, each when its time has come.
 //!
-//! A step is taken when its condition is seen in API and on disk; nobody waits by the clock. Beside the script
+//! A step is taken when its condition is seen in API and on disk; nothing waits by the clock. Beside the script
 //! there is an administrator who does what the message of a failed Volume says: asks for another try.
 
 use crate::{
@@ -33,7 +33,7 @@ pub enum Step {
     Reboot,
     BreakTool,
     MendTool,
-    /// Somebody's file under the name that the volume's file will have.
+    /// Another file under the name that the volume's file will have.
     PutForeignFile,
     RemoveForeignFile,
     /// A disk is plugged in, gets or loses a file system, is pulled; comes back, perhaps with another by-id name.
@@ -43,11 +43,11 @@ pub enum Step {
     PlugAgain(&'static str, u64, Option<&'static str>),
     /// Writing to it fails from now on, or no more.
     Break(&'static str, bool),
-    /// Somebody opens it exclusively, or lets it go.
+    /// A process opens it exclusively, or closes it.
     Take(&'static str, bool),
-    /// Whoever wrote to the disk allows that it is erased.
+    /// The owner of the data allows that it is erased.
     GiveUpData(&'static str),
-    /// Whoever wrote to it will ask for it, whatever becomes of the objects.
+    /// The owner of the data will ask for it, whatever becomes of the objects.
     KeepData(&'static str),
     /// What is on it lies in its middle from now on: it looks blank.
     HideData(&'static str),
@@ -146,7 +146,8 @@ fn verdict(world: &World, name: &str) -> Option<String> {
     let device =
         inventory["status"]["devices"].as_array()?.iter().find(|device| device["name"] == name)?;
     let reasons = device["reasons"].as_array().cloned().unwrap_or_default();
-    let reasons: Vec<&str> = reasons.iter().filter_map(|told| told["reason"].as_str()).collect();
+    let reasons: Vec<&str> =
+        reasons.iter().filter_map(|reason| reason["reason"].as_str()).collect();
     let state = device["state"].as_str()?;
     let result = world.all(Kind::Result).find(|result| result["spec"]["nodeName"] == NODE)?;
     let row = result["status"]["discoveredDevices"]
@@ -156,7 +157,7 @@ fn verdict(world: &World, name: &str) -> Option<String> {
     (row["status"]["state"] == state).then(|| [&[state], &reasons[..]].concat().join(" "))
 }
 
-/// Whoever hears of it late finds it settled already.
+/// A late observer finds it settled already.
 fn disk_is_seen(world: &World, _: &Disk) -> bool {
     verdict(world, "sda")
         .is_some_and(|verdict| verdict == "Unknown TooNew" || verdict == "Available")
@@ -365,7 +366,7 @@ fn volumes() -> Vec<Story> {
                 Step::Await("one alone", disk_is_free),
                 Step::Unplug("sda"),
                 Step::Await("nothing", no_disk),
-                // The result outlives it; and nobody has to renew a lease every few seconds while an hour is watched.
+                // The result outlives it; and no lease has to be renewed every few seconds while an hour is watched.
                 Step::Delete(Kind::Discovery, "auto-discover-devices".into()),
             ],
         ),

@@ -1,4 +1,4 @@
-//! A value that counts how often it may have been changed: whoever has looked at it need not look again.
+//! A value that counts how often it may have been changed: what has read it need not read it again.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,7 +13,7 @@ impl<T> Versioned<T> {
         Versioned { value, changes: 0 }
     }
 
-    /// Equal at two moments: nobody has written to it between them.
+    /// Equal at two moments: it was not written to between them.
     pub fn changes(counted: &Self) -> u64 {
         counted.changes
     }

@@ -103,7 +103,7 @@ impl World {
         )
     }
 
-    /// The API was restored: whoever answers has forgotten what was before.
+    /// The API was restored: it has forgotten what was before.
     pub fn forget_past(&mut self, version: u64) {
         self.floor = version;
     }

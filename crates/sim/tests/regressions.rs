@@ -80,7 +80,7 @@ fn a_class_is_not_made_from_a_cache_that_is_behind() {
     });
 }
 
-/// After a restore of an older API a volume was offered with the data of somebody who was forgotten.
+/// After a restore of an older API a volume was offered with data whose owner was forgotten.
 #[test]
 fn what_is_offered_with_data_is_withdrawn() {
     holds("set-restored-unused", |point, fault| {
@@ -128,7 +128,7 @@ fn a_wipe_is_not_done_before_the_ledger_says_so() {
     });
 }
 
-/// An operator that saw volumes late put one on record as used that had been wiped, let go and made anew since: every later
+/// An operator that saw volumes late put one on record as used that had been wiped, released and recreated since: every later
 /// plan of the node was refused.
 #[test]
 fn a_volume_that_was_seen_late_does_not_come_back() {

@@ -18,12 +18,12 @@ fn every_mistake_is_found() {
         ("set", Sabotage::MislinkAnything, "leads to sda, which is"),
         ("set", Sabotage::KeepLinks, "is left behind: no claim knows it"),
         ("set-written-before-confirmed", Sabotage::ConfirmAnything, "is offered although it holds"),
-        ("set-written-before-confirmed", Sabotage::EraseNeighbours, "what Somebody has on disk"),
-        ("set-wipe-fails", Sabotage::HoldAnything, "is erased while somebody else holds it"),
+        ("set-written-before-confirmed", Sabotage::EraseNeighbours, "what Other has on disk"),
+        ("set-wipe-fails", Sabotage::HoldAnything, "is erased while another process holds it"),
         (
             "set-restored-in-mid-wipe",
             Sabotage::ForgetOutcomes,
-            "what Somebody has on disk 5000c50000000001 is erased",
+            "what Other has on disk 5000c50000000001 is erased",
         ),
     ] {
         let Some(story) = find(name) else { panic!("there is no story {name:?}") };

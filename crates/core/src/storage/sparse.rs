@@ -3,7 +3,7 @@
 //! Owns the order of steps and every refusal; observes and applies nothing itself (`VolumeOps` in `crates/node`, or the
 //! simulator's).
 //!
-//! A finished file is told from an unfinished one by its name alone: it is built as a draft and renamed when
+//! A finished file is distinguished from an unfinished one by its name alone: it is built as a draft and renamed when
 //! mkfs has ended and everything is on disk. Its content proves nothing: an XFS superblock is readable long
 //! before mkfs.xfs ends.
 

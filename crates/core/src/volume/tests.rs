@@ -613,7 +613,7 @@ fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
     let mut seen = observed(json!({}));
     let first = plan(&seen, now());
     apply(&mut seen, &first);
-    finish(&mut seen, JobPhase::Failed, "the Node object was made anew since the job was planned");
+    finish(&mut seen, JobPhase::Failed, "the Node was recreated after the job was planned");
     seen.node.as_mut().unwrap().metadata.uid = Some("another".into());
     assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
 }

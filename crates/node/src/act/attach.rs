@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 /// The kernel and devtmpfs make a node within milliseconds.
 const NODE_LIMIT: Duration = Duration::from_secs(5);
-/// How many times a free device may be snatched away by somebody else.
+/// How many times a free device may be taken by another process.
 const RACES: usize = 32;
 
 /// Set once this kernel has shown that it does not read partition tables.
@@ -67,7 +67,7 @@ pub fn attach(host: &HostRoot, uid: &str, partitioned: bool) -> Result<(), NodeE
         }
         failpoint!("attach.configured");
         if scan && loops::partitions(host, &name).is_empty() {
-            // No parser. udev asks the kernel to read the table again whenever somebody closes the device, which here
+            // No parser. udev asks the kernel to read the table again whenever a process closes the device, which here
             // would drop the partition that we add: a loop without the scan flag refuses that.
             NO_PARSER.store(true, Ordering::Relaxed);
             let_go(host, &name, device)?;

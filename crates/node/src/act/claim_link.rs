@@ -60,7 +60,7 @@ enum LinkTarget {
     Dangling,
 }
 
-/// One order, to its end; what keeps it from that is told in the answer.
+/// One order, to its end; what keeps it from that is in the result.
 pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
     let done = match &order.wish {
         LinkWish::Lead(device) => lead(host, &order.link, device).map(|repaired| (true, repaired)),
@@ -121,7 +121,7 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
     }
 }
 
-/// Anybody may have written it.
+/// Any program may have written it.
 fn shown(target: &Path) -> String {
     printable(target.as_os_str().as_bytes()).unwrap_or_default()
 }
@@ -200,7 +200,7 @@ fn remove(host: &HostRoot, link: &str) -> Result<(), NodeError> {
     failpoint!("claim-unlink.after");
     let above = host.open_folder(Path::new(LINK_FOLDER)).map_err(NodeError::io(attempt()))?;
     match rustix::fs::unlinkat(&above, class, AtFlags::REMOVEDIR) {
-        // Other links are in it, or somebody else was faster.
+        // Other links are in it, or another program was faster.
         Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::BUSY) => Ok(()),
         Err(error) => {
             Err(NodeError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error))
@@ -270,7 +270,7 @@ fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// With everything above it that is missing. Anybody may look in: kubelet's helpers are not all root.
+/// With everything above it that is missing. All may read it: kubelet's helpers are not all root.
 fn make_folder(host: &HostRoot, class: &str) -> Result<OwnedFd, NodeError> {
     let attempt = || format!("making the folder {LINK_FOLDER}/{class}");
     let mode = Mode::from_raw_mode(0o755);

@@ -1,4 +1,4 @@
-//! What can be told without a block device; the disk tier has the rest.
+//! What can be tested without a block device; the disk tier has the rest.
 
 use super::*;
 use std::{
@@ -88,7 +88,7 @@ fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
     fs::remove_file(class.join("other")).unwrap();
     assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
     assert!(!class.exists() && root.path().join("mnt/local-storage").exists());
-    // A file or a folder of that name is somebody's.
+    // A file or a directory of that name is not ours.
     fs::create_dir_all(class.join("wwn-1")).unwrap();
     assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
     assert!(class.join("wwn-1").is_dir());
@@ -137,5 +137,8 @@ fn a_persistent_name_is_kept_and_a_kernel_name_is_not() {
     assert!(is_improved(Path::new("/dev/sdb"), &better));
     assert!(!is_improved(Path::new("/dev/disk/by-id/scsi-3"), &better));
     assert!(!is_improved(Path::new("/dev/sdb"), &device()));
-    assert!(!is_improved(Path::new("../../dev/sdb"), &better), "made by somebody else, and right");
+    assert!(
+        !is_improved(Path::new("../../dev/sdb"), &better),
+        "made by another program, and right"
+    );
 }

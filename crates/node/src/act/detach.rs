@@ -1,7 +1,7 @@
 //! Taking a volume down: the loop device first, then the file.
 //!
 //! The device is opened exclusively, everybody who could use it is looked for once more while it is held, and it is
-//! let go through that same descriptor: between check and act nobody can mount or claim it.
+//! let go through that same descriptor: between check and step no other process can mount or claim it.
 
 use super::{draft::remove, volume_link};
 use crate::{
@@ -22,7 +22,7 @@ pub fn detach(host: &HostRoot, uid: &str, device: &str) -> Result<(), NodeError>
         return Err(in_use(device, &[User::Exclusive]));
     };
     if !is_ours(host, uid, device)? {
-        // Detached meanwhile, or the number is somebody else's now: the next look tells.
+        // Detached meanwhile, or the number is another file's now: the next observation shows it.
         return Ok(());
     }
     let found = device_users::visible(host, device, &loops::scan(host)?)?;
@@ -65,7 +65,7 @@ fn delete_partitions(host: &HostRoot, device: &str, held: &OwnedFd) -> Result<()
         let Some(number) = loops::partition_number(host, &name) else { continue };
         let deleted = wait::until(LIMIT, || match sys::delete_partition(held, number) {
             Ok(()) | Err(Errno::NXIO) => Ok(Some(())),
-            // Somebody has it open: a prober is gone in a moment, a user is not.
+            // Another process has it open: a prober is gone in a moment, a user is not.
             Err(Errno::BUSY) => Ok(None),
             Err(error) => Err(NodeError::io(format!("removing the partition {name}"))(error)),
         })?;
@@ -79,9 +79,9 @@ fn delete_partitions(host: &HostRoot, device: &str, held: &OwnedFd) -> Result<()
     Ok(())
 }
 
-/// Takes away a loop device that nothing is attached to; refused while somebody uses or has it open.
+/// Takes away a loop device that nothing is attached to; refused while it is in use or open.
 ///
-/// Not for volumes: they leave it idle for the next one. For whoever made hundreds, because every idle one costs each
+/// Not for volumes: they leave it idle for the next one. For a caller that made hundreds, because every idle one costs each
 /// scanner of the node a look.
 pub fn remove_idle(host: &HostRoot, number: u32) -> Result<(), NodeError> {
     let path = host.dev("loop-control");

@@ -117,7 +117,7 @@ fn write_format(draft: &mut Draft, uid: &str, id: Uuid, format: &Format) -> Resu
 pub fn publish(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     let (draft, finished) = (host.draft_file(uid), host.volume_file(uid));
     failpoint!("publish-draft.before");
-    // Never over an existing file: that would be somebody's data.
+    // Never over an existing file: that may be data.
     let renamed = rustix::fs::renameat_with(
         rustix::fs::CWD,
         &draft,
@@ -136,7 +136,7 @@ pub fn publish(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// What is free is told without the draft: with it there would be nothing.
+/// What is free is reported without the draft: with it there would be nothing.
 fn undo_on_error(
     host: &HostRoot,
     draft: &Path,

@@ -1,6 +1,6 @@
-//! A device that is held: opened exclusively, and then verified while nobody else can mount or claim it.
+//! A device that is held: opened exclusively, and then verified while no other process can mount or claim it.
 //!
-//! `Held<Verified>` is what whoever erases a device takes. It can be made here alone, from a descriptor that is the
+//! `Held<Verified>` is what erasing a device takes. It can be made here alone, from a descriptor that is the
 //! device that was scanned while the descriptor was open (invariant 2). Neither a path nor a name can take its place.
 
 use crate::{
@@ -20,7 +20,7 @@ use rustix::{
 };
 use std::marker::PhantomData;
 
-/// Nobody has looked at it yet.
+/// Not verified yet.
 #[derive(Debug)]
 pub struct Opened;
 

@@ -42,7 +42,7 @@ fn is_partition(device: &str) -> bool {
     device.strip_prefix("loop").is_some_and(|rest| rest.contains('p'))
 }
 
-/// Without a udev daemon: in one piece, so that nobody ever sees it half made.
+/// Without a udev daemon: in one piece, so that it is never seen half made.
 pub fn make(host: &HostRoot, uid: &str, device: &str) -> Result<(), NodeError> {
     let link = of_device(uid, device);
     let path = host.at(&link);
@@ -119,7 +119,7 @@ fn ask(host: &HostRoot, device: &str) -> Result<(), NodeError> {
     )))
 }
 
-/// Without a udev daemon. A link to a device that is not a loop is somebody else's and stays.
+/// Without a udev daemon. A link to a device that is not a loop is not ours and stays.
 pub fn remove(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     for link in both(uid) {
         let ours = match link_read::read(host, &link) {
@@ -137,7 +137,7 @@ pub fn remove(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// A loop that is idle or over this volume's file: nobody else can mean it by this link.
+/// A loop that is idle or over this volume's file: no other volume can mean it by this link.
 fn is_loop_of(host: &HostRoot, uid: &str, device: &str) -> Result<bool, NodeError> {
     let Some(whole) = whole_loop(device) else { return Ok(false) };
     match (loops::read(host, whole)?, fs::metadata(host.volume_file(uid))) {
@@ -164,7 +164,7 @@ pub fn wait_gone(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
         let gone = wait::until(LIMIT, || {
             last = match link_read::read(host, &link) {
                 LinkTarget::Nowhere => return Ok(Some(())),
-                // Somebody else's disk with this UUID: its link is not ours to wait for.
+                // Another disk with this UUID: its link is not ours to wait for.
                 LinkTarget::To(device) if whole_loop(&device).is_none() => return Ok(Some(())),
                 LinkTarget::To(device) | LinkTarget::Dangling(device) => device,
             };

@@ -43,7 +43,7 @@ pub fn wipe(
     progress: &Progress,
 ) -> Result<String, NodeError> {
     let name = held.name();
-    // Before the first byte: whoever has a partition open loses nothing.
+    // Before the first byte: a process that has a partition open loses nothing.
     drop_partitions(host, held)?;
     failpoint!("wipe.before");
     let how = match policy {

@@ -1,4 +1,4 @@
-//! The agent's loop: starts what its schedule says is due, and tells the schedule how that ended, until shutdown.
+//! The agent's loop: starts what its schedule says is due, and reports to it how that ended, until shutdown.
 //!
 //! Never waits for any of it: lease, scan and jobs run beside each other. When what is due is decided in
 //! `quarry_core::agent_schedule`, which the simulator drives as well.

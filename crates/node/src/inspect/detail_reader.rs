@@ -4,11 +4,12 @@
 //! sysfs while the devices themselves are being read. Next to read: `details.rs`.
 
 use super::{
+    around::Around,
     details::{self, Traits},
     merge::Known,
     pool::Key,
     probe::{Care, Question},
-    scan::{Around, Reach, Seen},
+    scan::{Reach, Seen},
     sysfs::Sysfs,
     udev::Database,
 };
@@ -28,7 +29,7 @@ pub struct Desk<'a> {
     pub udev: &'a Database,
     /// Devices whose last probe has not come back.
     pub stuck: &'a HashSet<Key>,
-    /// Devices that are not opened exclusively: whoever mounts them now must not be turned away.
+    /// Devices that are not opened exclusively: a process that mounts them now must not fail.
     pub spared: &'a BTreeSet<DevNumber>,
 }
 

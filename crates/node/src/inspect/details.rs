@@ -27,7 +27,7 @@ pub struct Traits {
     pub suspended: bool,
 }
 
-/// Everything but what a scan reads anew each time (mounts, links, holders) and what the probe finds.
+/// Everything but what a scan reads each time (mounts, links, holders) and what the probe finds.
 pub fn read(
     host: &HostRoot,
     sysfs: &mut Sysfs,
@@ -200,7 +200,7 @@ pub fn parse_scsi_address(name: &str) -> Option<u32> {
         .flatten()
 }
 
-/// A device on another machine, as far as the kernel's own tree tells.
+/// A device on another machine, as far as the kernel's own tree shows.
 fn not_local(
     host: &HostRoot,
     sysfs: &mut Sysfs,

@@ -1,4 +1,4 @@
-//! Who uses a loop device now: whoever would lose data if it went.
+//! Who uses a loop device now, and would lose data if it went.
 //!
 //! Five independent views, because none sees everything: mounts of the node's first process, swaps, holders (dm,
 //! md), loops on top (kubelet puts one over every Block volume and opens it without O_EXCL), and O_EXCL itself.
@@ -50,7 +50,7 @@ pub fn visible(host: &HostRoot, name: &str, all: &[Attached]) -> Result<Vec<User
     Ok(users)
 }
 
-/// The device, opened so that nobody else can mount it, claim it or open it exclusively; `None` when somebody has.
+/// The device, opened so that no other process can mount it, claim it or open it exclusively; `None` when one has.
 ///
 /// Read-only: closing a writable descriptor would make udev probe the device once more.
 pub fn hold(host: &HostRoot, name: &str) -> Result<Option<OwnedFd>, NodeError> {

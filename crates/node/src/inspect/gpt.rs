@@ -1,6 +1,6 @@
 //! The partition table of a Block volume: one GPT partition whose GUID and name are the volume's UID.
 //!
-//! Only the primary table is believed. The last sector, where the backup would be, belongs to whoever uses a
+//! Only the primary table is believed. The last sector, where the backup would be, belongs to the user of a
 //! Filesystem volume: what they write there must not make their volume look partitioned.
 
 use gptman::{GPT, GPTHeader, GPTPartitionEntry};
@@ -70,7 +70,7 @@ pub fn find(file: &mut (impl Read + Seek), uid: Uuid) -> Option<Partition> {
     })
 }
 
-/// Every disk needs a GUID of its own; derived, so that a volume built anew is the same to the byte.
+/// Every disk needs a GUID of its own; derived, so that a rebuilt volume is the same to the byte.
 fn disk_guid(uid: Uuid) -> Uuid {
     let digest = hex_digest(&["quarry disk GUID", &uid.to_string()]);
     let bits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();

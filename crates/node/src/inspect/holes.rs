@@ -25,7 +25,7 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// `None` when it cannot be told.
+    /// `None` when it is not known.
     pub fn of(question: &Question, device: &OwnedFd) -> Option<Self> {
         let path = question.backing.as_ref()?;
         let backing = sys::loop_backing(device).ok()??;
@@ -52,12 +52,12 @@ impl Holes {
         if !is_it || !HONEST.contains(&kind) {
             return None;
         }
-        // What somebody wrote to the device and is still in its cache is not in the file yet.
+        // What was written to the device and is still in its cache is not in the file yet.
         sys::write_cached(device).ok()?;
         Some(Holes { file, length: u64::try_from(stat.st_size).ok()? })
     }
 
-    /// The pieces of this part of the device that may hold something, page by page; `None` when that cannot be told.
+    /// The pieces of this part of the device that may hold something, page by page; `None` when that is not known.
     pub fn data(&self, range: &Range<u64>) -> Option<Vec<Range<u64>>> {
         if range.end > self.length {
             return None;

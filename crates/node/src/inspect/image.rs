@@ -424,7 +424,7 @@ mod tests {
                 && !image.is_optical_format()
                 && !image.may_be_zfs()
         );
-        // A hole that is none is never asked for its bytes, so whoever says so must be right.
+        // A hole that is none is never asked for its bytes, so what says so must be right.
         image.take_some(&full, size, |range| (range.start == 0).then(Vec::new)).unwrap();
         assert!(image.is_zero());
         // In pieces: the same answer as from the whole.

@@ -1,7 +1,7 @@
 //! Which loop devices are attached, and to what.
 //!
-//! The backing file is compared by file system and inode, as the kernel tells them: a path would mislead after a
-//! rename, through a bind mount, or from another mount namespace. Devices are opened read-only, which wakes nobody.
+//! The backing file is compared by file system and inode, as the kernel reports them: a path would mislead after a
+//! rename, through a bind mount, or from another mount namespace. Devices are opened read-only, which causes no event.
 
 use crate::{
     error::NodeError,
@@ -164,7 +164,7 @@ pub fn start(host: &HostRoot, name: &str) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// Whether a loop's path ends like `wanted`: the file is gone, so its inode tells nothing any more.
+/// Whether a loop's path ends like `wanted`: the file is gone, so its inode says nothing any more.
 pub fn names_the_same(attached: &Path, wanted: &Path) -> bool {
     let mut parts = wanted.components().rev().take(2);
     let mut found = attached.components().rev();

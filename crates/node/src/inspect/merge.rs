@@ -3,10 +3,11 @@
 //! Facts are changed in place and only where they differ, so that a scan knows whether anything did.
 
 use super::{
+    around::Around,
     details::{Traits, complete, evidence_of, shown_name},
     node_tables::{Wide, shown},
     probe::{LoopFile, Probed},
-    scan::{Around, Seen},
+    scan::Seen,
     udev::Stamp,
 };
 use crate::{
@@ -34,7 +35,7 @@ pub struct Known {
     lines: Vec<blkid::Entry>,
     /// Of a virtio disk.
     serial: Option<String>,
-    /// The facts of the scan before, where they were made anew.
+    /// The facts of the scan before, where they were built again.
     before: Option<Facts>,
     /// Where they were not: something in them was changed.
     differs: bool,
@@ -86,7 +87,7 @@ impl Known {
         self.set_content(Content::Unread);
     }
 
-    /// sysfs does not say what it is now. It is read anew as soon as that does.
+    /// sysfs does not say what it is now. It is read again as soon as that does.
     pub fn unreadable(&mut self, why: String) {
         self.stale = true;
         self.set_content(Content::Unreadable(why));
@@ -167,7 +168,7 @@ pub fn merge(
     for device in seen {
         let Some(known) = known.get_mut(&device.name) else { continue };
         let facts = &mut known.facts;
-        // No difference in itself: whoever waits for a device to rest compares it.
+        // No difference in itself: settling compares it.
         facts.writes = device.writes.map_or(0, |writes| writes.sectors);
         known.differs |= set(&mut facts.mounts, wide.mounts(device.number, &facts.name))
             | set(&mut facts.swap, wide.is_swap(device.number))

@@ -1,9 +1,10 @@
 //! Reading the node: block devices and what is on them, partition tables, who uses what.
 //!
 //! Never writes, starts no process. Parsers take bytes; files are opened here, below the host root.
-//! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
-//! serve the volumes.
+//! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and
+//! `device_users.rs` serve the volumes.
 
+mod around;
 mod detail_reader;
 pub mod details;
 pub mod device_users;

@@ -91,7 +91,7 @@ pub fn is_network(fs: &[u8]) -> bool {
     KNOWN.contains(&fs)
 }
 
-/// Where file systems are mounted that somebody else answers for: another machine, or a process. A path that leads through
+/// Where file systems are mounted that another machine or a process serves. A path that leads through
 /// one of them may never be walked to its end.
 pub fn answered_by_others(bytes: &[u8]) -> Vec<PathBuf> {
     let others = |line: &Line<'_>| {

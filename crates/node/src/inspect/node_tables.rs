@@ -94,7 +94,7 @@ impl Wide {
                 continue;
             }
             // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any folder
-            // that somebody made nodes in. Only where this machine itself answers for the whole way: a dead server must not
+            // with nodes in it. Only where this machine itself answers for the whole way: a dead server must not
             // be asked.
             if line.root != b"/"
                 && !others.iter().any(|other| path(line.at).starts_with(other))

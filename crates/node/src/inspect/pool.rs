@@ -2,8 +2,9 @@
 //!
 //! Each probe has a thread to itself; threads end with the scan, so at rest there is none. A probe that is silent for
 //! a moment no longer counts against the number that may run at once: one hung device does not hold up the queue. A
-//! thread that is stuck is remembered by its device, which gets no second one until the first comes back. Nobody
-//! waits for it, neither at shutdown: the process can end, because the first read of a probe can be left behind (`sys::knock`).
+//! thread that is stuck is remembered by its device, which gets no second one until the first comes back. It is not
+//! waited for, not even at shutdown: the process can end, because the first read of a probe can be left behind
+//! (`sys::interruptible_read`).
 
 use super::{
     image::Image,
@@ -40,7 +41,7 @@ pub type Key = (String, DevNumber, Option<u64>);
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Answered(Box<Probed>),
-    /// Nobody waits for it any longer; it may still answer in time.
+    /// No longer waited for; it may still answer in time.
     Slow,
     TimedOut,
 }
@@ -91,7 +92,7 @@ impl Pool {
         self.back.push((key, in_time.then_some(probed)));
     }
 
-    /// No thread is out, and none has come back since somebody asked.
+    /// No thread is out, and none has come back since the last question.
     pub fn is_quiet(&self) -> bool {
         self.stuck.is_empty() && self.back.is_empty()
     }
@@ -185,7 +186,7 @@ impl Pool {
                         .map(|(key, _)| key.clone())
                         .collect();
                     for key in late {
-                        // Its worker goes with it: nobody ever waits for this thread, which ends when it comes back.
+                        // Its worker goes with it: this thread is never waited for, which ends when it comes back.
                         let Some(probe) = running.remove(&key) else { continue };
                         let late = now - probe.started >= self.answer_within;
                         outcomes.insert(
@@ -206,7 +207,7 @@ impl Pool {
         outcomes
     }
 
-    /// A thread that answers one question after another, as long as somebody may ask.
+    /// A thread that answers one question after another, as long as there may be more.
     fn hire(&self) -> io::Result<Worker> {
         let (sender, shelf) = (self.sender.clone(), Arc::clone(&self.shelf));
         let (questions, asked) = mpsc::channel::<(Question, Key)>();
@@ -222,7 +223,7 @@ impl Pool {
                     );
                     Probed { content, ..Probed::default() }
                 });
-                // Without a receiver the scanner is gone, and nobody wants to know.
+                // Without a receiver the scanner is gone, and the answer is not needed.
                 let _ = sender.send((key, probed));
             }
         };

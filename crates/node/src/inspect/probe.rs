@@ -1,4 +1,4 @@
-//! What is on one device, and whether somebody holds it. The only part of a scan that opens devices; read-only.
+//! What is on one device, and whether it is held. The only part of a scan that opens devices; read-only.
 //!
 //! Runs on a thread of its own (`pool.rs`), because any step here may hang with the device. One pass: one page
 //! first, in a way that leaves a thread whose device does not answer in a sleep which a signal can end (`sys::knock`;
@@ -120,7 +120,7 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
         return Ok(check(question, &device, probed).then_some(device));
     }
     if question.exclusively {
-        // Closed again at once: whoever wants to mount or claim the device now must not be turned away by us.
+        // Closed again at once: a process that mounts or claims the device now must not fail because of us.
         probed.held = match open(OFlags::EXCL) {
             Ok(_) => Held::Free,
             Err(Errno::BUSY) => Held::Exclusively,
@@ -207,7 +207,7 @@ fn content<I: DerefMut<Target = Image>>(
 
 /// Waits for the device to answer at all, in a sleep that a signal can end. What it answers is of no interest here.
 ///
-/// A page from the middle, past the cache: whoever has the device open (a file system, a scanner) keeps its beginning
+/// A page from the middle, past the cache: a process that has the device open (a file system, a scanner) keeps its beginning
 /// there, and an answer from memory says nothing about the device.
 fn knock(device: &OwnedFd, size: u64) {
     let at = size / 2 / 4096 * 4096;
@@ -218,7 +218,7 @@ fn knock(device: &OwnedFd, size: u64) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported || !direct => {}
         _ => return,
     }
-    // Without io_uring: a buffered read can be ended as well, though whoever closes the device last waits for it.
+    // Without io_uring: a buffered read can be ended as well, though the last one to close the device waits for it.
     if let Ok(flags) = fcntl_getfl(device) {
         let _ = fcntl_setfl(device, flags - OFlags::DIRECT);
     }

@@ -3,9 +3,10 @@
 //! A scan lists sysfs, reads a few short files of each device, and compares them with what it saw last time: only a
 //! device that is new or changed is read in detail and probed. What changes without an event (mounts, swaps, links)
 //! is read every time, once for all. Idle loop devices and RAM disks are left out, as in lsblk.
-//! Next to read: `desk.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
+//! Next to read: `detail_reader.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
 
 use super::{
+    around::Around,
     detail_reader::Desk,
     details,
     loops::parse_backing_file,
@@ -48,13 +49,13 @@ impl Default for Limits {
     }
 }
 
-/// Which devices are opened exclusively for a moment, to learn whether somebody holds them. Whoever wants to mount
+/// Which devices are opened exclusively for a moment, to learn whether they are held. A process that wants to mount
 /// one in that moment is turned away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     #[default]
     Everything,
-    /// Loops over files in the data folder alone. Nobody knows then whether another device is held.
+    /// Loops over files in the data directory alone. Whether another device is held is not known then.
     OwnLoops,
 }
 
@@ -161,7 +162,7 @@ pub struct Scanner {
     gauges: HashMap<String, Gauges>,
     most_gauges: usize,
     pool: Pool,
-    /// Not opened exclusively: whoever is about to mount one must not be turned away.
+    /// Not opened exclusively: a process that is about to mount one must not fail.
     spared: BTreeSet<DevNumber>,
     /// Spared until now: to be asked.
     unspared: BTreeSet<DevNumber>,
@@ -173,7 +174,7 @@ struct Last {
     names: Vec<String>,
     wide: Wide,
     udev: Option<Stamp>,
-    /// Whoever uses these writes to them all the time: that changes nothing.
+    /// These are in use and written to all the time: that changes nothing.
     used: HashSet<String>,
     devices: Arc<[Facts]>,
 }
@@ -222,7 +223,7 @@ impl Scanner {
             Vec::new()
         });
         let counters: HashMap<&str, Writes> = parse_diskstats(&stats).collect();
-        // Loop devices that nobody uses are many, and have no size: one file tells of all of them. Looked at one by one
+        // Idle loop devices are many, and have no size: one file shows all of them. Read one by one
         // when everything is, because an empty file may be behind one.
         let sizes = fs::read(self.host.partitions()).unwrap_or_default();
         let sized: HashSet<&str> = parse_partitions(&sizes).collect();
@@ -243,19 +244,19 @@ impl Scanner {
         if let Some(devices) = self.same_as_before(scan, &names, &counters, &wide, &udev) {
             return Ok(Scanned { devices, ..scanned });
         }
-        // Whatever goes wrong from here on: the next scan looks in full.
+        // Whatever goes wrong from here on: the next scan is a full one.
         self.last = None;
         let calm = udev.calm();
         let mut seen = Vec::with_capacity(names.len());
         let mut unreadable = Vec::new();
         for name in &names {
             sysfs.take_trouble();
-            let glance = self.glance(&mut sysfs, name.clone(), &counters);
+            let observed = self.observe_cached(&mut sysfs, name.clone(), &counters);
             let Some(trouble) = sysfs.take_trouble() else {
-                seen.extend(glance);
+                seen.extend(observed);
                 continue;
             };
-            // Not gone, and not to be believed: one that is known is listed as it was, and is nobody's to take.
+            // Not gone, and not to be believed: one that is known is listed as it was, and cannot be claimed.
             let shown = details::shown_name(name);
             scanned.problems.push(format!(
                 "{shown} cannot be looked at: {trouble} (of {})",
@@ -307,7 +308,7 @@ impl Scanner {
         Ok(scanned)
     }
 
-    /// The answer of the scan before, if nothing at all has changed since and nobody asks to look again.
+    /// The answer of the scan before, if nothing at all has changed since and no new scan is asked for.
     fn same_as_before(
         &self,
         scan: Scan<'_>,
@@ -341,8 +342,8 @@ impl Scanner {
         same.then(|| Arc::clone(&last.devices))
     }
 
-    /// At a device that is known, by what is kept open of it; at any other in full.
-    fn glance(
+    /// A device that is known by what is kept open of it, any other in full.
+    fn observe_cached(
         &mut self,
         sysfs: &mut Sysfs,
         name: String,
@@ -356,11 +357,11 @@ impl Scanner {
             return Some(seen);
         }
         self.gauges.remove(&name);
-        // A glance tells that there is nothing behind it: idle loop devices are many.
+        // One attribute shows that there is nothing behind it: idle loop devices are many.
         if known.is_none() && is_loop(&name) && !sysfs.is_attached(&name) {
             return None;
         }
-        let seen = self.look(sysfs, name, counters)?;
+        let seen = self.observe(sysfs, name, counters)?;
         if is_plain(&seen.name)
             && self.known.contains_key(&seen.name)
             && self.gauges.len() < self.most_gauges
@@ -373,7 +374,7 @@ impl Scanner {
     }
 
     /// `None` for what is not shown: idle loops, RAM disks, hidden paths of NVMe multipath, what is gone.
-    fn look(
+    fn observe(
         &self,
         sysfs: &mut Sysfs,
         name: String,
@@ -451,7 +452,7 @@ impl Scanner {
                 }
             };
             let same = self.known.get(&device.name).is_some_and(|known| {
-                // Somebody who uses a device writes to it all the time: it is read again when that use ends.
+                // A device in use is written to all the time: it is read again when that use ends.
                 let written = known.seen.writes != device.writes && !around.is_used(&device.name);
                 !known.stale
                     && !written
@@ -475,16 +476,16 @@ impl Scanner {
         touched
     }
 
-    /// Takes the answers that came in time after all; gives back the names of devices to be asked anew.
+    /// Takes the answers that came in time after all; returns the names of devices to be asked again.
     fn take_returned(&mut self) -> HashSet<String> {
-        let mut anew = HashSet::new();
+        let mut ask_again = HashSet::new();
         for (key, probed) in self.pool.returned() {
             match (self.known.get_mut(&key.0).filter(|known| known.seen.key() == key), probed) {
                 (Some(known), Some(probed)) if !probed.gone => known.answered(probed),
-                _ => drop(anew.insert(key.0)),
+                _ => drop(ask_again.insert(key.0)),
             }
         }
-        anew
+        ask_again
     }
 
     /// Says of every device that is still being read what that means by now.
@@ -528,7 +529,7 @@ impl Scanner {
     }
 }
 
-/// A device that is slow is asked about soon, one that hangs seldom: neither tells when it is back.
+/// A device that is slow is asked about soon, one that hangs seldom: neither shows when it is back.
 const ASK_SLOW_AGAIN: Duration = Duration::from_millis(500);
 const ASK_HUNG_AGAIN: Duration = Duration::from_secs(30);
 
@@ -544,99 +545,4 @@ fn is_plain(name: &str) -> bool {
     ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
-}
-
-/// How the devices of a scan lie beside each other.
-pub struct Around<'a> {
-    partitions: HashMap<&'a str, Vec<&'a Seen>>,
-    holders: HashMap<&'a str, Vec<&'a str>>,
-    uses: HashMap<&'a str, usize>,
-    used: HashSet<&'a str>,
-    loops: HashMap<&'a str, &'a PathBuf>,
-    /// Of those that have partitions.
-    numbers: HashMap<&'a str, DevNumber>,
-}
-
-impl<'a> Around<'a> {
-    fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around {
-            partitions: HashMap::new(),
-            holders: HashMap::new(),
-            uses: HashMap::new(),
-            used: HashSet::new(),
-            loops: HashMap::new(),
-            numbers: HashMap::new(),
-        };
-        for device in seen {
-            if let Some(parent) = &device.parent {
-                around.partitions.entry(parent.as_str()).or_default().push(device);
-            }
-            if let Some((path, _)) = &device.backing {
-                around.loops.insert(&device.name, path);
-            }
-            for slave in &device.slaves {
-                around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
-            }
-        }
-        around.numbers = seen
-            .iter()
-            .filter(|device| around.partitions.contains_key(device.name.as_str()))
-            .map(|device| (device.name.as_str(), device.number))
-            .collect();
-        for device in seen {
-            let used = wide.is_used(device.number, &device.name)
-                || around.holders.contains_key(device.name.as_str());
-            if used {
-                around
-                    .used
-                    .extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
-            }
-            // Whoever holds a partition holds the disk, and the other way round.
-            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() +=
-                usize::from(used);
-        }
-        for partition in around.partitions.values().flatten() {
-            let uses = partition
-                .parent
-                .as_deref()
-                .and_then(|disk| around.uses.get(disk))
-                .copied()
-                .unwrap_or_default();
-            around.uses.insert(&partition.name, uses);
-        }
-        around
-    }
-
-    pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
-        self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Itself, its disk, or one of its partitions: whoever opens one of them exclusively keeps others from all.
-    pub fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
-        let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
-        let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
-        std::iter::once(&device.number)
-            .chain(disk)
-            .chain(partitions)
-            .any(|number| numbers.contains(number))
-    }
-
-    /// The file behind a loop device or its partition.
-    pub fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
-        self.loops.get(device.parent.as_deref().unwrap_or(&device.name)).copied()
-    }
-
-    pub fn holders(&self, name: &str) -> &[&'a str] {
-        self.holders.get(name).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// It is mounted, swapped to or held by another device, or a partition of it is.
-    fn is_used(&self, name: &str) -> bool {
-        self.used.contains(name)
-    }
-
-    /// How many of the disk and its partitions are in use.
-    pub fn uses(&self, name: &str) -> usize {
-        self.uses.get(name).copied().unwrap_or_default()
-    }
 }

@@ -55,7 +55,7 @@ impl Sysfs {
         .ok()
     }
 
-    /// What could not be read since somebody last asked, though it is there.
+    /// What could not be read since the last call, though it is there.
     pub fn take_trouble(&self) -> Option<String> {
         self.trouble.take()
     }

@@ -425,19 +425,19 @@ fn a_device_whose_attributes_cannot_be_read_is_not_gone_and_not_free() {
         assert!(
             fresh.devices.is_empty()
                 && fresh.problems.iter().any(|problem| problem.contains("xx0")),
-            "told, though there is nothing to list"
+            "reported, though there is nothing to list"
         );
         fs::remove_dir(&path).unwrap();
         fs::write(&path, text).unwrap();
         let scanned = scanner.scan(changed).unwrap();
-        assert_eq!((scanned.probed, scanned.problems.len()), (1, 1), "{attribute}: read anew");
+        assert_eq!((scanned.probed, scanned.problems.len()), (1, 1), "{attribute}: read again");
         assert!(
             !matches!(&scanned.devices[0].content, Content::Unreadable(why) if why.contains(attribute))
         );
     }
 }
 
-/// Whoever may not open a loop device still sees by its name what it is over.
+/// Without the right to open a loop device, its name still shows what it is over.
 #[test]
 fn a_loop_over_a_device_is_seen_by_its_path_alone() {
     let node = Node::new();
@@ -493,7 +493,7 @@ fn the_same_as_before_is_the_same_answer_and_any_difference_is_not() {
     }
     let touched = BTreeSet::from(["vdx".to_owned()]);
     assert_eq!(scanner.scan(Scan::Changed { touched: &touched }).unwrap().probed, 1);
-    // Somebody who uses a device writes to it all the time.
+    // A device in use is written to all the time.
     let folder = node.0.path().join("run/udev/data");
     fs::File::open(&folder).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     scanner.scan(changed).unwrap();

@@ -31,7 +31,7 @@ pub struct Properties {
     pub initialized: bool,
 }
 
-/// Tells whether a device's file was written anew: udev replaces it.
+/// Shows whether a device's file was written again: udev replaces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -54,7 +54,7 @@ impl Database {
         )
     }
 
-    /// Of the folder: udev writes a file anew and renames it, which changes this. `None` when that was so lately that the
+    /// Of the directory: udev writes a new file and renames it, which changes this. `None` when that was so lately that the
     /// next change may look the same.
     pub fn calm(&self) -> Option<Stamp> {
         let Some(folder) = &self.0 else { return Some(Stamp::default()) };

@@ -166,7 +166,7 @@ pub fn table(fd: impl AsFd, size: u64, sector: u32) -> io::Result<Vec<Entry>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub kind: Vec<u8>,
-    /// Of its magic bytes; `None` for a format that is told by other means.
+    /// Of its magic bytes; `None` for a format that is recognized by other means.
     pub at: Option<u64>,
 }
 
@@ -329,7 +329,7 @@ mod tests {
         let swap = [(4086, &b"SWAPSPACE2"[..]), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];
         let Answer::One(values) = ask(file(size, &swap), size, 512).unwrap() else { panic!() };
         assert_eq!(values.fs_type.as_deref(), Some(&b"swap"[..]));
-        // A second signature that contradicts the first: both are told.
+        // A second signature that contradicts the first: both are reported.
         let both = [swap[0], swap[1], (65600, &b"_BHRfS_M"[..])];
         assert!(matches!(
             ask(file(size, &both), size, 512).unwrap(),

@@ -1,8 +1,8 @@
 //! Asking a device for one page in a way that the process can be ended in.
 //!
-//! A direct read sleeps where no signal reaches it, and so does whoever closes a device with a buffered read under way:
+//! A direct read sleeps where no signal reaches it, and so does a process that closes a device with a buffered read under way:
 //! an agent with one dead disk could not be stopped. A read through io_uring belongs to the kernel; the thread that
-//! waits for it can be ended at any time, and the descriptor is closed when the read is over, by whoever is left. What
+//! waits for it can be ended at any time, and the descriptor is closed when the read is over, by the thread that is left. What
 //! follows the first page goes the same way, all parts at once: one sleep for a device instead of one for each part.
 
 use io_uring::{IoUring, opcode, types};
@@ -39,7 +39,7 @@ pub struct Wanted {
 }
 
 /// Reads all parts into the buffer, from a descriptor that is open for direct reads. After an error nothing is known of
-/// what the buffer holds: whoever wants to know why reads part by part.
+/// what the buffer holds: a caller that needs the cause reads part by part.
 pub fn read_all(device: &OwnedFd, buffer: &mut [u8], wanted: &[Wanted]) -> io::Result<()> {
     let pieces: Vec<Wanted> = wanted.iter().flat_map(pieces).collect();
     with_ring(|knocker| {

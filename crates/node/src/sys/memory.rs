@@ -66,7 +66,7 @@ unsafe extern "C" fn let_go(object: *const Loaded, _: usize, _: *mut c_void) -> 
         let begin = (base + segment.address).next_multiple_of(page);
         let end = (base + segment.address + segment.memory_size) / page * page;
         if begin < end {
-            // SAFETY: these pages are the file's and were never written; whoever touches them next gets the same bytes
+            // SAFETY: these pages are the file's and were never written; the next access gets the same bytes
             // from it. A refusal changes nothing.
             let _ = unsafe {
                 rustix::mm::madvise(

@@ -150,13 +150,13 @@ pub fn loop_get_free(control: impl AsFd) -> Result<u32> {
     unsafe { ioctl::ioctl(control, Returned::<LOOP_CTL_GET_FREE>) }
 }
 
-/// Takes the device of this number away. EBUSY: it is over a file, or somebody has it open.
+/// Takes the device of this number away. EBUSY: it is over a file, or another process has it open.
 pub fn loop_remove(control: impl AsFd, number: u32) -> Result<()> {
     // SAFETY: the argument is a number; nothing is read or written through it.
     unsafe { ioctl::ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize)) }
 }
 
-/// Puts the loop device over `file`. EBUSY: somebody else took it since.
+/// Puts the loop device over `file`. EBUSY: another process took it since.
 pub fn loop_configure(
     device: impl AsFd,
     file: impl AsFd,
@@ -194,8 +194,8 @@ pub fn loop_backing(device: impl AsFd) -> Result<Option<Backing>> {
     }
 }
 
-/// Hands what is in the cache of a block device on to it, and waits. Needs no right to write, and does not wait for the
-/// medium: whoever reads the device afterwards, past the cache, sees it all.
+/// Writes what is in the cache of a block device to it, and waits. Needs no right to write, and does not wait for the
+/// medium: a later read of the device, past the cache, sees it all.
 pub fn write_cached(device: impl AsFd) -> Result<()> {
     const WAIT_BEFORE_WRITE_AND_WAIT: c_uint = 1 | 2 | 4;
     // SAFETY: takes a descriptor and numbers; from 0 for 0 bytes means all of it.
@@ -244,12 +244,12 @@ pub fn set_writable(device: impl AsFd) -> Result<()> {
     unsafe { ioctl::ioctl(device, Setter::<BLKROSET, i32>::new(0)) }
 }
 
-/// Tells the kernel of a partition; offsets in bytes.
+/// Adds a partition to the kernel's table; offsets in bytes.
 pub fn add_partition(device: impl AsFd, number: i32, start: i64, length: i64) -> Result<()> {
     blkpg(device, 1, number, start, length)
 }
 
-/// EBUSY while somebody has the partition open.
+/// EBUSY while a process has the partition open.
 pub fn delete_partition(device: impl AsFd, number: i32) -> Result<()> {
     blkpg(device, 2, number, 0, 0)
 }
@@ -265,7 +265,7 @@ fn blkpg(device: impl AsFd, operation: i32, number: i32, start: i64, length: i64
 
 /// The child is killed when the thread that starts it ends, however that happens.
 ///
-/// The thread, not the process: whoever calls this must be a thread that lives as long as the agent.
+/// The thread, not the process: the caller must be a thread that lives as long as the agent.
 pub fn die_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     let hook = move || {

@@ -43,10 +43,10 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
         wrong.push(format!("{name} is erased while it is mounted at {at}"));
     }
     if disk.disks.get(name).is_some_and(|found| found.taken) {
-        wrong.push(format!("{name} is erased while somebody else holds it"));
+        wrong.push(format!("{name} is erased while another process holds it"));
     }
     if !disk.held.contains(name) {
-        wrong.push(format!("{name} is erased while nobody holds it"));
+        wrong.push(format!("{name} is erased while it is not held"));
     }
     if disk.with_identity(identity).is_none_or(|(found, _)| found != name) {
         wrong.push(format!("{name} is erased, and it is not {identity}"));
@@ -67,7 +67,7 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
             wrong.push(format!("{name} is erased while the claim exists"));
         }
         if !pv["spec"]["claimRef"]["uid"].is_string() {
-            wrong.push(format!("{name} is erased although nobody ever used its PersistentVolume"));
+            wrong.push(format!("{name} is erased although its PersistentVolume was never used"));
         }
         if !deleting(pv) {
             wrong.push(format!("{name} is erased while its PersistentVolume can still be bound"));
@@ -103,10 +103,10 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     wrong
 }
 
-/// What a pod wrote is there as long as its claim is; what somebody else wrote is there for ever.
+/// What a pod wrote is there as long as its claim is; what another program wrote is there for ever.
 fn lost_data(world: &World, disk: &Disk) -> Vec<String> {
     let selection = |keeper: &Keeper| match keeper {
-        Keeper::Somebody => true,
+        Keeper::Other => true,
         Keeper::Pvc(uid) => world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid),
     };
     let lost = |wwn: &str| {
@@ -240,11 +240,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wipe_without_its_whole_reason_is_seen() {
-        let told = |disk: &Disk, world: &World| {
+        let found = |disk: &Disk, world: &World| {
             witness_wipe("sda", "wwn:5000c50000000001", disk, world).join("; ")
         };
         let right = world(&[claim()], "Delete", "Released", false, true);
-        assert_eq!(told(&disk(), &right), "");
+        assert_eq!(found(&disk(), &right), "");
         let claimless = world(&[], "Delete", "Released", false, true);
         for (world, said) in [
             (&claimless, "no claim has a job"),
@@ -256,19 +256,19 @@ mod tests {
             (&world(&[claim()], "Delete", "Released", false, false), "can still be bound"),
             (&World::default(), "no PersistentVolume was released"),
         ] {
-            assert!(told(&disk(), world).contains(said), "{said}: {}", told(&disk(), world));
+            assert!(found(&disk(), world).contains(said), "{said}: {}", found(&disk(), world));
         }
         let spoil: [(Spoil, &str); 5] = [
             (|disk| disk.ledger.clear(), "without an intent"),
             (|disk| drop(disk.mounts.insert("sda".into(), "/mnt".into())), "mounted at /mnt"),
-            (|disk| disk.disks.get_mut("sda").unwrap().taken = true, "somebody else holds it"),
-            (|disk| disk.held.clear(), "nobody holds it"),
+            (|disk| disk.disks.get_mut("sda").unwrap().taken = true, "another process holds it"),
+            (|disk| disk.held.clear(), "it is not held"),
             (|disk| disk.plug("sda", RawDisk::new(3)), "is not wwn:"),
         ];
         for (spoil, said) in spoil {
             let mut spoilt = disk();
             spoil(&mut spoilt);
-            assert!(told(&spoilt, &right).contains(said), "{said}: {}", told(&spoilt, &right));
+            assert!(found(&spoilt, &right).contains(said), "{said}: {}", found(&spoilt, &right));
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
                     disk.format_disk("sdb", Some("ext4"));
                     disk.disks.get_mut("sdb").unwrap().signature = None;
                 },
-                "what Somebody has on disk 5000c50000000002 is erased",
+                "what Other has on disk 5000c50000000002 is erased",
             ),
         ];
         for (spoil, said) in spoil {

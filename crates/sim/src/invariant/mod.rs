@@ -42,7 +42,7 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
         wrong.push(format!("{step:?} for a Volume that does not exist"));
     }
     if disk.files.get(uid).is_some_and(|file| file.foreign) {
-        wrong.push(format!("{step:?} on somebody else's file"));
+        wrong.push(format!("{step:?} on a file that is not ours"));
     }
     match step {
         Step::Detach { .. } | Step::RemoveFile | Step::RemoveLink | Step::AwaitNoLink => {
@@ -63,7 +63,7 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
                 wrong.push(format!("{step:?} while loop{number} is mounted"));
             }
             if !volume_of(world, uid).is_some_and(deleting) {
-                wrong.push(format!("{step:?} although nobody deletes the Volume"));
+                wrong.push(format!("{step:?} although the Volume is not being deleted"));
             }
         }
         Step::MakeDraft { .. } | Step::FormatDraft(_) | Step::PublishDraft => {
@@ -152,10 +152,10 @@ fn check_volume(volume: &Value, world: &World) -> Option<String> {
             (!published).then(|| format!("Volume {name} is Available without a PersistentVolume"))
         }
         phase => {
-            let told = status["conditions"][0]["message"]
+            let explained = status["conditions"][0]["message"]
                 .as_str()
                 .is_some_and(|message| !message.is_empty());
-            (!told).then(|| format!("Volume {name} is {phase} and does not say why"))
+            (!explained).then(|| format!("Volume {name} is {phase} and does not say why"))
         }
     }
 }
