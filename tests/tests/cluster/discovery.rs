@@ -194,7 +194,10 @@ fn deselected_node_loses_its_agent_but_keeps_its_result() {
         pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
     };
     let before = uid(&agent_pods(NODE));
-    set_operator_arguments(&["operator", "--controllers=nodeinventory,nodejob,agentdaemonset,discovery"]);
+    set_operator_arguments(&[
+        "operator",
+        "--controllers=nodeinventory,nodejob,agentdaemonset,discovery",
+    ]);
     until("only the LocalVolumeDiscovery requires agents", Duration::from_secs(90), || {
         if owner_kinds() == ["LocalVolumeDiscovery"] {
             Ok(())
