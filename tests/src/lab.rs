@@ -134,34 +134,33 @@ fn diagnosis() -> String {
 /// Installs `deploy/` once per test binary and waits until operator and agent are running.
 pub fn installed() {
     static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        let deploy = repository().join("deploy");
-        until("the manifests are accepted", Duration::from_secs(60), || {
-            let output = try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-            // The first attempt may name kinds whose CRDs are not served yet; every `kubectl apply`
-            // fails then.
-            if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
-        });
-        until("the operator is ready", Duration::from_secs(60), || {
-            let ready = kubectl(&[
-                "-n",
-                NAMESPACE,
-                "get",
-                "deploy",
-                "quarry-operator",
-                "-o",
-                "jsonpath={.status.readyReplicas}",
-            ]);
-            if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
-        });
-        until("the agent has published the inventory", Duration::from_secs(60), || {
-            let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
-            if inventory["status"]["nodeUID"].is_string() {
-                Ok(())
-            } else {
-                Err(inventory.to_string())
-            }
-        });
+    DONE.get_or_init(install);
+}
+
+/// Installs `deploy/` and waits until operator and agent are running.
+pub fn install() {
+    let deploy = repository().join("deploy");
+    until("the manifests are accepted", Duration::from_secs(60), || {
+        let output = try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+        // The first attempt may name kinds whose CRDs are not served yet; every `kubectl apply`
+        // fails then.
+        if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+    });
+    until("the operator is ready", Duration::from_secs(60), || {
+        let ready = kubectl(&[
+            "-n",
+            NAMESPACE,
+            "get",
+            "deploy",
+            "quarry-operator",
+            "-o",
+            "jsonpath={.status.readyReplicas}",
+        ]);
+        if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
+    });
+    until("the agent has published the inventory", Duration::from_secs(60), || {
+        let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
+        if inventory["status"]["nodeUID"].is_string() { Ok(()) } else { Err(inventory.to_string()) }
     });
 }
 

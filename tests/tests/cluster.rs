@@ -17,5 +17,7 @@ mod confinement;
 mod device_claims;
 #[path = "cluster/discovery.rs"]
 mod discovery;
+#[path = "cluster/uninstall.rs"]
+mod uninstall;
 #[path = "cluster/volumes.rs"]
 mod volumes;

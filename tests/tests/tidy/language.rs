@@ -38,7 +38,7 @@ const BANNED: &[&str] = &[
 const MAX_TEST_NAME: usize = 60;
 
 /// `seed` is allowed for random seeds: in the simulator, and on lines with one of these.
-const RANDOM_SEED: &[&str] = &["random seed", "seed:", "seed =", "seed(", "{seed", "u64"];
+const RANDOM_SEED: &[&str] = &["random seed", "seed:", "seed =", "seed=", "seed(", "{seed", "u64"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
