@@ -6,7 +6,7 @@
     reason = "reads the source tree; a test fails by panicking"
 )]
 
-use quarry_core::device::reason::{Row, Source, TABLE};
+use quarry_api::reason::{Meaning, Row, Source, TABLE};
 use serde_json::Value;
 use std::{
     fmt::Write,
@@ -156,33 +156,34 @@ fn dependencies_point_downward() {
 /// docs/reference/reasons.md, from the one table.
 fn page_of_reasons() -> String {
     let mut page = "# Reasons\n\n\
-        Why a device is not Available. One table in the code (`crates/core/src/device/reason.rs`) feeds\n\
+        Why a device is not Available. One table in the code (`crates/api/src/reason.rs`) feeds\n\
         `status.devices[].reasons` of a NodeInventory, Events, metrics, `quarry devices`, `quarry explain` and this page. The\n\
-        page is written by a test: `QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons`.\n\n\
+        page is written by a test: `QUARRY_UPDATE_DOCS=1 cargo test --workspace --test tidy reasons`.\n\n\
         A device has every reason that applies, in this order, each with a detail where there is one (which mount point,\n\
-        which signature, whose claim). It is Available when it has none, NotAvailable when one of its reasons says so, else\n\
+        which signature, which owner). It is Available when it has none, NotAvailable when one of its reasons says so, else\n\
         Unknown.\n\n\
-        *Node*: the agent sees it. *Cluster*: only the operator can know it; it comes through the spec of the NodeInventory.\n\
-        *Quarantine*: it is not certain which device this is, so nobody may take it, whoever asks. *Owner*: it counts as\n\
-        claimed.\n\n\
-        | Reason | Verdict | Known by | The device … | What to do |\n|---|---|---|---|---|\n"
+        *Class*: what the reason is about. *Node*: the agent reads it on the node. *Cluster*: only the operator knows it; it\n\
+        comes through the spec of the NodeInventory. *Transient*: it may pass without intervention, and is waited for.\n\
+        *Quarantine*: it is not certain which device this is, so no object can claim it. *Owned*: the device counts as\n\
+        claimed. *InUse*: something other than the device claim uses the device. *Data*: the device contains data. *Unread*:\n\
+        the content of the device could not be read.\n\n\
+        | Reason | Class | Verdict | Known by | Means | The device … | What to do |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
-    for Row { reason, state, source, sentence, remedy } in TABLE {
+    for Row { reason, class, state, source, transient, means, text, absent: _, remedy } in TABLE {
         let by = match source {
             Source::Node => "node",
             Source::Cluster => "cluster",
         };
-        let more = match (reason.quarantines(), reason.claims()) {
-            (true, _) => ", quarantine",
-            (false, true) => ", owner",
-            (false, false) => "",
-        };
+        let means = means.iter().map(|meaning: &Meaning| format!("{meaning:?}"));
+        let means: Vec<String> =
+            transient.then(|| "Transient".to_owned()).into_iter().chain(means).collect();
         let plain = |text: &str| text.replace('|', "\\|").replace('<', "\\<");
         writeln!(
             page,
-            "| `{reason}` | {}{more} | {by} | {} | {} |",
+            "| `{reason}` | {class:?} | {} | {by} | {} | {} | {} |",
             state.as_str(),
-            plain(sentence),
+            means.join(", "),
+            plain(text),
             plain(remedy)
         )
         .unwrap();
@@ -197,10 +198,10 @@ fn the_page_of_reasons_is_what_the_table_says() {
         fs::write(&path, page_of_reasons()).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    let command = "QUARRY_UPDATE_DOCS=1 cargo test -p quarry-tests --test tidy reasons";
+    let command = "QUARRY_UPDATE_DOCS=1 cargo test --workspace --test tidy reasons";
     assert!(
         found == page_of_reasons(),
-        "docs/reference/reasons.md is not what the table of reasons gives: write it anew with `{command}`"
+        "docs/reference/reasons.md is not what the table of reasons gives: regenerate it with `{command}`"
     );
 }
 

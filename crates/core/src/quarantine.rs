@@ -7,12 +7,13 @@
 //! identities within one node are the agent's own verdict.
 
 use crate::{
-    device::{accepts, group::published_candidates, identity, reason::Reason},
+    device::{Reason, accepts, group::published_candidates, identity},
     device_claim::owner_text,
 };
 use quarry_api::{
     NodeInventory, NodeInventorySpec, names,
     node_inventory::{Device, Quarantine},
+    reason::ReasonCode,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -189,7 +190,7 @@ fn others_of<'a>(
 
 /// What of this node is quarantined now.
 pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantine> {
-    let mut wanted: BTreeMap<(String, &'static str), String> = BTreeMap::new();
+    let mut wanted: BTreeMap<(String, ReasonCode), String> = BTreeMap::new();
     let mut others: BTreeMap<&str, Vec<&Elsewhere>> = BTreeMap::new();
     for other in elsewhere {
         others.entry(&other.identity).or_default().push(other);
@@ -202,35 +203,31 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
             .collect();
         let more = if others.len() > NAMED { " and others" } else { "" };
         wanted.insert(
-            (identity.to_owned(), Reason::IdentityElsewhere.as_str()),
+            (identity.to_owned(), Reason::IdentityElsewhere.into()),
             format!("{}{more}", named.join(", ")),
         );
     }
-    let changed = Reason::IdentityChanged.as_str();
     // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
     let held = inventory
         .spec
         .quarantine
         .iter()
-        .filter(|entry| entry.reason == changed)
+        .filter(|entry| entry.reason == Reason::IdentityChanged)
         .map(|entry| (entry.identity.clone(), entry.detail.clone()));
     let devices = inventory.status.iter().flat_map(|status| &status.devices);
     let seen = devices.filter_map(|device| {
-        let reason = device.reasons.iter().find(|reason| reason.reason == changed)?;
+        let reason =
+            device.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged)?;
         Some((device.identity.clone()?, reason.detail.clone()))
     });
     for (identity, detail) in held.chain(seen) {
         if !is_accepted(inventory, &identity) {
-            wanted.entry((identity, changed)).or_insert(detail);
+            wanted.entry((identity, Reason::IdentityChanged.into())).or_insert(detail);
         }
     }
     wanted
         .into_iter()
-        .map(|((identity, reason), detail)| Quarantine {
-            identity,
-            reason: reason.to_owned(),
-            detail,
-        })
+        .map(|((identity, reason), detail)| Quarantine { identity, reason, detail })
         .collect()
 }
 

@@ -17,7 +17,6 @@ use quarry_api::{
     node_inventory::{ClaimState, DeviceState},
     node_job::OwnerKind,
 };
-use quarry_core::device::Reason;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -247,9 +246,7 @@ impl Metrics {
         for inventory in caches.inventories.all() {
             for device in inventory.status.iter().flat_map(|status| &status.devices) {
                 *states.entry(device.state).or_default() += 1;
-                for reason in
-                    device.reasons.iter().filter_map(|reason| Reason::parse(&reason.reason))
-                {
+                for reason in device.reasons.iter().filter_map(|reason| reason.reason.known()) {
                     *reasons.entry(reason).or_insert(0_i64) += 1;
                 }
             }

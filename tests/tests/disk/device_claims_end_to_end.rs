@@ -9,7 +9,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest};
+use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest, reason::Reason};
 use quarry_tests::process::{NODE, Parts, Setup, Victim};
 use serde_json::{Value, json};
 use std::{
@@ -312,7 +312,7 @@ async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_say
             .devices
             .iter()
             .flat_map(|device| &device.reasons)
-            .any(|told| told.reason == "RetainedData" && told.detail.contains(&uid));
+            .any(|told| told.reason == Reason::RetainedData && told.detail.contains(&uid));
         let free = found.spec.device_claims.is_empty() && pvs(parts).await.is_empty();
         (told && free && found.spec.retained_data.len() == 1)
             .then_some(())

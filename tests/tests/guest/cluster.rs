@@ -229,7 +229,7 @@ pub fn is_available(device: &Device) -> bool {
 }
 
 pub fn has(device: &Device, reason: &str) -> bool {
-    device.reasons.iter().any(|told| told.reason == reason)
+    device.reasons.iter().any(|told| told.reason.as_str() == reason)
 }
 
 fn lines(status: &NodeInventoryStatus) -> String {

@@ -18,7 +18,7 @@ const HIDDEN: u64 = 9 * MIB + 4096 * 3;
 
 /// Quarantined there, with all of these words about where else it is.
 fn is_told(device: &Device, words: &[&str]) -> bool {
-    let told = device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere.as_str());
+    let told = device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere);
     told.is_some_and(|told| words.iter().all(|word| told.detail.contains(word)))
 }
 

@@ -78,7 +78,7 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
     });
     cluster.told("DeviceVerdictChanged", &["wwn:5000c50000000010", "now NotAvailable", "ext4"]);
     guest.run(&format!("wipefs -qa /dev/{name}"));
-    cluster.device(&guest, "HOTSCSI", "holds bytes that nothing explains", |device| {
+    cluster.device(&guest, "HOTSCSI", "contains unrecognized data", |device| {
         device.fs_type.is_none() && !is_available(device)
     });
 
@@ -108,7 +108,7 @@ fn another_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: 
     );
     assert_ne!(after.diskseq, before.diskseq);
     assert!(after.reasons.is_empty(), "it is another disk, not a changed one: {:?}", after.reasons);
-    cluster.told("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().sentence]);
+    cluster.told("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().text]);
     cluster.told("DeviceDisappeared", &["wwn:5000c50000000010"]);
     cluster.gone(guest, "HOTSCSI");
 }

@@ -45,11 +45,8 @@ fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
             has(device, Reason::IdentityElsewhere.as_str())
         });
         assert_eq!(device.state, DeviceState::NotAvailable);
-        let why = device
-            .reasons
-            .iter()
-            .find(|told| told.reason == Reason::IdentityElsewhere.as_str())
-            .unwrap();
+        let why =
+            device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere).unwrap();
         assert!(why.detail.contains(other), "the other side is named: {why:?}");
         cluster.result(node.name(), "the disk is not to be had", |devices| {
             devices.iter().any(|device| {

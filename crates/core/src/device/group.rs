@@ -3,10 +3,12 @@
 use super::{
     facts::{Content, Facts},
     identity::{FORMS, Identified, identify},
-    reason::Reason,
     verdict::Finding,
 };
-use quarry_api::node_inventory::{Device, NodeInventoryStatus};
+use quarry_api::{
+    node_inventory::{Device, NodeInventoryStatus},
+    reason::{Meaning, Reason},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A device with who it is and what the others say about it.
@@ -187,9 +189,7 @@ fn inherit_from_below(known: &mut [GroupedDevice]) {
                 findings
                     .extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
                 let handed_down = |reason: Reason| {
-                    reason.quarantines()
-                        || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap)
-                        || reason.claims()
+                    reason.means(Meaning::Quarantine) || reason.means(Meaning::InUse)
                 };
                 findings.extend(
                     base.findings.iter().filter(|(reason, _)| handed_down(*reason)).cloned(),
@@ -283,8 +283,7 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
         }
         let earlier = published_candidates(was);
         let shared = device.identified.candidates.iter().any(|now| earlier.contains(now));
-        let still =
-            was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
+        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged);
         match still {
             Some(still) if shared => {
                 device.findings.push((Reason::IdentityChanged, still.detail.clone()))

@@ -38,7 +38,7 @@ fn blank(name: &str, wwn: &str) -> Facts {
 
 fn reasons_of(facts: &Facts) -> (DeviceState, Vec<String>) {
     let verdict = judge(facts, &[], &NodeInventorySpec::default(), Vec::new());
-    (verdict.state, verdict.reasons.into_iter().map(|findings| findings.reason).collect())
+    (verdict.state, verdict.reasons.into_iter().map(|found| found.reason.to_string()).collect())
 }
 
 #[test]
@@ -528,8 +528,8 @@ fn news_names_what_came_went_and_changed() {
         findings,
         [
             "DeviceAppeared sdc (disk, 1 GiB, wwn:5000c50000000009) appeared: NotAvailable, because it is the storage of a Volume: u",
-            "DeviceDisappeared sdb (disk, 1 GiB, wwn:5000c50000000001) disappeared; it was Unknown, because it has been there, unchanged, for less than the settling time",
-            "DeviceVerdictChanged sda (disk, 1 GiB, wwn:5000c50000000000) was Unknown, now NotAvailable, because it holds data: ext4; it has been there, unchanged, for less than the settling time",
+            "DeviceDisappeared sdb (disk, 1 GiB, wwn:5000c50000000001) disappeared; it was Unknown, because it has been unchanged for less than the settling time",
+            "DeviceVerdictChanged sda (disk, 1 GiB, wwn:5000c50000000000) was Unknown, now NotAvailable, because it contains data: ext4; it has been unchanged for less than the settling time",
         ]
     );
     assert!(changes(&after, &after).is_empty());
@@ -594,7 +594,7 @@ fn whoever_owns_a_disk_owns_its_partitions() {
     let reasons: Vec<String> = inventory::row(&known[1], true, &spec)
         .reasons
         .into_iter()
-        .map(|findings| findings.reason)
+        .map(|found| found.reason.to_string())
         .collect();
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }

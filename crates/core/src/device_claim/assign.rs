@@ -193,7 +193,7 @@ fn usable_by_set(
         return Err(Eligibility::NotMatched(wrong));
     }
     let named = |told: &DeviceReason| {
-        told.reason == Reason::NotLocal.as_str()
+        told.reason == Reason::NotLocal
             && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
     };
     usable(world, index, seen, set.settings.mode, |told| !named(told))
@@ -292,7 +292,7 @@ fn rows_of_paths(
 /// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
 /// a volume left that is gone, unless the LocalVolume says that it means just that.
 fn stays(told: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
-    match Reason::parse(&told.reason) {
+    match told.reason.known() {
         Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
         Some(Reason::UnknownData) => mode == VolumeMode::Block,
         Some(Reason::RetainedData) => adopted,
@@ -358,10 +358,8 @@ fn usable(
         device.reasons.iter().filter(|told| counts(told)).cloned().collect();
     // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
     // would have been told.
-    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed.as_str();
-    if !told.is_empty()
-        && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told))
-    {
+    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed;
+    if !told.is_empty() && told.iter().all(|told| told.reason == Reason::TooNew || claimed(told)) {
         let why = if told.iter().any(claimed) {
             "the agent has not looked at it since its last claim ended"
         } else {
@@ -381,10 +379,7 @@ fn usable(
     }
     // What the cluster has learned since the agent last judged.
     if let Some(kept) = retained_data_on(world, device) {
-        let told = DeviceReason {
-            reason: Reason::RetainedData.as_str().to_owned(),
-            detail: retained_data_detail(kept),
-        };
+        let told = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
         if counts(&told) {
             return Err(Eligibility::Refused(vec![told]));
         }
@@ -393,16 +388,12 @@ fn usable(
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
     if let Some(why) = index.doubt(seen) {
-        return Err(Eligibility::Refused(vec![DeviceReason {
-            reason: Reason::AmbiguousIdentity.as_str().to_owned(),
-            detail: why,
-        }]));
+        let told = DeviceReason::new(Reason::AmbiguousIdentity, why);
+        return Err(Eligibility::Refused(vec![told]));
     }
     if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {
-        return Err(Eligibility::Refused(vec![DeviceReason {
-            reason: Reason::UnlistedPersistentVolumes.as_str().to_owned(),
-            detail: String::new(),
-        }]));
+        let told = DeviceReason::new(Reason::UnlistedPersistentVolumes, "");
+        return Err(Eligibility::Refused(vec![told]));
     }
     Ok(())
 }
@@ -469,11 +460,7 @@ impl Eligibility {
             Eligibility::Waiting(why) => why.clone(),
             Eligibility::Refused(told) if told.is_empty() => "the agent has not judged it".into(),
             Eligibility::Refused(told) => {
-                let sentence = |told: &DeviceReason| {
-                    Reason::parse(&told.reason)
-                        .map_or_else(|| told.reason.clone(), |reason| reason.message(&told.detail))
-                };
-                told.iter().map(sentence).collect::<Vec<_>>().join("; ")
+                told.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
             }
             Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
             Eligibility::WipeRemnant(why) => why.clone(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
     node_inventory::{ClaimReport, ClaimState, Device, DeviceClaim},
+    reason::Meaning,
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -150,11 +151,8 @@ impl<'a> Index<'a> {
         {
             return Some(format!("{}: {}", entry.reason, entry.detail));
         }
-        if let Some(told) = seen
-            .device
-            .reasons
-            .iter()
-            .find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines))
+        if let Some(told) =
+            seen.device.reasons.iter().find(|told| told.reason.means(Meaning::Quarantine))
         {
             return Some(format!("{}: {}", told.reason, told.detail));
         }

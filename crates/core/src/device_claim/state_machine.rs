@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
     node_inventory::{ClaimContent, ClaimState, DeviceClaim, LastPv, RetainedData, WipeRemnant},
+    reason::Meaning,
     volume::VolumeMode,
 };
 
@@ -548,19 +549,9 @@ fn ending(ctx: &ClaimContext<'_>, why: &str) -> Transition {
 /// A claim that cannot be used holds the set's place for nothing: it ends when the device itself says why. What may pass
 /// (somebody looks at the device just now) is waited for.
 fn refused(world: &NodeWorld, ctx: &ClaimContext<'_>, why: String) -> Transition {
-    let passing = [
-        Reason::Claimed,
-        Reason::HeldExclusively,
-        Reason::TooNew,
-        Reason::TimedOut,
-        Reason::Unreadable,
-    ];
-    let lasting = ctx.device.is_some_and(|device| {
-        device
-            .reasons
-            .iter()
-            .any(|told| !passing.iter().any(|reason| told.reason == reason.as_str()))
-    });
+    let lasting = ctx
+        .device
+        .is_some_and(|device| device.reasons.iter().any(|told| !told.reason.is_transient()));
     if lasting && ctx.claim.content == ClaimContent::Blank {
         return ending(ctx, &why);
     }
@@ -568,34 +559,19 @@ fn refused(world: &NodeWorld, ctx: &ClaimContext<'_>, why: String) -> Transition
     Transition::stay(ctx, stage)
 }
 
-/// Reasons that say that something is on a device.
-const DATA: [Reason; 4] =
-    [Reason::Signature, Reason::PartitionTable, Reason::UnknownData, Reason::HasChildren];
-
 /// Whether the agent's last look at the device speaks of data.
 pub fn shows_data(device: &quarry_api::node_inventory::Device) -> bool {
-    device.reasons.iter().any(|told| DATA.iter().any(|reason| told.reason == reason.as_str()))
+    device.means(Meaning::Data)
 }
 
 /// Who uses the device past any volume of ours, in words.
 pub fn user(ctx: &ClaimContext<'_>) -> Option<String> {
-    const USES: [Reason; 6] = [
-        Reason::Mounted,
-        Reason::Swap,
-        Reason::HasHolders,
-        Reason::LoopOnTop,
-        Reason::BacksPersistentVolume,
-        Reason::BacksVolume,
-    ];
     let device = ctx.device?;
     if let Some(rival) = ctx.rival {
         return Some(format!("PersistentVolume {rival} is on {}", device.name));
     }
-    let used = |told: &&quarry_api::node_inventory::DeviceReason| {
-        Reason::parse(&told.reason).is_some_and(|reason| USES.contains(&reason))
-    };
-    let told = device.reasons.iter().find(used)?;
-    Some(format!("{} {}", device.name, Reason::parse(&told.reason)?.message(&told.detail)))
+    let used = device.reasons.iter().find(|found| found.reason.means(Meaning::InUse))?;
+    Some(format!("{} {}", device.name, used.message()))
 }
 
 /// What was kept is nobody's to get, but for a path that was named after that.

@@ -7,7 +7,7 @@ use super::{
     demand::{Demand, DeviceSelection, NodeMatch},
     filter::Mismatch,
 };
-use crate::{device::Reason, event::PendingEvent};
+use crate::event::PendingEvent;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::local_volume_discovery::OperatorCondition;
@@ -436,7 +436,7 @@ fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
 fn remedy(eligibility: &Eligibility) -> String {
     match eligibility {
         Eligibility::Refused(told) => {
-            told.first().and_then(|told| Reason::parse(&told.reason)).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
+            told.first().and_then(|told| told.reason.known()).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
         }
         Eligibility::NoDevice(_) => " (correct the path, or take it out; nodes that have no such device can be left out with spec.nodeSelector)".into(),
         _ => String::new(),

@@ -189,7 +189,7 @@ pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
 
 fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let suspended = device.reasons.iter().any(|reason| reason.reason == Reason::Suspended.as_str());
+    let suspended = device.has(Reason::Suspended);
     // Shipped discovery leaves these out; here they are shown as what they are, whatever else was found.
     let state = if device.read_only || suspended || is_parent {
         DeviceState::NotAvailable

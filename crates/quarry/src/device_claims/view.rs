@@ -221,7 +221,7 @@ impl Device {
     fn eligibility(row: &Row) -> Self {
         let reasons = match &row.eligibility {
             Eligibility::Refused(told) if !told.is_empty() => {
-                told.iter().take(1).map(|told| told.reason.clone()).collect()
+                told.iter().take(1).map(|told| told.reason.to_string()).collect()
             }
             other => vec![other.as_str().to_owned()],
         };

@@ -45,7 +45,7 @@ fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
         account(&world, "uid-lv")[0]
             .eligibility
             .message()
-            .contains("keeps the data of a PersistentVolume"),
+            .contains("retains the data of a PersistentVolume"),
         "{:?}",
         account(&world, "uid-lv")
     );

@@ -261,7 +261,7 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     assert_eq!(world.inventory.spec.retained_data, std::slice::from_ref(&kept));
     assert!(step(&mut world).steps.is_empty());
     assert!(
-        matches!(stage(&world), Stage::Blocked(why) if why.contains("keeps the data of a PersistentVolume that was deleted")),
+        matches!(stage(&world), Stage::Blocked(why) if why.contains("retains the data of a PersistentVolume that was deleted")),
         "{:?}",
         stage(&world)
     );

@@ -260,9 +260,9 @@ fn a_refused_claim_ends_when_the_device_says_why_and_waits_otherwise() {
     confirm(&mut world);
     let status = world.inventory.status.as_mut().unwrap();
     status.device_claims[0].state = ClaimState::Refused;
-    status.device_claims[0].message = Some("sda is held exclusively by somebody".into());
+    status.device_claims[0].message = Some("sda is opened exclusively by another process".into());
     assert!(!step(&mut world).claims[0].terminating);
-    assert!(matches!(stage(&world), Stage::Refused(why) if why.contains("held exclusively")));
+    assert!(matches!(stage(&world), Stage::Refused(why) if why.contains("opened exclusively")));
     world.inventory.status.as_mut().unwrap().devices =
         vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)];
     assert!(step(&mut world).claims[0].terminating);
