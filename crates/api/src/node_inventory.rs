@@ -378,7 +378,7 @@ pub struct Device {
     /// The disk of a partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The paths under a multipath map: they are this one device.
+    /// The paths under a multipath map, and those that return to it: they are this one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -59,6 +59,22 @@ pub fn identify(facts: &Facts) -> Identified {
     }
 }
 
+/// By the strongest form that both have: a path that lacks the WWN is the same disk by its serial, two disks with
+/// different WWNs are two, whatever their serials say.
+pub fn same_identity(one: &[String], other: &[String]) -> bool {
+    let of_form = |candidates: &[String], form: &str| -> Vec<String> {
+        let named = |candidate: &&String| candidate.split(':').next() == Some(form);
+        candidates.iter().filter(named).cloned().collect()
+    };
+    for form in FORMS {
+        let (mine, theirs) = (of_form(one, form), of_form(other, form));
+        if !mine.is_empty() && !theirs.is_empty() {
+            return mine.iter().any(|candidate| theirs.contains(candidate));
+        }
+    }
+    false
+}
+
 /// Every source that is believed, the most trusted first: the kernel before udev's database, which may be stale.
 const SOURCES: &[&str] = &[
     "sysfs:nguid",

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod group;
 pub mod identity;
 pub mod inventory;
+pub mod returning_path;
 pub mod sanitize;
 pub mod settle;
 pub mod status_patch;
@@ -18,7 +19,7 @@ pub mod verdict;
 
 pub use accepted_identity::{accepted_identities, accepts};
 pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
-pub use group::{GroupedDevice, group};
+pub use group::{GroupedDevice, group, group_with_overdue};
 pub use quarry_api::reason::{self, Reason};
 pub use settle::{SETTLING_TIME, Settling};
 

@@ -3,9 +3,16 @@
 //! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
 //! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
 
-use super::{facts::Held, group::GroupedDevice};
+use super::{
+    facts::Held,
+    group::GroupedDevice,
+    returning_path::{Path, PathWaits},
+};
 use quarry_api::node_inventory::NodeInventoryStatus;
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// kubelet may be about to format a disk that looks blank.
 pub const SETTLING_TIME: Duration = Duration::from_secs(60);
@@ -13,6 +20,7 @@ pub const SETTLING_TIME: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct Settling {
     seen: BTreeMap<String, Seen>,
+    paths: PathWaits,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -62,15 +70,22 @@ impl Settling {
             seen.insert(name, entry);
         }
         self.seen = seen;
+        self.paths.observe(known, now);
+    }
+
+    /// The multipath paths that have waited too long for their map; known before devices are grouped.
+    pub fn overdue_paths(&self, now: Duration) -> BTreeSet<Path> {
+        self.paths.overdue(now)
     }
 
     pub fn is_settled(&self, name: &str) -> bool {
         self.seen.get(name).is_some_and(|seen| seen.settled)
     }
 
-    /// When the next device will have settled.
+    /// When the next device will have settled, or the wait of a returning path ends.
     pub fn next(&self, needed: Duration) -> Option<Duration> {
-        self.seen.values().filter(|seen| !seen.settled).map(|seen| seen.since + needed).min()
+        let unsettled = self.seen.values().filter(|seen| !seen.settled);
+        unsettled.map(|seen| seen.since + needed).chain(self.paths.next()).min()
     }
 }
 
