@@ -98,6 +98,29 @@ fn core_is_pure() {
     }
 }
 
+/// A checker that shares code with the planner repeats its mistakes.
+#[test]
+fn checkers_use_no_planner() {
+    let planners = ["plan", "assign", "state_machine", "unpublished", "wipe", "deploy", "finalize"];
+    let mut checkers = 0;
+    for (name, text) in sources("crates/core/src") {
+        if !name.ends_with("/check.rs") || name.contains("/tests/") {
+            continue;
+        }
+        checkers += 1;
+        for item in text.split("\nuse ").skip(1).filter_map(|rest| rest.split(';').next()) {
+            let words: Vec<&str> = item.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+            for planner in planners {
+                assert!(!words.contains(&planner), "{name} imports {planner}: {item}");
+            }
+        }
+        for planner in planners {
+            assert!(!text.contains(&format!("{planner}::")), "{name} uses {planner}::");
+        }
+    }
+    assert!(checkers >= 2, "the checkers are found");
+}
+
 #[test]
 fn nothing_is_left_half_done() {
     // Spelled apart, so that this file does not find itself.

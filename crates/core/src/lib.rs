@@ -19,4 +19,5 @@ pub mod quarantine;
 pub mod source;
 pub mod sparse;
 pub mod unmanaged_pv;
+pub mod violation;
 pub mod volume;

@@ -15,6 +15,7 @@ use quarry_core::{
     event::PendingEvent,
     node_inventory::{Observed, Step, plan},
     unmanaged_pv,
+    violation::joined,
 };
 use serde_json::json;
 
@@ -53,7 +54,7 @@ pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failu
         Some(inventory) if claims::is_planned(context) => {
             let world = claims::world(context, name, inventory).await?;
             let plan = device_claim::plan(&world, context.now());
-            if let Err(violation) = device_claim::check::check(&world, &plan) {
+            if let Some(violation) = joined(&device_claim::check::check(&world, &plan)) {
                 // A bug in the planner: nothing of the plan is applied, and it is said loudly.
                 tracing::error!(node = name, %violation, steps = ?plan.steps.iter().map(device_claim::Step::name).collect::<Vec<_>>(), "a plan was refused");
                 let message = format!(

@@ -73,7 +73,7 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
     first.unplug(&disk);
     cluster.gone(&first, "MOVED");
     second.plug(&disk);
-    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
+    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is missing", "reconnect it"]);
     let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
         is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
     });

@@ -6,7 +6,7 @@ use super::{
         Demand, DeviceSelection, NodeMatch, PathSelection, PvSettings, SetSelection, owner_text,
     },
     filter::Mismatch,
-    index::{Index, Seen},
+    index::{DeviceEntry, Index},
     is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
 };
 use crate::device::{Reason, verdict::retained_data_detail};
@@ -149,7 +149,7 @@ fn rows_of_set(
     let mut standings: Vec<(&Device, Result<(), Eligibility>)> = index
         .devices
         .iter()
-        .map(|seen| (seen.device, usable_by_set(world, index, demand, set, seen, owners)))
+        .map(|entry| (entry.device, usable_by_set(world, index, demand, set, entry, owners)))
         .collect();
     // Not by kernel name, which changes: the same devices are taken whatever they are called today.
     standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
@@ -182,13 +182,13 @@ fn usable_by_set(
     index: &Index<'_>,
     demand: &Demand,
     set: &SetSelection,
-    seen: &Seen<'_>,
+    entry: &DeviceEntry<'_>,
     owners: &Owners<'_>,
 ) -> Result<(), Eligibility> {
-    if let Some(eligibility) = owned(demand, seen, owners) {
+    if let Some(eligibility) = owned(demand, entry, owners) {
         return Err(eligibility);
     }
-    let wrong = set.filter.mismatches(seen.device);
+    let wrong = set.filter.mismatches(entry.device);
     if !wrong.is_empty() {
         return Err(Eligibility::NotMatched(wrong));
     }
@@ -196,7 +196,7 @@ fn usable_by_set(
         told.reason == Reason::NotLocal
             && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
     };
-    usable(world, index, seen, set.settings.mode, |told| !named(told))
+    usable(world, index, entry, set.settings.mode, |told| !named(told))
 }
 
 /// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
@@ -246,13 +246,13 @@ fn rows_of_paths(
             ));
             continue;
         };
-        let named = |seen: &&Seen<'_>| {
+        let named = |entry: &&DeviceEntry<'_>| {
             report
                 .device
                 .as_ref()
-                .is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name))
+                .is_some_and(|name| entry.device.name == *name || entry.device.paths.contains(name))
         };
-        let Some(seen) = index.devices.iter().find(named) else {
+        let Some(entry) = index.devices.iter().find(named) else {
             let why = report
                 .problem
                 .clone()
@@ -260,11 +260,11 @@ fn rows_of_paths(
             rows.push((blind(Eligibility::NoDevice(why)), None));
             continue;
         };
-        let device = seen.device;
+        let device = entry.device;
         let taken = rows.iter().any(|(_, claim)| {
-            claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity))
+            claim.as_ref().is_some_and(|claim| entry.candidates.contains(&claim.identity))
         });
-        let eligibility = match owned(demand, seen, owners) {
+        let eligibility = match owned(demand, entry, owners) {
             // Not by this path, which has no claim.
             Some(Eligibility::Claimed) => Some(twice()),
             _ if taken => Some(twice()),
@@ -273,8 +273,9 @@ fn rows_of_paths(
         let mode = ask.settings.mode;
         let adopted = retained_data_on(world, device)
             .is_some_and(|kept| demand.adopts.contains(&kept.pv_uid));
-        let eligibility = eligibility
-            .or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
+        let eligibility = eligibility.or_else(|| {
+            usable(world, index, entry, mode, |told| !stays(told, mode, adopted)).err()
+        });
         rows.push(match eligibility {
             Some(eligibility) => {
                 (Row { device: ask.path.clone(), ..row(device, eligibility) }, None)
@@ -326,26 +327,26 @@ fn unresolved(world: &NodeWorld, demand: &Demand) -> Vec<String> {
 }
 
 /// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
-fn owned(demand: &Demand, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
-    if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
+fn owned(demand: &Demand, entry: &DeviceEntry<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
+    if let Some(owner) = entry.candidates.iter().find_map(|candidate| owners.get(candidate)) {
         return Some(if owner.uid == demand.owner.uid {
             Eligibility::Claimed
         } else {
             Eligibility::Taken((*owner).clone())
         });
     }
-    seen.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
+    entry.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
 }
 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
 fn usable(
     world: &NodeWorld,
     index: &Index<'_>,
-    seen: &Seen<'_>,
+    entry: &DeviceEntry<'_>,
     mode: VolumeMode,
     counts: impl Fn(&DeviceReason) -> bool,
 ) -> Result<(), Eligibility> {
-    let device = seen.device;
+    let device = entry.device;
     if is_frozen(world) || is_released(world) {
         return Err(Eligibility::Frozen);
     }
@@ -387,7 +388,7 @@ fn usable(
     if let Some(left) = wipe_remnant_on(world, device).filter(|_| mode == VolumeMode::Block) {
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
-    if let Some(why) = index.doubt(seen) {
+    if let Some(why) = index.doubt(entry) {
         let told = DeviceReason::new(Reason::AmbiguousIdentity, why);
         return Err(Eligibility::Refused(vec![told]));
     }

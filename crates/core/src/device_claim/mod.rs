@@ -8,27 +8,31 @@
 mod assign;
 pub mod check;
 pub mod confirm;
+mod content;
 pub mod demand;
 pub mod filter;
 pub mod glob;
 mod index;
+mod messages;
+mod plan;
 pub mod pv;
 mod stage;
 mod state_machine;
 pub mod status;
+mod unpublished;
 mod wipe;
 pub mod world;
 
 pub use assign::{Eligibility, Row, account};
 pub use demand::{Demand, owner_text};
 pub use index::Index;
+pub use plan::{orphaned, plan, unfamiliar};
 pub use stage::{Health, Stage};
 pub use state_machine::decide;
 pub use wipe::{claim_hash, wipe_policy};
 
-use self::state_machine::Erased;
 use crate::{device::group::published_candidates, quarantine::Elsewhere};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
@@ -103,90 +107,6 @@ pub struct Plan {
     pub wipe_remnants: Vec<WipeRemnant>,
     pub steps: Vec<Step>,
     pub requeue: Option<SignedDuration>,
-}
-
-/// Who gets what, and what becomes of what is claimed already.
-pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
-    let spec = &world.inventory.spec;
-    let (mut retained_data, mut wipe_remnants) =
-        (spec.retained_data.clone(), spec.wipe_remnants.clone());
-    retained_data.retain(|data| !is_forgotten(world, &data.pv_uid));
-    wipe_remnants.retain(|left| !is_forgotten(world, &left.pv_uid));
-    let mut plan = Plan {
-        machine_id: spec.machine_id.clone(),
-        retained_data,
-        wipe_remnants,
-        ..Plan::default()
-    };
-    let index = Index::new(world);
-    for claim in &world.inventory.spec.device_claims {
-        let ctx = index.ctx(claim);
-        let transition = state_machine::decide(world, &ctx, now);
-        plan.claims.extend(transition.claim);
-        if let Some(erased) = transition.erased {
-            plan.retained_data.retain(|kept| kept.identity != claim.identity);
-            plan.wipe_remnants.retain(|left| left.identity != claim.identity);
-            match erased {
-                Erased::Whole => {}
-                Erased::Signatures(left) => plan.wipe_remnants.push(left),
-            }
-        }
-        plan.retained_data
-            .extend(transition.keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
-        for step in transition.steps {
-            if !plan.steps.contains(&step) {
-                plan.steps.push(step);
-            }
-        }
-        plan.requeue = [plan.requeue, transition.requeue].into_iter().flatten().min();
-    }
-    for (_, step, keeps) in orphans(world, &index) {
-        plan.steps.push(step);
-        plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
-    }
-    let assignment = assign::assign(world, &index);
-    plan.claims.extend(assignment.claims);
-    plan.claims.sort();
-    plan.retained_data.sort();
-    plan.wipe_remnants.sort();
-    plan.paths = assignment.paths;
-    // Whose devices these are is noted with the first claim, and kept as long as there is one.
-    plan.machine_id =
-        if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
-    plan
-}
-
-/// Volumes of ours that are going and whose claim is gone.
-fn orphans<'a>(
-    world: &'a NodeWorld,
-    index: &'a Index<'_>,
-) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {
-    let unclaimed = |found: &&Arc<PersistentVolume>| {
-        found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none())
-    };
-    world.pvs.iter().filter(unclaimed).filter_map(|found| {
-        state_machine::orphan(world, found).map(|(step, keeps)| (found, step, keeps))
-    })
-}
-
-/// The names of those: whoever has only seen them in a cache asks whether they are still there.
-pub fn orphaned(world: &NodeWorld) -> Vec<String> {
-    orphans(world, &Index::new(world))
-        .filter_map(|(found, _, _)| found.metadata.name.clone())
-        .collect()
-}
-
-/// The names of volumes that are used or going and are not those that their claims knew last. A cache that is behind may
-/// show one that is long gone, and what was on record about its successor would be lost: whoever has only seen them in a
-/// cache asks for them.
-pub fn unfamiliar(world: &NodeWorld) -> Vec<String> {
-    let is_other = |ctx: &ClaimContext<'_>| {
-        let (found, last) = ctx.pv.zip(ctx.claim.last_pv.as_ref())?;
-        let at_stake = pv::was_bound(found) || found.metadata.deletion_timestamp.is_some();
-        let other = pv::is_of(found, ctx.claim) && found.metadata.uid.as_ref() != Some(&last.uid);
-        found.metadata.name.clone().filter(|_| at_stake && other)
-    };
-    claim_contexts(world).iter().filter_map(is_other).collect()
 }
 
 /// A claim with everything that concerns it.

@@ -2,7 +2,8 @@
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
-    state_machine::{Erased, Transition, missing, over, wipe_remnant},
+    messages::missing,
+    state_machine::{Erased, Transition, mark_resolved, wipe_remnant},
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
@@ -112,7 +113,7 @@ pub fn wipe(
             Transition {
                 erased: Some(erased),
                 ..Transition::change(ctx, Stage::Releasing("wiped".into()), |claim| {
-                    over(claim, uid)
+                    mark_resolved(claim, uid)
                 })
             }
         }

@@ -273,7 +273,7 @@ fn asked(covered: bool) -> result::Observed {
 
 /// As the operator applies it.
 fn applied(seen: &mut result::Observed, plan: &result::Plan) {
-    result::check(seen, plan).unwrap();
+    assert_eq!(result::check(seen, plan), vec![]);
     for step in &plan.steps {
         match step {
             result::Step::Create(made) => {
@@ -376,10 +376,10 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         status: Some(LocalVolumeDiscoveryResultStatus::default()),
         ..result::Plan::default()
     };
-    assert_eq!(result::check(&seen, &mistaken), Err(result::Violation::OtherNode));
+    assert_eq!(result::check(&seen, &mistaken), vec![result::Violation::OtherNode]);
     assert_eq!(
         result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken),
-        Err(result::Violation::NotAsked)
+        vec![result::Violation::NotAsked, result::Violation::OtherNode]
     );
     seen.result.as_mut().unwrap().metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
@@ -390,7 +390,7 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         made.metadata.owner_references = Some(Vec::new());
     }
     owned.result = None;
-    assert_eq!(result::check(&owned, &first), Err(result::Violation::Owned));
+    assert_eq!(result::check(&owned, &first), vec![result::Violation::Owned]);
 }
 
 #[test]

@@ -14,9 +14,6 @@ use quarry_api::{
     volume::{Phase, Reason},
 };
 
-/// With the node's name as value: its storage is given up, because the node will not come back.
-pub const ABANDON_ANNOTATION: &str = "quarry.dev/abandon-node";
-
 pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if !seen.has_finalizer() {
         return Plan::default();
@@ -144,13 +141,9 @@ fn was_published(seen: &Observed) -> bool {
 
 /// The node is gone and an administrator has said in so many words that it will not come back.
 fn abandoned(seen: &Observed) -> bool {
-    let said = seen
-        .volume
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        .any(|(key, value)| key == ABANDON_ANNOTATION && *value == seen.volume.spec.node_name);
+    let said = seen.volume.metadata.annotations.iter().flatten().any(|(key, value)| {
+        key == names::ABANDON_NODE_ANNOTATION && *value == seen.volume.spec.node_name
+    });
     seen.node.is_none() && said
 }
 
@@ -158,8 +151,9 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
     let node = &seen.volume.spec.node_name;
     let Some(node_uid) = seen.node.as_ref().and_then(|node| node.metadata.uid.clone()) else {
         let message = format!(
-            "node {node} does not exist, its storage cannot be cleaned up: bring the node back, or give its storage up with: kubectl annotate volume {} {ABANDON_ANNOTATION}={node}",
-            seen.name()
+            "node {node} does not exist and its storage cannot be cleaned up; bring the node back, or abandon its storage with: kubectl annotate volume {} {}={node}",
+            seen.name(),
+            names::ABANDON_NODE_ANNOTATION
         );
         return wait(seen, message, seen.job_handle().map(str::to_owned), now);
     };

@@ -9,6 +9,7 @@ use quarry_core::{
     device_claim::{ClaimContext, Step, check, claim_contexts, decide, plan, pv, unfamiliar},
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
+    violation::joined,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -418,7 +419,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         }
     }
     let planned = plan(&seen, now());
-    if let Err(violation) = check::check(&seen, &planned) {
+    if let Some(violation) = joined(&check::check(&seen, &planned)) {
         next.wrong.push(format!("the checker refused a plan: {violation}"));
         return Some(next);
     }

@@ -16,13 +16,14 @@ use quarry_core::{
         result::{CREATE_FAILED, Observed, Step, UPDATE_FAILED, check, plan},
     },
     event::PendingEvent,
+    violation::joined,
 };
 use serde_json::json;
 
 pub async fn reconcile_once(context: &Context, node: &str) -> Result<Next, Failure> {
     let seen = observe(context, node);
     let plan = plan(&seen, context.now());
-    if let Err(violation) = check(&seen, &plan) {
+    if let Some(violation) = joined(&check(&seen, &plan)) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
         tracing::error!(node, %violation, steps = ?plan.steps.iter().map(Step::name).collect::<Vec<_>>(), "a plan was refused");
         return Err(Failure {

@@ -13,14 +13,14 @@ use crate::{
 };
 use kube::{Api, ResourceExt};
 use quarry_api::Volume;
-use quarry_core::volume;
+use quarry_core::{violation::joined, volume};
 use serde_json::json;
 
 /// One look at one Volume, and everything that follows from it.
 pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
     let Some(seen) = observe(context, name).await? else { return Ok(Next::AwaitChange) };
     let plan = volume::plan(&seen, context.now());
-    if let Err(violation) = volume::check::check(&seen, &plan) {
+    if let Some(violation) = joined(&volume::check::check(&seen, &plan)) {
         // A bug in the planner: nothing of the plan is applied, and it is said loudly.
         tracing::error!(volume = name, %violation, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
         return Err(Failure {

@@ -1,4 +1,4 @@
-//! What sets and LocalVolumes say about themselves.
+//! What sets and LocalVolumes report.
 
 use super::*;
 use crate::device_claim::{
@@ -6,6 +6,39 @@ use crate::device_claim::{
     status::{NodePart, Observed, StatusUpdate, accounts, decide as say},
 };
 use quarry_api::local_volume_discovery::OperatorCondition;
+
+#[test]
+fn a_refusal_without_a_reason_is_told_as_such() {
+    assert_eq!(Eligibility::Refused(Vec::new()).message(), "the agent has not judged it");
+    let told = DeviceReason { reason: "Mounted".into(), detail: "/data".into() };
+    assert!(Eligibility::Refused(vec![told]).message().contains("/data"));
+    let owner = ClaimOwner {
+        kind: "LocalVolumeSet".into(),
+        namespace: Some("ns".into()),
+        name: "a".into(),
+        uid: "u".into(),
+    };
+    assert_eq!(Eligibility::Taken(owner).message(), "LocalVolumeSet ns/a has it");
+}
+
+#[test]
+fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
+    let mut world =
+        world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
+    let report =
+        |path: &str| PathReport { path: path.into(), device: Some("sda".into()), problem: None };
+    world.inventory.status.as_mut().unwrap().paths = vec![report("/dev/sda"), report("/dev/again")];
+    for _ in 0..3 {
+        let told = account(&world, "uid-lv")[1].eligibility.clone();
+        assert_eq!(
+            told,
+            super::super::Eligibility::NoDevice(
+                "another path of this object leads to the same device".into()
+            )
+        );
+        assert_eq!(step(&mut world).claims.len(), 1);
+    }
+}
 
 /// The owner with this UID, as it sees one node.
 fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) -> Observed {
@@ -230,14 +263,17 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
     let said = say(&observed(&world, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Degraded").2.contains("put it back"), "{said:?}");
+    assert!(condition(&said, "Degraded").2.contains("reconnect it"), "{said:?}");
     assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
     let mut gone = published();
     gone.node = None;
     let said = say(&observed(&gone, "uid-fast", vec![]), now());
     let (name, message) =
         (gone.pvs[0].metadata.name.clone().unwrap(), condition(&said, "Degraded").2);
-    assert!(message.contains(&format!("PersistentVolume {name}: node n1 is gone")), "{said:?}");
+    assert!(
+        message.contains(&format!("PersistentVolume {name}: node n1 does not exist")),
+        "{said:?}"
+    );
     let mut bound = published();
     phase(&mut bound, "Bound");
     bound.demands[0].terminating = true;

@@ -1,0 +1,95 @@
+//! The plan of one node: every device claim's next transition, orphaned PersistentVolumes, and new device claims.
+
+use super::{
+    ClaimContext, Index, NodeWorld, Plan, Step, assign, claim_contexts, is_forgotten, machine_id,
+    pv,
+    state_machine::{self, Erased},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::node_inventory::RetainedData;
+use std::sync::Arc;
+
+/// Which demand takes which device, and what happens to existing device claims.
+pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
+    let spec = &world.inventory.spec;
+    let (mut retained_data, mut wipe_remnants) =
+        (spec.retained_data.clone(), spec.wipe_remnants.clone());
+    retained_data.retain(|data| !is_forgotten(world, &data.pv_uid));
+    wipe_remnants.retain(|left| !is_forgotten(world, &left.pv_uid));
+    let mut plan = Plan {
+        machine_id: spec.machine_id.clone(),
+        retained_data,
+        wipe_remnants,
+        ..Plan::default()
+    };
+    let index = Index::new(world);
+    for claim in &world.inventory.spec.device_claims {
+        let ctx = index.ctx(claim);
+        let transition = state_machine::decide(world, &ctx, now);
+        plan.claims.extend(transition.claim);
+        if let Some(erased) = transition.erased {
+            plan.retained_data.retain(|kept| kept.identity != claim.identity);
+            plan.wipe_remnants.retain(|left| left.identity != claim.identity);
+            match erased {
+                Erased::Whole => {}
+                Erased::Signatures(left) => plan.wipe_remnants.push(left),
+            }
+        }
+        plan.retained_data
+            .extend(transition.keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+        for step in transition.steps {
+            if !plan.steps.contains(&step) {
+                plan.steps.push(step);
+            }
+        }
+        plan.requeue = [plan.requeue, transition.requeue].into_iter().flatten().min();
+    }
+    for (_, step, keeps) in orphans(world, &index) {
+        plan.steps.push(step);
+        plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+    }
+    let assignment = assign::assign(world, &index);
+    plan.claims.extend(assignment.claims);
+    plan.claims.sort();
+    plan.retained_data.sort();
+    plan.wipe_remnants.sort();
+    plan.paths = assignment.paths;
+    // The machine is recorded with the first device claim, and kept as long as there is one.
+    plan.machine_id =
+        if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
+    plan
+}
+
+/// PersistentVolumes of ours that are being deleted and whose device claim is gone.
+fn orphans<'a>(
+    world: &'a NodeWorld,
+    index: &'a Index<'_>,
+) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {
+    let unclaimed = |found: &&Arc<PersistentVolume>| {
+        found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none())
+    };
+    world.pvs.iter().filter(unclaimed).filter_map(|found| {
+        state_machine::orphan(world, found).map(|(step, keeps)| (found, step, keeps))
+    })
+}
+
+/// The names of orphaned PersistentVolumes: a caller that read them from a cache asks the API whether they still exist.
+pub fn orphaned(world: &NodeWorld) -> Vec<String> {
+    orphans(world, &Index::new(world))
+        .filter_map(|(found, _, _)| found.metadata.name.clone())
+        .collect()
+}
+
+/// The names of PersistentVolumes that are used or being deleted and are not the last ones of their device claims. A
+/// cache that is behind may show one that no longer exists, and the record of its successor would be lost: a caller that
+/// read them from a cache asks the API.
+pub fn unfamiliar(world: &NodeWorld) -> Vec<String> {
+    let is_other = |ctx: &ClaimContext<'_>| {
+        let (found, last) = ctx.pv.zip(ctx.claim.last_pv.as_ref())?;
+        let at_stake = pv::was_bound(found) || found.metadata.deletion_timestamp.is_some();
+        let other = pv::is_of(found, ctx.claim) && found.metadata.uid.as_ref() != Some(&last.uid);
+        found.metadata.name.clone().filter(|_| at_stake && other)
+    };
+    claim_contexts(world).iter().filter_map(is_other).collect()
+}
