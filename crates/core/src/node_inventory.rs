@@ -5,7 +5,7 @@
 
 use crate::{
     device_claim,
-    quarantine::{self, Elsewhere},
+    quarantine::{self, RemoteIdentity},
 };
 use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::UnmanagedPv};
 
@@ -17,7 +17,7 @@ pub struct Observed {
     /// PersistentVolumes of others on this node.
     pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// Devices of other nodes with an identity of this node's.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<RemoteIdentity>,
     /// Who gets what; `None` where nobody plans claims: what is claimed stays as it is.
     pub claims: Option<device_claim::Plan>,
 }
@@ -97,11 +97,11 @@ fn remembers(spec: &NodeInventorySpec) -> bool {
 
 /// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
 fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
-    let told = found.metadata.annotations.as_ref().is_some_and(|annotations| {
+    let released = found.metadata.annotations.as_ref().is_some_and(|annotations| {
         annotations.contains_key(names::RELEASE_DEVICE_CLAIMS_ANNOTATION)
     });
     let machine = found.status.as_ref().map(|status| status.machine_id.as_deref());
-    told && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
+    released && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
 }
 
 /// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.
@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn the_word_that_gives_claims_up_counts_once() {
-        let told = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
+        let released = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
-            let extra = json!({"metadata.annotations": told, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
+            let extra = json!({"metadata.annotations": released, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
             let mut seen = seen(node, extra);
             seen.inventory.as_mut().unwrap().status = Some(quarry_api::NodeInventoryStatus {
                 machine_id: Some(machine.into()),
@@ -346,8 +346,11 @@ mod tests {
             json!({"spec.deviceClaims": claims(), "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]}),
         );
         seen.unmanaged_pvs = foreign();
-        seen.elsewhere =
-            vec![Elsewhere { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
+        seen.elsewhere = vec![RemoteIdentity {
+            identity: "wwn:1".into(),
+            node: "n2".into(),
+            device: "sdb".into(),
+        }];
         let update = update(plan(&seen));
         insta::assert_yaml_snapshot!(update.spec);
         assert_eq!((update.resource_version.as_str(), update.finalizers), ("7", None));

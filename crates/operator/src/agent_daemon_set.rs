@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt, api::ListParams};
 use quarry_api::{NodeJob, names};
 use quarry_core::agent_daemon_set::{
-    Asked, changes, desired, is_ours, name_taken, outdated, replaceable,
+    AgentDemand, changes, desired, is_ours, name_taken, outdated, replaceable,
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -98,19 +98,19 @@ pub async fn ensure(context: &Context) -> Result<Ensured, Failure> {
 }
 
 /// Who asks for agents, and which nodes keep theirs whoever asks.
-fn asked(context: &Context) -> Asked {
+fn asked(context: &Context) -> AgentDemand {
     let everywhere = context.runs(ControllerName::Volume);
     let discovery =
         context.runs(ControllerName::Discovery).then(|| active_discovery(context)).flatten();
     let owners = if claims::is_planned(context) { claims::demands(context) } else { Vec::new() };
-    let askers = discovery
+    let requesters = discovery
         .as_deref()
-        .and_then(quarry_core::discovery::asker)
+        .and_then(quarry_core::discovery::agent_requester)
         .into_iter()
-        .chain(owners.iter().filter_map(quarry_core::device_claim::Demand::asker))
+        .chain(owners.iter().filter_map(quarry_core::device_claim::Demand::agent_requester))
         .collect();
     let kept = if everywhere { Vec::new() } else { kept(context) };
-    Asked { everywhere, askers, kept_nodes: kept }
+    AgentDemand { everywhere, requesters, kept_nodes: kept }
 }
 
 fn kept(context: &Context) -> Vec<Arc<Node>> {

@@ -23,7 +23,7 @@ pub struct Context {
     /// How long a finished NodeJob is kept.
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to make; `None` where agents are run by other means.
-    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::Wanted>,
+    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
     /// What was last said of the devices of a node, as a hash; by owner and node.
     pub accounts: Arc<Mutex<HashMap<(String, String), u64>>>,
     /// Those that are on.

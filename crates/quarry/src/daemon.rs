@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context, bail};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::Api;
-use quarry_core::agent_daemon_set::Wanted;
+use quarry_core::agent_daemon_set::DaemonSetSettings;
 use quarry_node::AgentOptions;
 use quarry_operator::{ControllerName, OperatorOptions};
 use tokio::net::TcpListener;
@@ -79,7 +79,10 @@ fn controllers(name: Controller) -> &'static [ControllerName] {
     }
 }
 
-async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result<Option<Wanted>> {
+async fn wanted_agents(
+    cluster: &Cluster,
+    args: &OperatorArgs,
+) -> anyhow::Result<Option<DaemonSetSettings>> {
     if !args.controllers.contains(&Controller::Agent) {
         return Ok(None);
     }
@@ -94,7 +97,7 @@ async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result
         .call("reading the operator's Deployment", crate::volume::optional(api.get(DEPLOYMENT)))
         .await?;
     let deployment = found.and_then(|found| Some((DEPLOYMENT.to_owned(), found.metadata.uid?)));
-    Ok(Some(Wanted {
+    Ok(Some(DaemonSetSettings {
         namespace: args.namespace.clone(),
         image,
         image_pull_policy: "IfNotPresent".into(),

@@ -337,7 +337,7 @@ mod tests {
             beside
                 .problems
                 .last()
-                .is_some_and(|said| said.contains("are not listed and cannot be used")),
+                .is_some_and(|problem| problem.contains("are not listed and cannot be used")),
             "{:?}",
             beside.problems
         );

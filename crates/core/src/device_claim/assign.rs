@@ -192,11 +192,11 @@ fn usable_by_set(
     if !wrong.is_empty() {
         return Err(Eligibility::NotMatched(wrong));
     }
-    let named = |told: &DeviceReason| {
-        told.reason == Reason::NotLocal
-            && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
+    let named = |finding: &DeviceReason| {
+        finding.reason == Reason::NotLocal
+            && set.not_local.iter().any(|kind| is_of_kind(&finding.detail, kind))
     };
-    usable(world, index, entry, set.settings.mode, |told| !named(told))
+    usable(world, index, entry, set.settings.mode, |finding| !named(finding))
 }
 
 /// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
@@ -274,7 +274,7 @@ fn rows_of_paths(
         let adopted = retained_data_on(world, device)
             .is_some_and(|kept| demand.adopts.contains(&kept.pv_uid));
         let eligibility = eligibility.or_else(|| {
-            usable(world, index, entry, mode, |told| !stays(told, mode, adopted)).err()
+            usable(world, index, entry, mode, |finding| !stays(finding, mode, adopted)).err()
         });
         rows.push(match eligibility {
             Some(eligibility) => {
@@ -292,8 +292,8 @@ fn rows_of_paths(
 /// Whether a device that was named by its path is taken in spite of this: what is on it stays, and removable is what it
 /// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
 /// a volume left that is gone, unless the LocalVolume says that it means just that.
-fn stays(told: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
-    match told.reason.known() {
+fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
+    match finding.reason.known() {
         Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
         Some(Reason::UnknownData) => mode == VolumeMode::Block,
         Some(Reason::RetainedData) => adopted,
@@ -355,21 +355,23 @@ fn usable(
             "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
         ));
     }
-    let told: Vec<DeviceReason> =
-        device.reasons.iter().filter(|told| counts(told)).cloned().collect();
+    let finding: Vec<DeviceReason> =
+        device.reasons.iter().filter(|finding| counts(finding)).cloned().collect();
     // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
     // would have been told.
-    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed;
-    if !told.is_empty() && told.iter().all(|told| told.reason == Reason::TooNew || claimed(told)) {
-        let why = if told.iter().any(claimed) {
+    let claimed = |finding: &DeviceReason| finding.reason == Reason::Claimed;
+    if !finding.is_empty()
+        && finding.iter().all(|finding| finding.reason == Reason::TooNew || claimed(finding))
+    {
+        let why = if finding.iter().any(claimed) {
             "the agent has not looked at it since its last claim ended"
         } else {
             "it has not been there, unchanged, for the settling time yet"
         };
         return Err(Eligibility::Waiting(why.into()));
     }
-    if !told.is_empty() {
-        return Err(Eligibility::Refused(told));
+    if !finding.is_empty() {
+        return Err(Eligibility::Refused(finding));
     }
     // Every reason was one that does not count, or there was none: then the state itself must say so.
     if device.reasons.is_empty() && device.state != DeviceState::Available {
@@ -380,21 +382,21 @@ fn usable(
     }
     // What the cluster has learned since the agent last judged.
     if let Some(kept) = retained_data_on(world, device) {
-        let told = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
-        if counts(&told) {
-            return Err(Eligibility::Refused(vec![told]));
+        let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
+        if counts(&finding) {
+            return Err(Eligibility::Refused(vec![finding]));
         }
     }
     if let Some(left) = wipe_remnant_on(world, device).filter(|_| mode == VolumeMode::Block) {
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
     if let Some(why) = index.doubt(entry) {
-        let told = DeviceReason::new(Reason::AmbiguousIdentity, why);
-        return Err(Eligibility::Refused(vec![told]));
+        let finding = DeviceReason::new(Reason::AmbiguousIdentity, why);
+        return Err(Eligibility::Refused(vec![finding]));
     }
     if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {
-        let told = DeviceReason::new(Reason::UnlistedPersistentVolumes, "");
-        return Err(Eligibility::Refused(vec![told]));
+        let finding = DeviceReason::new(Reason::UnlistedPersistentVolumes, "");
+        return Err(Eligibility::Refused(vec![finding]));
     }
     Ok(())
 }
@@ -459,9 +461,11 @@ impl Eligibility {
             }
             Eligibility::Taken(owner) => format!("{} has it", owner_text(owner)),
             Eligibility::Waiting(why) => why.clone(),
-            Eligibility::Refused(told) if told.is_empty() => "the agent has not judged it".into(),
-            Eligibility::Refused(told) => {
-                told.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
+            Eligibility::Refused(finding) if finding.is_empty() => {
+                "the agent has not judged it".into()
+            }
+            Eligibility::Refused(finding) => {
+                finding.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
             }
             Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
             Eligibility::WipeRemnant(why) => why.clone(),

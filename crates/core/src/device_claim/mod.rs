@@ -31,7 +31,7 @@ pub use stage::{Health, Stage};
 pub use state_machine::decide;
 pub use wipe::{claim_hash, wipe_policy};
 
-use crate::{device::group::published_candidates, quarantine::Elsewhere};
+use crate::{device::group::published_candidates, quarantine::RemoteIdentity};
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
@@ -58,7 +58,7 @@ pub struct NodeWorld {
     /// The jobs that claims name.
     pub jobs: BTreeMap<String, Arc<NodeJob>>,
     /// Devices of other nodes with an identity of this node's.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<RemoteIdentity>,
     /// The agent's lease is fresh.
     pub agent_present: bool,
 }
@@ -154,13 +154,13 @@ pub fn is_device(device: &Device, identity: &str) -> bool {
 
 /// An administrator does not need it any more. By the PersistentVolume's UID: what is kept later is another thing.
 pub fn is_forgotten(world: &NodeWorld, pv_uid: &str) -> bool {
-    let told = world
+    let annotation = world
         .inventory
         .metadata
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(names::FORGET_RETAINED_DATA_ANNOTATION));
-    told.is_some_and(|told| told.split(',').any(|uid| uid.trim() == pv_uid))
+    annotation.is_some_and(|annotation| annotation.split(',').any(|uid| uid.trim() == pv_uid))
 }
 
 /// What a volume that is gone left on this device, if anything.
@@ -202,15 +202,15 @@ pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) ->
 
 /// An administrator gives up what was claimed on a machine that is gone.
 pub fn is_released(world: &NodeWorld) -> bool {
-    let told = world
+    let annotation = world
         .inventory
         .metadata
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(names::RELEASE_DEVICE_CLAIMS_ANNOTATION));
     let absent = world.node.is_none() || is_frozen(world);
-    told.is_some_and(|told| {
-        absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
+    annotation.is_some_and(|annotation| {
+        absent && annotation == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
     })
 }
 

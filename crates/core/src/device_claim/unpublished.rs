@@ -148,7 +148,7 @@ fn ending(ctx: &ClaimContext<'_>, why: &str) -> Transition {
 fn refused(world: &NodeWorld, ctx: &ClaimContext<'_>, why: String) -> Transition {
     let lasting = ctx
         .device
-        .is_some_and(|device| device.reasons.iter().any(|told| !told.reason.is_transient()));
+        .is_some_and(|device| device.reasons.iter().any(|finding| !finding.reason.is_transient()));
     if lasting && ctx.claim.content == ClaimContent::Blank {
         return ending(ctx, &why);
     }

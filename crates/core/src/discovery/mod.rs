@@ -8,7 +8,7 @@ pub mod result;
 mod status;
 
 use crate::{
-    agent_daemon_set::Asker,
+    agent_daemon_set::AgentRequester,
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -113,11 +113,11 @@ fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
 }
 
 /// What it asks of the agents' DaemonSet; `None` when it cannot be understood.
-pub fn asker(discovery: &LocalVolumeDiscovery) -> Option<Asker> {
+pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequester> {
     if !spec_problems(discovery).is_empty() {
         return None;
     }
-    Some(Asker {
+    Some(AgentRequester {
         api_version: LocalVolumeDiscovery::api_version(&()).into_owned(),
         kind: LocalVolumeDiscovery::kind(&()).into_owned(),
         name: discovery.metadata.name.clone()?,
@@ -134,8 +134,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if seen.discovery.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
-    let saying = status::decide(seen);
-    let requeue = match &saying {
+    let update = status::decide(seen);
+    let requeue = match &update {
         status::StatusUpdate::Failed { reason, .. } => {
             (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
         }
@@ -145,7 +145,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
         }
     };
-    let (status, notes) = saying.into_status(&seen.discovery, now);
+    let (status, notes) = update.into_status(&seen.discovery, now);
     Plan { status: Some(status), requeue, notes }
 }
 

@@ -230,9 +230,9 @@ fn the_oldest_of_the_operators_namespace_is_in_force() {
 #[test]
 fn an_invalid_selector_asks_for_no_agent_and_covers_no_node() {
     let wrong = discovery("disks", terms("disk", "Gt", json!(["many"])));
-    assert_eq!(asker(&wrong), None);
+    assert_eq!(agent_requester(&wrong), None);
     assert_eq!(coverage(&wrong, &node("n1", present()).node), Coverage::NotSelected);
-    assert_eq!(asker(&discovery("disks", json!({}))).unwrap().selector, None);
+    assert_eq!(agent_requester(&discovery("disks", json!({}))).unwrap().selector, None);
 }
 
 fn inventory(devices: Value) -> NodeInventory {
@@ -318,17 +318,18 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
         "a plan on its own result is empty"
     );
     // What no row shows changes nothing.
-    let mut told = devices();
-    told[2]["settled"] = json!(false);
-    told[2]["diskseq"] = json!(9);
-    seen.inventory = Some(inventory(told.clone()));
+    let mut changed = devices();
+    changed[2]["settled"] = json!(false);
+    changed[2]["diskseq"] = json!(9);
+    seen.inventory = Some(inventory(changed.clone()));
     assert_eq!(result::plan(&seen, later), result::Plan::default());
-    told[2]["state"] = json!("NotAvailable");
-    told.as_array_mut().unwrap().remove(1);
-    told.as_array_mut()
+    changed[2]["state"] = json!("NotAvailable");
+    changed.as_array_mut().unwrap().remove(1);
+    changed
+        .as_array_mut()
         .unwrap()
         .push(json!({"name": "sdz", "type": "disk", "size": 1, "state": "Unknown"}));
-    seen.inventory = Some(inventory(told));
+    seen.inventory = Some(inventory(changed));
     let change = result::plan(&seen, later);
     assert_eq!(change.status.as_ref().unwrap().discovered_time_stamp, "2026-01-01T01:00:00Z");
     assert_eq!(

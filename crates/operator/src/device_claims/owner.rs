@@ -125,7 +125,7 @@ fn observe(
             .map(device)
             .collect();
         parts.push(NodePart {
-            complaint: agent.complaint(&name),
+            problem: agent.problem(&name),
             claims,
             outdated,
             rows: account(&world, &demand.owner.uid),

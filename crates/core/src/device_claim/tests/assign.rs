@@ -175,7 +175,7 @@ fn only_a_settled_available_certain_device_is_taken() {
         );
     }
     let mut elsewhere = world(demand(), vec![disk("sda", 1)]);
-    elsewhere.elsewhere = vec![Elsewhere {
+    elsewhere.elsewhere = vec![RemoteIdentity {
         identity: "wwn:5000c50000000001".into(),
         node: "n2".into(),
         device: "sdx".into(),
@@ -208,14 +208,14 @@ fn only_a_settled_available_certain_device_is_taken() {
             "{annotation}"
         );
     }
-    let said =
+    let update =
         |device: Device| account(&world(demand(), vec![device]), "uid-s")[0].eligibility.message();
     assert!(
-        said(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable))
+        update(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable))
             .contains("since its last claim ended")
     );
     assert!(
-        said(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
+        update(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
             .contains("for the settling time")
     );
     let unprotected = Demand { protected: false, ..set("s", 1, json!({})) };

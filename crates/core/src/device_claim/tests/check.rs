@@ -26,7 +26,7 @@ fn a_new_claim_needs_all_of_its_reasons() {
         ),
         (
             |world| {
-                world.elsewhere = vec![Elsewhere {
+                world.elsewhere = vec![RemoteIdentity {
                     identity: world.inventory.status.as_ref().unwrap().devices[0]
                         .identity
                         .clone()
@@ -368,7 +368,7 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
                     vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)]
             }
             2 => {
-                world.elsewhere = vec![Elsewhere {
+                world.elsewhere = vec![RemoteIdentity {
                     identity: claim.identity.clone(),
                     node: "n2".into(),
                     device: "x".into(),

@@ -33,9 +33,9 @@ fn another_volume_on_the_device_is_seen_at_every_stage() {
     );
     // By the agent's word, who follows paths that tell nobody else anything.
     for reason in ["BacksPersistentVolume", "BacksVolume"] {
-        let mut told = published();
-        told.inventory.status.as_mut().unwrap().devices =
+        let mut reported = published();
+        reported.inventory.status.as_mut().unwrap().devices =
             vec![with_reason(disk("sda", 1), reason, DeviceState::NotAvailable)];
-        assert_eq!(names_of(&step(&mut told).steps), ["DeletePv"], "{reason}");
+        assert_eq!(names_of(&step(&mut reported).steps), ["DeletePv"], "{reason}");
     }
 }

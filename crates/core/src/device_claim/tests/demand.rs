@@ -8,17 +8,17 @@ fn a_want_tells_its_classes_and_what_it_asks_of_the_agents() {
     let set = set("s", 1, json!({"nodeSelector": selector}));
     assert_eq!(set.classes().collect::<Vec<_>>(), ["s"]);
     assert_eq!(local_volume("lv", &["/dev/sda"]).classes().collect::<Vec<_>>(), ["lv"]);
-    let asker = set.asker().unwrap();
+    let asker = set.agent_requester().unwrap();
     assert_eq!(
         (asker.kind.as_str(), asker.name.as_str(), asker.api_version.as_str()),
         ("LocalVolumeSet", "s", "local.storage.openshift.io/v1alpha1")
     );
     assert_eq!(
-        local_volume("lv", &["/dev/sda"]).asker().unwrap().api_version,
+        local_volume("lv", &["/dev/sda"]).agent_requester().unwrap().api_version,
         "local.storage.openshift.io/v1"
     );
     assert!(
-        local_volume("lv", &["sda"]).asker().is_none(),
+        local_volume("lv", &["sda"]).agent_requester().is_none(),
         "what cannot be understood asks for nothing"
     );
 }
@@ -79,8 +79,8 @@ fn the_examples_of_the_design_document_mean_what_its_text_says() {
         (Device { vendor: Some("WDC".into()), ..fitting.clone() }, "\"WDC\""),
         (Device { kind: "loop".into(), ..fitting.clone() }, "type loop"),
     ] {
-        let told = second.filter.mismatches(&change);
-        assert!(told.len() == 1 && told[0].to_string().contains(wrong), "{told:?}");
+        let reported = second.filter.mismatches(&change);
+        assert!(reported.len() == 1 && reported[0].to_string().contains(wrong), "{reported:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn both_vocabularies_and_their_defaults() {
 
 #[test]
 fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
-    for (spec, said) in [
+    for (spec, update) in [
         (json!({"storageClassName": ""}), "spec.storageClassName: is empty; name a StorageClass"),
         (
             json!({"minDeviceCount": 3, "maxDeviceCount": 2}),
@@ -147,8 +147,8 @@ fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
     ] {
         let demand = set("s", 1, spec);
         assert!(
-            demand.problems.iter().any(|problem| problem.contains(said)),
-            "{said}: {:?}",
+            demand.problems.iter().any(|problem| problem.contains(update)),
+            "{update}: {:?}",
             demand.problems
         );
         assert!(step(&mut world(vec![demand], vec![disk("sda", 1)])).claims.is_empty());
@@ -182,9 +182,10 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
         "{:?}",
         paths.problems
     );
-    for (class, said) in [("Fast_Disks", "is no name"), ("", "is empty"), ("a..b", "is no name")] {
+    for (class, update) in [("Fast_Disks", "is no name"), ("", "is empty"), ("a..b", "is no name")]
+    {
         assert!(
-            set("s", 1, json!({"storageClassName": class})).problems[0].contains(said),
+            set("s", 1, json!({"storageClassName": class})).problems[0].contains(update),
             "{class}"
         );
     }

@@ -91,7 +91,7 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
         plan.retained_data.retain(|kept| kept.pv_uid != uid);
         check(world, &plan)
     };
-    let told = |annotation: Option<&str>| {
+    let reported = |annotation: Option<&str>| {
         let mut world = published();
         world.inventory.spec.retained_data = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
         world.inventory.metadata.annotations = annotation.map(|text| {
@@ -99,14 +99,14 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
         });
         world
     };
-    assert_eq!(without(&told(None), "a"), forgotten(IDENTITY));
-    assert_eq!(without(&told(Some("b")), "a"), forgotten(IDENTITY));
+    assert_eq!(without(&reported(None), "a"), forgotten(IDENTITY));
+    assert_eq!(without(&reported(Some("b")), "a"), forgotten(IDENTITY));
     assert_eq!(
-        (without(&told(Some("b, a")), "a"), without(&told(Some("a")), "a")),
+        (without(&reported(Some("b, a")), "a"), without(&reported(Some("a")), "a")),
         (vec![], vec![])
     );
     assert_eq!(
-        plan(&told(Some("b")), now()).retained_data,
+        plan(&reported(Some("b")), now()).retained_data,
         [entry(IDENTITY, "a")],
         "only what is named"
     );
@@ -442,7 +442,7 @@ fn what_somebody_else_uses_or_shows_is_not_offered() {
         assert_eq!(check(&world, &wrong), vec![Violation::Used("wwn:5000c50000000001".into())]);
     }
     let mut twice = published();
-    twice.elsewhere = vec![Elsewhere {
+    twice.elsewhere = vec![RemoteIdentity {
         identity: "wwn:5000c50000000001".into(),
         node: "n2".into(),
         device: "sdx".into(),

@@ -204,10 +204,13 @@ fn a_missing_disk_that_another_node_shows_is_said_to_be_there() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
     let identity = world.inventory.spec.device_claims[0].identity.clone();
-    world.elsewhere =
-        vec![Elsewhere { identity: "wwn:other".into(), node: "n3".into(), device: "sdx".into() }];
+    world.elsewhere = vec![RemoteIdentity {
+        identity: "wwn:other".into(),
+        node: "n3".into(),
+        device: "sdx".into(),
+    }];
     assert!(matches!(stage(&world), Stage::Missing(why) if !why.contains("sdx")));
-    world.elsewhere = vec![Elsewhere { identity, node: "n2".into(), device: "sdk".into() }];
+    world.elsewhere = vec![RemoteIdentity { identity, node: "n2".into(), device: "sdk".into() }];
     assert!(
         matches!(stage(&world), Stage::Missing(why) if why.contains("(it is now sdk of node n2)"))
     );

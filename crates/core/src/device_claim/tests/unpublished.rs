@@ -74,7 +74,7 @@ fn data_that_came_after_the_confirmation_is_not_published() {
         world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
         match doubt {
             "elsewhere" => {
-                world.elsewhere = vec![Elsewhere {
+                world.elsewhere = vec![RemoteIdentity {
                     identity: "wwn:5000c50000000001".into(),
                     node: "n2".into(),
                     device: "sdx".into(),

@@ -203,16 +203,16 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
     confirm(&mut world);
     assert_eq!(step(&mut world).claims, []);
     assert_eq!(step(&mut world).claims, []);
-    let told = account(&world, "uid-fast")[0].eligibility.clone();
-    assert_eq!(told.as_str(), "Residue");
+    let reported = account(&world, "uid-fast")[0].eligibility.clone();
+    assert_eq!(reported.as_str(), "Residue");
     assert!(
-        told.message().contains(&format!(
+        reported.message().contains(&format!(
             "{}={}",
             names::FORGET_RETAINED_DATA_ANNOTATION,
             left[0].pv_uid
         )),
         "{}",
-        told.message()
+        reported.message()
     );
     let mut files = world.clone();
     files.demands = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];

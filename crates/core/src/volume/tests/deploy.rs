@@ -55,9 +55,9 @@ fn a_persistent_volume_of_somebody_else_is_left_alone() {
         )
         .unwrap(),
     );
-    let told = plan(&seen, now());
-    assert!(told.steps.is_empty());
-    assert!(message(&told).contains("belongs to somebody else"));
+    let reported = plan(&seen, now());
+    assert!(reported.steps.is_empty());
+    assert!(message(&reported).contains("belongs to somebody else"));
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn the_device_name_follows_the_inventory() {
         volume_uid: Some(UID.into()),
         ..Device::default()
     });
-    let told = plan(&seen, now());
-    assert_eq!(told.status.unwrap().device_name.as_deref(), Some("loop8"));
+    let reported = plan(&seen, now());
+    assert_eq!(reported.status.unwrap().device_name.as_deref(), Some("loop8"));
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn template_labels_reach_an_existing_persistent_volume() {
     let mut seen = available();
     seen.volume.spec.template =
         serde_json::from_value(json!({"metadata": {"labels": {"tier": "gold"}}})).unwrap();
-    let told = plan(&seen, now());
-    assert_eq!(step_names(&told), ["UpdatePvMetadata"]);
-    apply(&mut seen, &told);
+    let reported = plan(&seen, now());
+    assert_eq!(step_names(&reported), ["UpdatePvMetadata"]);
+    apply(&mut seen, &reported);
     assert!(plan(&seen, now()).steps.is_empty());
 }
 
@@ -112,11 +112,11 @@ fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
     assert_eq!(phase(&plan(&seen, now())), Phase::Available, "the inventory has not caught up yet");
     let later = now() + SignedDuration::from_secs(9);
     seen.inventory_changed = Some(now() + SignedDuration::from_secs(5));
-    let told = plan(&seen, later);
-    assert_eq!(phase(&told), Phase::Failed);
-    assert!(message(&told).contains("restart the agent"), "{}", message(&told));
-    assert_eq!(told.status.as_ref().unwrap().device_name, None);
-    apply(&mut seen, &told);
+    let reported = plan(&seen, later);
+    assert_eq!(phase(&reported), Phase::Failed);
+    assert!(message(&reported).contains("restart the agent"), "{}", message(&reported));
+    assert_eq!(reported.status.as_ref().unwrap().device_name, None);
+    apply(&mut seen, &reported);
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
     assert!(again.notes.is_empty());

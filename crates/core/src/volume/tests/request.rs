@@ -82,17 +82,17 @@ fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
         ),
     ];
     for (case, seen, expected, words) in cases {
-        let told = plan(&seen, now());
-        assert!(told.steps.is_empty(), "{case}: {:?}", told.steps);
-        assert_eq!(phase(&told), expected, "{case}");
-        assert!(message(&told).contains(words), "{case}: {}", message(&told));
-        assert_eq!(told.notes.len(), 1, "{case}: one event");
+        let reported = plan(&seen, now());
+        assert!(reported.steps.is_empty(), "{case}: {:?}", reported.steps);
+        assert_eq!(phase(&reported), expected, "{case}");
+        assert!(message(&reported).contains(words), "{case}: {}", message(&reported));
+        assert_eq!(reported.notes.len(), 1, "{case}: one event");
         assert!(
             explain::explain(&seen).iter().any(|line| line.verdict != explain::Verdict::Ok),
             "{case}: explain shows it"
         );
         let mut after = seen.clone();
-        apply(&mut after, &told);
+        apply(&mut after, &reported);
         let again = plan(&after, now());
         assert_eq!(again.status, after.volume.status, "{case}: said once");
         assert!(again.notes.is_empty(), "{case}: told once");
