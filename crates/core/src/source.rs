@@ -4,7 +4,7 @@
 //! that operator, CLI and console decide on the same picture. Nothing here waits: what a cache lacks is absent, and
 //! callers for whom absence matters ask the API first.
 
-use crate::quarantine::Elsewhere;
+use crate::quarantine::RemoteIdentity;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume},
@@ -26,7 +26,7 @@ pub trait Source {
     /// The Lease by which the agent of this node shows its presence.
     fn agent_lease(&self, node: &str) -> Option<Arc<Lease>>;
     /// Devices of other nodes that share an identity with this node's.
-    fn elsewhere(&self, node: &str) -> Vec<Elsewhere>;
+    fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity>;
     /// Of all namespaces.
     fn sets(&self) -> Vec<Arc<LocalVolumeSet>>;
     /// Of all namespaces.

@@ -16,7 +16,7 @@ use quarry_api::{
     NodeJob, Volume, names,
 };
 use quarry_core::{
-    quarantine::{Elsewhere, Identities},
+    quarantine::{Identities, RemoteIdentity},
     source::Source,
     unmanaged_pv::{self, UnmanagedPvs},
 };
@@ -190,7 +190,7 @@ impl Source for Caches {
     fn agent_lease(&self, node: &str) -> Option<Arc<Lease>> {
         self.get(&names::agent_lease(node))
     }
-    fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
+    fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity> {
         self.identities().elsewhere(node)
     }
     fn sets(&self) -> Vec<Arc<LocalVolumeSet>> {

@@ -389,7 +389,7 @@ async fn a_set_is_explained_with_its_claims_and_what_to_do() {
         "  devices   disks, of any size\n",
         "  ✓ sdb     50Gi  Bound    ",
         &format!("      PersistentVolume {pv} at /mnt/local-storage/fast/wwn-0x5000sdb\n"),
-        "  ✗ sdc     50Gi  Refused  holds data: ext4\n",
+        "  ✗ sdc     50Gi  Refused  contains data: ext4\n",
         "  Signature             ",
         "node worker-1 has no inventory yet",
         "Events: none",

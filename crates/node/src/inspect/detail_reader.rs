@@ -4,11 +4,12 @@
 //! sysfs while the devices themselves are being read. Next to read: `details.rs`.
 
 use super::{
+    around::Around,
     details::{self, Traits},
     merge::Known,
     pool::Key,
     probe::{Care, Question},
-    scan::{Around, Reach, Seen},
+    scan::{Reach, Seen},
     sysfs::Sysfs,
     udev::Database,
 };

@@ -3,10 +3,11 @@
 //! Facts are changed in place and only where they differ, so that a scan knows whether anything did.
 
 use super::{
+    around::Around,
     details::{Traits, complete, evidence_of, shown_name},
     node_tables::{Wide, shown},
     probe::{LoopFile, Probed},
-    scan::{Around, Seen},
+    scan::Seen,
     udev::Stamp,
 };
 use crate::{

@@ -4,6 +4,7 @@
 //! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and `users.rs`
 //! serve the volumes.
 
+mod around;
 mod detail_reader;
 pub mod details;
 pub mod device_users;

@@ -6,6 +6,7 @@
 //! Next to read: `desk.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
 
 use super::{
+    around::Around,
     detail_reader::Desk,
     details,
     loops::parse_backing_file,
@@ -544,99 +545,4 @@ fn is_plain(name: &str) -> bool {
     ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
-}
-
-/// How the devices of a scan lie beside each other.
-pub struct Around<'a> {
-    partitions: HashMap<&'a str, Vec<&'a Seen>>,
-    holders: HashMap<&'a str, Vec<&'a str>>,
-    uses: HashMap<&'a str, usize>,
-    used: HashSet<&'a str>,
-    loops: HashMap<&'a str, &'a PathBuf>,
-    /// Of those that have partitions.
-    numbers: HashMap<&'a str, DevNumber>,
-}
-
-impl<'a> Around<'a> {
-    fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around {
-            partitions: HashMap::new(),
-            holders: HashMap::new(),
-            uses: HashMap::new(),
-            used: HashSet::new(),
-            loops: HashMap::new(),
-            numbers: HashMap::new(),
-        };
-        for device in seen {
-            if let Some(parent) = &device.parent {
-                around.partitions.entry(parent.as_str()).or_default().push(device);
-            }
-            if let Some((path, _)) = &device.backing {
-                around.loops.insert(&device.name, path);
-            }
-            for slave in &device.slaves {
-                around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
-            }
-        }
-        around.numbers = seen
-            .iter()
-            .filter(|device| around.partitions.contains_key(device.name.as_str()))
-            .map(|device| (device.name.as_str(), device.number))
-            .collect();
-        for device in seen {
-            let used = wide.is_used(device.number, &device.name)
-                || around.holders.contains_key(device.name.as_str());
-            if used {
-                around
-                    .used
-                    .extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
-            }
-            // Whoever holds a partition holds the disk, and the other way round.
-            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() +=
-                usize::from(used);
-        }
-        for partition in around.partitions.values().flatten() {
-            let uses = partition
-                .parent
-                .as_deref()
-                .and_then(|disk| around.uses.get(disk))
-                .copied()
-                .unwrap_or_default();
-            around.uses.insert(&partition.name, uses);
-        }
-        around
-    }
-
-    pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
-        self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Itself, its disk, or one of its partitions: whoever opens one of them exclusively keeps others from all.
-    pub fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
-        let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
-        let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
-        std::iter::once(&device.number)
-            .chain(disk)
-            .chain(partitions)
-            .any(|number| numbers.contains(number))
-    }
-
-    /// The file behind a loop device or its partition.
-    pub fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
-        self.loops.get(device.parent.as_deref().unwrap_or(&device.name)).copied()
-    }
-
-    pub fn holders(&self, name: &str) -> &[&'a str] {
-        self.holders.get(name).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// It is mounted, swapped to or held by another device, or a partition of it is.
-    fn is_used(&self, name: &str) -> bool {
-        self.used.contains(name)
-    }
-
-    /// How many of the disk and its partitions are in use.
-    pub fn uses(&self, name: &str) -> usize {
-        self.uses.get(name).copied().unwrap_or_default()
-    }
 }

@@ -54,7 +54,7 @@ pub struct Part {
     pub node: String,
     pub covers: NodeMatch,
     /// What keeps it from being true, or complete.
-    pub complaint: Option<String>,
+    pub problem: Option<String>,
     pub claims: Vec<Held>,
     /// Devices and paths that it does not have.
     pub rows: Vec<Row>,
@@ -133,8 +133,8 @@ impl Snapshot {
         self.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))
     }
 
-    fn complaint(&self, node: &str) -> Option<String> {
-        presence(self.leases.as_ref()?.get(&names::agent_lease(node)), self.now).complaint(node)
+    fn problem(&self, node: &str) -> Option<String> {
+        presence(self.leases.as_ref()?.get(&names::agent_lease(node)), self.now).problem(node)
     }
 
     /// The world of one node, as the operator sees it.
@@ -207,12 +207,12 @@ impl Snapshot {
         });
         let blind = blind.map(|node| {
             let name = node.name_any();
-            let complaint =
+            let problem =
                 Some(format!("node {name} has no inventory yet: check that the operator runs"));
             Part {
                 covers: demand.match_node(node),
                 node: name,
-                complaint,
+                problem,
                 claims: Vec::new(),
                 rows: Vec::new(),
             }
@@ -227,9 +227,9 @@ impl Snapshot {
         let mut rows = account(world, &demand.owner.uid);
         // What it has is told with its claim.
         rows.retain(|row| row.eligibility != Eligibility::Claimed);
-        let complaint = match &world.inventory.status {
-            Some(_) => self.complaint(&world.name),
-            None => Some(self.complaint(&world.name).unwrap_or_else(|| {
+        let problem = match &world.inventory.status {
+            Some(_) => self.problem(&world.name),
+            None => Some(self.problem(&world.name).unwrap_or_else(|| {
                 format!("the agent on node {} has not published its devices yet", world.name)
             })),
         };
@@ -238,7 +238,7 @@ impl Snapshot {
         Part {
             node: world.name.clone(),
             covers,
-            complaint,
+            problem,
             claims: held(world, |claim| claim.owner.uid == demand.owner.uid, self.now),
             rows,
         }

@@ -133,7 +133,7 @@ impl Node {
         devices.sort_by_cached_key(|device| (device.tone, natural(&device.device)));
         let count = |tone: Tone| devices.iter().filter(|device| device.tone == tone).count();
         let note = match &part.covers {
-            NodeMatch::Yes => part.complaint.clone(),
+            NodeMatch::Yes => part.problem.clone(),
             NodeMatch::NotSelected => Some("nodeSelector does not select it".to_owned()),
             NodeMatch::KeptAway(taint) => {
                 Some(format!("{KEPT_AWAY}{taint}: tolerate it in spec.tolerations"))
@@ -221,7 +221,7 @@ impl Device {
     fn eligibility(row: &Row) -> Self {
         let reasons = match &row.eligibility {
             Eligibility::Refused(told) if !told.is_empty() => {
-                told.iter().take(1).map(|told| told.reason.clone()).collect()
+                told.iter().take(1).map(|told| told.reason.to_string()).collect()
             }
             other => vec![other.as_str().to_owned()],
         };

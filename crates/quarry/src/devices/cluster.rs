@@ -115,13 +115,13 @@ pub fn devices(inventory: &NodeInventory) -> Vec<Shown> {
 impl NodeView {
     fn notes(&self) -> Vec<String> {
         let node = self.inventory.name_any();
-        let complaint = self.agent.as_ref().and_then(|agent| agent.complaint(&node));
-        let mut notes: Vec<String> = match (&self.inventory.status, complaint) {
+        let problem = self.agent.as_ref().and_then(|agent| agent.problem(&node));
+        let mut notes: Vec<String> = match (&self.inventory.status, problem) {
             (Some(_), None) => Vec::new(),
-            (Some(_), Some(complaint)) => {
-                vec![format!("{complaint}; what is shown of it is the last that it saw")]
+            (Some(_), Some(problem)) => {
+                vec![format!("{problem}; what is shown of it is the last that it saw")]
             }
-            (None, Some(complaint)) => vec![format!("no devices of node {node}: {complaint}")],
+            (None, Some(problem)) => vec![format!("no devices of node {node}: {problem}")],
             (None, None) => {
                 vec![format!("no devices of node {node} yet: its agent has not published them")]
             }

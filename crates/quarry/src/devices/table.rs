@@ -99,7 +99,7 @@ fn why(shown: &Shown, root_helps: bool) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut last = None;
     for one in &shown.device.reasons {
-        match Reason::parse(&one.reason) {
+        match one.reason.known() {
             Some(Reason::NotPermitted) if root_helps => told.push("needs root".to_owned()),
             // Several of the same kind: said once, with all that it is about.
             Some(reason) if last == Some(reason) && !one.detail.is_empty() => match told.last_mut()
@@ -108,10 +108,9 @@ fn why(shown: &Shown, root_helps: bool) -> String {
                 None => told.push(reason.message(&one.detail)),
             },
             Some(reason) => told.push(reason.message(&one.detail)),
-            None if one.detail.is_empty() => told.push(one.reason.clone()),
-            None => told.push(format!("{}: {}", one.reason, one.detail)),
+            None => told.push(one.message()),
         }
-        last = Reason::parse(&one.reason);
+        last = one.reason.known();
     }
     told.join("; ")
 }

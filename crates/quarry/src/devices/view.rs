@@ -3,6 +3,7 @@
 use quarry_api::{
     node_inventory::{Device, DeviceState},
     quantity::Bytes,
+    reason::{Class, Meaning, ReasonCode},
 };
 use quarry_core::device::{Content, GroupedDevice, Reason};
 use serde::Serialize;
@@ -106,15 +107,15 @@ impl Shown {
         self.device
             .reasons
             .iter()
-            .filter(move |told| told.reason == reason.as_str())
+            .filter(move |told| told.reason == reason)
             .map(|told| told.detail.as_str())
     }
 
     /// What is on it could not be looked at.
     pub fn is_unread(&self) -> bool {
-        [Reason::NotPermitted, Reason::TimedOut, Reason::Unreadable]
-            .into_iter()
-            .any(|reason| self.has(reason))
+        let unread =
+            |code: &ReasonCode| code.class() == Some(Class::Probe) && code.means(Meaning::Unread);
+        self.device.reasons.iter().any(|found| unread(&found.reason))
     }
 
     /// Nobody knows whether it has an identity, unlike a device that has none.

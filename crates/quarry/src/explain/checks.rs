@@ -1,42 +1,25 @@
 //! Every reason of the table as a check of one device: passed, failed, or not made, and why not.
 //!
-//! Exhaustive over `Reason`: a new one does not compile until it has a group and a sentence for its absence.
+//! Class and text of each come from the table (`quarry_api::reason`).
 
 use crate::devices::view::Shown;
-use quarry_core::{
-    device::{Reason, reason::TABLE},
-    volume::explain::Verdict,
-};
+use quarry_api::reason::{Class, Meaning, Reason, TABLE};
+use quarry_core::volume::explain::Verdict;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    Identity,
-    Owner,
-    Use,
-    Content,
-    Nature,
-    Look,
-}
-
-impl Group {
-    pub const ALL: [Group; 6] =
-        [Group::Identity, Group::Owner, Group::Use, Group::Content, Group::Nature, Group::Look];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Identity => "Is it certain which device it is?",
-            Group::Owner => "Does it have an owner?",
-            Group::Use => "Does anything use it?",
-            Group::Content => "Is anything on it?",
-            Group::Nature => "Is it fit for storage?",
-            Group::Look => "Could it be looked at?",
-        }
+pub fn title(class: Class) -> &'static str {
+    match class {
+        Class::Identity => "Is it certain which device it is?",
+        Class::Owner => "Does it have an owner?",
+        Class::Use => "Does anything use it?",
+        Class::Content => "Is anything on it?",
+        Class::Nature => "Is it fit for storage?",
+        Class::Probe => "Could it be looked at?",
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    pub group: Group,
+    pub class: Class,
     /// A reason's constant.
     pub name: String,
     pub verdict: Verdict,
@@ -48,10 +31,9 @@ pub fn checks(shown: &Shown) -> Vec<Check> {
     let mut all = Vec::new();
     for row in TABLE {
         let reason = row.reason;
-        let (group, fine) = passed(reason);
         let told: Vec<&str> = shown.details(reason).collect();
         let check = |verdict, text: String| Check {
-            group,
+            class: row.class,
             name: reason.as_str().to_owned(),
             verdict,
             text,
@@ -60,16 +42,16 @@ pub fn checks(shown: &Shown) -> Vec<Check> {
             match (applies(shown, reason), not_made(shown, reason)) {
                 (false, _) => {}
                 (true, Some(why)) => all.push(check(Verdict::Skipped, why)),
-                (true, None) => all.push(check(Verdict::Ok, fine.to_owned())),
+                (true, None) => all.push(check(Verdict::Ok, row.absent.to_owned())),
             }
         }
         all.extend(told.iter().map(|detail| check(failed(reason), reason.message(detail))));
     }
     // What a newer agent says and we have no word for.
-    let unknown = shown.device.reasons.iter().filter(|told| Reason::parse(&told.reason).is_none());
+    let unknown = shown.device.reasons.iter().filter(|told| told.reason.known().is_none());
     all.extend(unknown.map(|told| Check {
-        group: Group::Look,
-        name: told.reason.clone(),
+        class: Class::Probe,
+        name: told.reason.to_string(),
         verdict: Verdict::Problem,
         text: told.detail.clone(),
     }));
@@ -81,49 +63,6 @@ fn failed(reason: Reason) -> Verdict {
         Reason::TooNew => Verdict::Waiting,
         Reason::NotPermitted => Verdict::Skipped,
         _ => Verdict::Problem,
-    }
-}
-
-/// Where a check belongs, and what is true when it is passed.
-fn passed(reason: Reason) -> (Group, &'static str) {
-    match reason {
-        Reason::IdentityElsewhere => {
-            (Group::Identity, "no other node has a device of this identity")
-        }
-        Reason::DuplicateIdentity => {
-            (Group::Identity, "no other device of this node has its identity")
-        }
-        Reason::IdentityChanged => (Group::Identity, "shows the same identity as before"),
-        Reason::AmbiguousIdentity => (Group::Identity, "nothing contradicts its identity"),
-        Reason::NoIdentity => (Group::Identity, "can be recognised after a reboot"),
-        Reason::Claimed => (Group::Owner, "nobody has claimed it"),
-        Reason::BacksVolume => (Group::Owner, "is not the storage of a Volume"),
-        Reason::BacksPersistentVolume => (Group::Owner, "is behind no PersistentVolume"),
-        Reason::RetainedData => (Group::Owner, "keeps nothing of a volume that is gone"),
-        Reason::UnlistedPersistentVolumes => {
-            (Group::Owner, "all PersistentVolumes of its node are known")
-        }
-        Reason::Mounted => (Group::Use, "is not mounted"),
-        Reason::Swap => (Group::Use, "is not used as swap"),
-        Reason::HasHolders => (Group::Use, "is part of no other device"),
-        Reason::HasChildren => (Group::Use, "has no partitions"),
-        Reason::LoopOnTop => (Group::Use, "has no loop device on top of it"),
-        Reason::HeldExclusively => (Group::Use, "nobody holds it exclusively"),
-        Reason::BootLabel => (Group::Use, "is not a boot partition"),
-        Reason::Signature => (Group::Content, "holds no file system or other known data"),
-        Reason::PartitionTable => (Group::Content, "has no partition table"),
-        Reason::UnknownData => (Group::Content, "holds no bytes that nothing explains"),
-        Reason::ReadOnly => (Group::Nature, "can be written"),
-        Reason::Removable => (Group::Nature, "is not removable"),
-        Reason::Suspended => (Group::Nature, "is not suspended"),
-        Reason::NotLocal => (Group::Nature, "is a local device"),
-        Reason::ObservedOnly => (Group::Nature, "may be used by this Quarry"),
-        Reason::NoMedium => (Group::Nature, "has a medium"),
-        Reason::ZeroSize => (Group::Nature, "has a size"),
-        Reason::TooNew => (Group::Look, "has been there, unchanged, for the settling time"),
-        Reason::TimedOut => (Group::Look, "answers in time"),
-        Reason::Unreadable => (Group::Look, "can be read"),
-        Reason::NotPermitted => (Group::Look, "may be opened"),
     }
 }
 
@@ -142,17 +81,10 @@ fn applies(shown: &Shown, reason: Reason) -> bool {
 /// Why nobody knows the answer; `None` for a check that was made.
 fn not_made(shown: &Shown, reason: Reason) -> Option<String> {
     let (local, nameless) = (shown.local.is_some(), shown.device.identity.is_none());
-    let unread = [
-        Reason::NotPermitted,
-        Reason::TimedOut,
-        Reason::Unreadable,
-        Reason::NoMedium,
-        Reason::ZeroSize,
-        Reason::Suspended,
-    ]
-    .into_iter()
-    .find(|reason| shown.has(*reason));
-    let because = |reason: Reason| format!("not looked at, because it {}", reason.row().sentence);
+    // The last in the table: what kept this process from reading explains the rest.
+    let found = shown.device.reasons.iter().filter_map(|found| found.reason.known());
+    let unread = found.filter(|reason| reason.means(Meaning::Unread)).max();
+    let because = |reason: Reason| format!("not looked at, because it {}", reason.row().text);
     match reason {
         Reason::IdentityElsewhere
         | Reason::Claimed
@@ -216,8 +148,8 @@ mod tests {
             !["HasChildren", "ObservedOnly", "UnlistedPersistentVolumes"].contains(name)
         });
         assert_eq!(names, expected);
-        for group in Group::ALL {
-            assert!(checks(&shown).iter().any(|check| check.group == group), "{group:?}");
+        for class in Class::ALL {
+            assert!(checks(&shown).iter().any(|check| check.class == class), "{class:?}");
         }
     }
 

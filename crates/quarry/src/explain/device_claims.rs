@@ -18,9 +18,11 @@ use crate::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
-use quarry_api::local_volume_discovery::OperatorCondition;
+use quarry_api::{
+    local_volume_discovery::OperatorCondition,
+    reason::{Class, Reason},
+};
 use quarry_core::{
-    device::Reason,
     device_claim::{Eligibility, owner_text},
     volume::explain::Verdict,
 };
@@ -236,7 +238,7 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
                     add(format!("wait for the agent on node {} to judge {}", part.node, row.device))
                 }
                 Eligibility::Refused(told) => {
-                    refusal(told.iter().filter_map(|told| Reason::parse(&told.reason)).collect())
+                    refusal(told.iter().filter_map(|told| told.reason.known()).collect())
                         .into_iter()
                         .for_each(&mut add)
                 }
@@ -279,7 +281,7 @@ fn remedies(snapshot: &Snapshot, account: &Account, shown: &Shown) -> Vec<String
 /// How to erase what is on it is no advice for a device that somebody uses.
 fn refusal(reasons: Vec<Reason>) -> Vec<String> {
     let used = reasons.iter().copied().any(super::text::is_used);
-    let kept = reasons.into_iter().filter(|reason| !used || !super::text::erases(*reason));
+    let kept = reasons.into_iter().filter(|reason| !used || reason.class() != Class::Content);
     kept.map(|reason| format!("{:<21} {}", reason.as_str(), reason.row().remedy)).collect()
 }
 

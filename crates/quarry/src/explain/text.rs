@@ -1,7 +1,7 @@
 //! What is said about a device. Pure: everything was gathered before.
 
 use super::{
-    checks::{Group, checks},
+    checks::{checks, title as class_title},
     device::Seen,
     event_lines,
     evidence::said,
@@ -12,8 +12,10 @@ use crate::{
     sanitize,
 };
 use jiff::Timestamp;
-use quarry_api::node_inventory::DeviceState;
-use quarry_core::device::Reason;
+use quarry_api::{
+    node_inventory::DeviceState,
+    reason::{Class, Meaning, Reason, ReasonCode},
+};
 
 /// As wide as the longest constant.
 const NAME: usize = 21;
@@ -32,10 +34,10 @@ pub fn render(seen: &Seen, now: Timestamp, colours: bool) -> String {
     say("");
     identity(shown, colours).iter().for_each(|line| say(line));
     let all = checks(shown);
-    for group in Group::ALL {
+    for class in Class::ALL {
         say("");
-        say(group.title());
-        for check in all.iter().filter(|check| check.group == group) {
+        say(class_title(class));
+        for check in all.iter().filter(|check| check.class == class) {
             say(&format!(
                 "  {} {:<NAME$} {}",
                 mark(check.verdict, colours),
@@ -147,40 +149,27 @@ fn verdict(shown: &Shown) -> Vec<String> {
             format!("Verdict: {}", state.as_str())
         }
     }];
-    let mut reasons: Vec<&str> = device.reasons.iter().map(|told| told.reason.as_str()).collect();
+    let mut reasons: Vec<&ReasonCode> = device.reasons.iter().map(|found| &found.reason).collect();
     reasons.dedup();
-    // How to erase what is on it is no advice for a device that somebody uses.
-    if reasons.iter().filter_map(|name| Reason::parse(name)).any(is_used) {
-        reasons.retain(|name| !Reason::parse(name).is_some_and(erases));
+    // How to erase what is on it is no advice for a device that is in use.
+    if reasons.iter().filter_map(|code| code.known()).any(is_used) {
+        reasons.retain(|code| code.class() != Some(Class::Content));
     }
     if !reasons.is_empty() {
         lines.push("Do:".to_owned());
     }
-    for name in reasons {
-        let remedy = Reason::parse(name)
-            .map_or("use a newer quarry to read what this means", |reason| reason.row().remedy);
-        lines.push(format!("  {:<w$} {remedy}", sanitize::line(name), w = NAME + 2));
+    for code in reasons {
+        let name = sanitize::line(code.as_str());
+        lines.push(format!("  {name:<w$} {}", code.remedy(), w = NAME + 2));
     }
     lines
 }
 
-/// Somebody would lose data.
+/// Erasing the device would lose data of another user.
 pub fn is_used(reason: Reason) -> bool {
-    let uses = [
-        Reason::Mounted,
-        Reason::Swap,
-        Reason::HasHolders,
-        Reason::HasChildren,
-        Reason::LoopOnTop,
-        Reason::HeldExclusively,
-        Reason::BootLabel,
-    ];
-    reason.claims() || reason.quarantines() || uses.contains(&reason)
-}
-
-/// Its remedy is to erase something.
-pub fn erases(reason: Reason) -> bool {
-    matches!(reason, Reason::Signature | Reason::PartitionTable | Reason::UnknownData)
+    reason.class() == Class::Use
+        || reason.means(Meaning::Owned)
+        || reason.means(Meaning::Quarantine)
 }
 
 #[cfg(test)]
