@@ -7,6 +7,8 @@
     reason = "reads the source tree; a test fails by panicking"
 )]
 
+#[path = "tidy/invariants.rs"]
+mod invariants;
 #[path = "tidy/language.rs"]
 mod language;
 
