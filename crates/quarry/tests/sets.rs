@@ -392,7 +392,7 @@ async fn a_set_is_explained_with_claims_and_remedies() {
         &format!("      PersistentVolume {pv} at /mnt/local-storage/fast/wwn-0x5000sdb\n"),
         "  ✗ sdc     50Gi  Refused  holds data: ext4\n",
         "  Signature             ",
-        "node worker-1 has no NodeInventory yet",
+        "node worker-1 has no inventory yet",
         "Events: none",
     ] {
         assert!(message.contains(part), "{part:?} in {message}");

@@ -153,6 +153,13 @@ impl Snapshot {
         Ok(())
     }
 
+    pub async fn read_pvs<R: Reader>(&mut self, reader: &R) -> Result<(), R::Error> {
+        let api: Api<PersistentVolume> = Api::all(reader.client());
+        let attempt = "listing PersistentVolumes";
+        self.pvs = by_name(reader.call(attempt, api.list(&ListParams::default())).await?.items);
+        Ok(())
+    }
+
     pub async fn read_pv<R: Reader>(&mut self, reader: &R, name: &str) -> Result<(), R::Error> {
         let api: Api<PersistentVolume> = Api::all(reader.client());
         let attempt = format!("reading PersistentVolume {name}");

@@ -1,6 +1,6 @@
 //! `quarry explain /dev/NAME` and `NODE/DEVICE`: reads what concerns the device, and writes its explanation as text.
 
-use super::{NAME, add_events, mark};
+use super::{NAME, add_events, add_remedies, mark};
 use crate::{
     cli::{ConnectArgs, ExplainArgs},
     connect::{Cluster, NoCluster},
@@ -203,10 +203,7 @@ fn render(explanation: &DeviceExplanation, now: Timestamp, colors: bool) -> Stri
     if !explanation.remedies.is_empty() {
         text.add("What to do:");
     }
-    for remedy in &explanation.remedies {
-        let reason = sanitize::line(&remedy.reason);
-        text.add(&format!("  {reason:<width$} {}", remedy.text, width = NAME + 2));
-    }
+    add_remedies(&mut text, &explanation.remedies, NAME + 2);
     for note in &explanation.notes {
         text.add(&format!("Note: {}", sanitize::line(note)));
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 use jiff::Timestamp;
 use quarry_core::volume::explain::Verdict;
-use quarry_view::events::EventView;
+use quarry_view::{events::EventView, explain::device::Remedy};
 
 /// The width of the longest reason.
 const NAME: usize = 21;
@@ -37,6 +37,17 @@ fn mark(verdict: Verdict, colors: bool) -> String {
         Verdict::Skipped => ('-', "2"),
     };
     if colors { format!("\u{1b}[{color}m{mark}\u{1b}[0m") } else { mark.to_string() }
+}
+
+/// `width`: of the column of reasons.
+fn add_remedies(text: &mut output::Lines, remedies: &[Remedy], width: usize) {
+    for Remedy { reason, text: remedy } in remedies {
+        let line = match reason {
+            Some(reason) => format!("  {:<width$} {remedy}", sanitize::line(reason)),
+            None => format!("  {remedy}"),
+        };
+        text.add(&sanitize::line(&line));
+    }
 }
 
 fn add_events(text: &mut output::Lines, events: &[EventView], now: Timestamp) {

@@ -1,6 +1,6 @@
 //! `quarry explain set/NAME` and `localvolume/NAME`: what it requests, every device of every node, and what to do.
 
-use super::{add_events, mark};
+use super::{NAME, add_events, add_remedies, mark};
 use crate::{
     cli::{ConnectArgs, ExplainArgs},
     connect::Cluster,
@@ -99,9 +99,7 @@ fn render(explanation: &OwnerExplanation, now: Timestamp, colors: bool) -> Strin
     } else {
         text.add("What to do:");
     }
-    for remedy in &explanation.remedies {
-        text.add(&sanitize::line(&format!("  {remedy}")));
-    }
+    add_remedies(&mut text, &explanation.remedies, NAME);
     text.add("");
     add_events(&mut text, &explanation.events, now);
     text.into_text()

@@ -46,7 +46,7 @@ fn resolve(machine: &Machine, devices: &[DeviceView], path: &str) -> PathReport 
             .iter()
             .find(|view| has_number(view, &number))
             .map(|view| view.device.name.clone())
-            .ok_or_else(|| "no device is behind it".to_owned()),
+            .ok_or_else(|| "nothing is behind it".to_owned()),
         Ok(None) => Err("it does not exist on this machine".to_owned()),
         Err(error) => Err(error.to_string()),
     };

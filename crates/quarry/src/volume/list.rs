@@ -8,14 +8,15 @@ use crate::{
 };
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     Api,
-    api::ListParams,
     runtime::{WatchStreamExt, watcher},
 };
 use quarry_api::{Volume, volume::Phase};
-use quarry_view::volumes::VolumeRow;
+use quarry_view::{
+    Snapshot,
+    volumes::{self, VolumeRow},
+};
 use serde_json::json;
 use std::collections::HashMap;
 
@@ -24,65 +25,52 @@ pub async fn run(connect: &ConnectArgs, args: &VolumesArgs) -> anyhow::Result<()
     if args.watch {
         return watch(&cluster, args).await;
     }
-    let mut volumes = list(&cluster, args.node.as_deref()).await?;
-    volumes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    let node = args.node.as_deref();
+    let wide = args.output == Format::Wide;
+    let snapshot = read(&cluster, wide).await?;
+    let listed: Vec<&Volume> =
+        snapshot.volumes.values().map(AsRef::as_ref).filter(|one| is_on(one, node)).collect();
     match args.output {
-        Format::Json => output::print(&output::json(&as_list(&volumes))?),
-        Format::Yaml => output::print(&output::yaml(&as_list(&volumes))?),
-        Format::Table | Format::Wide if volumes.is_empty() => {
-            let place =
-                args.node.as_deref().map_or_else(String::new, |node| format!(" on node {node}"));
+        Format::Json => output::print(&output::json(&as_list(&listed))?),
+        Format::Yaml => output::print(&output::yaml(&as_list(&listed))?),
+        Format::Table | Format::Wide if listed.is_empty() => {
+            let place = node.map_or_else(String::new, |node| format!(" on node {node}"));
             output::note(&format!("no volumes{place}"));
             output::hint("run `quarry volume create NAME --class CLASS --size 10Gi` to create one");
             Ok(())
         }
         Format::Table | Format::Wide => {
-            let wide = args.output == Format::Wide;
-            let pvs = if wide { pvs(&cluster).await? } else { HashMap::new() };
-            let rows = rows(&volumes, &pvs, false, wide);
+            let now = Timestamp::now();
+            let rows = volumes::list(&snapshot, node);
+            let rows: Vec<Row> = rows.iter().map(|row| table::row(row, wide, now)).collect();
             output::print(&table::render(&rows, wide, output::colors()))?;
-            hint(&volumes, wide);
+            hint(&listed, wide);
             Ok(())
         }
     }
 }
 
-async fn list(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<Volume>> {
-    let api: Api<Volume> = Api::all(cluster.client.clone());
-    let mut volumes =
-        cluster.call("listing volumes", api.list(&ListParams::default())).await?.items;
-    // Not by a field selector: the upstream definition has no selectable fields.
-    volumes.retain(|volume| node.is_none_or(|node| volume.spec.node_name == node));
-    Ok(volumes)
+/// Every Volume; `pvs`: and every PersistentVolume.
+async fn read(cluster: &Cluster, pvs: bool) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    snapshot.read_volumes(cluster).await?;
+    if pvs && !snapshot.volumes.is_empty() {
+        snapshot.read_pvs(cluster).await?;
+    }
+    Ok(snapshot)
 }
 
-async fn pvs(cluster: &Cluster) -> anyhow::Result<HashMap<String, PersistentVolume>> {
-    let api: Api<PersistentVolume> = Api::all(cluster.client.clone());
-    let found = cluster.call("listing PersistentVolumes", api.list(&ListParams::default())).await?;
-    Ok(found.items.into_iter().filter_map(|pv| Some((pv.metadata.name.clone()?, pv))).collect())
+/// Not by a field selector: the upstream definition has no selectable fields.
+fn is_on(volume: &Volume, node: Option<&str>) -> bool {
+    node.is_none_or(|node| volume.spec.node_name == node)
 }
 
-fn rows(
-    volumes: &[Volume],
-    pvs: &HashMap<String, PersistentVolume>,
-    deleted: bool,
-    wide: bool,
-) -> Vec<Row> {
-    let now = Timestamp::now();
-    let row = |volume: &Volume| {
-        let pv = volume.metadata.name.as_ref().and_then(|name| pvs.get(name));
-        let row = VolumeRow::new(volume, pv);
-        table::row(&if deleted { row.deleted() } else { row }, wide, now)
-    };
-    volumes.iter().map(row).collect()
-}
-
-fn as_list(volumes: &[Volume]) -> serde_json::Value {
+fn as_list(volumes: &[&Volume]) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "List", "items": volumes})
 }
 
 /// Only in a terminal: a pipe gets no hints.
-fn hint(volumes: &[Volume], wide: bool) {
+fn hint(volumes: &[&Volume], wide: bool) {
     let stuck = volumes.iter().find(|volume| volume.phase() != Some(Phase::Available));
     if let Some(name) = stuck
         .and_then(|volume| volume.metadata.name.as_deref())
@@ -94,7 +82,7 @@ fn hint(volumes: &[Volume], wide: bool) {
 
 async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
     // A plain request first: an unreachable cluster is an error at once, not an endless retry.
-    list(cluster, args.node.as_deref()).await?;
+    read(cluster, false).await?;
     let api: Api<Volume> = Api::all(cluster.client.clone());
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut screen =
@@ -120,10 +108,8 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
             watcher::Event::Apply(volume) => (vec![volume], false),
             watcher::Event::Delete(volume) => (vec![volume], true),
         };
-        let wanted: Vec<Volume> = changed
-            .into_iter()
-            .filter(|volume| args.node.as_deref().is_none_or(|node| volume.spec.node_name == node))
-            .collect();
+        let wanted: Vec<Volume> =
+            changed.into_iter().filter(|volume| is_on(volume, args.node.as_deref())).collect();
         show(cluster, args.output, &mut screen, &wanted, deleted).await?;
     }
 }
@@ -143,12 +129,17 @@ async fn show(
         }),
         Format::Yaml => output::print(&output::yaml_documents(volumes)?),
         Format::Table | Format::Wide => {
-            let pvs = if screen.wide && !volumes.is_empty() {
-                pvs(cluster).await?
-            } else {
-                HashMap::new()
+            let mut snapshot = Snapshot::default();
+            if screen.wide && !volumes.is_empty() {
+                snapshot.read_pvs(cluster).await?;
+            }
+            let now = Timestamp::now();
+            let row = |volume: &Volume| {
+                let pv = volume.metadata.name.as_ref().and_then(|name| snapshot.pvs.get(name));
+                let row = VolumeRow::new(volume, pv.map(AsRef::as_ref));
+                table::row(&if deleted { row.deleted() } else { row }, screen.wide, now)
             };
-            let rows = rows(volumes, &pvs, deleted, screen.wide);
+            let rows: Vec<Row> = volumes.iter().map(row).collect();
             output::print(&screen.lines(&rows))
         }
     }

@@ -54,11 +54,23 @@ pub struct IdentityView {
     pub note: Option<&'static str>,
 }
 
-/// What to do about a reason.
+/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    pub reason: String,
+    /// The reason of a device that it is about; `None` for anything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub text: String,
+}
+
+impl Remedy {
+    pub fn new(text: impl Into<String>) -> Self {
+        Remedy { reason: None, text: text.into() }
+    }
+
+    pub fn of_reason(reason: &str, text: &str) -> Self {
+        Remedy { reason: Some(reason.to_owned()), text: text.to_owned() }
+    }
 }
 
 /// What the caller read besides the device.
@@ -166,7 +178,7 @@ fn remedies(view: &DeviceView) -> Vec<Remedy> {
                 Some(reason) => reason.row().remedy,
                 None => "use a newer quarry to read what this means",
             };
-            Some(Remedy { reason: name.to_owned(), text: text.to_owned() })
+            Some(Remedy::of_reason(name, text))
         })
         .collect()
 }

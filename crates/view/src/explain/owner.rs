@@ -1,6 +1,6 @@
 //! A set or a LocalVolume: what it requests, every device of every node, its claims, and what to do.
 
-use super::device::applicable;
+use super::device::{Remedy, applicable};
 use crate::{
     Tone,
     events::{EventView, recent},
@@ -37,7 +37,7 @@ pub struct OwnerExplanation {
     pub nodes: Vec<NodeExplanation>,
     pub conditions: Vec<OperatorCondition>,
     /// Empty when nothing blocks it.
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
     pub events: Vec<EventView>,
 }
 
@@ -125,71 +125,73 @@ impl DeviceLine {
 }
 
 /// Each remedy once. What the line of a claim says is not repeated.
-fn remedies(summary: &OwnerSummary, owner: &OwnerView, classes: &[ClassView]) -> Vec<String> {
+fn remedies(summary: &OwnerSummary, owner: &OwnerView, classes: &[ClassView]) -> Vec<Remedy> {
     let demand = &summary.demand;
-    let mut found: Vec<String> = demand.problems.clone();
+    let mut found: Vec<Remedy> = demand.problems.iter().map(Remedy::new).collect();
     if !demand.protected && !demand.terminating && demand.problems.is_empty() {
-        found.push("it takes no devices before the operator has added its finalizer; check that the operator runs (`kubectl -n quarry-system get pods`; standalone: `quarry up`)".to_owned());
+        found.push(Remedy::new("it takes no devices before the operator has added its finalizer; check that the operator runs (`kubectl -n quarry-system get pods`; standalone: `quarry up`)"));
     }
     if owner.concerned().next().is_none() {
-        found.push(
-            "no node is selected; compare spec.nodeSelector with `kubectl get nodes --show-labels`"
-                .to_owned(),
-        );
+        found.push(Remedy::new(
+            "no node is selected; compare spec.nodeSelector with `kubectl get nodes --show-labels`",
+        ));
     }
-    found.extend(classes.iter().filter(|class| class.problem).map(|class| class.text.clone()));
+    found.extend(
+        classes.iter().filter(|class| class.problem).map(|class| Remedy::new(class.text.clone())),
+    );
     for node in &summary.nodes {
         for claim in &node.claims {
             if Tone::from(claim.stage.health()) == Tone::Bad {
                 let device = claim.device.as_deref().unwrap_or(&claim.claim.identity);
                 let stage = claim.stage.as_str();
-                found.push(format!("{}/{device} is {stage}; see its line above", node.node));
+                let text = format!("{}/{device} is {stage}; see its line above", node.node);
+                found.push(Remedy::new(text));
             }
         }
         found.extend(node.candidates.iter().flat_map(|row| candidate_remedies(node, row)));
     }
     let mut unique = Vec::new();
-    for text in found {
-        if !unique.contains(&text) {
-            unique.push(text);
+    for remedy in found {
+        if !unique.contains(&remedy) {
+            unique.push(remedy);
         }
     }
     unique
 }
 
-fn candidate_remedies(summary: &NodeSummary, row: &Row) -> Vec<String> {
+fn candidate_remedies(summary: &NodeSummary, row: &Row) -> Vec<Remedy> {
     let (node, device) = (&summary.node, &row.device);
-    match &row.eligibility {
+    let text = match &row.eligibility {
         Eligibility::Refused(given) if given.is_empty() => {
-            vec![format!("wait until the agent on node {node} has checked {device}")]
+            format!("wait until the agent on node {node} has checked {device}")
         }
         Eligibility::Refused(given) => {
             let reasons: Vec<Reason> =
                 given.iter().filter_map(|given| Reason::parse(&given.reason)).collect();
-            let remedy =
-                |reason: Reason| format!("{:<21} {}", reason.as_str(), reason.row().remedy);
-            applicable(&reasons).into_iter().map(remedy).collect()
+            let remedy = |reason: Reason| Remedy::of_reason(reason.as_str(), reason.row().remedy);
+            return applicable(&reasons).into_iter().map(remedy).collect();
         }
-        Eligibility::Taken(other) => vec![format!(
+        Eligibility::Taken(other) => format!(
             "{node}/{device} belongs to {}; run `quarry explain {}` to see its claim",
             owner_text(other),
             describe::handle(&other.kind, &other.name)
-        )],
-        Eligibility::BacksPersistentVolume(pv) => vec![format!(
+        ),
+        Eligibility::BacksPersistentVolume(pv) => format!(
             "{node}/{device} backs PersistentVolume {pv}, which has no device claim; delete it if its data is not needed"
-        )],
-        Eligibility::NoDevice(why) => vec![format!(
+        ),
+        Eligibility::NoDevice(why) => format!(
             "{device} on node {node}: {why}; run `quarry devices {node} -o wide` to list the devices and their names"
-        )],
+        ),
         Eligibility::BelowMinimum { .. } => {
-            vec![format!("node {node} has too few devices; add some, or lower spec.minDeviceCount")]
+            format!("node {node} has too few devices; add some, or lower spec.minDeviceCount")
         }
-        Eligibility::WipeRemnant(why) => vec![format!("{device} of node {node} {why}")],
-        Eligibility::Frozen => vec![format!("node {node}: {}", row.eligibility.message())],
+        Eligibility::WipeRemnant(why) => format!("{device} of node {node} {why}"),
+        Eligibility::Frozen => format!("node {node}: {}", row.eligibility.message()),
         Eligibility::Claimed
         | Eligibility::Selected
         | Eligibility::NotMatched(_)
         | Eligibility::Waiting(_)
-        | Eligibility::OverMaximum(_) => Vec::new(),
-    }
+        | Eligibility::OverMaximum(_) => return Vec::new(),
+    };
+    vec![Remedy::new(text)]
 }

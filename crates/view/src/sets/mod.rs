@@ -208,7 +208,7 @@ impl NodeView {
             NodeMatch::Yes => summary.complaint.clone(),
             NodeMatch::NotSelected => Some("nodeSelector does not select it".to_owned()),
             NodeMatch::KeptAway(taint) => {
-                Some(format!("it has the taint {taint}; tolerate it in spec.tolerations"))
+                Some(format!("it has the taint {taint}: tolerate it in spec.tolerations"))
             }
         };
         let mut refused = BTreeMap::new();
@@ -303,3 +303,6 @@ impl OwnerDevice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

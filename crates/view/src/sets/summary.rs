@@ -74,7 +74,7 @@ fn node_summaries(
         node: node.name_any(),
         node_match: demand.match_node(&node),
         complaint: Some(format!(
-            "node {} has no NodeInventory yet; check that the operator runs",
+            "node {} has no inventory yet: check that the operator runs",
             node.name_any()
         )),
         claims: Vec::new(),
