@@ -23,7 +23,7 @@ pub struct Cluster {
     source: String,
 }
 
-enum Source {
+enum ConfigSource {
     File(PathBuf, &'static str),
     Environment,
     Pod,
@@ -50,13 +50,13 @@ const NONE: &str = "no cluster is configured; run `quarry up` for a standalone Q
 
 impl Cluster {
     pub async fn connect(args: &ConnectArgs) -> anyhow::Result<Self> {
-        let source = find_source(args)?;
+        let source = find_config(args)?;
         let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
         let (config, origin) = match &source {
-            Source::File(path, from) => {
+            ConfigSource::File(path, from) => {
                 (read_file(path, &options).await?, format!("{} ({from})", path.display()))
             }
-            Source::Environment => {
+            ConfigSource::Environment => {
                 let name = std::env::var("KUBECONFIG").unwrap_or_default();
                 let merged = Kubeconfig::from_env()
                     .map_err(|error| broken(&name, error))?
@@ -68,11 +68,11 @@ impl Cluster {
                     "KUBECONFIG".to_owned(),
                 )
             }
-            Source::Pod => (
+            ConfigSource::Pod => (
                 Config::incluster().context("reading the pod's service account")?,
                 "the pod's service account".to_owned(),
             ),
-            Source::Standalone(path) => {
+            ConfigSource::Standalone(path) => {
                 output::note(&format!(
                     "using the standalone Quarry of {} (set KUBECONFIG for another cluster)",
                     path.display()
@@ -188,26 +188,26 @@ fn root_cause(error: &kube::Error) -> String {
     text
 }
 
-fn find_source(args: &ConnectArgs) -> anyhow::Result<Source> {
+fn find_config(args: &ConnectArgs) -> anyhow::Result<ConfigSource> {
     if let Some(path) = &args.kubeconfig {
-        return Ok(Source::File(path.clone(), "--kubeconfig"));
+        return Ok(ConfigSource::File(path.clone(), "--kubeconfig"));
     }
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
-        return Ok(Source::Environment);
+        return Ok(ConfigSource::Environment);
     }
     if let Some(path) =
         std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists())
     {
-        return Ok(Source::File(path, "the default kubeconfig"));
+        return Ok(ConfigSource::File(path, "the default kubeconfig"));
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return Ok(Source::Pod);
+        return Ok(ConfigSource::Pod);
     }
     let standalone = data_dir::default()
         .ok()
         .map(|dir| dir.join(data_dir::KUBECONFIG))
         .filter(|path| path.exists());
-    standalone.map(Source::Standalone).ok_or_else(|| no_cluster(NONE))
+    standalone.map(ConfigSource::Standalone).ok_or_else(|| no_cluster(NONE))
 }
 
 async fn read_file(path: &std::path::Path, options: &KubeConfigOptions) -> anyhow::Result<Config> {
