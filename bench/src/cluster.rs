@@ -1,4 +1,4 @@
-//! The real cluster: a volume against the bare commands, a burst, writes, memory, rest.
+//! The real cluster: a Volume compared with the bare commands, a burst, writes, memory, idle.
 
 use crate::{bare, figures, story};
 use anyhow::{Context, Result};
@@ -10,11 +10,11 @@ const NAMESPACE: &str = quarry_api::names::DEFAULT_NAMESPACE;
 pub async fn run() -> Result<()> {
     let client = Client::try_default().await.context("connecting to the cluster of the lab")?;
     story::make_class(&client).await?;
-    let folder = tempfile::tempdir()?;
+    let dir = tempfile::tempdir()?;
     let (mut ours, mut peer) = (Vec::new(), Vec::new());
     for number in 0..100 {
         let name = format!("sample-{number}");
-        peer.push(bare::sample(folder.path())?);
+        peer.push(bare::sample(dir.path())?);
         ours.push(story::sample(&client, &name, NODE).await?);
         story::remove(&client, &name).await?;
     }
@@ -22,19 +22,19 @@ pub async fn run() -> Result<()> {
     story::print_writes(&client, NODE, NAMESPACE).await?;
     let took = story::burst(&client, NODE, 100).await?;
     println!(
-        "figure: 100 volumes at once, real cluster: all Available after {}",
+        "figure: 100 concurrent volumes, real cluster: all Available after {}",
         figures::milliseconds(took)
     );
     story::print_rest(&client, NAMESPACE).await?;
     for (what, pid) in processes()? {
         if let Some(memory) = figures::resident(pid) {
-            println!("figure: {what} resident after all that: {:.1} MiB", memory as f64 / 1024.0);
+            println!("figure: {what} resident at the end: {:.1} MiB", memory as f64 / 1024.0);
         }
     }
     Ok(())
 }
 
-/// The operator's and the agent's processes, by their command lines.
+/// The processes of operator and agent, by their command lines.
 fn processes() -> Result<Vec<(String, u32)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {

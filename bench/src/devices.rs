@@ -1,11 +1,12 @@
-//! Devices: a scan beside what the Local Storage Operator's daemon runs, and how soon a new disk is seen.
+//! Devices: a scan compared with what the Local Storage Operator's daemon runs, and how soon a new
+//! disk is reported.
 //!
-//! Loop devices over sparse files of 64 MiB: half of them blank, a quarter ext4, a quarter xfs. Cold: page, inode and
-//! dentry caches dropped before each scan, of both sides alike. Whatever loop nodes this makes are taken away again:
-//! idle ones would slow down every later run, of both sides.
+//! Loop devices over sparse files of 64 MiB: half of them blank, a quarter ext4, a quarter xfs.
+//! Cold: page, inode and dentry caches are dropped before each scan, of both sides. Loop nodes
+//! created here are removed again: idle ones would slow down every later run, of both sides.
 
-use crate::{figures, story::Writes};
-use anyhow::{Context, Result, ensure};
+use crate::{bare::run, figures, story::Writes};
+use anyhow::{Context, Result};
 use futures::TryStreamExt;
 use kube::{
     Api,
@@ -17,35 +18,23 @@ use quarry_node::{
     inspect::{Limits, Scan, Scanner},
     uevent::{KernelEvent, Uevents},
 };
-use quarry_tests::process::{NODE, Parts};
+use quarry_tests::process::{NODE, Processes};
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     pin::pin,
-    process::Command,
     time::{Duration, Instant},
 };
 
 const SIZES: [usize; 4] = [16, 64, 256, 1024];
 const ROUNDS: usize = 7;
 
-fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Loop devices of ours, detached when dropped.
-struct Shelf {
-    folder: tempfile::TempDir,
+/// Loop devices; detached on drop.
+struct LoopDisks {
+    dir: tempfile::TempDir,
     devices: Vec<String>,
-    /// Loop nodes that were there before us.
+    /// Loop nodes that existed before.
     before: BTreeSet<u32>,
 }
 
@@ -56,17 +45,17 @@ fn loop_nodes() -> BTreeSet<u32> {
         .collect()
 }
 
-impl Shelf {
+impl LoopDisks {
     fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         for kind in ["blank", "ext4", "xfs"] {
-            let file = folder.path().join(kind);
+            let file = dir.path().join(kind);
             fs::File::create(&file)?.set_len(if kind == "xfs" { 320 << 20 } else { 64 << 20 })?;
             if kind != "blank" {
                 run(&format!("mkfs.{kind}"), &["-q", &file.to_string_lossy()])?;
             }
         }
-        Ok(Shelf { folder, devices: Vec::new(), before: loop_nodes() })
+        Ok(LoopDisks { dir, devices: Vec::new(), before: loop_nodes() })
     }
 
     fn grow_to(&mut self, count: usize) -> Result<()> {
@@ -80,24 +69,24 @@ impl Shelf {
     }
 
     fn attach(&self, name: &str, kind: &str) -> Result<String> {
-        let (from, to) = (self.folder.path().join(kind), self.file(name));
+        let (from, to) = (self.dir.path().join(kind), self.file(name));
         run("cp", &["--sparse=always", &from.to_string_lossy(), &to.to_string_lossy()])?;
         run("losetup", &["--find", "--show", &to.to_string_lossy()])
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.dir.path().join(name)
     }
 }
 
-impl Drop for Shelf {
+impl Drop for LoopDisks {
     fn drop(&mut self) {
         for device in &self.devices {
             if let Err(error) = run("losetup", &["--detach", device]) {
                 eprintln!("{error}");
             }
         }
-        // udev may still have some open: they are idle again in a moment.
+        // udev may still have some open: they become idle in a moment.
         let _ = run("udevadm", &["settle", "--timeout=60"]);
         let Ok(host) = HostRoot::view(Path::new("/")) else { return };
         for number in loop_nodes().difference(&self.before) {
@@ -114,9 +103,9 @@ fn drop_caches() -> Result<()> {
 }
 
 fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     work()?;
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 /// What the discovery daemon of the Local Storage Operator runs for every scan.
@@ -143,7 +132,7 @@ fn fresh() -> Result<Scanner> {
     Ok(Scanner::new(host, Limits::default()))
 }
 
-/// First scan, cold and warm, and a scan with nothing changed, against the peer, interleaved.
+/// First scan, cold and warm, and a scan without changes, compared with the peer, interleaved.
 fn scans(count: usize) -> Result<()> {
     let nothing = BTreeSet::new();
     let mut known = fresh()?;
@@ -163,7 +152,7 @@ fn scans(count: usize) -> Result<()> {
         .map(|samples| figures::Samples::new(samples).percentile(50));
     let ratio = |peer: Duration, ours: Duration| peer.as_secs_f64() / ours.as_secs_f64().max(1e-9);
     println!(
-        "figure: {count} loop devices ({seen} block devices seen), medians of {ROUNDS}: first scan cold {} (peer {}, {:.1}x), warm {} (peer {}, {:.1}x; aim 10x, at least 5x), nothing changed {} ({:.0}x; aim at least 100x)",
+        "figure: {count} loop devices ({seen} block devices found), medians of {ROUNDS}: first scan cold {} (peer {}, {:.1}x), warm {} (peer {}, {:.1}x; aim 10x, at least 5x), nothing changed {} ({:.0}x; aim at least 100x)",
         figures::milliseconds(cold),
         figures::milliseconds(peer_cold),
         ratio(peer_cold, cold),
@@ -176,7 +165,7 @@ fn scans(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// User and system time of a process, in the kernel's ticks of 10 ms.
+/// User and system time of a process, in kernel ticks of 10 ms.
 fn ticks(pid: u32) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> =
@@ -184,47 +173,49 @@ fn ticks(pid: u32) -> Result<u64> {
     Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
 }
 
-/// `sizes`: how many devices, growing; those of the issue if there are none.
+/// `sizes`: numbers of devices, increasing; defaults are used if empty.
 pub async fn run_all(sizes: &[usize]) -> Result<()> {
-    let mut shelf = Shelf::new()?;
-    let folder = tempfile::tempdir()?;
+    let mut disks = LoopDisks::new()?;
+    let dir = tempfile::tempdir()?;
     for count in if sizes.is_empty() { &SIZES } else { sizes } {
-        shelf.grow_to(*count)?;
+        disks.grow_to(*count)?;
         scans(*count)?;
-        let folder = folder.path().join(count.to_string());
-        fs::create_dir_all(&folder)?;
+        let dir = dir.path().join(count.to_string());
+        fs::create_dir_all(&dir)?;
         if *count == 256 {
-            hotplug(&shelf, &folder).await?;
+            hotplug(&disks, &dir).await?;
         } else {
-            memory(&folder, *count).await?;
+            memory(&dir, *count).await?;
         }
     }
     Ok(())
 }
 
-async fn memory(folder: &Path, count: usize) -> Result<()> {
-    let begun = Instant::now();
-    let parts = Parts::start(folder).await;
-    parts.wait_inventory("shows all", |status| status.devices.len() >= count).await;
-    let shown = begun.elapsed();
-    let pid = parts.agent_pid().context("the agent runs")?;
-    // Past the looks that follow udev's events.
+async fn memory(dir: &Path, count: usize) -> Result<()> {
+    let started = Instant::now();
+    let processes = Processes::start(dir).await;
+    processes.wait_inventory("shows all", |status| status.devices.len() >= count).await;
+    let shown = started.elapsed();
+    let pid = processes.agent_pid().context("the agent runs")?;
+    // Wait for the scans that follow udev's events.
     tokio::time::sleep(Duration::from_secs(15)).await;
     println!(
-        "figure: agent with {count} loop devices: all shown {} after its start, {}",
+        "figure: agent with {count} loop devices: all listed {} after its start, {}",
         figures::milliseconds(shown),
         figures::memory(pid)
     );
-    parts.stop().await;
+    processes.stop().await;
     Ok(())
 }
 
-/// The kernel's event → the inventory as a watcher sees it; then a minute at rest.
-async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
-    let parts = Parts::start(folder).await;
-    parts.wait_inventory("shows all", |status| status.devices.len() >= shelf.devices.len()).await;
+/// Time from the kernel event to the NodeInventory at a watcher; then an idle minute.
+async fn hotplug(disks: &LoopDisks, dir: &Path) -> Result<()> {
+    let processes = Processes::start(dir).await;
+    processes
+        .wait_inventory("shows all", |status| status.devices.len() >= disks.devices.len())
+        .await;
     let events = Uevents::open()?;
-    let api: Api<NodeInventory> = Api::all(parts.client());
+    let api: Api<NodeInventory> = Api::all(processes.client());
     let mut watch = pin!(
         watcher(api, watcher::Config::default().fields(&format!("metadata.name={NODE}")))
             .applied_objects()
@@ -232,21 +223,21 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
     let mut samples = Vec::new();
     for number in 0..500 {
         let name = format!("plug-{}", number % 2);
-        let file = shelf.file(&name).to_string_lossy().into_owned();
+        let file = disks.file(&name).to_string_lossy().into_owned();
         let mut device = String::new();
         for there in [true, false] {
             let act = async {
                 if there {
-                    device = shelf.attach(&name, "blank")?;
+                    device = disks.attach(&name, "blank")?;
                 } else {
                     run("losetup", &["--detach", &device])?;
                 }
                 anyhow::Ok(())
             };
             act.await?;
-            // The event is in our socket since then: the agent got its own copy at the same moment.
+            // The event is in our socket since then: the agent got its own copy at the same time.
             let wanted = device.trim_start_matches("/dev/").to_owned();
-            let begun = loop {
+            let started = loop {
                 match events.next().await? {
                     KernelEvent::Device(name) if name == wanted => break Instant::now(),
                     _ => {}
@@ -262,8 +253,8 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
                     break;
                 }
             }
-            samples.push(begun.elapsed());
-            // What is left of this plug's events belongs to it.
+            samples.push(started.elapsed());
+            // The remaining events of this plug belong to it.
             while tokio::time::timeout(Duration::from_millis(30), events.next()).await.is_ok() {}
         }
     }
@@ -271,27 +262,27 @@ async fn hotplug(shelf: &Shelf, folder: &Path) -> Result<()> {
     let samples = figures::Samples::new(samples);
     println!(
         "figure: kernel event to NodeInventory at a watcher, {} loop devices ({count} samples): p50 {} p99 {} (aim: < 50 ms, < 250 ms)",
-        shelf.devices.len(),
+        disks.devices.len(),
         figures::milliseconds(samples.percentile(50)),
         figures::milliseconds(samples.percentile(99))
     );
-    let pid = parts.agent_pid().context("the agent runs")?;
-    // Settled: what is written then belongs to the change, not to the rest.
-    parts
+    let pid = processes.agent_pid().context("the agent runs")?;
+    // Settled: writes before this belong to the change, not to the idle minute.
+    processes
         .wait_inventory("has settled", |status| status.devices.iter().all(|device| device.settled))
         .await;
     tokio::time::sleep(Duration::from_secs(12)).await;
-    let writes = Writes::watch(&parts.client(), names::DEFAULT_NAMESPACE).await?;
+    let writes = Writes::watch(&processes.client(), names::DEFAULT_NAMESPACE).await?;
     let (before, used) = (writes.counts(), ticks(pid)?);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let used = ticks(pid)? - used;
     let written = crate::story::difference(&writes.counts(), &before);
     println!(
-        "figure: agent at rest with {} loop devices: {} (aim: < 20), {:.2} s of CPU in 60 s (aim: 0.00, in ticks of 0.01), writes {written:?} (aim: leases only)",
-        shelf.devices.len(),
+        "figure: idle agent with {} loop devices: {} (aim: < 20), {:.2} s of CPU in 60 s (aim: 0.00, in ticks of 0.01), writes {written:?} (aim: leases only)",
+        disks.devices.len(),
         figures::memory(pid),
         used as f64 / 100.0
     );
-    parts.stop().await;
+    processes.stop().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Percentiles, printed the same way everywhere.
+//! Percentiles, printed in the same format everywhere.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl Samples {
         Samples(all)
     }
 
-    /// The nearest rank.
+    /// Nearest-rank percentile.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()
@@ -43,14 +43,14 @@ fn status(pid: u32, line: &str) -> Option<u64> {
     value.and_then(|text| text.split_whitespace().next()).and_then(|number| number.parse().ok())
 }
 
-/// Resident memory of a process, in KiB, by the kernel's own word.
+/// Resident memory of a process in KiB, from the kernel.
 pub fn resident(pid: u32) -> Option<u64> {
     status(pid, "VmRSS")
 }
 
-/// The same in words, with its parts and the most it ever was.
+/// Resident memory as text, with its parts and its peak.
 pub fn memory(pid: u32) -> String {
     let [now, own, file, most] = ["VmRSS", "RssAnon", "RssFile", "VmHWM"]
         .map(|line| status(pid, line).unwrap_or_default() as f64 / 1024.0);
-    format!("{now:.1} MiB resident (its own {own:.1}, pages of files {file:.1}; at most {most:.1})")
+    format!("{now:.1} MiB resident (anonymous {own:.1}, file pages {file:.1}; peak {most:.1})")
 }

@@ -1,9 +1,10 @@
-//! Figures beside the peer's, measured in the same run, interleaved: `make bench`.
+//! Figures compared with a peer's, measured in the same run, interleaved: `make bench`.
 //!
-//! `quarry-bench standalone` runs `quarry up` on its own data folder; `quarry-bench devices` scans loop devices beside
-//! `blkid` and `lsblk` and runs an agent; `quarry-bench cluster` runs inside the
-//! cluster lab against the installed operator. The peer is what an administrator types: truncate, losetup,
-//! mkfs.xfs, wait for the link. Nothing is asserted: a figure is read, not passed.
+//! `quarry-bench standalone` runs `quarry up` on its own data directory; `quarry-bench devices`
+//! compares scans of loop devices with `blkid` and `lsblk` and runs an agent; `quarry-bench
+//! cluster` runs inside the cluster lab against the installed operator. The peer is what an
+//! administrator types: truncate, losetup, mkfs.xfs, wait for the link. Nothing is asserted:
+//! figures are for reading.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "measures real processes")]
 
@@ -30,6 +31,6 @@ async fn main() -> Result<()> {
             devices::run_all(&sizes).await
         }
         Some("claims") => device_claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,
-        _ => bail!("say which: quarry-bench standalone | devices | claims | cluster"),
+        _ => bail!("usage: quarry-bench standalone | devices | claims | cluster"),
     }
 }

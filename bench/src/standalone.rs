@@ -1,4 +1,5 @@
-//! `quarry up`: time to ready, a volume against the bare commands, a burst, writes, memory, rest.
+//! `quarry up`: time to ready, a Volume compared with the bare commands, a burst, writes, memory,
+//! idle.
 
 use crate::{bare, figures, story};
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,7 @@ struct Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // Asked to stop, so that its loops and lease are handled as for anybody.
+        // Asked to stop, so that its loop devices and Lease are released as in normal use.
         if let Err(error) =
             Command::new("kill").args(["-INT", &self.process.id().to_string()]).status()
         {
@@ -31,17 +32,18 @@ impl Drop for Up {
     }
 }
 
-async fn start(folder: &Path) -> Result<(Up, Duration)> {
-    let binary = std::env::var("QUARRY_BIN").context("QUARRY_BIN names the quarry binary")?;
-    let begun = Instant::now();
+async fn start(dir: &Path) -> Result<(Up, Duration)> {
+    let binary =
+        std::env::var("QUARRY_BIN").context("QUARRY_BIN is the path of the quarry binary")?;
+    let started = Instant::now();
     let process = Command::new(binary)
         .args(["up", "--listen", "127.0.0.1:0", "--node-name", "bench", "--data-dir"])
-        .arg(folder)
+        .arg(dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let kubeconfig = folder.join("kubeconfig");
-    let deadline = begun + Duration::from_secs(20);
+    let kubeconfig = dir.join("kubeconfig");
+    let deadline = started + Duration::from_secs(20);
     loop {
         if let Some(client) = connect(&kubeconfig).await
             && client
@@ -49,7 +51,7 @@ async fn start(folder: &Path) -> Result<(Up, Duration)> {
                 .await
                 .is_ok_and(|text| text.contains("ok"))
         {
-            return Ok((Up { process, client }, begun.elapsed()));
+            return Ok((Up { process, client }, started.elapsed()));
         }
         if Instant::now() > deadline {
             bail!("quarry up was not ready in 20 s");
@@ -70,8 +72,8 @@ const NAMESPACE: &str = quarry_api::names::DEFAULT_NAMESPACE;
 pub async fn run() -> Result<()> {
     let mut ready = Vec::new();
     for _ in 0..10 {
-        let folder = tempfile::tempdir()?;
-        let (up, took) = start(folder.path()).await?;
+        let dir = tempfile::tempdir()?;
+        let (up, took) = start(dir.path()).await?;
         drop(up);
         ready.push(took);
     }
@@ -82,13 +84,13 @@ pub async fn run() -> Result<()> {
         figures::milliseconds(ready.percentile(95))
     );
 
-    let folder = tempfile::tempdir()?;
-    let (up, _) = start(folder.path()).await?;
+    let dir = tempfile::tempdir()?;
+    let (up, _) = start(dir.path()).await?;
     story::make_class(&up.client).await?;
     let (mut ours, mut peer) = (Vec::new(), Vec::new());
     for number in 0..100 {
         let name = format!("sample-{number}");
-        peer.push(bare::sample(folder.path())?);
+        peer.push(bare::sample(dir.path())?);
         ours.push(story::sample(&up.client, &name, "bench").await?);
         story::remove(&up.client, &name).await?;
     }
@@ -96,12 +98,12 @@ pub async fn run() -> Result<()> {
     story::print_writes(&up.client, "bench", NAMESPACE).await?;
     let took = story::burst(&up.client, "bench", 100).await?;
     println!(
-        "figure: 100 volumes at once, embedded API: all Available after {}",
+        "figure: 100 concurrent volumes, embedded API: all Available after {}",
         figures::milliseconds(took)
     );
     story::print_rest(&up.client, NAMESPACE).await?;
     if let Some(memory) = figures::resident(up.process.id()) {
-        println!("figure: quarry up resident after all that: {:.1} MiB", memory as f64 / 1024.0);
+        println!("figure: quarry up resident at the end: {:.1} MiB", memory as f64 / 1024.0);
     }
     Ok(())
 }

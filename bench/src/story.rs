@@ -1,4 +1,4 @@
-//! One volume from create to Available, and what that costs in writes.
+//! One Volume from create to Available, and the number of API writes for it.
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
@@ -42,18 +42,18 @@ pub fn volume(name: &str, node: &str) -> Result<Volume> {
     }))?)
 }
 
-/// Created → Available, as a watcher sees it.
+/// Time from create to Available at a watcher.
 pub async fn sample(client: &Client, name: &str, node: &str) -> Result<Duration> {
     let api: Api<Volume> = Api::all(client.clone());
-    let begun = Instant::now();
-    let made = api.create(&PostParams::default(), &volume(name, node)?).await?;
-    let version = made.resource_version().unwrap_or_default();
+    let started = Instant::now();
+    let created = api.create(&PostParams::default(), &volume(name, node)?).await?;
+    let version = created.resource_version().unwrap_or_default();
     let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(30);
     let mut events = api.watch(&parameters, &version).await?.boxed();
     while let Some(event) = events.try_next().await? {
         if let WatchEvent::Modified(volume) = event {
             match volume.phase() {
-                Some(Phase::Available) => return Ok(begun.elapsed()),
+                Some(Phase::Available) => return Ok(started.elapsed()),
                 Some(Phase::Failed) => {
                     bail!("{name}: {:?}", volume.ready().and_then(|ready| ready.message.clone()))
                 }
@@ -77,15 +77,15 @@ pub async fn remove(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// All at once; how long until the last is Available.
+/// Creates all at the same time; returns the time until the last is Available.
 pub async fn burst(client: &Client, node: &str, count: usize) -> Result<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let samples = futures::future::join_all((0..count).map(|number| {
         let (client, node) = (client.clone(), node.to_owned());
         async move { sample(&client, &format!("burst-{number}"), &node).await }
     }))
     .await;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     for sample in samples {
         sample?;
     }
@@ -95,7 +95,8 @@ pub async fn burst(client: &Client, node: &str, count: usize) -> Result<Duration
     Ok(took)
 }
 
-/// Counts what a watcher sees of every kind that we write: each write to an object is one event.
+/// Counts events of every kind that Quarry writes at a watcher: each write to an object is one
+/// event.
 #[derive(Clone, Default)]
 pub struct Writes(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
@@ -149,12 +150,12 @@ pub fn difference(
         .collect()
 }
 
-/// One volume, alone: the writes until Available (the person's own create counted out) and Events apart.
+/// One Volume alone: writes until Available (without the user's create), and Events separately.
 pub async fn print_writes(client: &Client, node: &str, namespace: &str) -> Result<()> {
     let writes = Writes::watch(client, namespace).await?;
     let before = writes.counts();
     sample(client, "writes", node).await?;
-    // What follows Available belongs to it too: wait until nothing more comes.
+    // Writes after Available count too: wait until there are no more.
     let mut last = writes.counts();
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -170,17 +171,17 @@ pub async fn print_writes(client: &Client, node: &str, namespace: &str) -> Resul
     seen.remove("leases");
     let total: u64 = seen.values().sum::<u64>().saturating_sub(1);
     println!(
-        "figure: API writes a volume: {total} and {events} Events, the create of the person not counted (aim: at most 8): {seen:?}"
+        "figure: API writes per volume: {total} and {events} Events, without the user's create (aim: at most 8): {seen:?}"
     );
     remove(client, "writes").await
 }
 
-/// A minute at rest.
+/// Counts writes in an idle minute.
 pub async fn print_rest(client: &Client, namespace: &str) -> Result<()> {
     let writes = Writes::watch(client, namespace).await?;
     let before = writes.counts();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let seen = difference(&writes.counts(), &before);
-    println!("figure: writes in a minute at rest: {seen:?} (aim: leases only)");
+    println!("figure: writes in an idle minute: {seen:?} (aim: Leases only)");
     Ok(())
 }

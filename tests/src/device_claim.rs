@@ -1,7 +1,9 @@
-//! Claims on real devices, without an operator: an embedded API that holds what the operator would have written.
+//! Device claims on real devices, without an operator: an embedded API with the objects the
+//! operator would have written.
 //!
-//! `World` has the node, a LocalVolumeSet, the NodeInventory with its claims and, for a wipe, the released
-//! PersistentVolume and the job. The agent under test is the real one, called one part at a time.
+//! `World` has the Node, a LocalVolumeSet, the NodeInventory with its device claims and, for a
+//! wipe, the released PersistentVolume and the NodeJob. The agent under test is the real one,
+//! called one part at a time.
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume};
 use kube::{
@@ -85,7 +87,7 @@ impl World {
         Api::all(self.client.clone())
     }
 
-    /// What the operator would write; the whole list.
+    /// Writes the complete list of device claims, as the operator would.
     pub async fn claim(&self, claims: &[DeviceClaim]) {
         let patch = json!({"spec": {"deviceClaims": claims}});
         self.all::<NodeInventory>()
@@ -115,7 +117,8 @@ impl World {
         }
     }
 
-    /// The PersistentVolume of a claim, deleted and still held by our finalizer: released, or never bound.
+    /// The PersistentVolume of a device claim, deleted and still kept by our finalizer: released,
+    /// or never bound.
     pub async fn release(&self, claim: &DeviceClaim) -> PersistentVolume {
         let name = names::local_pv(NODE, &claim.identity);
         let pv: PersistentVolume = serde_json::from_value(json!({
@@ -140,7 +143,7 @@ impl World {
         pvs.get(&name).await.unwrap()
     }
 
-    /// A wipe, on record in the claim and created.
+    /// Records a wipe in the device claim and creates its NodeJob.
     pub async fn wipe_job(
         &self,
         claim: &DeviceClaim,
@@ -190,7 +193,7 @@ impl World {
             .unwrap()
     }
 
-    /// All that a wipe of this claim needs, its release included.
+    /// Everything that a wipe of this device claim needs, including the release.
     pub async fn wipe_wanted(&self, claim: &DeviceClaim, policy: WipePolicy) -> NodeJob {
         self.claim(std::slice::from_ref(claim)).await;
         let pv = self.release(claim).await;
@@ -202,13 +205,13 @@ impl World {
         Agent::new(self.client.clone(), ops.clone(), Workers::pool(2).unwrap(), options)
     }
 
-    /// One look; the status as it is then.
+    /// Runs one scan and publishes it; returns the resulting status.
     pub async fn publish<H: NodeOps>(&self, ops: &Arc<H>) -> NodeInventoryStatus {
         self.agent(ops).publish_inventory(ScanReason::default()).await.unwrap();
         self.status().await
     }
 
-    /// A whole wipe of a claimed device, its release included.
+    /// A complete wipe of a claimed device, including the release.
     pub async fn wipe<H: NodeOps>(
         &self,
         ops: &Arc<H>,
@@ -225,7 +228,7 @@ pub fn meta(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-/// The claim that the operator would write for this device.
+/// The device claim that the operator would write for this device.
 pub fn claim_of(facts: &Facts, owner: ClaimOwner) -> DeviceClaim {
     let known = group(std::slice::from_ref(facts), None, None, &[]);
     DeviceClaim {

@@ -1,8 +1,9 @@
-//! The disk tier's ground: a node's root and data folder of their own, volumes on real loop devices.
+//! Fixture of the disk tier: a separate root and data directory for the node, and volumes on real
+//! loop devices.
 //!
-//! `Bed::new(Links::Udev)` is the machine itself with its udev daemon; `Bed::new(Links::Own)` a host root made of bind
-//! mounts, in which no such daemon is to be seen. Whatever a test leaves behind is taken down when the bed is dropped;
-//! nothing but loops over files in the bed's own folder is ever touched.
+//! `Bed::new(Links::Udev)` is the machine with its udev daemon; `Bed::new(Links::Own)` is a host
+//! root made of bind mounts, in which no udev daemon is visible. Dropping the bed removes
+//! everything a test left; it only ever touches loop devices over files in its own directory.
 
 use quarry_api::{node_job::FsType, quantity::Bytes};
 use quarry_core::sparse::{Format, Target};
@@ -20,15 +21,15 @@ use std::{
 use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
-/// How long anything may take before a test gives up.
+/// Time limit for every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who makes the links in /dev/disk.
+/// Who creates the links in /dev/disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
     /// The udev daemon, which the tier's script has started.
     Udev,
-    /// The agent: the host root has no daemon's socket.
+    /// The agent: the host root has no udev socket.
     Own,
 }
 
@@ -37,12 +38,12 @@ impl Links {
 }
 
 pub struct Bed {
-    // Dropped in this order: mounts before the folder that holds them.
+    // Dropped in this order: mounts before the directory that contains them.
     mounts: Vec<Mounted>,
     pub root: PathBuf,
-    /// The data folder, as a path on the node.
+    /// The data directory, as a path on the node.
     pub data_on_node: PathBuf,
-    /// The same, as this process reaches it.
+    /// The data directory, as a path for this process.
     pub data: PathBuf,
     _folder: TempDir,
 }
@@ -55,7 +56,7 @@ impl Bed {
             Links::Udev => {
                 assert!(
                     Path::new("/run/udev/control").exists(),
-                    "no udev daemon runs: start one with scripts/udevd start NAME"
+                    "no udev daemon is running; start one with scripts/udevd start NAME"
                 );
                 // A run that was killed may have left it paused.
                 run("udevadm", &["control", "--start-exec-queue"]);
@@ -82,7 +83,7 @@ impl Bed {
         }
     }
 
-    /// With the data folder on a file system of its own, so that it can be full.
+    /// With the data directory on a separate file system, so that it can be full.
     pub fn on(links: Links, size: &str) -> Self {
         let mut bed = Bed::new(links);
         fs::create_dir_all(&bed.data).unwrap();
@@ -97,12 +98,12 @@ impl Bed {
         HostRoot::open(&self.root, &self.data_on_node).unwrap()
     }
 
-    /// Takes the node's lock, as an agent's start does.
+    /// Takes the node's lock, as an agent does when it starts.
     pub fn ops(&self) -> Arc<LinuxNode> {
         Arc::new(LinuxNode::open(self.host(), false).unwrap())
     }
 
-    /// A path of this bed's node, as this process reaches it.
+    /// A path on this bed's node, as a path for this process.
     pub fn at(&self, on_node: &str) -> PathBuf {
         self.root.join(on_node.trim_start_matches('/'))
     }
@@ -111,7 +112,7 @@ impl Bed {
         self.data.join("volumes").join(uid)
     }
 
-    /// Loop devices over files of this bed, by `losetup` as an independent witness.
+    /// Loop devices over files of this bed, from `losetup` as an independent source.
     pub fn loops(&self) -> Vec<String> {
         let table = run("losetup", &["-l", "-n", "-O", "NAME,BACK-FILE"]);
         let mine = self.data.to_string_lossy().into_owned();
@@ -122,7 +123,7 @@ impl Bed {
             .collect()
     }
 
-    /// Names of everything in the volume folder.
+    /// Names of everything in the volume directory.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.data.join("volumes")).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -138,12 +139,13 @@ impl Bed {
         made.filter(|link| fs::symlink_metadata(self.at(link)).is_ok()).collect()
     }
 
-    /// No file, no loop, no link of this volume.
+    /// Asserts that no file, loop device or link of this volume exists.
     #[track_caller]
     pub fn assert_clean(&self, uid: &str) {
         assert_eq!(self.files(), Vec::<String>::new(), "files are left");
         assert_eq!(self.loops(), Vec::<String>::new(), "loops are left");
-        // by-partuuid is udev's alone and goes a moment later than the link that is waited for.
+        // Only udev manages by-partuuid; its link disappears a moment after the one that is waited
+        // for.
         let end = Instant::now() + PATIENCE;
         while !self.links(uid).is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
@@ -158,7 +160,7 @@ impl Drop for Bed {
     fn drop(&mut self) {
         for name in self.loops() {
             let device = format!("/dev/{name}");
-            // Partitions are kept by the kernel when nobody deletes them.
+            // The kernel keeps partitions until they are deleted.
             let _ = Command::new("partx").args(["-d", &device]).output();
             let _ = Command::new("losetup").args(["-d", &device]).output();
         }
@@ -168,7 +170,7 @@ impl Drop for Bed {
     }
 }
 
-/// Unmounted when dropped.
+/// A mount; unmounted on drop.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
@@ -179,7 +181,7 @@ impl Mounted {
         Mounted(at.to_owned())
     }
 
-    /// On a file that is there.
+    /// Mounts on an existing file.
     pub fn new_file(arguments: &[&str], at: &Path) -> Self {
         let path = at.to_string_lossy().into_owned();
         run("mount", &[arguments, &[&path]].concat());
@@ -196,14 +198,15 @@ impl Drop for Mounted {
     }
 }
 
-/// A root as a pod sees its node: the machine's /dev, /sys and /proc, its own /dev/disk, no udev socket.
+/// A root as a pod sees its node: the machine's /dev, /sys and /proc, a separate /dev/disk, no udev
+/// socket.
 fn host_root(root: &Path) -> Vec<Mounted> {
     fs::create_dir_all("/dev/disk").unwrap();
     fs::create_dir_all(root.join("run")).unwrap();
     let mut mounts = Vec::new();
     for part in ["dev", "sys", "proc"] {
         mounts.push(Mounted::new(&["--bind", &format!("/{part}")], &root.join(part)));
-        // What is mounted on top must not show up on the machine itself.
+        // Mounts on top of it must not appear on the machine.
         run("mount", &["--make-private", &root.join(part).to_string_lossy()]);
     }
     mounts.push(Mounted::new(&["-t", "tmpfs", "none"], &root.join("dev/disk")));
@@ -213,7 +216,7 @@ fn host_root(root: &Path) -> Vec<Mounted> {
 fn scratch() -> TempDir {
     assert!(
         rustix::process::geteuid().is_root(),
-        "the disk tier needs root: run it by scripts/test-tiers"
+        "the disk tier needs root; run it with scripts/test-tiers"
     );
     tempfile::Builder::new().prefix("quarry-disk-").tempdir().unwrap()
 }
@@ -235,7 +238,7 @@ pub fn cleanup_order(uid: &str) -> JobRun {
     JobRun { job: format!("cleanup-{uid}"), uid: uid.to_owned(), task: Task::Cleanup }
 }
 
-/// As the agent would, without an API.
+/// Runs a job as the agent does, without an API.
 pub fn execute(ops: &Arc<LinuxNode>, order: &JobRun) -> JobOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(carry_out(ops, &Workers::Inline, order, &Progress::default()))
@@ -264,7 +267,7 @@ pub fn fail(ops: &Arc<LinuxNode>, order: &JobRun) -> String {
     }
 }
 
-/// Runs a tool that must succeed; its output.
+/// Runs a tool that must succeed; returns its output.
 #[track_caller]
 pub fn run(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool)
@@ -276,7 +279,8 @@ pub fn run(tool: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Detaches a device behind the agent's back, with its partitions: a kernel without a parser keeps those.
+/// Detaches a device without the agent's knowledge, and removes its partitions: a kernel without a
+/// partition parser keeps them.
 #[track_caller]
 pub fn snatch(name: &str) {
     drop_partitions(name);
@@ -284,7 +288,7 @@ pub fn snatch(name: &str) {
     eventually("the device is idle", || !Path::new(&format!("/sys/block/{name}/loop")).exists());
 }
 
-/// Makes the kernel forget the partitions of a device.
+/// Removes the partitions of a device from the kernel.
 #[track_caller]
 pub fn drop_partitions(name: &str) {
     // Refused while udev has one open.
@@ -294,7 +298,7 @@ pub fn drop_partitions(name: &str) {
     });
 }
 
-/// Polls until it holds; fails when it does not.
+/// Polls until the condition holds; panics after the time limit.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;

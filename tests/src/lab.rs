@@ -1,9 +1,10 @@
-//! The cluster tier's fixture: the real cluster that this process runs in, with Quarry installed from `deploy/`.
+//! Fixture of the cluster tier: the real cluster that this process runs in, with Quarry installed
+//! from `deploy/`.
 //!
-//! `make test` brings the cluster up and runs the test binary inside its namespaces. Everything here polls
-//! with a deadline and, when it gives up, says what it saw last.
+//! `make test` starts the cluster and runs the test binary inside its namespaces. Everything here
+//! polls with a deadline and reports the last state when it times out.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -14,7 +15,7 @@ use std::{
 pub const NODE: &str = "lab-node";
 pub const NAMESPACE: &str = "quarry-system";
 
-/// Run by `make test`'s cluster tier, and by nothing else.
+/// Root of the repository; used only by the cluster tier of `make test`.
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }
@@ -54,7 +55,7 @@ pub fn kubectl(arguments: &[&str]) -> String {
     run("kubectl", arguments)
 }
 
-/// What the API server says when it refuses; panics when it does not.
+/// The error of the API server when it refuses; panics when it accepts.
 pub fn kubectl_refused(arguments: &[&str], input: Option<&str>) -> String {
     let output = try_run("kubectl", arguments, input);
     assert!(
@@ -65,7 +66,7 @@ pub fn kubectl_refused(arguments: &[&str], input: Option<&str>) -> String {
     text(&output.stderr)
 }
 
-/// Applies YAML; returns what kubectl said on both streams (warnings come on the second).
+/// Applies YAML; returns the output of kubectl on both streams (warnings are on stderr).
 pub fn apply(yaml: &str) -> String {
     let output = try_run("kubectl", &["apply", "-f", "-"], Some(yaml));
     assert!(output.status.success(), "{yaml}\n{}", text(&output.stderr));
@@ -81,27 +82,30 @@ pub fn get(arguments: &[&str]) -> Option<Value> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
-/// The quarry binary that this tier tests.
+/// Runs the quarry binary under test.
 pub fn quarry(arguments: &[&str]) -> Output {
     let binary = std::env::var("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
     try_run(&binary, arguments, None)
 }
 
-/// Polls until `probe` gives a value; panics with what was last seen.
+/// Polls until `probe` returns a value; panics with the last state at the time limit.
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + limit;
     loop {
         match probe() {
             Ok(value) => return value,
             Err(seen) if Instant::now() > deadline => {
-                panic!("gave up after {limit:?} on: {what}\nlast seen: {seen}\n{}", diagnosis())
+                panic!(
+                    "timed out after {limit:?} waiting until {what}\nlast seen: {seen}\n{}",
+                    diagnosis()
+                )
             }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
 }
 
-/// What an engineer would look at first.
+/// What an engineer would check first.
 fn diagnosis() -> String {
     let show = |arguments: &[&str]| {
         let output = try_run("kubectl", arguments, None);
@@ -127,36 +131,36 @@ fn diagnosis() -> String {
     .join("\n")
 }
 
-/// Installs `deploy/`, once for the whole binary, and waits until operator and agent are at work.
+/// Installs `deploy/` once per test binary and waits until operator and agent are running.
 pub fn installed() {
     static DONE: OnceLock<()> = OnceLock::new();
-    DONE.get_or_init(|| {
-        let deploy = repository().join("deploy");
-        until("the manifests are accepted", Duration::from_secs(60), || {
-            let output = try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-            // The first pass may meet kinds whose definitions are not served yet: what `kubectl apply` says to anybody.
-            if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
-        });
-        until("the operator is ready", Duration::from_secs(60), || {
-            let ready = kubectl(&[
-                "-n",
-                NAMESPACE,
-                "get",
-                "deploy",
-                "quarry-operator",
-                "-o",
-                "jsonpath={.status.readyReplicas}",
-            ]);
-            if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
-        });
-        until("the agent has published the inventory", Duration::from_secs(60), || {
-            let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
-            if inventory["status"]["nodeUID"].is_string() {
-                Ok(())
-            } else {
-                Err(inventory.to_string())
-            }
-        });
+    DONE.get_or_init(install);
+}
+
+/// Installs `deploy/` and waits until operator and agent are running.
+pub fn install() {
+    let deploy = repository().join("deploy");
+    until("the manifests are accepted", Duration::from_secs(60), || {
+        let output = try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+        // The first attempt may name kinds whose CRDs are not served yet; every `kubectl apply`
+        // fails then.
+        if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+    });
+    until("the operator is ready", Duration::from_secs(60), || {
+        let ready = kubectl(&[
+            "-n",
+            NAMESPACE,
+            "get",
+            "deploy",
+            "quarry-operator",
+            "-o",
+            "jsonpath={.status.readyReplicas}",
+        ]);
+        if ready == "1" { Ok(()) } else { Err(format!("readyReplicas {ready:?}")) }
+    });
+    until("the agent has published the inventory", Duration::from_secs(60), || {
+        let inventory = get(&["nodeinventory", NODE]).unwrap_or_default();
+        if inventory["status"]["nodeUID"].is_string() { Ok(()) } else { Err(inventory.to_string()) }
     });
 }
 
@@ -171,8 +175,8 @@ pub fn phase_is(volume: &str, wanted: &str) -> Value {
     })
 }
 
-pub fn gone(kind: &str, name: &str) {
-    until(&format!("{kind} {name} is gone"), Duration::from_secs(90), || {
+pub fn wait_deleted(kind: &str, name: &str) {
+    until(&format!("{kind} {name} is deleted"), Duration::from_secs(90), || {
         match get(&[kind, name]) {
             None => Ok(()),
             Some(object) => Err(object["status"].to_string()),
@@ -180,14 +184,58 @@ pub fn gone(kind: &str, name: &str) {
     });
 }
 
-/// A PersistentVolumeClaim.
+/// Waits until a condition of an object (namespace, kind, name) has this status and message.
+#[track_caller]
+pub fn wait_condition(
+    [namespace, kind, name]: &[&str; 3],
+    condition: &str,
+    status: &str,
+    words: &str,
+    limit: Duration,
+) -> Value {
+    until(&format!("{name} has {condition}={status} {words:?}"), limit, || {
+        let object = get(&["-n", namespace, kind, name]).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let matching = |one: &Value| {
+            one["type"] == condition
+                && one["status"] == status
+                && one["message"].as_str().unwrap_or_default().contains(words)
+        };
+        if conditions.iter().any(matching) { Ok(object) } else { Err(object["status"].to_string()) }
+    })
+}
+
+/// Replaces the arguments of the operator's container.
+pub fn set_operator_arguments(arguments: &[&str]) {
+    let path = "/spec/template/spec/containers/0/args";
+    let patch = json!([{"op": "replace", "path": path, "value": arguments}]).to_string();
+    let deployment = ["-n", NAMESPACE, "patch", "deploy", "quarry-operator"];
+    kubectl(&[&deployment[..], &["--type=json", "-p", &patch]].concat());
+}
+
+const ROLLOUT: [&str; 6] =
+    ["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"];
+
+/// Waits until the operator runs with its current arguments.
+pub fn rollout() {
+    kubectl(&ROLLOUT);
+}
+
+/// Applies `deploy/` again. Used in destructors, so failures are ignored.
+pub fn restore_operator() {
+    let deploy = repository().join("deploy");
+    try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
+    try_run("kubectl", &ROLLOUT, None);
+}
+
+/// Creates a PersistentVolumeClaim.
 pub fn create_pvc(name: &str, class: &str, mode: &str, size: &str) {
     apply(&format!(
         "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: {class}, volumeMode: {mode}, resources: {{requests: {{storage: {size}}}}}}}\n"
     ));
 }
 
-/// A pod that runs a command on the claim and ends.
+/// Creates a pod that runs a command on the PVC and exits.
 pub fn pod(name: &str, claim: &str, block: bool, script: &str) {
     let attachment = if block {
         "volumeDevices: [{name: data, devicePath: /dev/data}]"
@@ -200,7 +248,7 @@ pub fn pod(name: &str, claim: &str, block: bool, script: &str) {
     ));
 }
 
-/// What it printed, once it has ended well.
+/// Output of the pod, once it has succeeded.
 pub fn pod_output(name: &str) -> String {
     until(&format!("pod {name} succeeds"), Duration::from_secs(90), || {
         let pod = get(&["pod", name]).unwrap_or_default();
@@ -209,7 +257,7 @@ pub fn pod_output(name: &str) -> String {
     kubectl(&["logs", name]).trim().to_owned()
 }
 
-/// A loop disk over a file; detached and removed on drop.
+/// A loop device over a file; detached and removed on drop.
 pub struct LoopDisk {
     pub file: PathBuf,
     pub device: String,
@@ -219,8 +267,8 @@ impl LoopDisk {
     pub fn attach(name: &str, bytes: u64) -> Self {
         let file = std::env::temp_dir().join(format!("quarry-lab-{name}-{}", std::process::id()));
         std::fs::File::create(&file)
-            .and_then(|made| made.set_len(bytes))
-            .expect("a sparse file can be made");
+            .and_then(|created| created.set_len(bytes))
+            .expect("a sparse file can be created");
         let device =
             run("losetup", &["--find", "--show", &file.to_string_lossy()]).trim().to_owned();
         LoopDisk { file, device }

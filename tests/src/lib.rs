@@ -1,16 +1,16 @@
-//! The fixtures that the tiers share.
+//! Fixtures shared by the test tiers.
 //!
 //! Each tier is one test target (`tests/disk.rs`, `tests/cluster.rs`), run by `scripts/test-tiers`.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tests start real processes and look at real files"
+    reason = "tests start real processes and read real files"
 )]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a fixture that cannot go on fails its test"
+    reason = "a fixture that fails also fails its test"
 )]
 
 pub mod device_claim;

@@ -1,6 +1,7 @@
-//! Runs the conversations of `tests/parity/` against the embedded API and against a real API server, and
-//! compares the answers after taking out what must differ (uids, times, versions, managed fields). What else
-//! differs on purpose is a short list with reasons, `tests/parity/known.yaml`; a line nobody needs is an error.
+//! Runs the conversations in `tests/parity/` against the embedded API and a real API server, and
+//! compares the responses after removing what must differ (uids, times, versions, managed fields).
+//! Intended differences are listed with reasons in `tests/parity/known.yaml`; an entry that matches
+//! no difference is an error.
 
 mod compare;
 mod conversation;
@@ -27,7 +28,7 @@ fn fixture<T: serde::de::DeserializeOwned>(name: &str) -> T {
     serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// A kind of the tests' own, with every kind of schema rule.
+/// A kind for these tests, with every kind of schema rule.
 pub fn widgets() -> CustomResourceDefinition {
     fixture("widgets.yaml")
 }

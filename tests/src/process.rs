@@ -1,6 +1,7 @@
-//! Quarry's parts as real processes: the API in this process, operator and agent as children.
+//! Quarry as real processes: the API in this process, operator and agent as child processes.
 //!
-//! Owns the children and ends them when dropped. Polls with deadlines; says what it saw last.
+//! Owns the child processes and kills them on drop. Polls with deadlines and reports the last
+//! state.
 
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use kube::{
@@ -19,7 +20,7 @@ use std::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
+pub enum Role {
     Operator,
     Agent,
 }
@@ -27,11 +28,11 @@ pub enum Victim {
 pub const NODE: &str = "story-node";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How the parts are started.
+/// How the processes are started.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub controllers: &'static str,
-    /// More arguments of the agent.
+    /// Additional arguments of the agent.
     pub agent: Vec<String>,
 }
 
@@ -42,17 +43,18 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// With sets and LocalVolumes, and an agent that does not wait a minute for every disk.
+    /// With LocalVolumeSets and LocalVolumes, and an agent that does not wait a minute for every
+    /// disk to settle.
     pub fn claims() -> Self {
         Setup {
-            controllers: "nodeinventory,nodejob,claims",
+            controllers: "nodeinventory,nodejob,deviceclaims",
             agent: vec!["--settling-time=100ms".into()],
         }
     }
 }
 
-pub struct Parts {
-    folder: PathBuf,
+pub struct Processes {
+    dir: PathBuf,
     setup: Setup,
     client: Client,
     operator: Option<Child>,
@@ -60,7 +62,7 @@ pub struct Parts {
     api: Served,
 }
 
-/// The API, which can be taken away and come back at the same address.
+/// The API, which can be stopped and served again at the same address.
 struct Served {
     server: Server,
     address: std::net::SocketAddr,
@@ -68,7 +70,7 @@ struct Served {
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
-impl Drop for Parts {
+impl Drop for Processes {
     fn drop(&mut self) {
         for child in [&mut self.operator, &mut self.agent].into_iter().flatten() {
             end(child);
@@ -77,7 +79,7 @@ impl Drop for Parts {
     }
 }
 
-/// The binary under test, a debug build: releases have no failpoints.
+/// The binary under test, a debug build: release builds have no failpoints.
 fn binary() -> PathBuf {
     std::env::var_os("QUARRY_BIN")
         .map(PathBuf::from)
@@ -85,19 +87,19 @@ fn binary() -> PathBuf {
 }
 
 fn end(child: &mut Child) {
-    // It may have died at its failpoint already; either way it is gone after the wait.
+    // It may have died at its failpoint already; after the wait it has ended in any case.
     if child.kill().is_err() {
-        eprintln!("process {} had ended", child.id());
+        eprintln!("process {} had already ended", child.id());
     }
     child.wait().expect("a child of ours can be waited for");
 }
 
-impl Parts {
-    pub async fn start(folder: &Path) -> Self {
-        Self::start_as(folder, Setup::default()).await
+impl Processes {
+    pub async fn start(dir: &Path) -> Self {
+        Self::start_as(dir, Setup::default()).await
     }
 
-    pub async fn start_as(folder: &Path, setup: Setup) -> Self {
+    pub async fn start_as(dir: &Path, setup: Setup) -> Self {
         let mut options = Options::new(quarry_api::crds());
         options.policies = quarry_api::admission::embedded_policies()
             .into_iter()
@@ -107,10 +109,10 @@ impl Parts {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("https://{address}");
-        let identity = ServingIdentity::load_or_create(folder).unwrap();
-        let token = load_or_create_token(folder).unwrap();
+        let identity = ServingIdentity::load_or_create(dir).unwrap();
+        let token = load_or_create_token(dir).unwrap();
         Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
-            .write(&folder.join("kubeconfig"))
+            .write(&dir.join("kubeconfig"))
             .unwrap();
         let client = server.client("default");
         let api = Served {
@@ -120,13 +122,13 @@ impl Parts {
             serving: None,
         };
         drop((listener, identity, token));
-        let mut parts =
-            Parts { folder: folder.to_owned(), setup, client, operator: None, agent: None, api };
-        parts.api_up().await;
-        parts.make_objects().await;
-        parts.restart(Victim::Operator, None).await;
-        parts.restart(Victim::Agent, None).await;
-        parts
+        let mut processes =
+            Processes { dir: dir.to_owned(), setup, client, operator: None, agent: None, api };
+        processes.api_up().await;
+        processes.make_objects().await;
+        processes.restart(Role::Operator, None).await;
+        processes.restart(Role::Agent, None).await;
+        processes
     }
 
     /// Serves the API again, at the same address.
@@ -141,8 +143,8 @@ impl Parts {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let identity = ServingIdentity::load_or_create(&self.folder).unwrap();
-        let token = load_or_create_token(&self.folder).unwrap();
+        let identity = ServingIdentity::load_or_create(&self.dir).unwrap();
+        let token = load_or_create_token(&self.dir).unwrap();
         self.api.stop = tokio_util::sync::CancellationToken::new();
         let (server, closed) = (self.api.server.clone(), self.api.stop.clone());
         self.api.serving = Some(tokio::spawn(async move {
@@ -150,7 +152,7 @@ impl Parts {
         }));
     }
 
-    /// Takes the API away; what is in it stays.
+    /// Stops serving the API; its objects stay.
     pub async fn api_down(&mut self) {
         self.api.stop.cancel();
         if let Some(serving) = self.api.serving.take() {
@@ -162,12 +164,12 @@ impl Parts {
         self.client.clone()
     }
 
-    /// Writes that the API has accepted so far, but for leases.
+    /// Number of writes the API has accepted, without Leases.
     pub fn writes(&self) -> u64 {
         self.write_counts().values().sum()
     }
 
-    /// The same by kind.
+    /// Accepted writes by kind.
     pub fn write_counts(&self) -> BTreeMap<String, u64> {
         self.api
             .server
@@ -185,7 +187,7 @@ impl Parts {
         self.agent.as_ref().map(Child::id)
     }
 
-    /// Waits until the node's inventory is so.
+    /// Waits until the NodeInventory matches.
     pub async fn wait_inventory(
         &self,
         what: &str,
@@ -205,7 +207,7 @@ impl Parts {
             }
             assert!(
                 Instant::now() < deadline,
-                "the inventory: {what}? last seen: {:?}\n{}",
+                "NodeInventory: timed out waiting until {what}; last seen: {:?}\n{}",
                 status.devices,
                 self.logs()
             );
@@ -240,19 +242,19 @@ impl Parts {
             .unwrap();
     }
 
-    /// Ends the process and starts it again, with or without a point to die at.
-    pub async fn restart(&mut self, victim: Victim, failpoint: Option<&str>) {
-        let slot = match victim {
-            Victim::Operator => &mut self.operator,
-            Victim::Agent => &mut self.agent,
+    /// Kills the process and starts it again, with or without a failpoint.
+    pub async fn restart(&mut self, role: Role, failpoint: Option<&str>) {
+        let slot = match role {
+            Role::Operator => &mut self.operator,
+            Role::Agent => &mut self.agent,
         };
         if let Some(mut child) = slot.take() {
             end(&mut child);
         }
-        let kubeconfig = self.folder.join("kubeconfig");
+        let kubeconfig = self.dir.join("kubeconfig");
         let mut command = Command::new(binary());
-        match victim {
-            Victim::Operator => command.args([
+        match role {
+            Role::Operator => command.args([
                 "operator",
                 "--no-leader-election",
                 "--controllers",
@@ -260,23 +262,24 @@ impl Parts {
                 "--metrics-listen",
                 "127.0.0.1:0",
             ]),
-            // Progress at once: otherwise no job of these tests is slow enough to report any.
-            Victim::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
+            // Report progress immediately: otherwise no job of these tests is slow enough to report
+            // any.
+            Role::Agent if failpoint.is_some_and(|point| point.starts_with("status.running")) => {
                 command
                     .args(["agent", "--progress-after", "0", "--node-name", NODE, "--data-dir"])
-                    .arg(self.folder.join("data"))
+                    .arg(self.dir.join("data"))
             }
-            Victim::Agent => command
+            Role::Agent => command
                 .args(["agent", "--node-name", NODE, "--data-dir"])
-                .arg(self.folder.join("data")),
+                .arg(self.dir.join("data")),
         };
-        if victim == Victim::Agent {
+        if role == Role::Agent {
             command.args(&self.setup.agent);
         }
         let log = File::options()
             .create(true)
             .append(true)
-            .open(self.folder.join(format!("{victim:?}.log")))
+            .open(self.dir.join(format!("{role:?}.log")))
             .unwrap();
         command
             .arg("--kubeconfig")
@@ -291,8 +294,8 @@ impl Parts {
         *slot = Some(command.spawn().unwrap());
     }
 
-    /// As somebody with `losetup -d` would, behind everybody's back.
-    pub fn snatch_loop(&self, uid: &str) {
+    /// Detaches the loop device as another process would with `losetup -d`.
+    pub fn detach_loop(&self, uid: &str) {
         for entry in std::fs::read_dir("/sys/block").unwrap().filter_map(Result::ok) {
             if std::fs::read_to_string(entry.path().join("loop/backing_file"))
                 .is_ok_and(|file| file.contains(uid))
@@ -305,13 +308,11 @@ impl Parts {
         }
     }
 
-    /// A second operator that takes part in the election, as the first one does when `elect` is set.
+    /// A second operator that takes part in the election, as the first one does when `elect` is
+    /// set.
     pub fn spawn_operator(&self, identity: &str) -> Child {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.folder.join("Operator.log"))
-            .unwrap();
+        let log =
+            File::options().create(true).append(true).open(self.dir.join("Operator.log")).unwrap();
         Command::new(binary())
             .args([
                 "operator",
@@ -323,7 +324,7 @@ impl Parts {
                 "127.0.0.1:0",
                 "--kubeconfig",
             ])
-            .arg(self.folder.join("kubeconfig"))
+            .arg(self.dir.join("kubeconfig"))
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -332,7 +333,7 @@ impl Parts {
             .unwrap()
     }
 
-    /// Who leads, by the lease; waits until `wanted` says so.
+    /// Waits until the holder of the leader Lease matches.
     pub async fn leader(&self, what: &str, wanted: impl Fn(Option<&str>) -> bool) {
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
@@ -358,7 +359,7 @@ impl Parts {
         }
     }
 
-    /// Somebody else takes the lease, as a partitioned rival would.
+    /// Another holder takes the Lease, as a partitioned rival would.
     pub async fn steal_lease(&self) {
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(self.client.clone(), quarry_api::names::DEFAULT_NAMESPACE);
@@ -373,7 +374,7 @@ impl Parts {
             .unwrap();
     }
 
-    /// As at a shutdown of the node: the agent gives its lease back.
+    /// Stops the agent as a shutdown of the node does: it releases its Lease.
     pub async fn stop_agent(&mut self) {
         let Some(mut child) = self.agent.take() else { return };
         let pid = rustix::process::Pid::from_child(&child);
@@ -406,31 +407,32 @@ impl Parts {
         volumes.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Waits until the volume is so; whoever dies meanwhile is started again.
+    /// Waits until the Volume matches; a process that dies in the meantime is restarted.
     pub async fn wait(&mut self, name: &str, what: &str, wanted: impl Fn(Option<&Volume>) -> bool) {
         self.until(name, what, &mut false, wanted).await;
     }
 
-    /// Whoever has died is started again, without the point. `true` when somebody had.
-    pub async fn revive(&mut self) -> bool {
+    /// Restarts every process that has died, without the failpoint. `true` when one had.
+    pub async fn restart_dead(&mut self) -> bool {
         let dead = |child: &mut Option<Child>| {
             child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
         };
         let (operator, agent) = (dead(&mut self.operator), dead(&mut self.agent));
         if operator {
-            self.restart(Victim::Operator, None).await;
+            self.restart(Role::Operator, None).await;
         }
         if agent {
-            self.restart(Victim::Agent, None).await;
+            self.restart(Role::Agent, None).await;
         }
         operator || agent
     }
 
-    /// Create, Available, delete, gone without a trace; whether a process died on the way.
+    /// Creates a Volume, waits for Available, deletes it and checks that nothing is left; returns
+    /// whether a process died in the meantime.
     pub async fn story(&mut self, name: &str, mode: &str) -> bool {
         let volumes: Api<Volume> = Api::all(self.client.clone());
-        let made = self.create(name, mode).await;
-        let uid = made.uid().unwrap();
+        let created = self.create(name, mode).await;
+        let uid = created.uid().unwrap();
         let mut died = false;
         self.until(name, "is Available", &mut died, |volume| {
             volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))
@@ -441,40 +443,41 @@ impl Parts {
         } else {
             format!("/dev/disk/by-uuid/{uid}")
         };
-        assert!(Path::new(&link).exists(), "{name}: {link} leads somewhere");
+        assert!(Path::new(&link).exists(), "{name}: {link} exists");
         assert_eq!(loops_over(&uid), 1, "{name}: one loop");
         let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
         assert_eq!(pvs.get(name).await.unwrap().spec.unwrap().local.unwrap().path, link);
         self.inventory(&uid, true, &mut died).await;
         volumes.delete(name, &DeleteParams::default()).await.unwrap();
-        self.until(name, "is gone", &mut died, |volume| volume.is_none()).await;
+        self.until(name, "is deleted", &mut died, |volume| volume.is_none()).await;
         assert!(pvs.get_opt(name).await.unwrap().is_none(), "{name}: no PersistentVolume is left");
         assert_eq!(loops_over(&uid), 0, "{name}: no loop is left");
         for path in [
-            self.folder.join("data/volumes").join(&uid),
-            self.folder.join(format!("data/volumes/{uid}.draft")),
+            self.dir.join("data/volumes").join(&uid),
+            self.dir.join(format!("data/volumes/{uid}.draft")),
             PathBuf::from(&link),
         ] {
-            assert!(path.symlink_metadata().is_err(), "{name}: {} is left", path.display());
+            assert!(path.symlink_metadata().is_err(), "{name}: {} still exists", path.display());
         }
-        // The inventory tells the truth in the end; a point after the last write is reached only now.
+        // The NodeInventory is correct in the end; a failpoint after the last write is reached only
+        // now.
         self.inventory(&uid, false, &mut died).await;
         died
     }
 
-    /// Waits until the node's inventory shows the volume's device, or no longer does.
+    /// Waits until the NodeInventory lists the device of the Volume, or no longer does.
     async fn inventory(&mut self, uid: &str, shown: bool, died: &mut bool) {
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let deadline = Instant::now() + LIMIT;
         loop {
-            *died |= self.revive().await;
+            *died |= self.restart_dead().await;
             let devices = inventories.get(NODE).await.unwrap().status.unwrap_or_default().devices;
             if devices.iter().any(|device| device.volume_uid.as_deref() == Some(uid)) == shown {
                 return;
             }
             assert!(
                 Instant::now() < deadline,
-                "the inventory shows {uid}: not {shown}: {devices:?}\n{}",
+                "NodeInventory lists {uid}: expected {shown}: {devices:?}\n{}",
                 self.logs()
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -491,14 +494,14 @@ impl Parts {
         let volumes: Api<Volume> = Api::all(self.client.clone());
         let deadline = Instant::now() + LIMIT;
         loop {
-            *died |= self.revive().await;
+            *died |= self.restart_dead().await;
             let seen = volumes.get_opt(name).await.unwrap();
             if wanted(seen.as_ref()) {
                 return;
             }
             assert!(
                 Instant::now() < deadline,
-                "{name} {what}? last seen: {:?}\n{}",
+                "{name}: timed out waiting until it {what}; last seen: {:?}\n{}",
                 seen.and_then(|volume| volume.status),
                 self.logs()
             );
@@ -506,11 +509,11 @@ impl Parts {
         }
     }
 
-    /// What operator and agent have said.
+    /// Logs of operator and agent.
     pub fn logs(&self) -> String {
         ["Operator", "Agent"]
             .map(|part| {
-                std::fs::read_to_string(self.folder.join(format!("{part}.log"))).unwrap_or_default()
+                std::fs::read_to_string(self.dir.join(format!("{part}.log"))).unwrap_or_default()
             })
             .join("\n---\n")
     }
@@ -524,7 +527,7 @@ impl Parts {
     }
 }
 
-/// Loop devices over a file that is named after the volume.
+/// Number of loop devices over a file that is named after the volume.
 fn loops_over(uid: &str) -> usize {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return 0 };
     entries

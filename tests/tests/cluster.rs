@@ -1,11 +1,12 @@
-//! The cluster tier: Quarry as pods in a real cluster with a real kubelet, installed from `deploy/` as it is.
+//! The cluster tier: Quarry as pods in a real cluster with a real kubelet, installed from an
+//! unchanged `deploy/`.
 //!
 //! Run by `scripts/test-tiers` inside the cluster's namespaces, one test at a time.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tests start real processes and look at real files"
+    reason = "tests start real processes and read real files"
 )]
 
 #[path = "cluster/admission.rs"]
@@ -16,5 +17,7 @@ mod confinement;
 mod device_claims;
 #[path = "cluster/discovery.rs"]
 mod discovery;
+#[path = "cluster/uninstall.rs"]
+mod uninstall;
 #[path = "cluster/volumes.rs"]
 mod volumes;

@@ -1,14 +1,15 @@
-//! The disk tier: the agent's hands on real files, loop devices, udev, mkfs. Root; one test at a time.
+//! The disk tier: the agent's NodeOps on real files, loop devices, udev and mkfs. Needs root; runs
+//! one test at a time.
 //!
-//! Run by `scripts/test-tiers`, which starts a udev daemon where the machine has none. Oracles are the system's own
-//! tools: losetup, blkid, sgdisk, mount.
+//! Run by `scripts/test-tiers`, which starts a udev daemon on machines without one. The expected
+//! results come from the system's tools: losetup, blkid, sgdisk, mount.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tests start real processes and look at real files"
+    reason = "tests start real processes and read real files"
 )]
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
 #[path = "disk/agent.rs"]
 mod agent;
@@ -32,10 +33,14 @@ mod devices_shared;
 mod devices_use;
 #[path = "disk/end_to_end.rs"]
 mod end_to_end;
+#[path = "disk/exported_file.rs"]
+mod exported_file;
 #[path = "disk/failures.rs"]
 mod failures;
 #[path = "disk/hotplug.rs"]
 mod hotplug;
+#[path = "disk/kills.rs"]
+mod kills;
 #[path = "disk/lifecycle.rs"]
 mod lifecycle;
 #[path = "disk/refusal.rs"]

@@ -1,13 +1,14 @@
-//! The guest tier: other kernels, other hardware. Root; one or two tests at a time.
+//! The guest tier: other kernels, other hardware. Needs root; runs one or two tests at a time.
 //!
-//! Run by `scripts/test-tiers`; what it boots is made by `scripts/guest`. Oracles are the tools inside the guests.
+//! Run by `scripts/test-tiers`; `scripts/guest` builds what it boots. The expected results come
+//! from the tools inside the guests.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tests start real processes and look at real files"
+    reason = "tests start real processes and read real files"
 )]
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
 #[path = "guest/binary.rs"]
 mod binary;
@@ -44,13 +45,13 @@ use std::{
     thread,
 };
 
-/// A web server on the loopback that says hello to everybody, until this process ends.
-fn answering_server() -> SocketAddr {
+/// A web server on the loopback that replies hello to every request, until this process exits.
+fn hello_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A guest that was cut off in mid-request is none of this server's business.
+            // A guest may be disconnected during a request; ignore that.
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(
                 b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
@@ -60,19 +61,19 @@ fn answering_server() -> SocketAddr {
     address
 }
 
-/// The command in a guest that asks a web server for its page.
+/// The command in a guest that requests the page of a web server.
 fn get(address: &str) -> String {
     format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {}", address.replace(':', " "))
 }
 
-/// How many processes of this machine work in this folder.
-fn processes_in(folder: &Path) -> usize {
+/// Number of processes on this machine whose working directory is this one.
+fn processes_in(dir: &Path) -> usize {
     processes()
-        .filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == folder))
+        .filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == dir))
         .count()
 }
 
-/// How many processes of this machine name this file in their arguments.
+/// Number of processes on this machine with this file in their arguments.
 fn processes_of(file: &Path) -> usize {
     let name = file.to_string_lossy().into_owned();
     processes()

@@ -1,10 +1,10 @@
-//! The embedded API answers every conversation of `tests/parity/` as expected; `parity_real.rs` compares it with
-//! the real API server.
+//! The embedded API gives the expected response in every conversation in `tests/parity/`;
+//! `parity_real.rs` compares it with the real API server.
 
 use quarry_tests::parity;
 
 #[tokio::test]
-async fn the_embedded_api_answers_every_conversation_as_expected() {
+async fn embedded_api_gives_the_expected_responses() {
     let report = parity::run_embedded(parity::embedded().client("default")).await;
     println!("{report}");
     assert!(report.is_clean(), "{report}");

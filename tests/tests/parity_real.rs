@@ -1,11 +1,13 @@
-//! Parity: every conversation with the embedded API and with the real API server of the cluster tier, compared.
+//! Parity: every conversation with the embedded API and with the real API server of the cluster
+//! tier, compared.
 //!
-//! Run by `scripts/test-tiers` inside the lab, before Quarry is installed: no operator may answer in between.
+//! Run by `scripts/test-tiers` inside the lab, before Quarry is installed: no operator may
+//! interfere.
 
 use quarry_tests::{lab, parity};
 
 #[tokio::test]
-async fn the_embedded_api_answers_as_the_real_one() {
+async fn embedded_api_responds_like_kube_apiserver() {
     let crds = lab::repository().join("deploy/crds.yaml");
     lab::kubectl(&["apply", "-f", &crds.to_string_lossy()]);
     lab::kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]);

@@ -1,5 +1,5 @@
-//! Claims: how long a plan takes, a thousand nodes at once, from a settled disk to its PersistentVolume, and wipes
-//! beside `blkdiscard` and `dd`.
+//! Device claims: duration of a plan, a thousand nodes, time from a settled disk to its
+//! PersistentVolume, and wipes compared with `blkdiscard` and `dd`.
 
 mod nodes;
 mod plan;
@@ -8,7 +8,7 @@ mod wipe;
 
 use anyhow::Result;
 
-/// Those that are named, or all of them.
+/// Runs the named benchmarks, or all of them.
 pub async fn run(named: &[String]) -> Result<()> {
     let wanted = |name: &str| named.is_empty() || named.iter().any(|one| one == name);
     if wanted("plan") {

@@ -1,4 +1,5 @@
-//! A thousand nodes with 24 devices each: the operator as a process, agents that only answer, all in a hurry.
+//! A thousand nodes with 24 devices each: the operator as a process, and simulated agents that
+//! confirm immediately.
 
 use super::plan::device;
 use crate::figures;
@@ -14,7 +15,7 @@ use quarry_api::{
     LocalVolumeSet, NodeInventory, names,
     node_inventory::{ClaimReport, ClaimState, Device},
 };
-use quarry_tests::process::{Parts, Setup};
+use quarry_tests::process::{Processes, Setup};
 use serde_json::json;
 use std::{
     fs,
@@ -56,8 +57,8 @@ async fn report(client: &Client, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Says yes to every claim, as soon as it sees one.
-async fn answer(client: Client) -> Result<()> {
+/// Confirms every device claim as soon as it appears.
+async fn confirm_claims(client: Client) -> Result<()> {
     let api: Api<NodeInventory> = Api::all(client);
     let mut watch = Box::pin(
         watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects(),
@@ -96,16 +97,16 @@ async fn count_pvs(client: &Client) -> Result<usize> {
 }
 
 pub async fn run() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let parts = Parts::start_as(folder.path(), Setup::claims()).await;
-    let client = parts.client();
-    let pid = parts.operator_pid().context("the operator runs")?;
+    let dir = tempfile::tempdir()?;
+    let processes = Processes::start_as(dir.path(), Setup::claims()).await;
+    let client = processes.client();
+    let pid = processes.operator_pid().context("the operator runs")?;
     stream::iter(0..NODES)
         .map(|number| make_node(&client, number))
         .buffer_unordered(16)
         .try_collect::<Vec<()>>()
         .await?;
-    wait("every node has its inventory", async || {
+    wait("every node has its NodeInventory", async || {
         Ok(Api::<NodeInventory>::all(client.clone())
             .list_metadata(&ListParams::default())
             .await?
@@ -119,8 +120,8 @@ pub async fn run() -> Result<()> {
         .buffer_unordered(16)
         .try_collect::<Vec<()>>()
         .await?;
-    let answering = tokio::spawn(answer(client.clone()));
-    let (before, used, begun) = (parts.writes(), ticks(pid)?, Instant::now());
+    let answering = tokio::spawn(confirm_claims(client.clone()));
+    let (before, used, started) = (processes.writes(), ticks(pid)?, Instant::now());
     let set = json!({
         "apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "all"},
         "spec": {"storageClassName": "all", "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "bench", "operator": "In", "values": ["yes"]}]}]}},
@@ -131,31 +132,31 @@ pub async fn run() -> Result<()> {
     let all = NODES * DEVICES;
     wait("every device is a PersistentVolume", async || Ok(count_pvs(&client).await? == all))
         .await?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     let sets: Api<LocalVolumeSet> = Api::namespaced(client.clone(), names::DEFAULT_NAMESPACE);
-    wait("the set says so", async || {
+    wait("the LocalVolumeSet reports it", async || {
         Ok(sets.get("all").await?.status.and_then(|status| status.total_provisioned_device_count)
             == i32::try_from(all).ok())
     })
     .await?;
-    let (written, cpu) = (parts.writes() - before, (ticks(pid)? - used) as f64 / 100.0);
+    let (written, cpu) = (processes.writes() - before, (ticks(pid)? - used) as f64 / 100.0);
     println!(
-        "figure: {NODES} nodes with {DEVICES} devices each: {all} PersistentVolumes after {:.1} s; {:.2} writes a PersistentVolume, agents' included (aim: at most 4); operator {cpu:.1} s of CPU, {:.1} ms a node; {:.0} MiB resident (aim: < 150)",
+        "figure: {NODES} nodes with {DEVICES} devices each: {all} PersistentVolumes after {:.1} s; {:.2} writes per PersistentVolume, including the agents' (aim: at most 4); operator {cpu:.1} s of CPU, {:.1} ms per node; {:.0} MiB resident (aim: < 150)",
         took.as_secs_f64(),
         written as f64 / all as f64,
         cpu * 1000.0 / NODES as f64,
         figures::resident(pid).unwrap_or_default() as f64 / 1024.0
     );
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (before, used) = (parts.writes(), ticks(pid)?);
+    let (before, used) = (processes.writes(), ticks(pid)?);
     tokio::time::sleep(Duration::from_secs(60)).await;
     println!(
-        "figure: a minute at rest with all of them: {} writes but for leases (aim: 0), {:.2} s of CPU",
-        parts.writes() - before,
+        "figure: one idle minute with all of them: {} writes except Leases (aim: 0), {:.2} s of CPU",
+        processes.writes() - before,
         (ticks(pid)? - used) as f64 / 100.0
     );
     answering.abort();
-    parts.stop().await;
+    processes.stop().await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The planner alone: one node with 256 devices and 50 sets.
+//! The planner alone: one node with 256 devices and 50 LocalVolumeSets.
 
 use crate::figures;
 use anyhow::Result;
@@ -60,10 +60,10 @@ pub fn run() -> Result<()> {
     let mut samples = Vec::new();
     let mut assignment = 0;
     for _ in 0..ROUNDS {
-        let begun = Instant::now();
+        let started = Instant::now();
         let planned = plan(&world, now);
         check::check(&world, &planned).map_err(|violation| anyhow::anyhow!("{violation}"))?;
-        samples.push(begun.elapsed());
+        samples.push(started.elapsed());
         assignment = planned.claims.len();
     }
     let samples = figures::Samples::new(samples);

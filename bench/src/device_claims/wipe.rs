@@ -1,6 +1,7 @@
-//! Wipes of loop devices, by the agent's own code, beside what an administrator types. Interleaved.
+//! Wipes of loop devices by the agent's code, compared with the commands of an administrator.
+//! Interleaved.
 
-use crate::figures;
+use crate::{bare, figures};
 use anyhow::{Context, Result, anyhow, ensure};
 use quarry_api::{
     NodeInventorySpec,
@@ -32,8 +33,8 @@ struct Loop {
 }
 
 impl Loop {
-    fn attach(folder: &Path, name: &str, size: u64) -> Result<Self> {
-        let file = folder.join(name);
+    fn attach(dir: &Path, name: &str, size: u64) -> Result<Self> {
+        let file = dir.join(name);
         fs::File::create(&file)?.set_len(size)?;
         let output = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
@@ -43,10 +44,10 @@ impl Loop {
         Ok(Loop { file, device: String::from_utf8(output.stdout)?.trim().to_owned() })
     }
 
-    /// Every block written: what a wipe has to deal with.
+    /// Writes every block, so that the wipe has work to do.
     fn fill(&self, size: u64) -> Result<()> {
         let count = format!("count={}", size >> 22);
-        command(
+        bare::run(
             "dd",
             &[
                 "if=/dev/urandom",
@@ -57,12 +58,13 @@ impl Loop {
                 "status=none",
             ],
         )
+        .map(drop)
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        if let Err(error) = command("losetup", &["--detach", &self.device]) {
+        if let Err(error) = bare::run("losetup", &["--detach", &self.device]) {
             eprintln!("{error:#}");
         }
         if let Err(error) = fs::remove_file(&self.file) {
@@ -71,30 +73,21 @@ impl Drop for Loop {
     }
 }
 
-fn command(program: &str, arguments: &[&str]) -> Result<()> {
-    let output =
-        Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
-    ensure!(
-        output.status.success(),
-        "{program} {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
-}
-
-/// Held, verified and wiped: the time of the wipe alone.
+/// Holds, verifies and wipes; returns the time of the wipe only.
 fn ours(host: &HostRoot, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
-    let said = |error: quarry_node::NodeError| anyhow!(error.message());
+    let describe = |error: quarry_node::NodeError| anyhow!(error.message());
     let name = disk.device.trim_start_matches("/dev/");
-    let held = Held::open(host, name, For::Writing).map_err(said)?;
+    let held = Held::open(host, name, For::Writing).map_err(describe)?;
     let mut scanner = Scanner::new(host.clone(), Limits::default());
     let touched: BTreeSet<String> = [name.to_owned()].into();
-    let seen = scanner.scan(Scan::Changed { touched: &touched }).map_err(said)?;
+    let seen = scanner.scan(Scan::Changed { touched: &touched }).map_err(describe)?;
     let known = group(&seen.devices, None, None, &[]);
-    let device =
-        known.iter().find(|device| device.facts.name == name).context("the loop is seen")?;
+    let device = known
+        .iter()
+        .find(|device| device.facts.name == name)
+        .context("the loop device is found")?;
     let claim = DeviceClaim {
-        identity: device.identified.identity.clone().context("the loop has an identity")?,
+        identity: device.identified.identity.clone().context("the loop device has an identity")?,
         size: i64::try_from(device.facts.size)?,
         content: ClaimContent::Any,
         ..DeviceClaim::default()
@@ -102,15 +95,15 @@ fn ours(host: &HostRoot, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
     let verified = held
         .verify(&claim, Expected::Erasable, &known, &NodeInventorySpec::default())
         .map_err(|why| anyhow!(why))?;
-    let begun = Instant::now();
-    wipe(host, &verified, policy, &Progress::default()).map_err(said)?;
-    Ok(begun.elapsed())
+    let started = Instant::now();
+    wipe(host, &verified, policy, &Progress::default()).map_err(describe)?;
+    Ok(started.elapsed())
 }
 
 fn timed(peer: impl FnOnce() -> Result<()>) -> Result<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     peer()?;
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 fn compare(what: &str, ours: Vec<Duration>, peer: Vec<Duration>) {
@@ -125,12 +118,12 @@ fn compare(what: &str, ours: Vec<Duration>, peer: Vec<Duration>) {
 }
 
 pub fn run_all(size: u64) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let dir = tempfile::tempdir()?;
     let host = HostRoot::view("/").map_err(|error| anyhow!(error.message()))?;
-    let large = Loop::attach(folder.path(), "large", 1 << 40)?;
+    let large = Loop::attach(dir.path(), "large", 1 << 40)?;
     let mut quick = Vec::new();
     for _ in 0..ROUNDS {
-        command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
+        bare::run("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,nodiscard", &large.device])?;
         quick.push(ours(&host, &large, WipePolicy::Quick)?);
     }
     println!(
@@ -138,20 +131,20 @@ pub fn run_all(size: u64) -> Result<()> {
         figures::milliseconds(figures::Samples::new(quick).percentile(50))
     );
     drop(large);
-    let disk = Loop::attach(folder.path(), "disk", size)?;
+    let disk = Loop::attach(dir.path(), "disk", size)?;
     let (mut discard, mut blkdiscard, mut zero, mut dd) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         disk.fill(size)?;
         discard.push(ours(&host, &disk, WipePolicy::Discard)?);
         disk.fill(size)?;
-        blkdiscard.push(timed(|| command("blkdiscard", &[&disk.device]))?);
+        blkdiscard.push(timed(|| bare::run("blkdiscard", &[&disk.device]).map(drop))?);
         disk.fill(size)?;
         zero.push(ours(&host, &disk, WipePolicy::Zero)?);
         disk.fill(size)?;
         let count = format!("count={}", size >> 22);
         dd.push(timed(|| {
-            command(
+            bare::run(
                 "dd",
                 &[
                     "if=/dev/zero",
@@ -163,11 +156,12 @@ pub fn run_all(size: u64) -> Result<()> {
                     "status=none",
                 ],
             )
+            .map(drop)
         })?);
     }
     let gib = size as f64 / f64::from(1 << 30);
-    compare(&format!("Discard of {gib} GiB beside blkdiscard"), discard, blkdiscard);
-    compare(&format!("Zero of {gib} GiB beside dd"), zero, dd);
+    compare(&format!("Discard of {gib} GiB compared with blkdiscard"), discard, blkdiscard);
+    compare(&format!("Zero of {gib} GiB compared with dd"), zero, dd);
     Ok(())
 }
 

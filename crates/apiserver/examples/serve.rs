@@ -1,5 +1,5 @@
-//! Serves the embedded API with a CRD file, for trying kubectl against it:
-//! `cargo run -p quarry-apiserver --example serve -- DIR CRD.yaml [ADDRESS]`, then `KUBECONFIG=DIR/kubeconfig`.
+//! Serves the embedded API with a CRD file, to try kubectl against it: `cargo run -p
+//! quarry-apiserver --example serve -- DIR CRD.yaml [ADDRESS]`, then `KUBECONFIG=DIR/kubeconfig`.
 #![expect(clippy::disallowed_methods, reason = "an example reads its own arguments' files")]
 
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
@@ -8,8 +8,8 @@ use std::path::PathBuf;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let directory = PathBuf::from(args.next().ok_or("name a data directory")?);
-    let crds = std::fs::read_to_string(args.next().ok_or("name a file with a CRD")?)?;
+    let directory = PathBuf::from(args.next().ok_or("pass a data directory")?);
+    let crds = std::fs::read_to_string(args.next().ok_or("pass a file with a CRD")?)?;
     let address = args.next().unwrap_or_else(|| "127.0.0.1:7420".into());
     let server = Server::open(&directory, Options::new(serde_saphyr::from_multiple(&crds)?))?;
     let identity = ServingIdentity::load_or_create(&directory)?;

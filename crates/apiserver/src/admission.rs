@@ -1,6 +1,7 @@
-//! Owns ValidatingAdmissionPolicies: compiled once with their bindings, judged for every write. Rules across
-//! objects come through `paramKind`; the caller looks the parameters up. Never changes an object.
-//! Not offered: `authorizer`, and a namespaceSelector or objectSelector in the match constraints.
+//! Owns ValidatingAdmissionPolicies: compiled once with their bindings, evaluated for every write.
+//! Rules across objects use `paramKind`; the caller looks up the parameters. Never changes an
+//! object. Not supported: `authorizer`, and a namespaceSelector or objectSelector in the match
+//! constraints.
 
 use crate::status::{ApiError, Named, resource_details};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -30,7 +31,7 @@ impl Operation {
     }
 }
 
-/// A write to be judged.
+/// A write to evaluate.
 pub struct Review<'a> {
     pub operation: Operation,
     pub named: Named<'a>,
@@ -45,7 +46,8 @@ pub struct Review<'a> {
     pub namespace_object: Option<&'a Value>,
 }
 
-/// Finds the objects a policy takes as `params`: its kind, the binding's reference, the namespace of the write.
+/// Finds the objects a policy uses as `params`, from its kind, the binding's reference and the
+/// namespace of the write.
 pub type Lookup<'a> = &'a dyn Fn(&str, &str, &ParamRef, &str) -> Vec<Arc<Value>>;
 
 struct Policy {
@@ -108,7 +110,7 @@ impl Policies {
         self.0.is_empty()
     }
 
-    /// The warnings to send along, or the refusal.
+    /// The warnings to return with the response, or the refusal.
     pub fn judge(&self, review: &Review<'_>, lookup: Lookup<'_>) -> Result<Vec<String>, ApiError> {
         let mut warnings = Vec::new();
         let mut denials: Vec<(String, Option<String>)> = Vec::new();
@@ -269,7 +271,7 @@ impl Policy {
                 "variables",
                 Cel::Map(CelMap { map: Arc::new(known.clone()) }),
             );
-            // A variable that cannot be computed is absent: only an expression that reads it fails.
+            // A variable that cannot be computed is absent: only expressions that read it fail.
             if let Ok(value) = expression.run(&scope) {
                 known.insert(Key::String(Arc::new(name.clone())), value);
             }
@@ -335,7 +337,7 @@ fn request(review: &Review<'_>) -> Value {
     })
 }
 
-/// JSON to CEL as the API server sees it: whole numbers are `int`.
+/// Converts JSON to CEL as the API server does: whole numbers become `int`.
 fn to_cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,

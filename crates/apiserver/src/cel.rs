@@ -5,11 +5,11 @@ use crate::status::{FieldError, Problem, Shown};
 use kube_cel::{CompiledSchema, compile_schema, validate_compiled};
 use serde_json::Value;
 
-/// The compiled rules of one schema.
+/// Compiled rules of one schema.
 pub struct Rules(CompiledSchema);
 
 impl Rules {
-    /// Nothing when the schema holds no rule: most writes then skip CEL altogether.
+    /// `None` when the schema has no rules; most writes then skip CEL.
     pub fn compile(schema: &Value) -> Option<Self> {
         holds_rules(schema).then(|| Self(compile_schema(schema)))
     }
@@ -35,7 +35,7 @@ impl Rules {
     }
 }
 
-/// What stands in for the rules while an object is too broken to run them.
+/// Reported in place of rule results when the object is too invalid to evaluate the rules.
 pub fn not_checked() -> FieldError {
     let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
     FieldError::invalid("", Value::Null, why)
@@ -51,7 +51,7 @@ fn holds_rules(schema: &Value) -> bool {
     }
 }
 
-/// The value at a path like `spec.list[0].name`.
+/// The value at a path such as `spec.list[0].name`.
 fn lookup<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut value = object;
     for part in path.split('.').filter(|part| !part.is_empty()) {

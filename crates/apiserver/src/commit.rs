@@ -1,7 +1,8 @@
-//! Owns the order between engine and disk: a change is answered, read or watched only once it is durable.
-//! With a durable backend one thread writes what has gathered since its last write as one batch, so that a
-//! hundred writers share a few disk flushes; in memory every change counts at once, without a thread.
-//! When a batch fails, everything after the last durable version is taken back and its writers are told.
+//! Owns the order between engine and disk: a change is returned, read or watched only once it is
+//! durable. With a durable backend, one thread writes all changes since its last write as one
+//! batch, so that a hundred writers share a few disk flushes. In memory, every change counts
+//! immediately and there is no thread. When a batch fails, the engine rolls back to the last
+//! durable version and every affected writer gets the error.
 
 use crate::backend::{Backend, Batch, CommitError};
 use crate::engine::{Change, Engine};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 
-/// How far the disk got, and how often it failed.
+/// The last durable version, and the number of failed batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub version: u64,
@@ -29,28 +30,29 @@ struct Job {
 pub struct Committer {
     engine: Arc<Mutex<Engine>>,
     progress: watch::Sender<Progress>,
-    /// Nothing: in memory.
+    /// `None`: in memory.
     writer: Option<Mutex<Writer>>,
 }
 
-/// The way to the thread that writes.
+/// Connection to the writer thread.
 enum Writer {
     Open { queue: Sender<Job>, thread: JoinHandle<()> },
     Closed,
 }
 
-/// The engine's lock. A panic while it was held leaves objects that were validated one by one: go on.
+/// Locks the engine. A poisoned lock is ignored: every object was validated before it was stored,
+/// so a panic cannot have left an invalid one.
 pub fn lock(engine: &Mutex<Engine>) -> MutexGuard<'_, Engine> {
     engine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a request must wait for after it left the engine.
+/// What a request waits for after it left the engine.
 pub enum Pending {
-    /// It changed something: its own batch.
+    /// It changed something: waits for its own batch.
     Write(oneshot::Receiver<Outcome>),
-    /// It only read: everything it may have seen.
+    /// It only read: waits for every version it may have read.
     Read(u64, Progress),
-    /// Nothing is read or written any more.
+    /// The store is closed; the request fails.
     Closed,
 }
 
@@ -83,8 +85,9 @@ impl Committer {
         self.progress.subscribe()
     }
 
-    /// Hands over what the engine changed. Called with the engine still locked: batches keep its order.
-    pub fn hand_over(&self, engine: &mut Engine) -> Pending {
+    /// Enqueues what the engine changed. Called with the engine still locked, so that batches keep
+    /// the engine's order.
+    pub fn enqueue(&self, engine: &mut Engine) -> Pending {
         let changes = engine.take_pending();
         let version = engine.version();
         let Some(writer) = &self.writer else {
@@ -99,12 +102,13 @@ impl Committer {
             return Pending::Read(version, *self.progress.borrow());
         }
         let (done, wait) = oneshot::channel();
-        // A send fails only when the thread is gone; the writer then sees its channel closed.
+        // Sending fails only when the thread has ended; the waiting request then sees its channel
+        // closed.
         let _ = queue.send(Job { changes, version, done });
         Pending::Write(wait)
     }
 
-    /// Returns once everything the request changed or saw is on the disk.
+    /// Returns once everything the request changed or read is on disk.
     pub async fn wait(&self, pending: Pending) -> Result<(), ApiError> {
         match pending {
             Pending::Write(wait) => match wait.await {
@@ -124,19 +128,19 @@ impl Committer {
                 match reached {
                     Ok(now) if now.version >= version => Ok(()),
                     _ => Err(ApiError::internal(
-                        "the store could not be written while this was read; read again",
+                        "failed to write the store during this read; retry the request",
                     )),
                 }
             }
         }
     }
 
-    /// Writes what is queued, lets go of the file, and refuses everything from then on.
+    /// Writes what is queued, closes the file and refuses every later request.
     pub fn close(&self) {
         let Some(writer) = &self.writer else { return };
         let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Writer::Open { queue, thread } = std::mem::replace(&mut *writer, Writer::Closed) {
-            // The thread ends with its queue, after writing what is in it.
+            // The thread ends when its queue is closed, after writing the queued jobs.
             drop(queue);
             let _ = thread.join();
         }
@@ -150,7 +154,7 @@ impl Drop for Committer {
 }
 
 fn closed() -> ApiError {
-    ApiError::new(503, "ServiceUnavailable", "the store is closed: Quarry is shutting down")
+    ApiError::new(503, "ServiceUnavailable", "the store is closed because Quarry is shutting down")
 }
 
 struct Worker<B> {
@@ -171,25 +175,25 @@ impl<B: Backend> Worker<B> {
                 Ok(()) => {
                     self.progress.send_modify(|progress| progress.version = version);
                     for job in jobs {
-                        // A writer that went away does not mind.
+                        // The request may have been canceled; nothing is left to do then.
                         let _ = job.done.send(Ok(()));
                     }
                 }
-                Err(why) => self.give_up(jobs, queue, &why),
+                Err(why) => self.fail_batch(jobs, queue, &why),
             }
         }
     }
 
-    fn give_up(&self, mut jobs: Vec<Job>, queue: &Receiver<Job>, why: &CommitError) {
+    fn fail_batch(&self, mut jobs: Vec<Job>, queue: &Receiver<Job>, why: &CommitError) {
         let mut message = why.to_string();
         let mut source = std::error::Error::source(why);
         while let Some(cause) = source {
             message = format!("{message}: {cause}");
             source = cause.source();
         }
-        tracing::error!(error = message, "the store was not written");
+        tracing::error!(error = message, "failed to write the store");
         let mut engine = lock(&self.engine);
-        // What is queued by now was computed on top of what just failed.
+        // Jobs queued by now were computed on top of the failed changes.
         jobs.extend(queue.try_iter());
         engine.roll_back(self.progress.borrow().version);
         self.progress.send_modify(|progress| progress.failures += 1);
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_refuses_writes_and_loses_nothing() {
+    async fn full_disk_refuses_writes_and_loses_nothing() {
         let full = Arc::new(AtomicBool::new(false));
         let backend = Flaky(full.clone());
         let server = Server::with_committer(Options::new(Vec::new()), |engine| {

@@ -1,5 +1,5 @@
-//! Owns every file operation of this crate: the data directory, private files in it, atomic replacement.
-//! Everything it makes is readable by its owner only.
+//! Owns every file operation of this crate: the data directory, private files in it and atomic
+//! replacement. Everything it creates is readable by its owner only.
 #![expect(
     clippy::disallowed_methods,
     reason = "the embedded API keeps its own data directory; no host device or host root is touched here"
@@ -52,7 +52,7 @@ pub fn remove_if_there(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Renames so that the new name survives a power cut.
+/// Renames a file so that the new name survives a power failure.
 pub fn rename_durably(from: &Path, to: &Path) -> Result<(), FileError> {
     std::fs::rename(from, to).map_err(FileError::of("renaming to", to))?;
     let parent =
@@ -64,7 +64,7 @@ pub fn rename_durably(from: &Path, to: &Path) -> Result<(), FileError> {
     directory.sync_all().map_err(FileError::of("flushing", parent))
 }
 
-/// Replaces a file as a whole, with mode 0600 from its first byte on.
+/// Replaces a whole file; it has mode 0600 before its first byte is written.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -84,7 +84,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
     rename_durably(&new, path)
 }
 
-/// The text of a file, or nothing when it does not exist.
+/// The text of a file; `None` when it does not exist.
 pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -93,7 +93,7 @@ pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// A copy that is removed when dropped.
+/// A copy that is removed on drop.
 pub struct TemporaryCopy(PathBuf);
 
 impl TemporaryCopy {
@@ -104,7 +104,7 @@ impl TemporaryCopy {
 
 impl Drop for TemporaryCopy {
     fn drop(&mut self) {
-        // It holds nothing that is not elsewhere; a leftover in the temporary directory does no harm.
+        // Only a copy: a leftover in the temporary directory is harmless.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,6 +1,7 @@
-//! Quarry's embedded API: a Kubernetes-style API server for one process, so that the same controllers, kubectl
-//! and the console work without a cluster. Serves Quarry's custom resources and the few built-in kinds they
-//! need; it is not a Kubernetes. `Server` is the way in; `engine` holds the rules, `router` the HTTP.
+//! Embedded API: a Kubernetes-style API server inside one process, so that the same controllers,
+//! kubectl and the console work without a cluster. It serves Quarry's custom resources and the few
+//! built-in kinds they need; it is not a complete Kubernetes API server. Start at `Server`;
+//! `engine` holds the rules, `router` the HTTP layer.
 
 mod admission;
 mod backend;

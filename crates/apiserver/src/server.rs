@@ -1,5 +1,6 @@
-//! Owns the server: engine, backend and router put together, and the ways to reach it: a kube client in this
-//! process, a tower service to wrap, or a listener with TLS (`serve`). Start here to use the crate.
+//! Owns the server: assembles engine, backend and router, and offers the ways to reach it: a kube
+//! client in this process, a tower service to wrap, or a TLS listener (`serve`). Start here to use
+//! the crate.
 
 use crate::admission::Policies;
 use crate::backend::redb::{OpenError, Redb};
@@ -19,12 +20,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tells the time; the simulator's is virtual.
+/// Returns the current time; virtual in the simulator.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-/// Makes uids; the simulator's are counted.
+/// Creates uids; sequential in the simulator.
 pub type Uids = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What is served, and what the server needs from outside.
+/// What the server serves, and what it needs from outside.
 #[derive(Clone)]
 pub struct Options {
     pub crds: Vec<CustomResourceDefinition>,
@@ -35,7 +36,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// With the system's clock and random uids.
+    /// Uses the system clock and random uids.
     pub fn new(crds: Vec<CustomResourceDefinition>) -> Self {
         Self {
             crds,
@@ -47,7 +48,7 @@ impl Options {
     }
 }
 
-/// Definitions that cannot be served. They are compiled in, so this is a mistake in the program.
+/// Definitions that cannot be served. They are compiled in, so this is a bug in Quarry.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error("a custom resource definition cannot be served")]
@@ -63,17 +64,18 @@ pub(crate) struct Inner {
     pub uids: Uids,
 }
 
-/// The embedded API.
+/// The embedded API server.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl Server {
-    /// Forgets everything when dropped. Starts no thread and never blocks: made for simulations and tests.
+    /// Keeps objects in memory only. Starts no thread and never blocks: for simulations and tests.
     ///
     /// # Panics
-    /// When a definition in the options cannot be served; use `try_in_memory` for definitions of others.
+    /// When a definition in the options cannot be served; use `try_in_memory` for definitions that
+    /// are not compiled in.
     pub fn in_memory(options: Options) -> Self {
         match Self::try_in_memory(options) {
             Ok(server) => server,
@@ -91,13 +93,13 @@ impl Server {
         Ok(Self::assemble(Committer::in_memory(engine), registry, &options))
     }
 
-    /// Durable in `<data_dir>/api.redb`: every write that was answered is there after a crash.
+    /// Durable in `<data_dir>/api.redb`: every acknowledged write survives a crash.
     pub fn open(data_dir: &Path, options: Options) -> Result<Self, OpenError> {
         let registry = Arc::new(registry(&options)?);
         let (mut backend, snapshot) = Redb::open(data_dir)?;
         let mut store = Store::new(registry.buckets(), snapshot.version);
         for object in snapshot.objects {
-            // Kinds that are no longer compiled in keep their objects on the disk, untouched.
+            // Objects of kinds that are no longer compiled in stay on disk, unchanged.
             if !store.load(&object.bucket, &object.key, object.value) {
                 tracing::warn!(
                     bucket = object.bucket,
@@ -133,17 +135,17 @@ impl Server {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A client in this process, without a socket. Needs a tokio runtime.
+    /// A client inside this process, without a socket. Needs a tokio runtime.
     pub fn client(&self, default_namespace: &str) -> kube::Client {
         kube::Client::new(self.service(), default_namespace)
     }
 
-    /// The same as a service, for a layer that injects faults.
+    /// The API as a tower service, for a layer that injects faults.
     pub fn service(&self) -> ApiService {
         ApiService::new(self.inner.clone())
     }
 
-    /// Accepted writes so far; dry runs and what the server does by itself are not counted.
+    /// Number of accepted writes; dry runs and the server's own writes are not counted.
     pub fn write_count(&self) -> u64 {
         self.inner.committer.engine().writes().values().sum()
     }
@@ -153,8 +155,8 @@ impl Server {
         self.inner.committer.engine().writes().clone()
     }
 
-    /// Writes what is pending and lets go of the file; every later request is refused. Dropping the last
-    /// clone does the same, but clients keep one alive for as long as their tasks run.
+    /// Writes pending changes and closes the file; every later request is refused. Dropping the
+    /// last clone does the same, but clients keep a clone alive while their tasks run.
     pub fn close(&self) {
         self.inner.committer.close();
     }
@@ -202,7 +204,7 @@ fn registry(options: &Options) -> Result<Registry, SetupError> {
     Ok(registry)
 }
 
-/// A kind that shows what is compiled in: readable, never written.
+/// A read-only kind whose objects are compiled in.
 fn fixed(
     registry: &mut Registry,
     group: &str,
@@ -243,7 +245,7 @@ fn fixed(
     }
 }
 
-/// The engine with what always exists: definitions, policies, and two namespaces.
+/// The engine with the objects that always exist: definitions, policies and two namespaces.
 fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engine {
     let now = (options.clock)();
     let outside = Outside { now, uids: &*options.uids };
@@ -269,7 +271,7 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         value["metadata"]["creationTimestamp"] = stamp.clone().into();
         value["metadata"]["resourceVersion"] = "1".into();
-        // The name is as good as a uid here: there is one of each, made at every start.
+        // The name can serve as uid: it is unique, and the object is created at every start.
         value["metadata"]["uid"] = name.clone().into();
         value["metadata"]["generation"] = 1.into();
         store.load(bucket, &name, value);
@@ -286,15 +288,15 @@ fn prepare(options: &Options, registry: Arc<Registry>, mut store: Store) -> Engi
                 status: false,
                 verb: Verb::Create(Body { value, duplicates: Vec::new() }, WriteOptions::default()),
             };
-            // It exists already after the first start.
+            // Fails with AlreadyExists after the first start.
             let _ = engine.handle(request, &outside);
         }
     }
-    engine.forget_writes();
+    engine.reset_writes();
     engine
 }
 
-/// The status that says a definition is served: clients wait for it after applying one.
+/// Status of a definition that is served: clients wait for it after applying one.
 fn established(definition: &Value, now: &str) -> Value {
     let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
     let versions: Vec<Value> = definition["spec"]["versions"]

@@ -1,11 +1,11 @@
-//! All objects put aside, and put back as they were then: what the restore of an older etcd does to whoever goes on
-//! running. For simulations and tests only; nothing of a running Quarry calls it.
+//! Saves all objects and restores them later. Reproduces what restoring an older etcd backup does
+//! to running clients. For simulations and tests only; a running Quarry never calls it.
 
 use crate::engine::{Engine, Stored};
 use crate::server::Server;
 use std::sync::Arc;
 
-/// Every object of a moment.
+/// Every object at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     objects: Vec<(usize, String, Arc<Stored>)>,
@@ -16,12 +16,13 @@ impl Server {
         Snapshot { objects: self.inner.committer.engine().objects() }
     }
 
-    /// What was made since goes, what was deleted comes back with its uid, what was changed is as it was. Versions go
-    /// on, as after a restore that says so to whoever watches; none of it counts as a write.
+    /// Removes objects created since the snapshot, brings back deleted ones with their uid and
+    /// reverts changed ones. Versions keep increasing, as after an etcd restore that notifies
+    /// watchers; none of this counts as a write.
     pub fn restore(&self, snapshot: &Snapshot) {
         let mut engine = self.inner.committer.engine();
-        engine.put_back(&snapshot.objects);
-        self.inner.committer.hand_over(&mut engine);
+        engine.restore(&snapshot.objects);
+        self.inner.committer.enqueue(&mut engine);
     }
 }
 
@@ -38,7 +39,7 @@ impl Engine {
             .collect()
     }
 
-    fn put_back(&mut self, objects: &[(usize, String, Arc<Stored>)]) {
+    fn restore(&mut self, objects: &[(usize, String, Arc<Stored>)]) {
         for (bucket, key, found) in self.objects() {
             if !objects.iter().any(|(other, name, _)| *other == bucket && *name == key) {
                 self.store_mut().remove(bucket, &key, &found.value);
@@ -63,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test]
-    async fn everything_is_as_it_was_and_watchers_hear_of_it() {
+    async fn restore_reverts_all_objects_and_notifies_watchers() {
         let server = Server::in_memory(Options::new(Vec::new()));
         let api: Api<Namespace> = Api::all(server.client("default"));
         let make = async |name: &str| {
@@ -74,7 +75,7 @@ mod tests {
             .await
             .unwrap()
         };
-        let (kept, gone) = (make("kept").await, make("gone").await);
+        let (kept, deleted) = (make("kept").await, make("deleted").await);
         let snapshot = server.snapshot();
         let writes = server.write_count();
         api.patch(
@@ -84,15 +85,15 @@ mod tests {
         )
         .await
         .unwrap();
-        api.delete("gone", &DeleteParams::default()).await.unwrap();
+        api.delete("deleted", &DeleteParams::default()).await.unwrap();
         make("new").await;
         let version = server.version();
         server.restore(&snapshot);
         assert!(!api.get("kept").await.unwrap().labels().contains_key("a"));
-        assert_eq!(api.get("gone").await.unwrap().uid(), gone.uid());
+        assert_eq!(api.get("deleted").await.unwrap().uid(), deleted.uid());
         assert_eq!(api.get("kept").await.unwrap().uid(), kept.uid());
         assert!(api.get_opt("new").await.unwrap().is_none());
         assert!(server.version() > version, "versions never go back");
-        assert_eq!(server.write_count(), writes + 3, "a restore is nobody's write");
+        assert_eq!(server.write_count(), writes + 3, "a restore does not count as a write");
     }
 }

@@ -1,11 +1,11 @@
-//! Owns the failures of the API: the `Status` bodies of the real API server, word for word where it
-//! matters to clients (reason, code, details), and field errors collected all at once.
-//! Never decides whether something fails; see `engine` and `schema` for that.
+//! Owns the API's failures: `Status` bodies as the Kubernetes API server returns them, word for
+//! word where clients depend on it (reason, code, details), and field errors, collected together.
+//! Never decides whether something fails; see `engine` and `schema`.
 
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The resource a failure talks about: `volumes` in group `storage.example.com`.
+/// The resource a failure is about: `volumes` in group `storage.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<'a> {
     pub group: &'a str,
@@ -56,7 +56,7 @@ impl ApiError {
         self
     }
 
-    /// Whether the same request may succeed later without a change.
+    /// Whether the same request may succeed later, unchanged.
     pub fn retryable(&self) -> bool {
         matches!(self.code, 409 | 429 | 500..=599)
     }
@@ -117,7 +117,7 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 410: the version asked for is no longer in the event log.
+    /// 410: the requested version is no longer in the event log.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -136,7 +136,7 @@ impl ApiError {
 
     pub fn invalid(what: &Named<'_>, name: &str, errors: &[FieldError]) -> Self {
         let causes: Vec<Value> = errors.iter().map(FieldError::cause).collect();
-        // The real server folds equal messages in the sentence, yet lists every cause.
+        // kube-apiserver merges equal messages in the text, but lists every cause.
         let mut lines: Vec<String> = Vec::new();
         for error in errors {
             let line = error.to_string();
@@ -176,7 +176,7 @@ pub fn resource_details(what: &Named<'_>, name: &str) -> Value {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Problem {
     Required(String),
-    /// The value as it is shown, and what is wrong with it.
+    /// The value as printed, and what is wrong with it.
     Invalid(Shown, String),
     TypeInvalid(Shown, String),
     NotSupported(Shown, Vec<String>),
@@ -186,11 +186,11 @@ pub enum Problem {
     Forbidden(String),
 }
 
-/// How a bad value is shown in a message.
+/// How an invalid value is printed in a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shown {
     Json(Value),
-    /// Objects and lists are left out of the message.
+    /// Objects and lists are omitted from the message.
     Nothing,
 }
 
@@ -204,7 +204,8 @@ impl fmt::Display for Shown {
     }
 }
 
-/// A Go `%q`-like quotation; JSON's agrees with it on everything a Kubernetes name or size can hold.
+/// Quotes like Go's `%q`; JSON quoting is the same for every character that a Kubernetes name or
+/// size can contain.
 pub fn go_quote(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
@@ -272,12 +273,12 @@ impl FieldError {
         }
     }
 
-    /// The root has no path; the server prints Go's nil there.
+    /// The root has no path; kube-apiserver prints Go's nil there.
     fn shown_field(&self) -> &str {
         if self.field.is_empty() { "<nil>" } else { &self.field }
     }
 
-    /// Whether CEL rules are left out while this is wrong: they could not rely on types and sizes.
+    /// Whether CEL rules are skipped because of this error: they could not rely on types and sizes.
     pub fn blocks_rules(&self) -> bool {
         match self.problem {
             Problem::Required(_)

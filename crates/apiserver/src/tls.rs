@@ -1,6 +1,6 @@
-//! Owns how the API is reached from outside the process: its certificate (signed by an authority made once in
-//! the data directory), its token, the kubeconfig that carries both, and the listener. Loopback only by
-//! certificate: no other name is in it.
+//! Owns access from outside the process: the server certificate (signed by a CA created once in the
+//! data directory), the token, the kubeconfig that contains both, and the listener. The certificate
+//! names only loopback addresses, so only local clients can verify it.
 
 use crate::files::{self, FileError};
 use crate::router::{ApiBody, failure};
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-/// A client that does not finish its handshake in this time is dropped.
+/// Time limit for the TLS handshake of a client.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
@@ -34,14 +34,14 @@ pub enum IdentityError {
     #[error(transparent)]
     Files(#[from] FileError),
     #[error(
-        "the certificate authority in {directory} cannot be used; move ca.key and ca.crt away to make a new one"
+        "the certificate authority in {directory} cannot be used; move ca.key and ca.crt away to create a new one"
     )]
     Authority { directory: String, source: rcgen::Error },
-    #[error("no certificate could be made")]
+    #[error("failed to create a certificate")]
     Certificate(#[source] rcgen::Error),
 }
 
-/// The certificate and key of the listener, and the authority that clients trust.
+/// Certificate and key of the listener, and the CA that clients trust.
 pub struct ServingIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -49,8 +49,8 @@ pub struct ServingIdentity {
 }
 
 impl ServingIdentity {
-    /// The authority of a data directory, made at the first start; the certificate is new at each start and
-    /// its key never touches the disk.
+    /// Loads the CA of a data directory, or creates it at the first start. The certificate is new
+    /// at each start, and its key is never written to disk.
     pub fn load_or_create(data_dir: &Path) -> Result<Self, IdentityError> {
         files::create_private_dir(data_dir)?;
         let (key_path, cert_path) = (data_dir.join("ca.key"), data_dir.join("ca.crt"));
@@ -58,7 +58,7 @@ impl ServingIdentity {
             |source| IdentityError::Authority { directory: data_dir.display().to_string(), source };
         let (ca_key, ca_pem) = match (files::read_text(&key_path)?, files::read_text(&cert_path)?) {
             (Some(key), Some(cert)) => (KeyPair::from_pem(&key).map_err(unusable)?, cert),
-            // Without its key a certificate is of no use, and the other way round: a new pair.
+            // A certificate without its key is unusable, and vice versa: create a new pair.
             _ => {
                 let key = KeyPair::generate().map_err(IdentityError::Certificate)?;
                 let cert = authority().self_signed(&key).map_err(IdentityError::Certificate)?;
@@ -80,7 +80,7 @@ impl ServingIdentity {
         Ok(Self { chain: vec![cert.der().clone()], key, ca_pem })
     }
 
-    /// The authority's certificate, for kubeconfigs.
+    /// The CA certificate, for kubeconfigs.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
@@ -97,7 +97,7 @@ impl ServingIdentity {
     }
 }
 
-/// The same name at every start: what it signed before stays valid.
+/// The same name at every start: certificates signed earlier stay valid.
 fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("quarry-ca");
@@ -112,7 +112,7 @@ fn named(name: &str) -> DistinguishedName {
     out
 }
 
-/// The bearer token of a data directory, made at the first start.
+/// Loads the bearer token of a data directory, or creates it at the first start.
 pub fn load_or_create_token(data_dir: &Path) -> Result<String, FileError> {
     files::create_private_dir(data_dir)?;
     let path = data_dir.join("token");
@@ -146,14 +146,15 @@ impl Kubeconfig<'_> {
         )
     }
 
-    /// Writes it for its owner's eyes only (mode 0600).
+    /// Writes the kubeconfig, readable by its owner only (mode 0600).
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
         files::write_private(path, self.to_yaml().as_bytes())
     }
 }
 
 impl Server {
-    /// Serves over TLS to bearers of the token, until `shutdown` is ready; open connections end then, too.
+    /// Serves clients that present the token over TLS until `shutdown` is ready; then open
+    /// connections end too.
     pub async fn serve(
         &self,
         listener: TcpListener,
@@ -168,15 +169,15 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
-                // Ended connections are let go of here, or they would pile up.
+                // Remove finished connections, or the set would grow without bound.
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         connections.spawn(connection(self.clone(), acceptor.clone(), token.clone(), stream));
                     }
-                    // Out of descriptors, most likely: give others the time to end.
+                    // Most likely out of file descriptors: give open connections time to end.
                     Err(why) => {
-                        tracing::warn!(error = %why, "a connection was not accepted");
+                        tracing::warn!(error = %why, "failed to accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
@@ -219,7 +220,7 @@ async fn guarded(server: Server, token: &str, request: Request<Incoming>) -> Res
     }
 }
 
-/// Compares in the same time wherever they differ.
+/// Compares in constant time.
 fn same(given: &[u8], wanted: &[u8]) -> bool {
     given.len() == wanted.len()
         && given.iter().zip(wanted).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0

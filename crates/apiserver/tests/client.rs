@@ -1,4 +1,4 @@
-//! The embedded API driven by the real kube client, in process, on one thread with paused time.
+//! The embedded API used through the kube client, in process, on one thread with paused time.
 
 mod common;
 
@@ -18,10 +18,10 @@ use std::sync::Arc;
 #[tokio::test(start_paused = true)]
 async fn objects_are_created_read_listed_and_removed() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
-    let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
-    assert_eq!(made.metadata.generation, Some(1));
-    assert_eq!(made.spec.color.as_deref(), Some("red"), "the default is set");
-    assert!(made.uid().is_some() && made.resource_version().is_some());
+    let created = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
+    assert_eq!(created.metadata.generation, Some(1));
+    assert_eq!(created.spec.color.as_deref(), Some("red"), "the default is set");
+    assert!(created.uid().is_some() && created.resource_version().is_some());
     assert_eq!(widgets.get("a").await.unwrap().spec.size, "12");
     assert_eq!(widgets.list(&ListParams::default()).await.unwrap().items.len(), 1);
     widgets.delete("a", &DeleteParams::default()).await.unwrap();
@@ -29,7 +29,7 @@ async fn objects_are_created_read_listed_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_write_conflicts() {
+async fn stale_write_conflicts() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
     let first = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let mut second = first.clone();
@@ -46,7 +46,7 @@ async fn a_stale_write_conflicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_and_spec_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
     widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let merge = |value| Patch::Merge(value);
@@ -72,7 +72,7 @@ async fn status_and_spec_are_written_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_sees_everything_in_order() {
+async fn watcher_gets_all_events_in_order() {
     let server = server();
     let widgets: Api<Widget> = Api::default_namespaced(server.client("default"));
     widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
@@ -94,12 +94,12 @@ async fn a_watcher_sees_everything_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_turns_changes_into_added_and_deleted() {
+async fn selector_turns_changes_into_added_and_deleted() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
-    let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
+    let created = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let params = WatchParams::default().labels("on=yes").timeout(10);
     let mut events =
-        widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
+        widgets.watch(&params, &created.resource_version().unwrap()).await.unwrap().boxed();
     for on in [json!("yes"), json!("no")] {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"on": on}}}));
         widgets.patch("a", &PatchParams::default(), &patch).await.unwrap();
@@ -128,22 +128,22 @@ async fn kubes_finalizer_helper_works() {
             .await
         }
     };
-    let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
-    step(made).await.unwrap();
+    let created = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
+    step(created).await.unwrap();
     let held = widgets.get("a").await.unwrap();
     assert_eq!(held.finalizers(), ["example.com/f"]);
     let waiting = widgets.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert!(waiting.metadata.deletion_timestamp.is_some());
-    assert_eq!(waiting.metadata.generation, Some(2), "a delete raises the generation");
+    assert_eq!(waiting.metadata.generation, Some(2), "a delete increments the generation");
     step(widgets.get("a").await.unwrap()).await.unwrap();
     assert!(widgets.get_opt("a").await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn kubes_recorder_writes_events_that_the_core_group_shows() {
+async fn kubes_recorder_events_appear_in_the_core_group() {
     let client = server().client("default");
     let widgets: Api<Widget> = Api::default_namespaced(client.clone());
-    let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
+    let created = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let reporter = Reporter { controller: "tests".into(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
     let event = NewEvent {
@@ -154,7 +154,7 @@ async fn kubes_recorder_writes_events_that_the_core_group_shows() {
         secondary: None,
     };
     for _ in 0..2 {
-        recorder.publish(&event, &made.object_ref(&())).await.unwrap();
+        recorder.publish(&event, &created.object_ref(&())).await.unwrap();
     }
     let events: Api<Event> = Api::default_namespaced(client);
     let list = events
@@ -168,7 +168,7 @@ async fn kubes_recorder_writes_events_that_the_core_group_shows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dependents_follow_their_owner_across_scopes() {
+async fn dependents_are_deleted_with_their_owner_across_scopes() {
     let client = server().client("default");
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let widgets: Api<Widget> = Api::default_namespaced(client.clone());
@@ -196,13 +196,13 @@ async fn dependents_follow_their_owner_across_scopes() {
     volumes.delete("pv", &DeleteParams::default()).await.unwrap();
     assert!(widgets.get_opt("a").await.unwrap().is_none());
     assert!(maps.get_opt("m").await.unwrap().is_none());
-    // An owner that does not exist takes its dependent along at once.
+    // A dependent of an owner that does not exist is deleted immediately.
     maps.create(&PostParams::default(), &map).await.unwrap();
     assert!(maps.get_opt("m").await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_objects_hear_of_every_problem() {
+async fn invalid_objects_get_every_problem_reported() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
     let mut bad = widget("a", "x");
     bad.spec = WidgetSpec { color: Some("blue".into()), count: Some(0), ..bad.spec };
@@ -216,7 +216,7 @@ async fn invalid_objects_hear_of_every_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_stay_consistent_over_writes() {
+async fn pages_stay_consistent_across_writes() {
     let widgets: Api<Widget> = Api::default_namespaced(server().client("default"));
     for name in ["a", "b", "c", "d"] {
         widgets.create(&PostParams::default(), &widget(name, "12")).await.unwrap();
@@ -231,7 +231,7 @@ async fn pages_stay_consistent_over_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_are_counted_and_dry_runs_are_not() {
+async fn writes_are_counted_except_dry_runs() {
     let server = server();
     let widgets: Api<Widget> = Api::default_namespaced(server.client("default"));
     assert_eq!(server.write_count(), 0);

@@ -1,5 +1,5 @@
-//! The durable store: nothing that was answered is lost by a kill at any moment, and nothing is overwritten
-//! that cannot be read. The child of the kill test is this test binary, started again.
+//! The durable store: a kill at any time loses no acknowledged write, and nothing unreadable is
+//! overwritten. The child process of the kill test is this test binary, started again.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -40,14 +40,14 @@ async fn child_writes_until_killed() {
     println!("open {start}");
     for round in 0.. {
         let name = format!("w-{start}-{round}");
-        let made = api.create(&PostParams::default(), &widget(&name, "12")).await.unwrap();
-        println!("made {name} {}", made.resource_version().unwrap());
+        let created = api.create(&PostParams::default(), &widget(&name, "12")).await.unwrap();
+        println!("created {name} {}", created.resource_version().unwrap());
         let patch = Patch::Merge(json!({"spec": {"size": format!("{}", 100 + round % 900)}}));
         let changed = api.patch(&name, &PatchParams::default(), &patch).await.unwrap();
         println!("size {name} {} {}", changed.spec.size, changed.resource_version().unwrap());
         if round % 3 == 0 {
             api.delete(&name, &DeleteParams::default()).await.unwrap();
-            println!("gone {name} 0");
+            println!("deleted {name} 0");
         }
     }
 }
@@ -70,17 +70,17 @@ async fn every_acknowledged_write_survives_a_kill() {
         let mut child = start_child(directory.path());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let killer = std::thread::spawn(move || {
-            // Different moments, so that some fall into the middle of a commit.
+            // Different delays, so that some kills happen during a commit.
             std::thread::sleep(Duration::from_millis(150 + 37 * round));
             child.kill().unwrap();
             child.wait().unwrap();
         });
         let mut sizes = std::collections::BTreeMap::new();
-        let mut gone = std::collections::BTreeSet::new();
+        let mut deleted = std::collections::BTreeSet::new();
         for line in lines.map_while(Result::ok) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
-                [.., "made", name, version] => {
+                [.., "created", name, version] => {
                     sizes.insert((*name).to_owned(), "12".to_owned());
                     newest = newest.max(version.parse::<u64>().unwrap());
                 }
@@ -88,8 +88,8 @@ async fn every_acknowledged_write_survives_a_kill() {
                     sizes.insert((*name).to_owned(), (*size).to_owned());
                     newest = newest.max(version.parse::<u64>().unwrap());
                 }
-                ["gone", name, _] => {
-                    gone.insert((*name).to_owned());
+                ["deleted", name, _] => {
+                    deleted.insert((*name).to_owned());
                 }
                 _ => {}
             }
@@ -103,13 +103,13 @@ async fn every_acknowledged_write_survives_a_kill() {
         for (name, size) in sizes {
             let found = api.get_opt(&name).await.unwrap();
             match found {
-                // The write after the last acknowledged one may be there, too.
+                // The write after the last acknowledged one may have succeeded too.
                 Some(found) => assert!(
                     found.spec.size == size || found.spec.size.parse::<u64>().unwrap() >= 100
                 ),
-                None => assert!(gone.contains(&name) || may_be_deleted(&name), "{name} is lost"),
+                None => assert!(deleted.contains(&name) || may_be_deleted(&name), "{name} is lost"),
             }
-            if gone.contains(&name) {
+            if deleted.contains(&name) {
                 assert!(api.get_opt(&name).await.unwrap().is_none(), "{name} came back");
             }
         }
@@ -118,7 +118,7 @@ async fn every_acknowledged_write_survives_a_kill() {
     assert!(newest > 0, "the children wrote something");
 }
 
-/// Names of every third round may be deleted without an acknowledgement.
+/// Objects of every third round may be deleted without an acknowledgement.
 fn may_be_deleted(name: &str) -> bool {
     name.rsplit('-')
         .next()
@@ -126,35 +126,35 @@ fn may_be_deleted(name: &str) -> bool {
         .is_some_and(|round| round.is_multiple_of(3))
 }
 
-/// Writes large objects until the store is full, then checks that what was there still is.
+/// Writes large objects until the store is full, then checks that earlier objects still exist.
 #[tokio::test]
 async fn child_fills_the_disk() {
     let Ok(directory) = std::env::var(FULL_DIR) else { return };
     let server = open(Path::new(&directory));
     let api = widgets(server.client("default"));
-    let mut made = 0;
+    let mut created = 0;
     let refused = loop {
-        let mut big = widget(&format!("w{made}"), "12");
+        let mut big = widget(&format!("w{created}"), "12");
         big.metadata.annotations = Some([("big".to_owned(), "x".repeat(100_000))].into());
         match api.create(&PostParams::default(), &big).await {
-            Ok(_) => made += 1,
+            Ok(_) => created += 1,
             Err(why) => break why,
         }
     };
-    println!("\nmade {made}\nrefused {refused}");
-    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), made, "reads go on");
-    // A small object may still fit; it must not be lost then, either.
+    println!("\ncreated {created}\nrefused {refused}");
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), created, "reads go on");
+    // A small object may still fit; then it must not be lost either.
     let small = api.create(&PostParams::default(), &widget("small", "12")).await.is_ok();
     println!("small {small}\ndone");
-    // Without the destructors: as if killed.
+    // Without destructors, like a kill.
     std::process::exit(0);
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_loses_nothing() {
+async fn full_disk_is_reported_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).close();
-    // A limit on the size of files stands in for a full disk; it works without root.
+    // A file size limit replaces a full disk; it works without root.
     let script = format!(
         "trap '' XFSZ; ulimit -f 5000; exec {} child_fills_the_disk --nocapture",
         std::env::current_exe().unwrap().display()
@@ -163,22 +163,26 @@ async fn a_full_disk_is_told_and_loses_nothing() {
         Command::new("sh").args(["-c", &script]).env(FULL_DIR, directory.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("done"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("is full; free space there"), "{text}");
-    let made =
-        text.lines().find_map(|line| line.strip_prefix("made ")).unwrap().parse::<usize>().unwrap();
-    assert!(made > 3, "{text}");
+    assert!(text.contains("is full; free space on it"), "{text}");
+    let created = text
+        .lines()
+        .find_map(|line| line.strip_prefix("created "))
+        .unwrap()
+        .parse::<usize>()
+        .unwrap();
+    assert!(created > 3, "{text}");
     let api = widgets(open(directory.path()).client("default"));
     let small = usize::from(text.contains("small true"));
-    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), made + small);
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), created + small);
     api.create(&PostParams::default(), &widget("more", "12")).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_store_is_used_by_one_process_at_a_time() {
+async fn store_is_used_by_one_process_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = start_child(directory.path());
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("made"))).unwrap().unwrap();
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("created"))).unwrap().unwrap();
     let refused = Server::open(directory.path(), Options::new(crds())).err().unwrap();
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
     assert!(refused.to_string().contains("in use by another process"), "{refused}");
@@ -188,7 +192,7 @@ async fn a_store_is_used_by_one_process_at_a_time() {
 }
 
 #[tokio::test]
-async fn damage_is_reported_and_left_alone() {
+async fn damaged_store_is_reported_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     {
         let server = open(directory.path());
@@ -218,7 +222,7 @@ async fn damage_is_reported_and_left_alone() {
         let refused = Server::open(directory.path(), Options::new(crds())).err();
         let refused = refused.unwrap_or_else(|| panic!("{what} was accepted"));
         assert!(matches!(refused, OpenError::Damaged { .. }), "{what}: {refused:?}");
-        assert!(refused.to_string().contains("left as it is"), "{refused}");
+        assert!(refused.to_string().contains("left unchanged"), "{refused}");
         if what != "a flipped bit in a value" {
             assert_eq!(std::fs::read(&path).unwrap(), bad, "{what} was overwritten");
         }
@@ -254,7 +258,7 @@ async fn private_files_are_private() {
 }
 
 #[tokio::test]
-async fn many_writers_share_their_flushes() {
+async fn concurrent_writers_share_flushes() {
     let directory = tempfile::tempdir().unwrap();
     let server = open(directory.path());
     let api = widgets(server.client("default"));

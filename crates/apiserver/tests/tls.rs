@@ -1,4 +1,4 @@
-//! The listener: TLS with the data directory's authority, and the bearer token.
+//! The listener: TLS with the data directory's CA, and the bearer token.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ async fn client(yaml: &str) -> Client {
 }
 
 #[tokio::test]
-async fn clients_with_the_token_are_served_and_others_are_not() {
+async fn only_clients_with_the_token_are_served() {
     let directory = tempfile::tempdir().unwrap();
     let identity = ServingIdentity::load_or_create(directory.path()).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -36,14 +36,14 @@ async fn clients_with_the_token_are_served_and_others_are_not() {
     });
 
     let widgets: Api<Widget> = Api::default_namespaced(client(&good).await);
-    let made = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
+    let created = widgets.create(&PostParams::default(), &widget("a", "12")).await.unwrap();
     let params = WatchParams::default().timeout(20);
     let mut events =
-        widgets.watch(&params, &made.resource_version().unwrap()).await.unwrap().boxed();
+        widgets.watch(&params, &created.resource_version().unwrap()).await.unwrap().boxed();
     widgets.create(&PostParams::default(), &widget("b", "12")).await.unwrap();
     let event = tokio::time::timeout(Duration::from_secs(2), events.try_next())
         .await
-        .expect("at once")
+        .expect("immediately")
         .unwrap();
     assert!(matches!(event, Some(WatchEvent::Added(added)) if added.name_any() == "b"));
 

@@ -4,6 +4,13 @@
 //! and where a claim or an unfinished job still needs hands. Which nodes are meant is no part of a pod's own hash: a
 //! changed selection adds and removes pods (the DaemonSet controller does), it replaces none.
 
+pub mod check;
+mod plan;
+
+pub use plan::{
+    DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan, PodId, plan, plan_daemon_set,
+};
+
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -285,5 +292,7 @@ pub fn replaceable<'a>(
         .collect()
 }
 
+#[cfg(test)]
+mod plan_tests;
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,15 @@
 //! that may come back, so the inventory stays, held by a finalizer. Next to read: `quarantine.rs`, `foreign_pv.rs`.
 
 use crate::{
-    device_claim,
+    device_claim::{self, Demand, NodeWorld, Stage},
+    event::PendingEvent,
     quarantine::{self, Elsewhere},
 };
-use quarry_api::{NodeInventory, NodeInventorySpec, names, node_inventory::UnmanagedPv};
+use jiff::Timestamp;
+use quarry_api::{
+    NodeInventory, NodeInventorySpec, names,
+    node_inventory::{ClaimOwner, DeviceClaim, UnmanagedPv},
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
@@ -18,8 +23,142 @@ pub struct Observed {
     pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// Devices of other nodes with an identity of this node's.
     pub elsewhere: Vec<Elsewhere>,
-    /// Who gets what; `None` where nobody plans claims: what is claimed stays as it is.
+    /// What device claims are planned from; `None` where the kinds that own them are not watched: what is claimed stays.
+    pub world: Option<NodeWorld>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The write to the NodeInventory, first of all: what is on record there must be durable before anything else.
+    pub inventory: Option<Step>,
+    /// `None` where device claims are not planned.
     pub claims: Option<device_claim::Plan>,
+    /// Events on owners of new device claims, published once the inventory was written.
+    pub new_claims: Vec<(ClaimOwner, PendingEvent)>,
+    /// Device claims without an owner that cannot end, by device.
+    pub ownerless: Vec<(String, Stage)>,
+}
+
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let claims = seen.world.as_ref().map(|world| device_claim::plan(world, now));
+    let both = || seen.world.as_ref().zip(claims.as_ref());
+    Plan {
+        inventory: plan_inventory(seen, claims.as_ref()),
+        new_claims: both().map(|(world, plan)| new_claims(world, plan)).unwrap_or_default(),
+        ownerless: seen.world.as_ref().map(|world| ownerless(world, now)).unwrap_or_default(),
+        claims,
+    }
+}
+
+/// What the cluster knows about the devices, without a decision about them: the agent must know it in any case.
+pub fn plan_without_claims(seen: &Observed) -> Plan {
+    Plan { inventory: plan_inventory(seen, None), ..Plan::default() }
+}
+
+/// How many devices an Event names.
+const NAMED: usize = 8;
+
+/// One Event per owner and node, however many devices.
+fn new_claims(world: &NodeWorld, plan: &device_claim::Plan) -> Vec<(ClaimOwner, PendingEvent)> {
+    let old = &world.inventory.spec.device_claims;
+    let is_new = |claim: &&DeviceClaim| {
+        let same = |old: &DeviceClaim| {
+            (&old.identity, &old.owner.uid) == (&claim.identity, &claim.owner.uid)
+        };
+        !old.iter().any(same)
+    };
+    let devices = || world.inventory.status.iter().flat_map(|status| &status.devices);
+    let event = |demand: &Demand| {
+        let own = plan.claims.iter().filter(is_new);
+        let own: Vec<&DeviceClaim> =
+            own.filter(|claim| claim.owner.uid == demand.owner.uid).collect();
+        let claimed = devices().filter(|device| {
+            own.iter().any(|claim| device_claim::is_device(device, &claim.identity))
+        });
+        let names: Vec<&str> = claimed.map(|device| device.name.as_str()).collect();
+        let more = match names.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let owner = device_claim::owner_text(&demand.owner);
+        let listed = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        let message = format!("{owner} claims {listed}{more} of node {}", world.name);
+        let event = PendingEvent { warning: false, reason: "FoundMatchingDisk", message };
+        (!own.is_empty()).then(|| (demand.owner.clone(), event))
+    };
+    world.demands.iter().filter_map(event).collect()
+}
+
+/// Device claims whose owner was removed by force: no object is left that could report them but the inventory.
+fn ownerless(world: &NodeWorld, now: Timestamp) -> Vec<(String, Stage)> {
+    let contexts = device_claim::claim_contexts(world);
+    let left = contexts.iter().filter(|ctx| ctx.demand.is_none());
+    let name = |ctx: &device_claim::ClaimContext<'_>| {
+        ctx.device.map_or(&ctx.claim.identity, |device| &device.name).clone()
+    };
+    left.map(|ctx| (name(ctx), device_claim::decide(world, ctx, now).stage)).collect()
+}
+
+/// The Event about device claims without an owner; empty when there is nothing to report.
+pub fn ownerless_message(ownerless: &[(String, Stage)]) -> String {
+    let waiting = ownerless
+        .iter()
+        .filter(|(_, stage)| !stage.detail().is_empty() && !matches!(stage, Stage::Terminating(_)));
+    let texts = waiting.take(NAMED).map(|(device, stage)| format!("{device}: {}", stage.detail()));
+    let text = texts.collect::<Vec<_>>().join("; ");
+    if text.is_empty() { text } else { format!("the owner of these devices is gone: {text}") }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("device claims: {0}")]
+    DeviceClaims(device_claim::check::Violation),
+    #[error("a NodeInventory is deleted that has device claims or knows of data (invariant 3)")]
+    DeletedWithRecords,
+    #[error("device claims or records of data change without a plan for them (invariant 3)")]
+    UnplannedRecords,
+    #[error("a NodeInventory loses its finalizer while it has device claims (invariant 9)")]
+    Unprotected,
+}
+
+/// What may never be in a plan.
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let mut found: Vec<Violation> = match (&seen.world, &plan.claims) {
+        (Some(world), Some(claims)) => device_claim::check::check(world, claims)
+            .err()
+            .into_iter()
+            .map(Violation::DeviceClaims)
+            .collect(),
+        (None, Some(_)) => vec![Violation::UnplannedRecords],
+        (_, None) => Vec::new(),
+    };
+    let Some(old) = &seen.inventory else { return found };
+    let records = |spec: &NodeInventorySpec| {
+        (spec.device_claims.clone(), spec.retained_data.clone(), spec.wipe_remnants.clone())
+    };
+    let has_records = |spec: &NodeInventorySpec| {
+        !spec.device_claims.is_empty()
+            || !spec.retained_data.is_empty()
+            || !spec.wipe_remnants.is_empty()
+    };
+    match &plan.inventory {
+        Some(Step::Delete { .. }) if has_records(&old.spec) => {
+            found.push(Violation::DeletedWithRecords);
+        }
+        Some(Step::Update(update)) => {
+            if plan.claims.is_none() && records(&update.spec) != records(&old.spec) {
+                found.push(Violation::UnplannedRecords);
+            }
+            let kept = update.finalizers.as_ref().is_none_or(|finalizers| {
+                finalizers.iter().any(|one| one == names::DEVICE_CLAIMS_FINALIZER)
+            });
+            if !kept && !update.spec.device_claims.is_empty() {
+                found.push(Violation::Unprotected);
+            }
+        }
+        Some(Step::Create(_) | Step::Delete { .. }) | None => {}
+    }
+    found
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,11 +183,11 @@ pub struct Update {
     pub answered: bool,
 }
 
-pub fn plan(seen: &Observed) -> Option<Step> {
+fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan>) -> Option<Step> {
     let Some(found) = &seen.inventory else { return seen.node_exists.then(|| create(seen)) };
     let going = found.metadata.deletion_timestamp.is_some();
     let mut spec = found.spec.clone();
-    if let Some(planned) = seen.claims.clone() {
+    if let Some(planned) = claims.cloned() {
         let device_claim::Plan {
             claims,
             paths,
@@ -156,6 +295,10 @@ fn finalizers(found: &NodeInventory, free: bool) -> Option<Vec<String>> {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    fn plan(seen: &Observed) -> Option<Step> {
+        plan_inventory(seen, None)
+    }
 
     fn seen(node_exists: bool, extra: Value) -> Observed {
         let mut object = json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "spec": {}});
@@ -278,7 +421,7 @@ mod tests {
             assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
             assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
             // What a plan has just learned counts as well.
-            let mut learned = seen(
+            let learned = seen(
                 false,
                 json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers}),
             );
@@ -288,8 +431,7 @@ mod tests {
             } else {
                 planned.wipe_remnants = serde_json::from_value(entry.clone()).unwrap();
             }
-            learned.claims = Some(planned);
-            let step = update(plan(&learned));
+            let step = update(plan_inventory(&learned, Some(&planned)));
             assert_eq!(
                 (step.finalizers, step.spec.retained_data.len() + step.spec.wipe_remnants.len()),
                 (None, 1)
@@ -361,5 +503,23 @@ mod tests {
                 && cleared.unmanaged_pvs.is_empty()
                 && cleared.device_claims.len() == 1
         );
+    }
+
+    #[test]
+    fn check_reports_every_violation_of_an_inventory_plan() {
+        let seen = seen(true, json!({"spec.deviceClaims": claims()}));
+        let planned = |step| Plan { inventory: Some(step), ..Plan::default() };
+        let delete = Step::Delete { uid: "u".into(), resource_version: "7".into() };
+        assert_eq!(check(&seen, &planned(delete)), [Violation::DeletedWithRecords]);
+        let mut spec = seen.inventory.as_ref().unwrap().spec.clone();
+        spec.device_claims[0].round = 2;
+        let finalizers = Some(Vec::new());
+        let wrong = Update { resource_version: "7".into(), spec, finalizers, answered: false };
+        let wrong = planned(Step::Update(Box::new(wrong)));
+        assert_eq!(check(&seen, &wrong), [Violation::UnplannedRecords, Violation::Unprotected]);
+        let unplanned = Plan { claims: Some(device_claim::Plan::default()), ..Plan::default() };
+        assert_eq!(check(&seen, &unplanned), [Violation::UnplannedRecords]);
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(check(&seen, &super::plan(&seen, now)), []);
     }
 }

@@ -1,36 +1,73 @@
-//! When a finished NodeJob may be forgotten.
+//! When a finished NodeJob may be deleted: by age, never while an object names it.
 
 use jiff::{SignedDuration, Timestamp};
-use quarry_api::NodeJob;
+use quarry_api::{NodeJob, node_job::JobPhase};
+use std::sync::Arc;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    Keep,
-    /// Look again then.
-    KeepUntil(Timestamp),
-    Delete,
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub job: Arc<NodeJob>,
+    /// An object names the job, or may name it.
+    pub named: bool,
+    /// How long a finished job is kept.
+    pub retention: SignedDuration,
 }
 
-/// By age, never while an object names it, never unfinished unless its owner is gone for good.
-pub fn decide_retention(
-    job: &NodeJob,
-    named: bool,
-    retention: SignedDuration,
-    now: Timestamp,
-) -> Retention {
-    let status = job.status.as_ref();
-    let finished = status.and_then(|status| status.phase).is_some_and(|phase| phase.finished());
-    if named || !finished {
-        return Retention::Keep;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Until something changes.
+    Keep,
+    KeepFor(SignedDuration),
+    Delete {
+        uid: String,
+        resource_version: String,
+    },
+}
+
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let status = seen.job.status.as_ref();
+    let finished = status.and_then(|status| status.phase).is_some_and(JobPhase::finished);
+    if seen.named || !finished {
+        return Plan::Keep;
     }
-    let ended = status
-        .and_then(|status| status.completion_time.as_ref())
-        .map(|time| time.0)
-        .or(job.metadata.creation_timestamp.as_ref().map(|time| time.0));
-    match ended.map(|ended| ended + retention) {
-        Some(due) if due > now => Retention::KeepUntil(due),
-        Some(_) | None => Retention::Delete,
+    let completed = status.and_then(|status| status.completion_time.as_ref());
+    let ended = completed.or(seen.job.metadata.creation_timestamp.as_ref()).map(|time| time.0);
+    match ended.map(|ended| ended + seen.retention) {
+        Some(due) if due > now => Plan::KeepFor(due.duration_since(now)),
+        Some(_) | None => Plan::Delete {
+            uid: seen.job.metadata.uid.clone().unwrap_or_default(),
+            resource_version: seen.job.metadata.resource_version.clone().unwrap_or_default(),
+        },
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("NodeJob {0} is deleted although an object names it (rule 4)")]
+    Named(String),
+    #[error("NodeJob {0} is deleted although it may still run (invariant 2)")]
+    Unfinished(String),
+    #[error("NodeJob {0} is deleted without its UID and resourceVersion (rule 3)")]
+    Unconditional(String),
+}
+
+/// What may never be deleted, whatever `plan` decided.
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let Plan::Delete { uid, resource_version } = plan else { return Vec::new() };
+    let name = || seen.job.metadata.name.clone().unwrap_or_default();
+    let phase = seen.job.status.as_ref().and_then(|status| status.phase);
+    let ended = matches!(phase, Some(JobPhase::Succeeded | JobPhase::Failed));
+    let mut found = Vec::new();
+    if seen.named {
+        found.push(Violation::Named(name()));
+    }
+    if !ended {
+        found.push(Violation::Unfinished(name()));
+    }
+    if uid.is_empty() || resource_version.is_empty() {
+        found.push(Violation::Unconditional(name()));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -38,30 +75,49 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn job(phase: Option<&str>) -> NodeJob {
-        serde_json::from_value(json!({
-            "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeJob", "metadata": {"name": "j"},
-            "spec": {"action": "Prepare", "nodeName": "n", "owner": {"kind": "Volume", "name": "v", "uid": "u"}, "device": {}, "precondition": {"nodeUID": "x", "specHash": "h"}, "attempt": 1},
+    fn seen(phase: Option<&str>, named: bool) -> Observed {
+        let job = serde_json::from_value(json!({
+            "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeJob",
+            "metadata": {"name": "j", "uid": "u", "resourceVersion": "7"},
+            "spec": {
+                "action": "Prepare", "nodeName": "n", "device": {}, "attempt": 1,
+                "owner": {"kind": "Volume", "name": "v", "uid": "u"},
+                "precondition": {"nodeUID": "x", "specHash": "h"},
+            },
             "status": {"phase": phase, "completionTime": "2026-01-01T00:00:00Z"},
-        }))
-        .unwrap()
+        }));
+        let retention = SignedDuration::from_hours(1);
+        Observed { job: Arc::new(job.unwrap()), named, retention }
     }
 
     #[test]
-    fn a_job_is_forgotten_by_age_and_never_while_it_matters() {
-        let hour = SignedDuration::from_hours(1);
+    fn a_finished_job_is_deleted_by_age_unless_named() {
         let end: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let late = end + SignedDuration::from_hours(2);
+        let delete = Plan::Delete { uid: "u".into(), resource_version: "7".into() };
         for phase in [Some("Succeeded"), Some("Failed")] {
-            assert_eq!(decide_retention(&job(phase), true, hour, late), Retention::Keep);
-            assert_eq!(
-                decide_retention(&job(phase), false, hour, end),
-                Retention::KeepUntil(end + hour)
-            );
-            assert_eq!(decide_retention(&job(phase), false, hour, late), Retention::Delete);
+            assert_eq!(plan(&seen(phase, true), late), Plan::Keep);
+            let hour = SignedDuration::from_hours(1);
+            assert_eq!(plan(&seen(phase, false), end), Plan::KeepFor(hour));
+            assert_eq!(plan(&seen(phase, false), late), delete);
+            assert_eq!(check(&seen(phase, false), &delete), []);
         }
         for phase in [None, Some("Running")] {
-            assert_eq!(decide_retention(&job(phase), false, hour, late), Retention::Keep);
+            assert_eq!(plan(&seen(phase, false), late), Plan::Keep);
         }
+    }
+
+    #[test]
+    fn check_reports_every_wrong_deletion() {
+        let blind = Plan::Delete { uid: String::new(), resource_version: "7".into() };
+        let found = check(&seen(Some("Running"), true), &blind);
+        let name = || "j".to_owned();
+        let all = [
+            Violation::Named(name()),
+            Violation::Unfinished(name()),
+            Violation::Unconditional(name()),
+        ];
+        assert_eq!(found, all);
+        assert_eq!(check(&seen(Some("Running"), true), &Plan::Keep), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Is the agent of a node there? Told from its Lease, so that nothing else is written at rest.
 
-use jiff::{Span, Timestamp};
+use jiff::{SignedDuration, Span, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,15 @@ pub fn presence(lease: Option<&Lease>, now: Timestamp) -> Presence {
     } else {
         Presence::Absent { since: renewed }
     }
+}
+
+/// The same holder renewed its Lease in time: the normal case, which changes nothing.
+pub fn is_renewal(before: Option<&Lease>, after: Option<&Lease>) -> bool {
+    let spec = |lease: Option<&'_ Lease>| lease.and_then(|lease| lease.spec.clone());
+    let (Some(before), Some(after)) = (spec(before), spec(after)) else { return false };
+    let (Some(old), Some(new)) = (before.renew_time, after.renew_time) else { return false };
+    before.holder_identity == after.holder_identity
+        && new.0.duration_since(old.0) < SignedDuration::from_secs(30)
 }
 
 impl Presence {

@@ -1,14 +1,16 @@
-//! Named places where a test may kill the process, as a power cut would, or stop it, so that others come in between.
+//! Named places where a test can kill the process, as a power failure would, or stop it, so that
+//! other processes run in between.
 //!
-//! `failpoint!("ledger.intent.before")` does nothing, unless this is a debug build and the process was
-//! started with `QUARRY_FAILPOINT=ledger.intent.before` (or `NAME:3`: at the third hit): then it sends SIGKILL to
-//! itself there. No unwinding, no destructor, no flush: returning an error instead would prove nothing.
-//! With `NAME!stop` or `NAME:3!stop` it sends SIGSTOP instead, and goes on from there when it gets SIGCONT.
+//! `failpoint!("ledger.intent.before")` does nothing unless this is a debug build and the process
+//! was started with `QUARRY_FAILPOINT=ledger.intent.before` (or `NAME:3`: at the third hit). Then
+//! the process sends SIGKILL to itself: no unwinding, no destructor, no flush. Returning an error
+//! instead would prove nothing. With `NAME!stop` or `NAME:3!stop` it sends SIGSTOP instead and
+//! continues after SIGCONT.
 
-/// The variable that names the point.
+/// Environment variable with the failpoint to trigger.
 pub const VARIABLE: &str = "QUARRY_FAILPOINT";
 
-/// Dies or stops here if this point was asked for.
+/// Kills or stops the process here if this failpoint is enabled.
 #[macro_export]
 macro_rules! failpoint {
     ($name:literal) => {
@@ -28,67 +30,70 @@ pub fn hit(name: &'static str) {
         OnceLock,
         atomic::{AtomicU64, Ordering},
     };
-    static ASKED: OnceLock<Option<Asked>> = OnceLock::new();
+    static TRIGGER: OnceLock<Option<Trigger>> = OnceLock::new();
     static HITS: AtomicU64 = AtomicU64::new(0);
-    let Some(asked) = ASKED.get_or_init(|| Asked::parse(&std::env::var(VARIABLE).ok()?)) else {
+    let Some(trigger) = TRIGGER.get_or_init(|| Trigger::parse(&std::env::var(VARIABLE).ok()?))
+    else {
         return;
     };
-    if asked.name == name && HITS.fetch_add(1, Ordering::SeqCst) + 1 == asked.hit {
-        match asked.deed {
-            Deed::Kill => die(),
-            Deed::Stop => stop(),
+    if trigger.name == name && HITS.fetch_add(1, Ordering::SeqCst) + 1 == trigger.hit {
+        match trigger.action {
+            Action::Kill => kill(),
+            Action::Stop => stop(),
         }
     }
 }
 
 #[cfg(debug_assertions)]
-fn die() {
-    // A signal to oneself is delivered before the call returns; should it fail, an abort still ends the process.
+fn kill() {
+    // A signal to the own process is delivered before the call returns; if sending fails, the abort
+    // still ends the process.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort();
 }
 
 #[cfg(debug_assertions)]
 fn stop() {
-    // By this thread's ID, not the process's. The signal is the whole process's all the same, but the kernel lets the named
-    // thread take it, on its way out of the call. By the process's ID the main thread takes it, and this one runs on
-    // until that one has woken up: past the point, and maybe past the next.
+    // Sent to the ID of this thread, not of the process. The signal still stops the whole process,
+    // but the kernel delivers it to the named thread, when that thread returns from the call. Sent
+    // to the process ID, the main thread gets it, and this thread keeps running until the main
+    // thread wakes up: past this failpoint, and possibly past the next.
     let _ = rustix::process::kill_process(rustix::thread::gettid(), rustix::process::Signal::STOP);
 }
 
 #[cfg(debug_assertions)]
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct Trigger {
     name: String,
     hit: u64,
-    deed: Deed,
+    action: Action,
 }
 
 #[cfg(debug_assertions)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Action {
     Kill,
     Stop,
 }
 
 #[cfg(debug_assertions)]
-impl Asked {
+impl Trigger {
     /// `NAME`, `NAME:HIT`, `NAME!stop`, `NAME:HIT!stop`.
     fn parse(text: &str) -> Option<Self> {
-        let (point, deed) = match text.split_once('!') {
-            Some((point, "stop")) => (point, Deed::Stop),
+        let (point, action) = match text.split_once('!') {
+            Some((point, "stop")) => (point, Action::Stop),
             Some(_) => return None,
-            None => (text, Deed::Kill),
+            None => (text, Action::Kill),
         };
         let (name, hit) = match point.rsplit_once(':') {
             Some((name, hit)) => (name, hit.parse().ok()?),
             None => (point, 1),
         };
-        (!name.is_empty() && hit > 0).then(|| Asked { name: name.to_owned(), hit, deed })
+        (!name.is_empty() && hit > 0).then(|| Trigger { name: name.to_owned(), hit, action })
     }
 }
 
-/// The names of the failpoints in a piece of source, in order: so that a crate's list is checked against its code.
+/// Names of the failpoints in a source text, in order, to compare a crate's list with its code.
 pub fn names_in(source: &str) -> Vec<&str> {
     let opening = concat!("failpoint", "!(\"");
     source
@@ -103,20 +108,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_may_name_which_hit_is_meant_and_that_it_stops() {
-        let asked = |hit, deed| Some(Asked { name: "a.b".into(), hit, deed });
-        for (text, wanted) in [
-            ("a.b", asked(1, Deed::Kill)),
-            ("a.b:3", asked(3, Deed::Kill)),
-            ("a.b!stop", asked(1, Deed::Stop)),
-            ("a.b:3!stop", asked(3, Deed::Stop)),
+    fn variable_selects_the_hit_and_the_action() {
+        let trigger = |hit, action| Some(Trigger { name: "a.b".into(), hit, action });
+        for (text, expected) in [
+            ("a.b", trigger(1, Action::Kill)),
+            ("a.b:3", trigger(3, Action::Kill)),
+            ("a.b!stop", trigger(1, Action::Stop)),
+            ("a.b:3!stop", trigger(3, Action::Stop)),
         ] {
-            assert_eq!(Asked::parse(text), wanted, "{text}");
+            assert_eq!(Trigger::parse(text), expected, "{text}");
         }
         for text in
             ["", "a.b:x", "a.b:0", ":3", "!stop", "a.b!", "a.b!kill", "a.b!stop:3", "a.b!stop!stop"]
         {
-            assert_eq!(Asked::parse(text), None, "{text}");
+            assert_eq!(Trigger::parse(text), None, "{text}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! A process that stops itself at a point: this test is started a second time, as that process.
+//! A process that stops itself at a failpoint: this test binary is started a second time, as that
+//! process.
 
 #![cfg(debug_assertions)]
 #![allow(
@@ -6,7 +7,7 @@
     clippy::disallowed_types,
     reason = "a test starts a process and reads what it wrote"
 )]
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
 use quarry_failpoint::{VARIABLE, failpoint};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -18,8 +19,9 @@ use std::{
 
 const FILE: &str = "QUARRY_FAILPOINT_TEST_FILE";
 
-/// Not by the main thread, which sleeps meanwhile: an agent's jobs do not run on that one either.
-fn pass_a_point_twice(file: &str) {
+/// On a second thread, while the main thread sleeps: an agent's jobs do not run on the main thread
+/// either.
+fn pass_failpoint_twice(file: &str) {
     for word in ["once", "twice"] {
         failpoint!("here");
         fs::write(file, word).unwrap();
@@ -27,16 +29,16 @@ fn pass_a_point_twice(file: &str) {
 }
 
 #[test]
-fn whoever_stops_is_not_past_the_point_and_goes_on_when_continued() {
+fn process_stops_at_the_failpoint_and_continues_on_sigcont() {
     if let Ok(file) = env::var(FILE) {
-        return pass_a_point_twice(&file);
+        return pass_failpoint_twice(&file);
     }
-    // Often: a thread that runs on for a moment does not always get far.
+    // Repeated, because a thread that runs on for a moment does not always get far.
     for round in 0..20 {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("stop-{}-{round}", std::process::id()));
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "whoever_stops_is_not_past_the_point_and_goes_on_when_continued"]);
+        command.args(["--exact", "process_stops_at_the_failpoint_and_continues_on_sigcont"]);
         let mut child = command
             .env(FILE, &file)
             .env(VARIABLE, "here:2!stop")

@@ -1,41 +1,49 @@
-//! What the operator has seen: one map for each kind, fed by watches (or, in the simulator, by hand).
+//! What the operator has seen: one store per kind, fed by watches (or, in the simulator, by hand).
 //!
 //! A cache may be stale; every write carries a resourceVersion and every name is deterministic, so a stale
-//! read costs a conflict, never a wrong act.
+//! read costs a conflict, never a wrong act. Next to read: `trigger.rs` (what a change enqueues).
 
+use crate::node_index;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Api, Client, Resource, core::DeserializeGuard};
 use quarry_api::{
     LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
-    NodeJob, Volume,
+    NodeJob, Volume, names,
 };
-use quarry_core::{quarantine::Identities, unmanaged_pv::UnmanagedPvs};
+use quarry_core::{
+    quarantine::{Elsewhere, Identities},
+    source::Source,
+    unmanaged_pv::{self, UnmanagedPvs},
+};
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    collections::BTreeMap,
+    any::{Any, TypeId},
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
-/// The objects of one kind, by key: the name, unless the kind says otherwise.
+/// The objects of one kind, by key: the name, or namespace and name.
 #[derive(Debug)]
-pub struct Kind<K> {
+pub struct Store<K> {
     objects: RwLock<BTreeMap<String, Entry<K>>>,
 }
 
-impl<K> Default for Kind<K> {
+impl<K> Default for Store<K> {
     fn default() -> Self {
-        Kind { objects: RwLock::default() }
+        Store { objects: RwLock::default() }
     }
 }
 
 #[derive(Debug)]
 enum Entry<K> {
     Whole(Arc<K>),
-    /// As JSON, and read anew each time.
+    /// As JSON, parsed at every read.
     Packed(Arc<[u8]>),
 }
 
@@ -70,14 +78,10 @@ impl<K: Cached> Entry<K> {
     }
 }
 
-impl<K: Cached> Kind<K> {
+impl<K: Cached> Store<K> {
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         let found = self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         found.map(Entry::open)
-    }
-
-    pub fn all(&self) -> Vec<Arc<K>> {
-        self.each().collect()
     }
 
     /// As they are now, one after the other: all at once may be large.
@@ -111,28 +115,41 @@ impl<K: Cached> Kind<K> {
 /// Everything that controllers read without asking the API server.
 #[derive(Debug, Default)]
 pub struct Caches {
-    pub volumes: Kind<Volume>,
-    pub pvs: Kind<PersistentVolume>,
-    pub classes: Kind<StorageClass>,
-    pub nodes: Kind<Node>,
-    pub jobs: Kind<NodeJob>,
-    pub inventories: Kind<NodeInventory>,
-    /// Of the operator's namespace.
-    pub leases: Kind<Lease>,
-    /// Of all namespaces: one elsewhere is told that it does nothing.
-    pub discoveries: Kind<LocalVolumeDiscovery>,
-    /// Of the operator's namespace.
-    pub results: Kind<LocalVolumeDiscoveryResult>,
-    /// Of all namespaces, both.
-    pub sets: Kind<LocalVolumeSet>,
-    pub local_volumes: Kind<LocalVolume>,
-    /// Which nodes show or claim which identity; kept in step by the route of NodeInventory.
+    namespace: String,
+    /// `Store<K>` by K.
+    stores: RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// Which nodes show or claim which identity.
     identities: Mutex<Identities>,
-    /// PersistentVolumes of others by place; kept in step by the route of PersistentVolume.
+    /// PersistentVolumes by place.
     unmanaged_pvs: Mutex<UnmanagedPvs>,
 }
 
 impl Caches {
+    /// `namespace` is the operator's.
+    pub fn new(namespace: &str) -> Self {
+        Caches { namespace: namespace.to_owned(), ..Caches::default() }
+    }
+
+    pub fn store<K: Cached>(&self) -> Arc<Store<K>> {
+        let known = self.stores.read().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(&TypeId::of::<K>()).cloned();
+        drop(known);
+        let found = found.unwrap_or_else(|| {
+            let mut stores = self.stores.write().unwrap_or_else(PoisonError::into_inner);
+            let entry = stores.entry(TypeId::of::<K>());
+            entry.or_insert_with(|| Arc::new(Store::<K>::default())).clone()
+        });
+        found.downcast().expect("the store of a type is of that type")
+    }
+
+    pub fn get<K: Cached>(&self, key: &str) -> Option<Arc<K>> {
+        self.store::<K>().get(key)
+    }
+
+    pub fn all<K: Cached>(&self) -> Vec<Arc<K>> {
+        self.store::<K>().each().collect()
+    }
+
     pub fn identities(&self) -> MutexGuard<'_, Identities> {
         self.identities.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,70 +159,147 @@ impl Caches {
     }
 }
 
-/// A kind that the operator watches: where its cache is, and what of it need not be kept.
+impl Source for Caches {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.get(name)
+    }
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        self.all()
+    }
+    fn inventory(&self, node: &str) -> Option<Arc<NodeInventory>> {
+        self.get(node)
+    }
+    fn inventories(&self) -> Vec<Arc<NodeInventory>> {
+        self.all()
+    }
+    fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        self.get(name)
+    }
+    fn pvs_on(&self, node: &Node) -> Vec<Arc<PersistentVolume>> {
+        let candidates: Vec<Arc<PersistentVolume>> = self
+            .unmanaged_pvs()
+            .candidates(node)
+            .into_iter()
+            .filter_map(|pv| self.pv(pv))
+            .collect();
+        candidates.into_iter().filter(|pv| unmanaged_pv::is_on(pv, node)).collect()
+    }
+    fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
+        self.get(name)
+    }
+    fn job(&self, name: &str) -> Option<Arc<NodeJob>> {
+        self.get(name)
+    }
+    fn agent_lease(&self, node: &str) -> Option<Arc<Lease>> {
+        self.get(&names::agent_lease(node))
+    }
+    fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
+        self.identities().elsewhere(node)
+    }
+    fn sets(&self) -> Vec<Arc<LocalVolumeSet>> {
+        self.all()
+    }
+    fn local_volumes(&self) -> Vec<Arc<LocalVolume>> {
+        self.all()
+    }
+    fn volumes(&self) -> Vec<Arc<Volume>> {
+        self.all()
+    }
+}
+
+/// A kind that the operator watches.
 pub trait Cached:
-    Resource<DynamicType = ()>
-    + Clone
-    + std::fmt::Debug
-    + serde::Serialize
-    + serde::de::DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Kept as JSON: for kinds of which there are many, each much larger than what it says.
+    /// Stored as JSON: for kinds with many objects, each much larger than its content.
     const PACKED: bool = false;
-    fn cache(caches: &Caches) -> &Kind<Self>;
-    /// The key in the cache. Every kind is cluster-scoped or watched in one namespace, unless it says otherwise here.
+
+    /// The key in the store.
     fn key(metadata: &ObjectMeta) -> String {
         metadata.name.clone().unwrap_or_default()
     }
+
+    /// What is watched: all of the kind, unless the kind says otherwise. `namespace` is the operator's.
+    fn api(client: Client, _namespace: &str) -> Api<DeserializeGuard<Self>> {
+        Api::all(client)
+    }
+
     /// Drops what no decision reads: a Node's status is most of its size and changes every few seconds.
     fn trim(&mut self) {
         self.meta_mut().managed_fields = None;
     }
+
+    /// Keeps the indexes current; the nodes that the change concerns through them, besides its own.
+    fn reindex(_before: Option<&Self>, _after: Option<&Self>, _caches: &Caches) -> Vec<String> {
+        Vec::new()
+    }
 }
 
-macro_rules! cached {
-    ($($kind:ty => $field:ident),* $(,)?) => {$(
-        impl Cached for $kind {
-            fn cache(caches: &Caches) -> &Kind<Self> {
-                &caches.$field
-            }
-        }
-    )*};
+/// The key of an object in a namespace.
+pub fn namespaced_key(metadata: &ObjectMeta) -> String {
+    format!(
+        "{}/{}",
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default()
+    )
 }
-cached!(Volume => volumes, StorageClass => classes, NodeJob => jobs, NodeInventory => inventories, Lease => leases, LocalVolumeDiscoveryResult => results);
+
+impl Cached for Volume {}
+impl Cached for StorageClass {}
+impl Cached for NodeJob {}
+
+impl Cached for NodeInventory {
+    fn reindex(before: Option<&Self>, after: Option<&Self>, caches: &Caches) -> Vec<String> {
+        node_index::follow_inventory(before, after, caches)
+    }
+}
 
 impl Cached for PersistentVolume {
-    /// One is six kilobytes, with room for every kind of volume there is, and a large cluster has tens of thousands.
+    /// One takes six kilobytes, with room for every volume type, and a large cluster has tens of thousands.
     const PACKED: bool = true;
-    fn cache(caches: &Caches) -> &Kind<Self> {
-        &caches.pvs
+
+    fn reindex(before: Option<&Self>, after: Option<&Self>, caches: &Caches) -> Vec<String> {
+        node_index::follow_pv(before, after, caches)
     }
 }
 
 impl Cached for Node {
-    fn cache(caches: &Caches) -> &Kind<Self> {
-        &caches.nodes
-    }
     fn trim(&mut self) {
         self.metadata.managed_fields = None;
         self.status = None;
     }
 }
 
-/// Kinds that are watched in all namespaces.
-macro_rules! cached_by_namespace {
-    ($($kind:ty => $field:ident),* $(,)?) => {$(
-        impl Cached for $kind {
-            fn cache(caches: &Caches) -> &Kind<Self> {
-                &caches.$field
-            }
-            fn key(metadata: &ObjectMeta) -> String {
-                format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-            }
-        }
-    )*};
+impl Cached for Lease {
+    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
+        Api::namespaced(client, namespace)
+    }
 }
-cached_by_namespace!(LocalVolumeDiscovery => discoveries, LocalVolumeSet => sets, LocalVolume => local_volumes);
+
+impl Cached for LocalVolumeDiscoveryResult {
+    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+/// Of all namespaces: an object outside the operator's own gets a condition that says so.
+impl Cached for LocalVolumeDiscovery {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
+
+impl Cached for LocalVolumeSet {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
+
+impl Cached for LocalVolume {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}

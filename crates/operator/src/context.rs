@@ -1,6 +1,8 @@
-//! What every controller is given: client, caches, clock, metrics.
+//! What every controller is given: client, caches, clock, metrics, settings.
 
-use crate::{cache::Caches, driver::ControllerName, metrics::Metrics, writer::Writer};
+use crate::{
+    cache::Caches, controller::Group, metrics::Metrics, registry::Registry, writer::Writer,
+};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use std::{
@@ -18,88 +20,62 @@ pub struct Context {
     pub writer: Writer,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
-    /// The operator's own namespace: leases and the agents' DaemonSet live there.
+    /// The operator's own namespace: Leases and the agents' DaemonSet are in it.
     pub namespace: String,
     /// How long a finished NodeJob is kept.
     pub job_retention: SignedDuration,
-    /// The agents' DaemonSet to make; `None` where agents are run by other means.
+    /// The agents' DaemonSet to create; `None` where agents are started by other means.
     pub agent_daemon_set: Option<quarry_core::agent_daemon_set::Wanted>,
-    /// What was last said of the devices of a node, as a hash; by owner and node.
-    pub accounts: Arc<Mutex<HashMap<(String, String), u64>>>,
-    /// Those that are on.
-    pub controllers: Vec<ControllerName>,
+    /// A hash of the last message that was published, by subject and node.
+    published: Arc<Mutex<HashMap<(String, String), u64>>>,
+    /// The controllers that are on.
+    pub registry: Arc<Registry>,
 }
 
 impl Context {
+    /// With empty caches.
+    pub fn new(client: Client, options: &crate::OperatorOptions, clock: Clock) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        metrics.register(options.registry.controllers().iter().map(|controller| controller.name));
+        Context {
+            client,
+            caches: Arc::new(Caches::new(&options.namespace)),
+            writer: Writer::new(metrics.clone()),
+            metrics,
+            clock,
+            namespace: options.namespace.clone(),
+            job_retention: options.job_retention,
+            published: Arc::default(),
+            agent_daemon_set: options.agent_daemon_set.clone(),
+            registry: Arc::new(options.registry.clone()),
+        }
+    }
+
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Whether the last account of this owner's devices on this node was another one. Only remembered: whoever leads next
-    /// tells it once more. Nothing to say is no news.
-    pub fn is_news(&self, owner: &str, node: &str, message: &str) -> bool {
+    /// Whether the last message about this subject and node was another one. Remembered in this process only: the next
+    /// leader publishes it once more. An empty message is no news.
+    pub fn is_news(&self, subject: &str, node: &str, message: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if message.is_empty() {
-            accounts.remove(&(owner.to_owned(), node.to_owned()));
+            published.remove(&(subject.to_owned(), node.to_owned()));
             return false;
         }
-        accounts.insert((owner.to_owned(), node.to_owned()), hasher.finish())
-            != Some(hasher.finish())
+        let key = (subject.to_owned(), node.to_owned());
+        published.insert(key, hasher.finish()) != Some(hasher.finish())
     }
 
-    /// The owner is gone.
-    pub fn forget_accounts(&self, owner: &str) {
-        self.accounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(of, _), _| of != owner);
+    /// The subject is gone.
+    pub fn forget_news(&self, subject: &str) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.retain(|(of, _), _| of != subject);
     }
 
-    pub fn runs(&self, controller: ControllerName) -> bool {
-        self.controllers.contains(&controller)
-    }
-}
-
-/// What a reconcile asks of its scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing until something changes.
-    AwaitChange,
-    Requeue(SignedDuration),
-}
-
-/// A reconcile that could not be finished. Always retried; `since` feeds the backoff.
-#[derive(Debug, thiserror::Error)]
-#[error("{attempt}")]
-pub struct Failure {
-    pub attempt: String,
-    #[source]
-    pub source: Option<kube::Error>,
-    /// The cache was behind (a conflict): try again as soon as it has caught up. Otherwise with backoff.
-    pub at_once: bool,
-}
-
-impl Failure {
-    pub fn api(attempt: impl Into<String>, source: kube::Error) -> Self {
-        let at_once = matches!(&source, kube::Error::Api(status) if status.code == 409);
-        Failure { attempt: attempt.into(), source: Some(source), at_once }
-    }
-
-    /// What the API server says when it refuses the thing itself: neither gone nor changed nor too much at once.
-    pub fn refusal(&self) -> Option<&str> {
-        match &self.source {
-            Some(kube::Error::Api(answer))
-                if (400..500).contains(&answer.code) && ![404, 409, 429].contains(&answer.code) =>
-            {
-                Some(&answer.message)
-            }
-            _ => None,
-        }
-    }
-
-    pub fn behind(attempt: impl Into<String>) -> Self {
-        Failure { attempt: attempt.into(), source: None, at_once: true }
+    pub fn is_on(&self, group: Group) -> bool {
+        self.registry.has(group)
     }
 }

@@ -1,41 +1,43 @@
-//! Events for people, told: best effort, a lost event never holds back the work. What they are: `quarry_core::event`.
+//! Publishes Events: best effort, a lost one never holds back the work. What they are: `quarry_core::event`.
 
 use crate::{Context, writer::is_code};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Resource,
     api::{Patch, PatchParams, PostParams},
 };
-use quarry_core::{
-    event::PendingEvent,
-    event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS},
-};
+use quarry_core::event::{AboutObject, EVENTS_OF_CLUSTER_OBJECTS, PendingEvent};
 use serde_json::json;
 
-pub async fn tell<K: Resource<DynamicType = ()>>(
+pub async fn publish<K: Resource<DynamicType = ()>>(
     context: &Context,
     object: &K,
-    notes: &[PendingEvent],
+    events: &[PendingEvent],
 ) {
-    for note in notes {
-        if let Err(error) = tell_one(context, object, note).await {
-            tracing::warn!(object = %object.name_any(), reason = note.reason, %error, "an event could not be told");
+    publish_on(context, object.object_ref(&()), events).await;
+}
+
+pub async fn publish_on(context: &Context, object: ObjectReference, events: &[PendingEvent]) {
+    for event in events {
+        if let Err(error) = publish_one(context, &object, event).await {
+            let name = object.name.as_deref().unwrap_or_default();
+            tracing::warn!(object = name, reason = event.reason, %error, "failed to publish Event");
         }
     }
 }
 
-async fn tell_one<K: Resource<DynamicType = ()>>(
+async fn publish_one(
     context: &Context,
-    object: &K,
-    note: &PendingEvent,
+    object: &ObjectReference,
+    event: &PendingEvent,
 ) -> Result<(), kube::Error> {
     let about = AboutObject {
-        reference: object.object_ref(&()),
-        namespace: object.namespace().unwrap_or_else(|| EVENTS_OF_CLUSTER_OBJECTS.to_owned()),
+        reference: object.clone(),
+        namespace: object.namespace.clone().unwrap_or_else(|| EVENTS_OF_CLUSTER_OBJECTS.to_owned()),
         component: "quarry-operator".to_owned(),
         host: None,
     };
-    let event = about.event(note.warning, note.reason, &note.message, context.now());
+    let event = about.event(event.warning, event.reason, &event.message, context.now());
     let api: Api<Event> = Api::namespaced(context.client.clone(), &about.namespace);
     match api.create(&PostParams::default(), &event).await {
         Ok(_) => Ok(()),

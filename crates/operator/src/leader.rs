@@ -1,6 +1,6 @@
 //! Leader election over a Lease: one operator acts, the others wait.
 //!
-//! Guarantee: whoever holds the lease renews it well before it runs out, or stops acting (the process ends).
+//! Guarantee: the holder renews the Lease well before it expires, or stops acting (the process ends).
 //! Released at shutdown, so that the next one need not wait. Decisions are pure (`decide`), tested without an API.
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,18 +16,18 @@ use tokio_util::sync::CancellationToken;
 /// How long a lease lasts without renewal.
 const DURATION: SignedDuration = SignedDuration::from_secs(15);
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// Without a successful renewal for this long we stop acting: before anybody else may begin.
+/// Without a successful renewal for this long we stop acting, before another operator may start.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Write this lease (create it when there is none): we lead.
     Take(Box<LeaseSpec>),
-    /// Somebody else leads; look again after this long.
+    /// Another operator leads; read the Lease again after this long.
     Wait(SignedDuration),
 }
 
-/// `seen_since`: since when, by our own clock, the lease has looked the way it does. Clocks of different
+/// `seen_since`: since when, by our own clock, the Lease is unchanged. Clocks of different
 /// machines differ, so a lease is only taken when it has not changed for its whole duration *here*.
 pub fn decide(
     lease: Option<&LeaseSpec>,
@@ -77,7 +77,7 @@ impl Election {
         Election { api: Api::namespaced(client, namespace), me: me.to_owned() }
     }
 
-    /// Waits until we lead. `false` when told to stop first.
+    /// Waits until we lead. `false` when it is stopped first.
     pub async fn acquire(&self, stop: &CancellationToken) -> bool {
         let mut last: Option<(Option<String>, Timestamp)> = None;
         loop {
@@ -96,7 +96,7 @@ impl Election {
         }
     }
 
-    /// Renews until it fails for too long (returns) or until told to stop (releases and returns).
+    /// Renews until it fails for too long (returns) or until it is stopped (releases and returns).
     pub async fn hold(&self, stop: &CancellationToken) {
         let mut renewed = tokio::time::Instant::now();
         let mut last = None;
@@ -127,7 +127,7 @@ impl Election {
         }
     }
 
-    /// `None`: we lead. `Some(wait)`: somebody else does.
+    /// `None`: we lead. `Some(wait)`: another operator does.
     async fn try_once(
         &self,
         last: &mut Option<(Option<String>, Timestamp)>,
@@ -167,7 +167,7 @@ impl Election {
                 };
                 match answer {
                     Ok(_) => Ok(None),
-                    // Somebody wrote to it in between: who holds it now is read at the next try.
+                    // Written in between: the next try reads who holds it now.
                     Err(error) if crate::writer::is_code(&error, 409) => Err(error),
                     Err(error) => Err(error),
                 }

@@ -14,8 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 use quarry_api::{
+    LocalVolume, LocalVolumeSet, NodeInventory, Volume,
     node_inventory::{ClaimState, DeviceState},
     node_job::OwnerKind,
+    volume::Phase,
 };
 use quarry_core::device::Reason;
 use std::{
@@ -107,7 +109,7 @@ impl Default for Metrics {
         let (claims, provisioned) = (Family::default(), Family::default());
         registry.register(
             "device_claims",
-            "Claims of all nodes by what the agent says to them",
+            "Device claims of all nodes by the agent's report",
             claims.clone(),
         );
         registry.register(
@@ -118,7 +120,7 @@ impl Default for Metrics {
         let stages = Family::default();
         registry.register(
             "device_claim_stages",
-            "Claims of all nodes by stage, as the leading operator sees them",
+            "Device claims of all nodes by stage, as the leading operator sees them",
             stages.clone(),
         );
         registry.register("leader", "1 while this operator leads", leading.clone());
@@ -150,13 +152,23 @@ impl Metrics {
         self.writes.get_or_create(&Wrote { kind: kind.to_owned(), verb }).inc();
     }
 
-    pub fn set_volumes(&self, phase: &'static str, count: usize) {
-        self.volumes
-            .get_or_create(&InPhase { phase })
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// Every controller is listed from the start, also one that has nothing to do.
+    pub fn register(&self, controllers: impl Iterator<Item = &'static str>) {
+        for controller in controllers {
+            drop(self.reconciles.get_or_create(&Reconciled { controller, outcome: "done" }));
+        }
     }
 
-    /// How the claims of one object stand; none when it is gone.
+    fn count_volumes(&self, caches: &Caches) {
+        let volumes = caches.all::<Volume>();
+        for phase in [Phase::Available, Phase::Pending, Phase::Failed, Phase::Terminating] {
+            let count = volumes.iter().filter(|volume| volume.phase() == Some(phase)).count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.volumes.get_or_create(&InPhase { phase: phase.as_str() }).set(count);
+        }
+    }
+
+    /// The stages of one owner's device claims; none when it is gone.
     pub fn set_stages(&self, owner: &str, stages: impl Iterator<Item = &'static str>) {
         let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
         stages.for_each(|stage| *counts.entry(stage).or_default() += 1);
@@ -189,7 +201,7 @@ impl Metrics {
                 .into_iter()
                 .map(|state| (state, 0))
                 .collect();
-        for inventory in caches.inventories.all() {
+        for inventory in caches.all::<NodeInventory>() {
             let reports = inventory
                 .status
                 .as_ref()
@@ -217,7 +229,7 @@ impl Metrics {
         let name = |object: &ObjectMeta| {
             (object.namespace.clone().unwrap_or_default(), object.name.clone().unwrap_or_default())
         };
-        for set in caches.sets.all() {
+        for set in caches.all::<LocalVolumeSet>() {
             let (namespace, name) = name(&set.metadata);
             let count = set
                 .status
@@ -228,7 +240,7 @@ impl Metrics {
                 .get_or_create(&Owner { kind: OwnerKind::LocalVolumeSet.as_str(), namespace, name })
                 .set(count.into());
         }
-        for volume in caches.local_volumes.all() {
+        for volume in caches.all::<LocalVolume>() {
             let (namespace, name) = name(&volume.metadata);
             let count =
                 volume.status.as_ref().map(|status| status.ready_replicas).unwrap_or_default();
@@ -238,13 +250,13 @@ impl Metrics {
         }
     }
 
-    /// Counted when somebody asks: at rest nothing is counted. By state and reason only, never by node or device.
+    /// Counted at every scrape: at rest nothing is counted. By state and reason only, never by node or device.
     fn count_devices(&self, caches: &Caches) {
         let (mut states, mut reasons) = (BTreeMap::new(), BTreeMap::new());
         for state in [DeviceState::Available, DeviceState::NotAvailable, DeviceState::Unknown] {
             states.insert(state, 0_i64);
         }
-        for inventory in caches.inventories.all() {
+        for inventory in caches.all::<NodeInventory>() {
             for device in inventory.status.iter().flat_map(|status| &status.devices) {
                 *states.entry(device.state).or_default() += 1;
                 for reason in
@@ -271,7 +283,7 @@ impl Metrics {
     }
 }
 
-/// Serves /metrics, /healthz and /readyz until told to stop.
+/// Serves /metrics, /healthz and /readyz until it is stopped.
 pub async fn serve(
     metrics: Arc<Metrics>,
     caches: Arc<Caches>,
@@ -286,6 +298,7 @@ pub async fn serve(
                 let metrics = metrics.clone();
                 metrics.count_devices(&caches);
                 metrics.count_claims(&caches);
+                metrics.count_volumes(&caches);
                 async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
             }),
         )
@@ -300,7 +313,7 @@ pub async fn serve(
                     } else {
                         (
                             StatusCode::SERVICE_UNAVAILABLE,
-                            "waiting for the lease or the first lists",
+                            "waiting for the Lease or the first lists",
                         )
                     }
                 }
@@ -331,7 +344,9 @@ mod tests {
         let (metrics, caches) = (Metrics::default(), Caches::default());
         let put = |node: &str, devices: serde_json::Value| {
             let inventory = serde_json::json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": node}, "spec": {}, "status": {"devices": devices}});
-            caches.inventories.put(std::sync::Arc::new(serde_json::from_value(inventory).unwrap()));
+            caches
+                .store::<NodeInventory>()
+                .put(std::sync::Arc::new(serde_json::from_value(inventory).unwrap()));
         };
         let mounted = serde_json::json!({"name": "sda", "type": "disk", "size": 1, "state": "NotAvailable", "reasons": [{"reason": "Mounted", "detail": "/"}, {"reason": "made up"}]});
         put(

@@ -1,42 +1,30 @@
-//! At start: does each installed CRD serve the fields that we read and write? Else its controller stays off.
+//! At start: do the installed CRDs serve the fields that controllers read and write? Else their group stays off.
 
-use crate::driver::ControllerName;
+use crate::{
+    controller::{Group, Need},
+    driver::RunError,
+    registry::Registry,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use kube::{Api, Client};
 
-/// The paths that must be in the served schema, by CRD, and whose controller needs them; without one: everybody's.
-const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
-    (
-        "volumes.storage.metalk8s.scality.com",
-        Some(ControllerName::Volume),
-        &[
-            "spec.nodeName",
-            "spec.storageClassName",
-            "spec.sparseLoopDevice.size",
-            "spec.mode",
-            "status.conditions",
-            "status.job",
-            "status.deviceName",
-            "status.phase",
-        ],
-    ),
-    (
-        "nodejobs.quarry.dev",
-        None,
-        &[
+/// Quarry's own kinds, without which no controller works.
+pub const BASE: &[Need] = &[
+    Need {
+        crd: "nodejobs.quarry.dev",
+        fields: &[
             "spec.action",
             "spec.nodeName",
             "spec.precondition.specHash",
             "status.phase",
             "status.result.path",
         ],
-    ),
-    (
-        "nodeinventories.quarry.dev",
-        None,
-        &[
+    },
+    Need {
+        crd: "nodeinventories.quarry.dev",
+        fields: &[
             "spec.deviceClaims",
             "spec.quarantine",
             "spec.unmanagedPVs",
@@ -44,122 +32,60 @@ const NEEDED: &[(&str, Option<ControllerName>, &[&str])] = &[
             "status.devices",
             "status.nodeUID",
         ],
-    ),
-    (
-        "nodeinventories.quarry.dev",
-        Some(ControllerName::LocalVolumeSet),
-        &[
-            "spec.deviceClaims.round",
-            "spec.deviceClaims.lastPV",
-            "spec.paths",
-            "spec.machineID",
-            "spec.retainedData",
-            "spec.wipeRemnants",
-            "status.deviceClaims",
-            "status.paths",
-        ],
-    ),
-    (
-        "nodejobs.quarry.dev",
-        Some(ControllerName::LocalVolumeSet),
-        &["spec.device.claimed.pvUID", "spec.parameters.wipe.policy", "status.progress"],
-    ),
-    (
-        "localvolumesets.local.storage.openshift.io",
-        Some(ControllerName::LocalVolumeSet),
-        &[
-            "spec.nodeSelector.nodeSelectorTerms",
-            "spec.tolerations",
-            "spec.storageClassName",
-            "spec.minDeviceCount",
-            "spec.maxDeviceCount",
-            "spec.volumeMode",
-            "spec.fsType",
-            "spec.fstype",
-            "spec.deviceInclusionSpec.deviceTypes",
-            "spec.deviceInclusionSpec.devices",
-            "spec.deviceInclusionSpec.deviceMechanicalProperties",
-            "spec.deviceInclusionSpec.deviceMechanicalProperty",
-            "spec.deviceInclusionSpec.minSize",
-            "spec.deviceInclusionSpec.maxSize",
-            "spec.deviceInclusionSpec.models",
-            "spec.deviceInclusionSpec.vendors",
-            "spec.deviceExclusionSpec.deviceNameFilter",
-            "status.conditions",
-            "status.totalProvisionedDeviceCount",
-            "status.observedGeneration",
-        ],
-    ),
-    (
-        "localvolumes.local.storage.openshift.io",
-        Some(ControllerName::LocalVolume),
-        &[
-            "spec.nodeSelector.nodeSelectorTerms",
-            "spec.tolerations",
-            "spec.managementState",
-            "spec.storageClassDevices.storageClassName",
-            "spec.storageClassDevices.volumeMode",
-            "spec.storageClassDevices.fsType",
-            "spec.storageClassDevices.devicePaths",
-            "status.conditions",
-            "status.managementState",
-            "status.readyReplicas",
-            "status.observedGeneration",
-        ],
-    ),
-    (
-        "localvolumediscoveries.local.storage.openshift.io",
-        Some(ControllerName::Discovery),
-        &[
-            "spec.nodeSelector.nodeSelectorTerms",
-            "spec.tolerations",
-            "status.phase",
-            "status.conditions",
-            "status.observedGeneration",
-        ],
-    ),
-    (
-        "localvolumediscoveryresults.local.storage.openshift.io",
-        Some(ControllerName::Discovery),
-        &["spec.nodeName", "status.discoveredTimeStamp", "status.discoveredDevices"],
-    ),
+    },
 ];
 
-/// What is missing, as sentences; empty means that everything is served.
-#[derive(Debug, Default)]
-pub struct Missing {
-    /// Nothing works without it.
-    pub for_all: Vec<String>,
-    /// Only these controllers need it.
-    pub for_some: Vec<(ControllerName, String)>,
+/// The groups whose CRDs serve all that they need; each of the others is reported with what is missing.
+pub async fn served(client: &Client, mut registry: Registry) -> Result<Registry, RunError> {
+    let missing = missing(client, BASE).await.map_err(RunError::Preflight)?;
+    if !missing.is_empty() {
+        return Err(RunError::Unserved(missing.join("; ")));
+    }
+    for (group, missing) in
+        missing_of_groups(client, &registry).await.map_err(RunError::Preflight)?
+    {
+        for what in missing {
+            tracing::error!(
+                group,
+                what,
+                "skipped this group; correct the CRD, then restart the operator"
+            );
+        }
+        registry = registry.without(group);
+    }
+    Ok(registry)
 }
 
-pub async fn missing_fields(
+/// Groups with unmet needs, and what is missing.
+pub async fn missing_of_groups(
     client: &Client,
-    controllers: &[ControllerName],
-) -> Result<Missing, kube::Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut missing = Missing::default();
-    for (name, by, paths) in needed(controllers) {
-        let lacking = match api.get_opt(name).await? {
-            None => {
-                vec![format!("the CRD {name} is not installed: install it with quarry crds apply")]
-            }
-            Some(crd) => lacking(&crd, paths),
-        };
-        match by {
-            None => missing.for_all.extend(lacking),
-            Some(by) => missing.for_some.extend(lacking.into_iter().map(|what| (*by, what))),
+    registry: &Registry,
+) -> Result<Vec<(Group, Vec<String>)>, kube::Error> {
+    let mut found = Vec::new();
+    for group in registry.groups() {
+        let mut all = Vec::new();
+        for controller in registry.controllers().iter().filter(|one| one.group == group) {
+            all.extend(missing(client, controller.needs).await?);
+        }
+        if !all.is_empty() {
+            found.push((group, all));
         }
     }
-    Ok(missing)
+    Ok(found)
 }
 
-fn needed(
-    controllers: &[ControllerName],
-) -> impl Iterator<Item = &'static (&'static str, Option<ControllerName>, &'static [&'static str])>
-{
-    NEEDED.iter().filter(|(_, by, _)| by.is_none_or(|by| controllers.contains(&by)))
+async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<String>, kube::Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut found = Vec::new();
+    for Need { crd: name, fields } in needs {
+        match api.get_opt(name).await? {
+            None => found.push(format!(
+                "the CRD {name} is not installed; install it with `quarry crds apply`"
+            )),
+            Some(crd) => found.extend(lacking(&crd, fields)),
+        }
+    }
+    Ok(found)
 }
 
 fn lacking(crd: &CustomResourceDefinition, paths: &[&str]) -> Vec<String> {
@@ -178,7 +104,7 @@ fn lacking(crd: &CustomResourceDefinition, paths: &[&str]) -> Vec<String> {
         .filter(|path| !serves(schema, path))
         .map(|path| {
             format!(
-                "the CRD {name} does not serve {path}: update it with quarry crds apply --take-over"
+                "the CRD {name} does not serve {path}; update it with `quarry crds apply --take-over`"
             )
         })
         .collect()
@@ -204,41 +130,29 @@ fn serves(schema: &JSONSchemaProps, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_kinds_of_controllers_that_are_on_are_needed() {
-        let names = |controllers: &[ControllerName]| {
-            needed(controllers)
-                .map(|(name, _, _)| name.split('.').next().unwrap())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            names(&[ControllerName::NodeInventory, ControllerName::Agent]),
-            ["nodejobs", "nodeinventories"]
-        );
-        assert_eq!(names(&[ControllerName::Volume]), ["volumes", "nodejobs", "nodeinventories"]);
-        assert_eq!(names(&ControllerName::ALL).len(), NEEDED.len());
+    fn crd(name: &str) -> CustomResourceDefinition {
+        let mut all = quarry_api::crds::crds().into_iter();
+        all.find(|crd| crd.metadata.name.as_deref() == Some(name)).unwrap()
     }
 
-    /// A field that a CRD does not serve is dropped without a word: an exclusion that nobody sees would cost a disk.
+    fn needs() -> Vec<Need> {
+        let registry = Registry::standard();
+        let all = registry.controllers().iter().flat_map(|controller| controller.needs);
+        BASE.iter().chain(all).copied().collect()
+    }
+
+    /// The API server drops a field that the CRD lacks without a word: an exclusion that is not seen would cost a disk.
     #[test]
-    fn every_field_of_a_set_that_means_something_is_needed() {
-        let set = quarry_api::crds::crds()
-            .into_iter()
-            .find(|crd| {
-                crd.metadata.name.as_deref() == Some("localvolumesets.local.storage.openshift.io")
-            })
-            .unwrap();
-        let (_, _, needed) =
-            NEEDED.iter().find(|(name, _, _)| name.starts_with("localvolumesets.")).unwrap();
+    fn every_field_of_a_set_is_needed() {
+        let name = "localvolumesets.local.storage.openshift.io";
+        let set = crd(name);
+        let needed = needs().into_iter().find(|need| need.crd == name).unwrap().fields;
         let schema =
             set.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
         let mut leaves: Vec<String> = Vec::new();
         fn walk(schema: &JSONSchemaProps, path: &str, depth: usize, leaves: &mut Vec<String>) {
-            match schema
-                .properties
-                .as_ref()
-                .filter(|properties| !properties.is_empty() && depth < 3)
-            {
+            let inner = schema.properties.as_ref();
+            match inner.filter(|properties| !properties.is_empty() && depth < 3) {
                 Some(properties) => properties.iter().for_each(|(name, next)| {
                     walk(next, &format!("{path}.{name}"), depth + 1, leaves)
                 }),
@@ -257,26 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn our_own_definitions_serve_what_we_need_and_the_shipped_volume_lacks_the_phase() {
-        for (name, _, paths) in NEEDED {
-            let mut crd = quarry_api::crds::crds()
-                .into_iter()
-                .find(|crd| crd.metadata.name.as_deref() == Some(name))
-                .unwrap();
-            assert_eq!(lacking(&crd, paths), Vec::<String>::new());
+    fn our_crds_serve_what_is_needed() {
+        for Need { crd: name, fields } in needs() {
+            let mut crd = crd(name);
+            assert_eq!(lacking(&crd, fields), Vec::<String>::new());
             let schema =
                 crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
-            schema
-                .properties
-                .as_mut()
-                .unwrap()
-                .get_mut("status")
-                .unwrap()
-                .properties
-                .as_mut()
-                .unwrap()
-                .clear();
-            assert!(!lacking(&crd, paths).is_empty());
+            let properties = schema.properties.as_mut().unwrap();
+            properties.values_mut().for_each(|part| part.properties = None);
+            assert!(!lacking(&crd, fields).is_empty());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A work queue of keys: each key is worked on by one at a time, waits at most once, and keeps its earliest time.
+//! A work queue of keys: each key is reconciled by one worker at a time, waits at most once, and keeps its earliest time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -94,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_worked_on_once_at_a_time_and_not_lost() {
+    async fn a_key_is_reconciled_once_at_a_time_and_not_lost() {
         let queue = Queue::default();
         let now = Instant::now();
         queue.push("a", now);

@@ -1,13 +1,13 @@
-//! Keeps the caches true: one watch for each kind, whose events also wake the controllers.
+//! Keeps the caches current: one watch per kind, whose events also enqueue keys.
 
 use crate::{
     Context,
     cache::Cached,
-    route::{Change, Route},
+    trigger::{Enqueue, Watched},
 };
 use futures::{StreamExt, TryStreamExt};
 use kube::{
-    Api, Resource,
+    Resource,
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher},
 };
@@ -15,56 +15,51 @@ use std::{collections::HashSet, sync::Arc};
 use tokio::sync::watch;
 
 /// Runs for ever; `synced` turns true after the first whole list.
-pub async fn follow<K: Cached + Routed>(
+pub async fn follow<K: Cached>(
+    watched: Arc<Watched<K>>,
     context: Context,
-    api: Api<DeserializeGuard<K>>,
-    enqueue: impl Fn(Route) + Send + Sync,
+    enqueue: Enqueue,
     synced: watch::Sender<bool>,
 ) {
     let mut listed: HashSet<String> = HashSet::new();
     let config = watcher::Config::default().any_semantic();
+    let api = K::api(context.client.clone(), &context.namespace);
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "watching failed, trying again");
+                tracing::warn!(kind = %K::kind(&()), %error, "failed to watch, retrying");
                 continue;
             }
         };
         match event {
             watcher::Event::Init => listed.clear(),
-            // Taken one by one: a list of everything beside the cache would be the largest thing in memory.
+            // Ingested one by one: a list of everything beside the cache would be the largest thing in memory.
             watcher::Event::InitApply(object) => {
                 if let Some(object) = readable(object) {
                     listed.insert(K::key(object.meta()));
-                    ingest(&context, object, &enqueue);
+                    ingest(&watched, &context, object, &enqueue);
                 }
             }
             watcher::Event::InitDone => {
-                forget_others::<K>(&context, &std::mem::take(&mut listed), &enqueue);
+                forget_others(&watched, &context, &std::mem::take(&mut listed), &enqueue);
                 synced.send_replace(true);
             }
             watcher::Event::Apply(object) => {
                 if let Some(object) = readable(object) {
-                    ingest(&context, object, &enqueue);
+                    ingest(&watched, &context, object, &enqueue);
                 }
             }
             watcher::Event::Delete(object) => {
-                if let Some(gone) = K::cache(&context.caches).remove(&K::key(object.meta())) {
-                    K::route(
-                        &Change { before: Some(gone.as_ref()), after: None },
-                        &context.caches,
-                        &enqueue,
-                    );
-                }
+                forget(&watched, &context, &K::key(object.meta()), &enqueue);
             }
         }
     }
 }
 
-/// An object that does not parse is reported and passed over: it must not stop the others.
+/// An object that does not parse is reported and skipped: it must not stop the others.
 fn readable<K: Cached>(object: DeserializeGuard<K>) -> Option<K> {
     match object.0 {
         Ok(mut object) => {
@@ -72,43 +67,52 @@ fn readable<K: Cached>(object: DeserializeGuard<K>) -> Option<K> {
             Some(object)
         }
         Err(invalid) => {
-            tracing::error!(kind = %K::kind(&()), name = invalid.metadata.name.as_deref().unwrap_or_default(), error = %invalid, "an object cannot be read and is passed over: correct or delete it");
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            tracing::error!(
+                kind = %K::kind(&()), name, error = %invalid,
+                "skipped an object that cannot be read; correct or delete it"
+            );
             None
         }
     }
 }
 
-pub fn ingest<K: Cached + Routed>(context: &Context, object: K, enqueue: &impl Fn(Route)) {
+pub fn ingest<K: Cached>(watched: &Watched<K>, context: &Context, object: K, enqueue: &Enqueue) {
     let object = Arc::new(object);
-    let before = K::cache(&context.caches).put(Arc::clone(&object));
+    let before = context.caches.store::<K>().put(Arc::clone(&object));
     // What changed between two lists counts as a change: an event may have been lost in between.
-    K::route(&Change { before: before.as_deref(), after: Some(&object) }, &context.caches, enqueue);
+    watched.notify(before.as_deref(), Some(&object), &context.caches, enqueue);
 }
 
-/// A whole list: what is not in it is gone, and everybody concerned is woken.
-pub fn ingest_list<K: Cached + Routed>(
+/// A whole list: what is not in it is gone.
+pub fn ingest_list<K: Cached>(
+    watched: &Watched<K>,
     context: &Context,
-    objects: Vec<K>,
-    enqueue: &impl Fn(Route),
+    objects: Vec<DeserializeGuard<K>>,
+    enqueue: &Enqueue,
 ) {
-    let listed = objects.iter().map(|object| K::key(object.meta())).collect();
-    for object in objects {
-        ingest(context, object, enqueue);
+    let mut listed = HashSet::new();
+    for object in objects.into_iter().filter_map(readable) {
+        listed.insert(K::key(object.meta()));
+        ingest(watched, context, object, enqueue);
     }
-    forget_others::<K>(context, &listed, enqueue);
+    forget_others(watched, context, &listed, enqueue);
 }
 
-fn forget_others<K: Cached + Routed>(
+/// The object of this key is gone.
+pub fn forget<K: Cached>(watched: &Watched<K>, context: &Context, key: &str, enqueue: &Enqueue) {
+    if let Some(gone) = context.caches.store::<K>().remove(key) {
+        watched.notify(Some(&gone), None, &context.caches, enqueue);
+    }
+}
+
+fn forget_others<K: Cached>(
+    watched: &Watched<K>,
     context: &Context,
     listed: &HashSet<String>,
-    enqueue: &impl Fn(Route),
+    enqueue: &Enqueue,
 ) {
-    let cache = K::cache(&context.caches);
-    for gone in
-        cache.keys().iter().filter(|key| !listed.contains(*key)).filter_map(|key| cache.remove(key))
-    {
-        K::route(&Change { before: Some(gone.as_ref()), after: None }, &context.caches, enqueue);
+    for key in context.caches.store::<K>().keys().iter().filter(|key| !listed.contains(*key)) {
+        forget(watched, context, key, enqueue);
     }
 }
-
-pub use crate::route::Routed;

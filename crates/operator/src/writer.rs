@@ -1,4 +1,4 @@
-//! The one door for API writes: counted, logged, with failpoints before and after each.
+//! All API writes of the operator: counted, logged, with failpoints before and after each.
 //!
 //! Merge patches under a resourceVersion only: no server-side apply, no write that could land on an object
 //! other than the one that was read.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_removes_what_is_gone_and_is_none_when_equal() {
+    fn the_merge_patch_removes_absent_fields() {
         let old = json!({"a": 1, "b": {"c": 2, "d": [1, 2]}, "gone": true});
         let new = json!({"a": 1, "b": {"c": 3, "d": [1, 2]}, "new": null});
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Claims on the embedded API: what an operator does whose caches are behind, and what it tells when all is well.
+//! Device claims on the embedded API: an operator with stale caches, and what it reports when all is well.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
@@ -15,7 +15,7 @@ use kube::{
 use quarry_api::{LocalVolumeSet, NodeInventory, admission, crds, names};
 use quarry_apiserver::{Options, Server};
 use quarry_core::device_claim::{self, NodeWorld, Plan, demand::of_set};
-use quarry_operator::{Context, ControllerName, OperatorOptions, device_claims::apply, driver};
+use quarry_operator::{Context, OperatorOptions, Registry, group, node_inventory::apply_claims};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{
@@ -110,11 +110,7 @@ impl Cluster {
 fn options() -> OperatorOptions {
     OperatorOptions {
         namespace: NAMESPACE.into(),
-        controllers: vec![
-            ControllerName::NodeInventory,
-            ControllerName::LocalVolumeSet,
-            ControllerName::LocalVolume,
-        ],
+        registry: Registry::standard().select(&[group::NODE_INVENTORY, group::DEVICE_CLAIMS]),
         election_identity: None,
         agent_daemon_set: None,
         job_retention: SignedDuration::from_hours(1),
@@ -124,7 +120,7 @@ fn options() -> OperatorOptions {
 
 /// An operator that is about to publish a confirmed disk of a set.
 async fn about_to_publish(cluster: &Cluster) -> (Context, NodeWorld, Plan) {
-    let context = driver::context(cluster.client.clone(), &options(), Arc::new(Timestamp::now));
+    let context = Context::new(cluster.client.clone(), &options(), Arc::new(Timestamp::now));
     let demand = of_set(&cluster.set("s").await);
     let inventory = json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1"}, "spec": {}});
     cluster.create::<NodeInventory>(cluster.all(), inventory).await;
@@ -154,10 +150,10 @@ async fn about_to_publish(cluster: &Cluster) -> (Context, NodeWorld, Plan) {
 }
 
 #[tokio::test]
-async fn what_is_as_it_was_planned_is_published() {
+async fn a_confirmed_device_claim_is_published() {
     let cluster = Cluster::new().await;
     let (context, world, plan) = about_to_publish(&cluster).await;
-    apply::apply(&context, &world, &plan.steps).await.unwrap();
+    apply_claims(&context, &world, &plan.steps).await.unwrap();
     let pvs = cluster.pvs().await;
     assert_eq!(pvs.len(), 1);
     assert_eq!(
@@ -168,12 +164,12 @@ async fn what_is_as_it_was_planned_is_published() {
 
 /// The cache has not seen it yet: a volume that says Delete in a class that says Retain would be wiped one day.
 #[tokio::test]
-async fn a_class_that_somebody_made_meanwhile_is_asked_before_anything_is_published() {
+async fn a_class_created_meanwhile_is_read_before_publication() {
     let cluster = Cluster::new().await;
     let (context, world, plan) = about_to_publish(&cluster).await;
     let class = json!({"metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner", "reclaimPolicy": "Retain"});
     cluster.create::<StorageClass>(cluster.all(), class).await;
-    assert!(apply::apply(&context, &world, &plan.steps).await.is_err());
+    assert!(apply_claims(&context, &world, &plan.steps).await.is_err());
     assert_eq!(cluster.pvs().await.len(), 0);
     let class = cluster.all::<StorageClass>().get("fast").await.unwrap();
     assert_eq!(
@@ -185,7 +181,7 @@ async fn a_class_that_somebody_made_meanwhile_is_asked_before_anything_is_publis
 
 /// The confirmation stands, and everything else that has become known since counts as well.
 #[tokio::test]
-async fn what_the_node_has_told_meanwhile_keeps_its_disk_from_being_published() {
+async fn a_newer_report_of_the_node_stops_publication() {
     for (reason, spec) in [
         (json!([{"reason": "Mounted", "detail": "/data"}]), json!({})),
         (json!([{"reason": "Signature", "detail": "ext4"}]), json!({})),
@@ -208,7 +204,7 @@ async fn what_the_node_has_told_meanwhile_keeps_its_disk_from_being_published() 
             .await
             .unwrap();
         cluster.report(reason.clone()).await;
-        assert!(apply::apply(&context, &world, &plan.steps).await.is_err(), "{reason} {spec}");
+        assert!(apply_claims(&context, &world, &plan.steps).await.is_err(), "{reason} {spec}");
         let classes = cluster.all::<StorageClass>().list(&ListParams::default()).await.unwrap();
         assert_eq!((cluster.pvs().await.len(), classes.items.len()), (0, 0), "{reason} {spec}");
     }
@@ -234,7 +230,7 @@ async fn metrics(address: std::net::SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn a_set_tells_what_it_found_and_its_class_stays_while_somebody_names_it() {
+async fn a_set_reports_and_its_class_stays_while_a_pvc_names_it() {
     let cluster = Cluster::new().await;
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();

@@ -1,4 +1,4 @@
-//! The whole operator on the embedded API: discovery, its results, the agents' DaemonSet, what an inventory is told.
+//! The whole operator on the embedded API: discovery, its results, the agents' DaemonSet, the spec of inventories.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
@@ -17,7 +17,7 @@ use quarry_api::{
 };
 use quarry_apiserver::{BuiltIn, Options, Server};
 use quarry_core::agent_daemon_set::Wanted;
-use quarry_operator::{ControllerName, OperatorOptions};
+use quarry_operator::{OperatorOptions, Registry, group};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{
@@ -35,7 +35,7 @@ struct World {
 }
 
 impl World {
-    /// An operator without volumes: agents run only where somebody asks, and nobody serves the kind.
+    /// An operator without volumes: agents run only where an object requires them, and the kind is not served.
     async fn start(refuses_daemon_sets: bool) -> Self {
         let served = crds().into_iter().filter(|crd| crd.spec.names.kind != "Volume").collect();
         let mut options = Options::new(served);
@@ -67,12 +67,11 @@ impl World {
             .await;
         let options = OperatorOptions {
             namespace: NAMESPACE.into(),
-            controllers: vec![
-                ControllerName::NodeInventory,
-                ControllerName::Agent,
-                ControllerName::Discovery,
-                ControllerName::DiscoveryResult,
-            ],
+            registry: Registry::standard().select(&[
+                group::NODE_INVENTORY,
+                group::AGENT_DAEMON_SET,
+                group::DISCOVERY,
+            ]),
             election_identity: None,
             agent_daemon_set: Some(Wanted {
                 namespace: NAMESPACE.into(),
@@ -208,11 +207,15 @@ impl World {
                     ) == **wanted
                 })
             };
-            let told = status
+            let reported = status
                 .conditions
                 .iter()
                 .any(|one| one.message.as_deref().unwrap_or_default().contains(words));
-            if told && conditions.iter().all(said) { Ok(found) } else { Err(format!("{status:?}")) }
+            if reported && conditions.iter().all(said) {
+                Ok(found)
+            } else {
+                Err(format!("{status:?}"))
+            }
         })
         .await
     }
@@ -235,13 +238,13 @@ fn disk(name: &str, identity: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest() {
+async fn selected_nodes_get_results_and_nothing_is_written_at_rest() {
     let world = World::start(false).await;
     world.node("n1", json!({"rack": "a"})).await;
     world.node("n2", json!({"rack": "b"})).await;
     world.agent("n2", json!([disk("sda", "wwn:2")])).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(world.set().await.is_none(), "nobody asks: no agents");
+    assert!(world.set().await.is_none(), "nothing requires agents");
 
     let api = world.discoveries();
     let made = world.create(api.clone(), discovery("disks", &in_rack("a"))).await;
@@ -269,14 +272,14 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
     assert_eq!(json!(found.status)["phase"], "Discovering");
     assert_eq!(found.status.unwrap().observed_generation, found.metadata.generation);
     world.rows_are("n1", &["/dev/sda"]).await;
-    assert!(world.result("n2").await.is_none(), "nobody asked about n2");
+    assert!(world.result("n2").await.is_none(), "n2 is not selected");
     world.agent("n1", json!([disk("sda", "wwn:1"), disk("sdb", "wwn:3")])).await;
     world.rows_are("n1", &["/dev/sda", "/dev/sdb"]).await;
     let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
     let wanted = ["CreatedDiscoveryResultObject", "UpdatedDiscoveredDeviceList", "Discovering"];
     world
-        .until("all events are told", async || {
-            let told: Vec<String> = events
+        .until("all Events are published", async || {
+            let reported: Vec<String> = events
                 .list(&ListParams::default())
                 .await
                 .unwrap()
@@ -284,10 +287,10 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
                 .into_iter()
                 .filter_map(|event| event.reason)
                 .collect();
-            if wanted.iter().all(|wanted| told.iter().any(|reason| reason == wanted)) {
+            if wanted.iter().all(|wanted| reported.iter().any(|reason| reason == wanted)) {
                 Ok(())
             } else {
-                Err(format!("{told:?}"))
+                Err(format!("{reported:?}"))
             }
         })
         .await;
@@ -305,7 +308,7 @@ async fn the_devices_of_selected_nodes_are_listed_and_nothing_is_written_at_rest
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.result("n1").await, kept, "no updates any more");
 
-    // Deleted by hand: made anew while it is wanted, and not otherwise.
+    // Deleted by hand: recreated while it is wanted, and not otherwise.
     let results: Api<LocalVolumeDiscoveryResult> = Api::namespaced(world.client.clone(), NAMESPACE);
     for node in ["n1", "n2"] {
         results.delete(&names::discovery_result(node), &DeleteParams::default()).await.unwrap();
@@ -334,7 +337,7 @@ async fn a_node_without_any_device_has_an_empty_list() {
 }
 
 #[tokio::test]
-async fn one_is_enough_and_it_is_in_the_operators_namespace() {
+async fn one_discovery_in_the_operators_namespace_is_in_force() {
     let world = World::start(false).await;
     world.node("n1", json!({})).await;
     let api = world.discoveries();
@@ -375,7 +378,7 @@ async fn one_is_enough_and_it_is_in_the_operators_namespace() {
 }
 
 #[tokio::test]
-async fn a_daemon_set_that_is_refused_is_told_with_the_servers_words() {
+async fn a_refused_daemon_set_is_reported_with_the_answer() {
     let world = World::start(true).await;
     world.node("n1", json!({})).await;
     let api = world.discoveries();
@@ -392,7 +395,7 @@ async fn a_daemon_set_that_is_refused_is_told_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_daemon_set_of_somebody_else_is_left_alone_and_told() {
+async fn a_daemon_set_of_another_project_is_left_alone() {
     let world = World::start(false).await;
     world.node("n1", json!({})).await;
     let labels = json!({"app": "theirs"});
@@ -443,7 +446,7 @@ async fn a_node_is_listed_when_its_own_agent_has_reported() {
 }
 
 #[tokio::test]
-async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
+async fn a_node_with_device_claims_keeps_agent_and_inventory() {
     let world = World::start(false).await;
     world.node("n1", json!({})).await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
@@ -485,7 +488,7 @@ async fn a_node_with_claims_keeps_its_agent_and_its_inventory() {
 }
 
 #[tokio::test]
-async fn an_inventory_is_told_what_only_the_cluster_knows() {
+async fn an_inventory_holds_what_only_the_cluster_knows() {
     let world = World::start(false).await;
     let inventories: Api<NodeInventory> = Api::all(world.client.clone());
     for node in ["n1", "n2", "n3"] {
@@ -496,11 +499,11 @@ async fn an_inventory_is_told_what_only_the_cluster_knows() {
     world.agent("n3", json!([disk("sda", "wwn:3")])).await;
     let spec = async |node: &str| json!(inventories.get(node).await.unwrap().spec);
     let holds = async |node: &str, wanted: Value| {
-        let told = async || {
+        let reported = async || {
             let found = spec(node).await;
             if found == wanted { Ok(()) } else { Err(found.to_string()) }
         };
-        world.until(&format!("{node} is told {wanted}"), told).await;
+        world.until(&format!("the inventory of {node} has {wanted}"), reported).await;
     };
     let elsewhere = |detail: &str| json!([{"identity": "wwn:9", "reason": "IdentityElsewhere", "detail": detail}]);
     holds("n1", json!({"quarantine": elsewhere("sdx of node n2")})).await;
@@ -513,7 +516,7 @@ async fn an_inventory_is_told_what_only_the_cluster_knows() {
     let pvs: Api<PersistentVolume> = Api::all(world.client.clone());
     world.create(pvs.clone(), pv).await;
     holds("n3", json!({"unmanagedPVs": [{"name": "lso", "path": "/mnt/local-storage/fast/wwn-3", "deviceID": "wwn-3"}]})).await;
-    // Kubernetes holds a volume with a finalizer of its own until nobody uses it; here nobody does.
+    // Kubernetes holds a volume with a finalizer of its own until it is unused; here it is unused.
     let free = json!({"metadata": {"finalizers": null}});
     pvs.patch("lso", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
     pvs.delete("lso", &DeleteParams::default()).await.unwrap();

@@ -3,8 +3,9 @@
 mod sets;
 
 use crate::{data_dir, output::Format};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use quarry_api::names;
+use quarry_operator::Registry;
 use quarry_view::sets::OwnerRef;
 pub use sets::{LedgerArgs, PlanArgs, PlanFormat, SetsArgs};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -233,14 +234,15 @@ pub enum Target {
 
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
-    /// Controllers to run
+    /// Groups of controllers to run
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "volume,nodeinventory,nodejob,agent,discovery,claims",
+        default_values = Registry::standard().groups(),
+        value_parser = PossibleValuesParser::new(Registry::standard().groups()),
         value_name = "LIST"
     )]
-    pub controllers: Vec<Controller>,
+    pub controllers: Vec<String>,
     /// Namespace of the operator, its agents and their Leases
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
@@ -265,19 +267,6 @@ pub struct OperatorArgs {
     /// Identity of this operator in leader election [default: the pod's name, else the host name]
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
-pub enum Controller {
-    Volume,
-    #[value(name = "nodeinventory")]
-    NodeInventory,
-    #[value(name = "nodejob")]
-    NodeJob,
-    Agent,
-    Discovery,
-    /// LocalVolumeSets and LocalVolumes, together: each must know what the other has.
-    Claims,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! `quarry operator` and `quarry agent`: the services of a cluster, started and stopped.
 
 use crate::{
-    cli::{AgentArgs, ConnectArgs, Controller, OperatorArgs},
+    cli::{AgentArgs, ConnectArgs, OperatorArgs},
     connect::Cluster,
     data_dir, signals,
 };
@@ -10,7 +10,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::Api;
 use quarry_core::agent_daemon_set::Wanted;
 use quarry_node::AgentOptions;
-use quarry_operator::{ControllerName, OperatorOptions};
+use quarry_operator::{OperatorOptions, Registry, group};
 use tokio::net::TcpListener;
 
 /// The Deployment of `deploy/operator.yaml`: agents are removed together with it.
@@ -31,7 +31,7 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
-        controllers: args.controllers.iter().copied().flat_map(controllers).copied().collect(),
+        registry: Registry::standard().select(&args.controllers),
         election_identity: (!args.no_leader_election).then_some(identity),
         agent_daemon_set,
         job_retention: JOB_RETENTION,
@@ -68,24 +68,13 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-fn controllers(name: Controller) -> &'static [ControllerName] {
-    match name {
-        Controller::Volume => &[ControllerName::Volume],
-        Controller::NodeInventory => &[ControllerName::NodeInventory],
-        Controller::NodeJob => &[ControllerName::NodeJob],
-        Controller::Agent => &[ControllerName::Agent],
-        Controller::Discovery => &[ControllerName::Discovery, ControllerName::DiscoveryResult],
-        Controller::Claims => &[ControllerName::LocalVolumeSet, ControllerName::LocalVolume],
-    }
-}
-
 async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result<Option<Wanted>> {
-    if !args.controllers.contains(&Controller::Agent) {
+    if !args.controllers.iter().any(|name| name == group::AGENT_DAEMON_SET) {
         return Ok(None);
     }
     let Some(image) = agent_image(cluster, args).await? else {
         tracing::warn!(
-            "no agent is deployed: name its image with --agent-image or QUARRY_IMAGE (or run agents yourself: --controllers without agent)"
+            "no agent is deployed: name its image with --agent-image or QUARRY_IMAGE (or run agents yourself: --controllers without agentdaemonset)"
         );
         return Ok(None);
     };

@@ -13,6 +13,18 @@ fn documents(file: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&fs::read_to_string(directory().join(file)).unwrap()).unwrap()
 }
 
+/// Every object of deploy/rbac.
+fn rbac() -> Vec<Value> {
+    let mut files: Vec<String> = rbac_files();
+    files.sort();
+    files.iter().flat_map(|file| documents(&format!("rbac/{file}"))).collect()
+}
+
+fn rbac_files() -> Vec<String> {
+    let entries = fs::read_dir(directory().join("rbac")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
 fn texts(value: &Value) -> Vec<String> {
     value
         .as_array()
@@ -29,6 +41,7 @@ fn the_kustomization_names_every_file() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
+        .chain(rbac_files().into_iter().map(|name| format!("rbac/{name}")))
         .collect();
     listed.sort();
     found.sort();
@@ -38,14 +51,12 @@ fn the_kustomization_names_every_file() {
 #[test]
 fn names_are_those_of_the_code() {
     assert_eq!(documents("namespace.yaml")[0]["metadata"]["name"], names::DEFAULT_NAMESPACE);
-    let accounts: Vec<Value> = documents("rbac.yaml")
-        .into_iter()
-        .filter(|object| object["kind"] == "ServiceAccount")
-        .collect();
+    let accounts: Vec<Value> =
+        rbac().into_iter().filter(|object| object["kind"] == "ServiceAccount").collect();
     assert!(
         accounts.iter().any(|account| account["metadata"]["name"] == names::AGENT_SERVICE_ACCOUNT)
     );
-    for object in documents("rbac.yaml").iter().chain(&documents("operator.yaml")) {
+    for object in rbac().iter().chain(&documents("operator.yaml")) {
         let namespace = &object["metadata"]["namespace"];
         assert!(namespace.is_null() || namespace == names::DEFAULT_NAMESPACE, "{object}");
     }
@@ -58,7 +69,7 @@ fn names_are_those_of_the_code() {
 
 /// Everything that a role of this name may write: (resource, verbs).
 fn writes(name: &str) -> Vec<(String, Vec<String>)> {
-    let roles = documents("rbac.yaml")
+    let roles = rbac()
         .into_iter()
         .filter(|object| object["metadata"]["name"] == name && object["rules"].is_array());
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
@@ -89,7 +100,7 @@ fn an_agent_writes_status_leases_and_events_only() {
 
 /// Every verb that a role of this name has on a resource, in all namespaces.
 fn verbs(name: &str, resource: &str) -> Vec<String> {
-    let roles = documents("rbac.yaml")
+    let roles = rbac()
         .into_iter()
         .filter(|object| object["metadata"]["name"] == name && object["kind"] == "ClusterRole");
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
@@ -112,7 +123,7 @@ fn claims_have_the_rights_that_they_need_and_no_more() {
         ("storageclasses", &["get", "list", "watch", "create", "delete"]),
         ("persistentvolumeclaims", &["list"]),
     ] {
-        assert_eq!(verbs("quarry-operator", resource), wanted, "{resource}");
+        assert_eq!(verbs("quarry-operator-deviceclaims", resource), wanted, "{resource}");
     }
     for resource in
         ["localvolumesets", "localvolumes", "persistentvolumes", "persistentvolumeclaims"]
@@ -123,7 +134,66 @@ fn claims_have_the_rights_that_they_need_and_no_more() {
 
 #[test]
 fn no_role_grants_everything() {
-    for object in documents("rbac.yaml") {
+    for object in rbac() {
         assert!(!object.to_string().contains("\"*\""), "{}", object["metadata"]["name"]);
+    }
+}
+
+/// The verbs of a group's own role, by API group and resource, in the operator's namespace or everywhere.
+fn group_verbs(role: &str, api_group: &str, resource: &str) -> Vec<String> {
+    let roles = rbac().into_iter().filter(|object| object["metadata"]["name"] == role);
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    rules
+        .filter(|rule| texts(&rule["apiGroups"]).iter().any(|one| one == api_group))
+        .filter(|rule| texts(&rule["resources"]).iter().any(|one| one == resource))
+        .flat_map(|rule| texts(&rule["verbs"]))
+        .collect()
+}
+
+#[test]
+fn each_group_of_controllers_has_its_own_role() {
+    let registry = quarry_operator::Registry::standard();
+    for group in registry.groups() {
+        let role = format!("quarry-operator-{group}");
+        for kind in ["ClusterRole", "ClusterRoleBinding"] {
+            let has = |object: &Value| {
+                object["metadata"]["name"] == role.as_str() && object["kind"] == kind
+            };
+            assert!(rbac().iter().any(has), "{kind} {role} is missing");
+        }
+        for watched in registry.clone().select(&[group]).watched_kinds() {
+            let (api_group, resource) = watched.resource();
+            let common = group_verbs("quarry-operator", &api_group, &resource);
+            let own = group_verbs(&role, &api_group, &resource);
+            for verb in ["get", "list", "watch"] {
+                let has = |verbs: &[String]| verbs.iter().any(|one| one == verb);
+                assert!(has(&own) || has(&common), "{role} may not {verb} {resource}.{api_group}");
+            }
+        }
+    }
+    let roles = rbac().into_iter().filter(|object| object["kind"] == "ClusterRole");
+    for role in roles.filter_map(|role| role["metadata"]["name"].as_str().map(str::to_owned)) {
+        let group = role.strip_prefix("quarry-operator-");
+        assert!(
+            group.is_none_or(|group| registry.groups().contains(&group)),
+            "{role} is of no group"
+        );
+    }
+}
+
+/// Rights that no controller needs yet: hosts will need Secrets, device sets will need Jobs and Deployments.
+#[test]
+fn no_role_has_rights_of_groups_that_are_absent() {
+    for object in rbac() {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            for resource in texts(&rule["resources"]) {
+                let own = rule["resourceNames"].is_array() && texts(&rule["verbs"]) == ["get"];
+                assert!(
+                    !["secrets", "jobs", "pods/exec"].contains(&resource.as_str()),
+                    "{resource}"
+                );
+                assert!(resource != "deployments" || own, "{resource}");
+            }
+        }
     }
 }

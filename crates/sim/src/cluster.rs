@@ -62,7 +62,7 @@ impl fmt::Display for Act {
 /// The next thing that some controller of the cluster would do; `None` at rest.
 pub fn next(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     world
-        .all(Kind::DeviceClaim)
+        .all(Kind::Pvc)
         .find_map(|claim| for_claim(claim, world, disk, pod))
         .or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world)))
         .or_else(|| kubelet(world, disk, pod))
@@ -106,8 +106,7 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
         return Some(act);
     }
     let claimed = &pv["spec"]["claimRef"]["uid"];
-    let claim_lives =
-        world.all(Kind::DeviceClaim).any(|claim| claim["metadata"]["uid"] == *claimed);
+    let claim_lives = world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *claimed);
     if claimed.is_string() && !claim_lives && pv["status"]["phase"] != "Released" {
         return patch(Kind::Pv, pv, json!({"status": {"phase": "Released"}}), true);
     }
@@ -119,12 +118,12 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
 
 /// The binder's four writes, and the claim's protection while a pod uses it.
 fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act> {
-    if let Some(act) = protect(Kind::DeviceClaim, claim, CLAIM_PROTECTION) {
+    if let Some(act) = protect(Kind::Pvc, claim, CLAIM_PROTECTION) {
         return Some(act);
     }
     if deleting(claim) {
         let used = pod || !disk.mounts.is_empty();
-        return if used { None } else { unprotect(Kind::DeviceClaim, claim, CLAIM_PROTECTION) };
+        return if used { None } else { unprotect(Kind::Pvc, claim, CLAIM_PROTECTION) };
     }
     let uid = &claim["metadata"]["uid"];
     let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
@@ -145,14 +144,14 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
     }
     if claim["spec"]["volumeName"].is_null() {
         return patch(
-            Kind::DeviceClaim,
+            Kind::Pvc,
             claim,
             json!({"spec": {"volumeName": pv["metadata"]["name"]}}),
             false,
         );
     }
     if claim["status"]["phase"] != "Bound" {
-        return patch(Kind::DeviceClaim, claim, json!({"status": {"phase": "Bound"}}), true);
+        return patch(Kind::Pvc, claim, json!({"status": {"phase": "Bound"}}), true);
     }
     None
 }
@@ -163,7 +162,7 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
         return disk.mounts.keys().next().map(|device| Act::Unmount { device: device.clone() });
     }
     let claim = world
-        .get(Kind::DeviceClaim, CLAIM)
+        .get(Kind::Pvc, CLAIM)
         .filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
     let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
     if pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_string() {

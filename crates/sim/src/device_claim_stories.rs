@@ -127,7 +127,7 @@ fn everything_is_gone(world: &World, disk: &Disk) -> bool {
 }
 
 fn claim_is_gone(world: &World, _: &Disk) -> bool {
-    world.get(Kind::DeviceClaim, CLAIM).is_none()
+    world.get(Kind::Pvc, CLAIM).is_none()
 }
 
 fn not_mounted(_: &World, disk: &Disk) -> bool {
@@ -197,7 +197,7 @@ fn used_by(claim: Step) -> Vec<Step> {
 
 /// Its claim goes, too.
 fn released() -> Vec<Step> {
-    vec![delete(Kind::DeviceClaim, CLAIM), Step::Await("the claim is gone", claim_is_gone)]
+    vec![delete(Kind::Pvc, CLAIM), Step::Await("the claim is gone", claim_is_gone)]
 }
 
 fn used_and_released() -> Vec<Step> {
@@ -290,7 +290,7 @@ fn hotplug() -> Vec<Step> {
             }),
             Step::EndPod,
             Step::Await("unmounted", not_mounted),
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("both are free again", both_are_free),
         ],
         end(),
@@ -327,7 +327,7 @@ fn node_gone() -> Vec<Step> {
             node(),
             Step::StartAgent,
             Step::Await("frozen", is_frozen),
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("the claim is gone", claim_is_gone),
             Step::Patch(Kind::Inventory, NODE.to_owned(), release),
             Step::Await("the new machine's disk is taken", |world, disk| {
@@ -348,7 +348,7 @@ fn restored_unused() -> Vec<Step> {
         vec![
             Step::Restore,
             Step::Await("withdrawn", |world, disk| {
-                nothing_is_claimed(world, disk) && world.get(Kind::DeviceClaim, CLAIM).is_none()
+                nothing_is_claimed(world, disk) && world.get(Kind::Pvc, CLAIM).is_none()
             }),
             Step::Learned,
         ],
@@ -365,7 +365,7 @@ fn restored_in_mid_wipe() -> Vec<Step> {
         used(),
         vec![
             Step::StopAgent,
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("a wipe is asked for", wipe_is_asked_for),
             Step::Snapshot,
             Step::StartAgent,
@@ -404,7 +404,7 @@ fn retained() -> Vec<Step> {
             // Somebody's from here on: nobody may take it away, whatever becomes of the claim.
             Step::HideData("sda"),
             Step::KeepData("sda"),
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("kept again", is_retained),
             delete(Kind::Pv, pv_name(1)),
             Step::Await("let go as it is", nothing_is_claimed),
@@ -451,7 +451,7 @@ fn deleted_in_use() -> Vec<Step> {
             // Nobody may lose patience.
             Step::Pause(Duration::from_secs(60)),
             Step::EndPod,
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("waits for the kept one", by_the_kept_one),
             delete(Kind::Pv, pv_name(1)),
             Step::Await("gone, and the data is nobody's", |world, disk| {
@@ -513,7 +513,7 @@ fn wipe_fails() -> Vec<Step> {
         used(),
         vec![
             Step::Break("sda", true),
-            delete(Kind::DeviceClaim, CLAIM),
+            delete(Kind::Pvc, CLAIM),
             Step::Await("failed", wipe_has_failed),
             Step::Take("sda", true),
             Step::Break("sda", false),

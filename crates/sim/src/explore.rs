@@ -40,15 +40,17 @@ impl fmt::Display for Summary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     All,
-    /// One a point.
-    InTurn,
+    /// One fault per point, at every `stride`-th point.
+    InTurn {
+        stride: usize,
+    },
 }
 
 impl Choice {
     fn faults(self, points: &[Point]) -> Vec<Fault> {
         match self {
             Choice::All => points.iter().flat_map(Point::faults).collect(),
-            Choice::InTurn => in_turn(points),
+            Choice::InTurn { stride } => in_turn(points).into_iter().step_by(stride).collect(),
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum Kind {
     Job,
     Inventory,
     Lease,
-    DeviceClaim,
+    Pvc,
     Discovery,
     Result,
     Set,
@@ -35,7 +35,7 @@ impl Kind {
         Kind::Job,
         Kind::Inventory,
         Kind::Lease,
-        Kind::DeviceClaim,
+        Kind::Pvc,
         Kind::Discovery,
         Kind::Result,
         Kind::Set,
@@ -55,6 +55,24 @@ impl Kind {
         Kind::Set,
         Kind::LocalVolume,
     ];
+
+    /// As the API names it.
+    pub fn kubernetes_kind(self) -> &'static str {
+        match self {
+            Kind::Volume => "Volume",
+            Kind::Pv => "PersistentVolume",
+            Kind::Class => "StorageClass",
+            Kind::Node => "Node",
+            Kind::Job => "NodeJob",
+            Kind::Inventory => "NodeInventory",
+            Kind::Lease => "Lease",
+            Kind::Pvc => "PersistentVolumeClaim",
+            Kind::Discovery => "LocalVolumeDiscovery",
+            Kind::Result => "LocalVolumeDiscoveryResult",
+            Kind::Set => "LocalVolumeSet",
+            Kind::LocalVolume => "LocalVolume",
+        }
+    }
 
     /// The path of the collection.
     pub fn path(self) -> &'static str {
@@ -83,7 +101,7 @@ impl Kind {
             Kind::Result => local("v1alpha1", "localvolumediscoveryresults"),
             Kind::Set => local("v1alpha1", "localvolumesets"),
             Kind::LocalVolume => local("v1", "localvolumes"),
-            Kind::DeviceClaim => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
+            Kind::Pvc => format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"),
         }
     }
 

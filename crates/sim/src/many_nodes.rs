@@ -19,7 +19,7 @@ use quarry_api::{
     node_inventory::{ClaimReport, ClaimState, Device, DeviceState},
 };
 use quarry_apiserver::{Options, Server};
-use quarry_operator::{ControllerName, OperatorOptions, driver};
+use quarry_operator::{OperatorOptions, Registry, driver, group};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{error::Error, fmt::Debug, time::Duration};
@@ -73,12 +73,11 @@ pub fn claim_everything(nodes: usize, devices: usize) -> Outcome<Claimed> {
 fn options() -> OperatorOptions {
     OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.to_owned(),
-        controllers: vec![
-            ControllerName::NodeInventory,
-            ControllerName::NodeJob,
-            ControllerName::LocalVolumeSet,
-            ControllerName::LocalVolume,
-        ],
+        registry: Registry::standard().select(&[
+            group::NODE_INVENTORY,
+            group::NODE_JOB,
+            group::DEVICE_CLAIMS,
+        ]),
         election_identity: None,
         agent_daemon_set: None,
         job_retention: crate::operator::JOB_RETENTION,

@@ -13,27 +13,16 @@ use crate::{
 };
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Node, PersistentVolume},
-    storage::v1::StorageClass,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client, api::ListParams};
-use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
-    NodeJob, Volume, names,
-};
+use kube::Client;
+use quarry_api::names;
 use quarry_apiserver::ApiService;
 use quarry_operator::{
-    Context, ControllerName, OperatorOptions,
-    cache::Cached,
-    driver,
-    route::{Change as Routing, Route, Routed},
-    watch,
+    Context, OperatorOptions, Registry, driver, group,
+    trigger::{Enqueue, Key, WatchedKind},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -41,27 +30,17 @@ use tokio::time::Instant;
 
 /// Shorter than in production, so that a run sees jobs forgotten.
 pub const JOB_RETENTION: SignedDuration = SignedDuration::from_mins(5);
-/// All but the agents' DaemonSet: the simulator starts its agent itself.
-const CONTROLLERS: [ControllerName; 7] = [
-    ControllerName::Volume,
-    ControllerName::NodeInventory,
-    ControllerName::NodeJob,
-    ControllerName::Discovery,
-    ControllerName::DiscoveryResult,
-    ControllerName::LocalVolumeSet,
-    ControllerName::LocalVolume,
-];
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 /// When a watch that lost an event breaks and is begun anew.
 pub const RELIST_AFTER: Duration = Duration::from_secs(60);
 pub const LATE: Duration = Duration::from_secs(20);
 
-type Queue = Arc<Mutex<BTreeMap<Route, Instant>>>;
+type Queue = Arc<Mutex<BTreeMap<Key, Instant>>>;
 
 /// What a future of this process ends with.
 pub enum Done {
     Listed(Kind, Result<u64, String>),
-    Reconciled(Route, Option<Duration>),
+    Reconciled(Key, Option<Duration>),
 }
 
 pub struct Operator {
@@ -69,6 +48,8 @@ pub struct Operator {
     pub gate: Arc<Gate>,
     pub task: Option<BoxFuture<'static, Done>>,
     context: Context,
+    /// The kinds that its controllers watch.
+    watched: BTreeMap<Kind, Arc<dyn WatchedKind>>,
     shared: Arc<Shared>,
     /// How far the watch of each kind has got; a kind without an entry has not been listed.
     cursors: BTreeMap<Kind, u64>,
@@ -98,20 +79,23 @@ impl Operator {
         };
         let options = OperatorOptions {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
-            controllers: CONTROLLERS.to_vec(),
+            // The simulator starts its agents itself.
+            registry: Registry::standard().without(group::AGENT_DAEMON_SET),
             election_identity: None,
             agent_daemon_set: None,
             job_retention: JOB_RETENTION,
             check_crds: false,
         };
         let client = Client::new(door, names::DEFAULT_NAMESPACE);
-        let context = driver::context(client, &options, clock.as_function());
-        let lists = Kind::OPERATORS.into_iter().map(|kind| (kind, Instant::now())).collect();
+        let context = Context::new(client, &options, clock.as_function());
+        let watched = watched_kinds(&options.registry);
+        let lists = watched.keys().map(|kind| (*kind, Instant::now())).collect();
         Operator {
             id,
             gate,
             task: None,
             context,
+            watched,
             shared,
             cursors: BTreeMap::new(),
             lists,
@@ -146,18 +130,14 @@ impl Operator {
 
     /// Work begins when every kind has been listed once, as in the driver.
     pub fn synced(&self) -> bool {
-        self.cursors.len() == Kind::OPERATORS.len()
+        self.cursors.len() == self.watched.len()
     }
 
-    pub fn due(&self, now: Instant) -> Vec<Route> {
+    pub fn due(&self, now: Instant) -> Vec<Key> {
         if !self.synced() {
             return Vec::new();
         }
-        lock(&self.queue)
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(route, _)| route.clone())
-            .collect()
+        lock(&self.queue).iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect()
     }
 
     /// The next moment at which something is due by itself.
@@ -173,67 +153,17 @@ impl Operator {
 
     pub fn begin_list(&mut self, kind: Kind) {
         self.lists.remove(&kind);
-        let (context, queue) = (self.context.clone(), self.queue.clone());
-        let list = async move {
-            let listed = match kind {
-                Kind::Volume => {
-                    list::<Volume>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::Pv => {
-                    list::<PersistentVolume>(&context, &queue, Api::all(context.client.clone()))
-                        .await
-                }
-                Kind::Class => {
-                    list::<StorageClass>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::Node => {
-                    list::<Node>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::Job => {
-                    list::<NodeJob>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::Inventory => {
-                    list::<NodeInventory>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::Lease => {
-                    list::<Lease>(
-                        &context,
-                        &queue,
-                        Api::namespaced(context.client.clone(), &context.namespace),
-                    )
-                    .await
-                }
-                Kind::Discovery => {
-                    list::<LocalVolumeDiscovery>(&context, &queue, Api::all(context.client.clone()))
-                        .await
-                }
-                Kind::Result => {
-                    list::<LocalVolumeDiscoveryResult>(
-                        &context,
-                        &queue,
-                        Api::namespaced(context.client.clone(), &context.namespace),
-                    )
-                    .await
-                }
-                Kind::Set => {
-                    list::<LocalVolumeSet>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::LocalVolume => {
-                    list::<LocalVolume>(&context, &queue, Api::all(context.client.clone())).await
-                }
-                Kind::DeviceClaim => Err("operators do not watch claims".to_owned()),
-            };
-            Done::Listed(kind, listed)
-        };
-        self.task = Some(list.boxed());
+        let Some(watched) = self.watched.get(&kind).cloned() else { return };
+        let listed = watched.list(self.context.clone(), self.enqueue());
+        self.task = Some(listed.map(move |listed| Done::Listed(kind, listed)).boxed());
     }
 
-    pub fn begin_reconcile(&mut self, route: Route) {
-        lock(&self.queue).remove(&route);
+    pub fn begin_reconcile(&mut self, key: Key) {
+        lock(&self.queue).remove(&key);
         let context = self.context.clone();
         let work = async move {
-            let delay = driver::work_on(&context, &route).await;
-            Done::Reconciled(route, delay)
+            let delay = driver::work_on(&context, &key).await;
+            Done::Reconciled(key, delay)
         };
         self.task = Some(work.boxed());
     }
@@ -247,9 +177,7 @@ impl Operator {
             Done::Listed(kind, Err(_)) => {
                 self.lists.insert(kind, Instant::now() + LIST_AGAIN);
             }
-            Done::Reconciled(route, Some(delay)) => {
-                push(&self.queue, route, Instant::now() + delay)
-            }
+            Done::Reconciled(key, Some(delay)) => push(&self.queue, key, Instant::now() + delay),
             Done::Reconciled(_, None) => {}
         }
     }
@@ -293,83 +221,46 @@ impl Operator {
     }
 
     fn ingest(&self, kind: Kind, change: &Change) {
-        match kind {
-            Kind::Volume => self.ingest_as::<Volume>(change),
-            Kind::Pv => self.ingest_as::<PersistentVolume>(change),
-            Kind::Class => self.ingest_as::<StorageClass>(change),
-            Kind::Node => self.ingest_as::<Node>(change),
-            Kind::Job => self.ingest_as::<NodeJob>(change),
-            Kind::Inventory => self.ingest_as::<NodeInventory>(change),
-            Kind::Lease => self.ingest_as::<Lease>(change),
-            Kind::Discovery => self.ingest_as::<LocalVolumeDiscovery>(change),
-            Kind::Result => self.ingest_as::<LocalVolumeDiscoveryResult>(change),
-            Kind::Set => self.ingest_as::<LocalVolumeSet>(change),
-            Kind::LocalVolume => self.ingest_as::<LocalVolume>(change),
-            Kind::DeviceClaim => {}
+        let Some(watched) = self.watched.get(&kind) else { return };
+        let metadata = ObjectMeta {
+            name: Some(change.name.clone()),
+            namespace: Some(names::DEFAULT_NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let enqueue = self.enqueue();
+        let delivered = watched.deliver(&self.context, &metadata, change.after.as_ref(), &enqueue);
+        if let Err(error) = delivered {
+            lock(&self.shared.violations).push(format!("an object cannot be read: {error}"));
         }
     }
 
-    fn ingest_as<K: Cached + Routed>(&self, change: &Change) {
-        let enqueue = waker(&self.queue);
-        match &change.after {
-            Some(object) => match K::deserialize(object) {
-                Ok(mut object) => {
-                    object.trim();
-                    watch::ingest(&self.context, object, &enqueue);
-                }
-                Err(error) => {
-                    lock(&self.shared.violations).push(format!("an object cannot be read: {error}"))
-                }
-            },
-            None => {
-                let metadata = ObjectMeta {
-                    name: Some(change.name.clone()),
-                    namespace: Some(names::DEFAULT_NAMESPACE.to_owned()),
-                    ..ObjectMeta::default()
-                };
-                if let Some(gone) = K::cache(&self.context.caches).remove(&K::key(&metadata)) {
-                    K::route(
-                        &Routing { before: Some(gone.as_ref()), after: None },
-                        &self.context.caches,
-                        &enqueue,
-                    );
-                }
-            }
-        }
+    fn enqueue(&self) -> Enqueue {
+        let (queue, registry) = (self.queue.clone(), self.context.registry.clone());
+        Arc::new(move |key| {
+            let due = Instant::now() + driver::debounce(&registry, &key);
+            push(&queue, key, due);
+        })
     }
 }
 
-async fn list<K: Cached + Routed>(
-    context: &Context,
-    queue: &Queue,
-    api: Api<K>,
-) -> Result<u64, String> {
-    let list = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-    let version = list
-        .metadata
-        .resource_version
-        .as_deref()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_default();
-    let mut objects = list.items;
-    objects.iter_mut().for_each(Cached::trim);
-    watch::ingest_list(context, objects, &waker(queue));
-    Ok(version)
-}
-
-fn waker(queue: &Queue) -> impl Fn(Route) + '_ {
-    let enabled: BTreeSet<ControllerName> = CONTROLLERS.into();
-    move |route| {
-        if enabled.contains(&route.controller) {
-            let due = Instant::now() + driver::debounce(&route);
-            push(queue, route, due);
-        }
-    }
+/// The simulator's kinds that the controllers watch.
+fn watched_kinds(registry: &Registry) -> BTreeMap<Kind, Arc<dyn WatchedKind>> {
+    let kind = |watched: &Arc<dyn WatchedKind>| {
+        let name = watched.kind();
+        Kind::ALL.into_iter().find(|kind| kind.kubernetes_kind() == name)
+    };
+    let all = registry.watched_kinds().into_iter();
+    all.map(|watched| {
+        let kind = kind(&watched)
+            .unwrap_or_else(|| panic!("the simulator does not follow {}", watched.kind()));
+        (kind, watched)
+    })
+    .collect()
 }
 
 /// Due at `at`, unless it is due earlier already.
-fn push(queue: &Queue, route: Route, at: Instant) {
+fn push(queue: &Queue, key: Key, at: Instant) {
     let mut queue = lock(queue);
-    let due = queue.entry(route).or_insert(at);
+    let due = queue.entry(key).or_insert(at);
     *due = (*due).min(at);
 }

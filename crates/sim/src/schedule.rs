@@ -15,7 +15,7 @@ use crate::{
     story::{Step, VOLUME},
 };
 use quarry_api::{Bytes, names};
-use quarry_operator::route::Route;
+use quarry_operator::trigger::Key;
 use serde_json::json;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -39,7 +39,7 @@ pub(crate) enum Action {
     OperatorCall(usize),
     OperatorList(usize, Kind),
     Deliver(usize, Kind),
-    Reconcile(usize, Route),
+    Reconcile(usize, Key),
 }
 
 impl Sim {
@@ -104,7 +104,7 @@ impl Sim {
                             operator.list_due(now).map(|kind| Action::OperatorList(id, kind)),
                         );
                         actions.extend(
-                            operator.due(now).into_iter().map(|route| Action::Reconcile(id, route)),
+                            operator.due(now).into_iter().map(|key| Action::Reconcile(id, key)),
                         );
                     }
                 }
@@ -177,10 +177,10 @@ impl Sim {
                     operator.deliver(kind);
                 }
             }
-            Action::Reconcile(id, route) => {
-                self.shared.note(|| format!("operator{id}: reconcile {route:?}"));
+            Action::Reconcile(id, key) => {
+                self.shared.note(|| format!("operator{id}: reconcile {key:?}"));
                 if let Slot::Up(operator) = &mut self.operators[id] {
-                    operator.begin_reconcile(route);
+                    operator.begin_reconcile(key);
                 }
                 self.turn_operator(id).await;
             }

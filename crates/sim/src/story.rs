@@ -221,7 +221,7 @@ pub(crate) fn pvc(mode: &str) -> Step {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM, "namespace": NAMESPACE},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": mode, "resources": {"requests": {"storage": "1Mi"}}},
     });
-    Step::Create(Kind::DeviceClaim, claim)
+    Step::Create(Kind::Pvc, claim)
 }
 
 pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
@@ -250,7 +250,7 @@ pub fn whole_life(fs: &str, mode: &str) -> Vec<Step> {
         Step::Delete(Kind::Volume, VOLUME.into()),
         Step::Await("waits because it is bound", waits_because_bound),
         Step::EndPod,
-        Step::Delete(Kind::DeviceClaim, CLAIM.into()),
+        Step::Delete(Kind::Pvc, CLAIM.into()),
         Step::Await("gone", gone),
     ]
 }

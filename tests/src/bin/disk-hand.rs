@@ -1,8 +1,9 @@
-//! One order carried out by a process of its own, for the tests that kill or stop it; prints how it ended.
+//! Executes one order in a separate process, for tests that kill or stop it; prints the outcome.
 //!
 //! `disk-hand ROOT DATA prepare UID SIZE ext4|xfs|partition`, `disk-hand ROOT DATA cleanup UID`,
-//! `disk-hand ROOT DATA look CLAIM` (one look with this claim), `disk-hand ROOT DATA wipe CLAIM POLICY`,
-//! `disk-hand ROOT DATA wipe-told CLAIM POLICY` (the job is announced before the device is held, and again while it is).
+//! `disk-hand ROOT DATA look CLAIM` (one scan with this device claim), `disk-hand ROOT DATA wipe
+//! CLAIM POLICY`, `disk-hand ROOT DATA wipe-announced CLAIM POLICY` (the job is announced before the
+//! device is held, and again while it is).
 
 use kube::{Api, Client, api::ListParams};
 use quarry_api::{
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let [root, data, rest @ ..] = arguments.as_slice() else {
         panic!("not an order: {arguments:?}")
     };
-    let host = HostRoot::open(root, data).expect("the data folder opens");
+    let host = HostRoot::open(root, data).expect("the data directory opens");
     let ops = Arc::new(LinuxNode::open(host, false).expect("the node's lock is free"));
     let failed = match rest {
         ["prepare", uid, size, format] => {
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         ["wipe", claim, policy] => {
             in_a_world(async |world| wipe(&world, ops, claim, policy, false).await)
         }
-        ["wipe-told", claim, policy] => {
+        ["wipe-announced", claim, policy] => {
             in_a_world(async |world| wipe(&world, ops, claim, policy, true).await)
         }
         other => panic!("not an order: {other:?}"),
@@ -67,7 +68,7 @@ fn volume(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<String> {
     }
 }
 
-/// Its own API, in which everything is as the operator would have left it.
+/// A separate API, with the objects the operator would have written.
 fn in_a_world(order: impl AsyncFnOnce(World) -> Option<String>) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -119,13 +120,13 @@ async fn wipe(
     }
 }
 
-/// The node's own hands, and points of this process right before they reach for a device.
+/// The real NodeOps, with failpoints right before they open a device.
 struct Points {
     ops: Arc<LinuxNode>,
     told: Option<Told>,
 }
 
-/// What the agent has announced, by its API.
+/// What the agent has announced through its API.
 #[derive(Clone)]
 struct Told {
     client: Client,
@@ -133,7 +134,7 @@ struct Told {
 }
 
 impl Told {
-    /// Called on a worker's thread, beside which the agent goes on announcing.
+    /// Called on a worker thread while the agent keeps announcing.
     fn wait_for(&self, percent: Option<i32>) {
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let end = Instant::now() + Duration::from_secs(30);
@@ -199,7 +200,7 @@ impl NodeOps for Points {
     }
 }
 
-/// A held device that is not erased before the agent has said so.
+/// A held device that is erased only after the agent has announced it.
 struct Announced {
     held: Box<dyn HeldDevice>,
     told: Told,
@@ -211,7 +212,8 @@ impl HeldDevice for Announced {
     }
 
     fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError> {
-        // The second of them is told when the agent is done with the first, its points included.
+        // The second percentage is announced after the agent has finished with the first, including
+        // its failpoints.
         for percent in [1, 2] {
             progress.advance(percent, 100);
             self.told.wait_for(i32::try_from(percent).ok());

@@ -1,4 +1,5 @@
-//! Commands into a guest, their results out: one line each way (`scripts/guest.d/serve` is the other end).
+//! Sends commands into a guest and reads their results, one line each (`scripts/guest.d/serve` is
+//! the other end).
 
 use super::PATIENCE;
 use std::{
@@ -9,7 +10,7 @@ use std::{
 
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// As a shell's `$?`; 137 when it did not end in time.
+    /// As a shell's `$?`; 137 when the command timed out.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
@@ -32,10 +33,10 @@ impl Channel {
         Channel { reader: BufReader::new(stream.try_clone().unwrap()), stream, next: 1 }
     }
 
-    /// Waits for the guest's word that it has come up.
+    /// Waits until the guest reports that it has booted.
     pub fn ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE * 2;
-        // User Mode Linux says something about its host first.
+        // User Mode Linux prints lines about its host first.
         while self.line(deadline)?.trim() != "READY" {}
         Ok(())
     }
@@ -45,12 +46,12 @@ impl Channel {
         self.next += 1;
         let line = format!("{id} {} {}\n", limit.as_secs().max(1), base64(command.as_bytes()));
         self.stream.write_all(line.as_bytes()).map_err(|error| format!("sending it: {error}"))?;
-        // The guest ends the command itself; the rest is for a guest that is stuck.
+        // The guest itself ends the command at the limit; the extra time is for a guest that hangs.
         let deadline = Instant::now() + limit + Duration::from_secs(30);
         loop {
             let answer = self.line(deadline)?;
             let parts: Vec<&str> = answer.trim_end_matches(['\r', '\n']).split(' ').collect();
-            // An answer to an earlier question, which nobody waited for, is passed over.
+            // Skip the reply to an earlier command that timed out.
             if let [answered, code, stdout, stderr] = parts[..]
                 && answered == id.to_string()
             {
@@ -80,7 +81,7 @@ impl Channel {
                     return Ok(String::from_utf8_lossy(&line).into_owned());
                 }
                 Ok(_) => {}
-                // What was read so far is in `line`.
+                // The part read so far stays in `line`.
                 Err(error)
                     if matches!(
                         error.kind(),

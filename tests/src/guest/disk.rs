@@ -1,8 +1,9 @@
-//! Emulated disks: what they say of themselves, and the image behind them.
+//! Emulated disks: their properties, and the image behind them.
 //!
-//! `Disk::nvme("SERIAL")` and its siblings are disks of 64 MiB as QEMU makes them; the other methods change what they
-//! say. A disk may be plugged into one guest after the other: its image goes with its last owner. SATA and SAS disks
-//! must be there at boot (`Qemu::boot`), all others can be plugged at any time.
+//! `Disk::nvme("SERIAL")` and the other constructors create disks of 64 MiB with QEMU's defaults;
+//! the other methods change properties. A disk can be plugged into several guests in turn; its
+//! image is removed with its last owner. SATA and SAS disks must be present at boot (`Qemu::boot`),
+//! all others can be plugged at any time.
 
 use serde_json::{Value, json};
 use std::{
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
 
-/// The bytes behind a disk.
+/// The content of a disk.
 #[derive(Clone, Debug)]
 pub struct Image {
     size: u64,
@@ -32,56 +33,57 @@ enum Source {
 }
 
 impl Image {
-    /// A sparse file of zeroes. It keeps every write through a power cut, flushed or not, as a disk whose cache has a battery.
+    /// A sparse file of zeros. It keeps every write through a power failure, flushed or not, like a
+    /// disk with a battery-backed cache.
     pub fn raw(size: u64) -> Self {
-        let folder = folder();
-        std::fs::File::create(folder.path().join("image")).unwrap().set_len(size).unwrap();
-        Image { size, source: Source::Raw(Arc::new(folder)) }
+        let dir = dir();
+        std::fs::File::create(dir.path().join("image")).unwrap().set_len(size).unwrap();
+        Image { size, source: Source::Raw(Arc::new(dir)) }
     }
 
-    /// Loses what was not flushed when the power is cut.
+    /// Loses unflushed writes at a power failure.
     pub fn volatile(size: u64) -> Self {
-        let folder = folder();
-        let path = folder.path().join("image");
-        let made = Command::new("qemu-img")
+        let dir = dir();
+        let path = dir.path().join("image");
+        let status = Command::new("qemu-img")
             .args(["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k"])
             .arg(&path)
             .arg(size.to_string())
             .status();
         assert!(
-            made.is_ok_and(|status| status.success()),
-            "qemu-img could not make {}",
+            status.is_ok_and(|status| status.success()),
+            "qemu-img failed to create {}",
             path.display()
         );
-        Image { size, source: Source::Qcow2(Arc::new(folder)) }
+        Image { size, source: Source::Qcow2(Arc::new(dir)) }
     }
 
-    /// Reads as zeroes and forgets what is written; costs nothing, for large counts and large sizes.
+    /// Reads as zeros and discards writes; costs nothing, for many or large disks.
     pub fn zeroes(size: u64) -> Self {
         Image { size, source: Source::Zeroes }
     }
 
-    /// The file, for whoever wants to write or see its bytes while no guest runs.
+    /// The file, to write or read its bytes while no guest runs.
     pub fn path(&self) -> PathBuf {
         match &self.source {
-            Source::Raw(folder) | Source::Qcow2(folder) => folder.path().join("image"),
+            Source::Raw(dir) | Source::Qcow2(dir) => dir.path().join("image"),
             Source::Zeroes => panic!("an image of zeroes has no file"),
         }
     }
 
-    /// What whoever reads the whole disk would see, while no guest runs.
+    /// The content of the whole disk, while no guest runs.
     pub fn contents(&self) -> Vec<u8> {
-        let Source::Qcow2(folder) = &self.source else {
+        let Source::Qcow2(dir) = &self.source else {
             return std::fs::read(self.path()).unwrap();
         };
-        let plain = folder.path().join("plain");
-        let made = Command::new("qemu-img")
+        let plain = dir.path().join("plain");
+        let status = Command::new("qemu-img")
             .args(["convert", "-f", "qcow2", "-O", "raw"])
             .args([self.path(), plain.clone()])
             .status();
         assert!(
-            made.is_ok_and(|status| status.success()),
-            "qemu-img could not read {}",
+            status.is_ok_and(|status| status.success()),
+            "qemu-img failed to read {}",
             self.path().display()
         );
         std::fs::read(plain).unwrap()
@@ -92,14 +94,15 @@ impl Image {
     }
 
     fn node(&self, name: &str, read_only: bool) -> Value {
-        // Locking off: the second path of a multipath disk opens the same file.
+        // Locking is off because the second path of a multipath disk opens the same file.
         let file = |path: &Path| json!({"driver": "file", "filename": path, "locking": "off"});
         match &self.source {
             Source::Raw(_) => {
                 json!({"driver": "raw", "node-name": name, "read-only": read_only, "discard": "unmap", "file": file(&self.path())})
             }
             Source::Qcow2(_) => {
-                // A cache that holds the whole table: nothing of it reaches the file before a flush.
+                // The cache holds the whole table, so that none of it reaches the file before a
+                // flush.
                 json!({"driver": "qcow2", "node-name": name, "read-only": read_only, "l2-cache-size": 4 * MIB, "cache-clean-interval": 0, "file": file(&self.path())})
             }
             Source::Zeroes => {
@@ -109,7 +112,7 @@ impl Image {
     }
 }
 
-fn folder() -> TempDir {
+fn dir() -> TempDir {
     tempfile::Builder::new().prefix("quarry-image-").tempdir().unwrap()
 }
 
@@ -151,7 +154,7 @@ impl Disk {
         Self::new(Bus::Nvme, serial)
     }
 
-    /// virtio-blk; no serial with "".
+    /// virtio-blk; `""` means no serial.
     pub fn virtio(serial: &str) -> Self {
         Self::new(Bus::Virtio, serial)
     }
@@ -176,7 +179,7 @@ impl Disk {
         Self::new(Bus::Usb, serial).set("removable", true)
     }
 
-    /// The same disk by another controller: same image, serial and WWN.
+    /// The same disk through another controller: same image, serial and WWN.
     pub fn second_path(&self) -> Self {
         assert_eq!(
             self.bus,
@@ -187,7 +190,7 @@ impl Disk {
         Disk { id: other.id, bus: other.bus, ..self.clone() }
     }
 
-    /// Any property of QEMU's device.
+    /// Sets any property of QEMU's device.
     pub fn set(mut self, property: &str, value: impl Into<Value>) -> Self {
         self.properties.insert(property.into(), value.into());
         self
@@ -197,7 +200,7 @@ impl Disk {
         self.set("vendor", vendor)
     }
 
-    /// The model: of SCSI and SAS at most 16 bytes, of SATA 40.
+    /// The model: at most 16 bytes for SCSI and SAS, 40 for SATA.
     pub fn model(self, model: &str) -> Self {
         let property = if self.bus == Bus::Sata { "model" } else { "product" };
         self.set(property, model)
@@ -207,12 +210,12 @@ impl Disk {
         self.set("wwn", wwn)
     }
 
-    /// In turns a minute; 1 is a solid state disk.
+    /// In revolutions per minute; 1 means a solid-state disk.
     pub fn rotation(self, rate: u16) -> Self {
         self.set("rotation_rate", rate)
     }
 
-    /// Blocks of 4096 bytes, also towards the host.
+    /// Blocks of 4096 bytes, logical and physical.
     pub fn four_k(self) -> Self {
         self.set("logical_block_size", 4096).set("physical_block_size", 4096)
     }
@@ -231,7 +234,7 @@ impl Disk {
         self
     }
 
-    /// What `Qemu::unplug` and `Qemu::resize` know it by.
+    /// The ID that `Qemu::unplug` and `Qemu::resize` use.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -240,7 +243,7 @@ impl Disk {
         self.properties.get("serial")?.as_str()
     }
 
-    /// Into a running guest.
+    /// Whether it can be plugged into a running guest.
     pub fn can_be_plugged(&self) -> bool {
         !matches!(self.bus, Bus::Sata | Bus::Sas)
     }
@@ -253,7 +256,7 @@ impl Disk {
         self.bus
     }
 
-    /// As `blockdev-add` takes it.
+    /// Arguments for `blockdev-add`.
     pub(super) fn node(&self) -> Value {
         self.image.node(&self.node_name(), self.read_only)
     }
@@ -262,7 +265,7 @@ impl Disk {
         format!("{}-node", self.id)
     }
 
-    /// As `device_add` takes it; `place` is the bus where there is a choice.
+    /// Arguments for `device_add`; `place` is the bus if there is a choice.
     pub(super) fn device(&self, place: &str) -> Value {
         let driver = match self.bus {
             Bus::Nvme => "nvme",

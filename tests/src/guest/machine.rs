@@ -1,4 +1,5 @@
-//! What both kinds of guest have: commands, a shared folder, the way to the API, a folder of their own.
+//! What both kinds of guest have: commands, a shared directory, access to the API, a private
+//! directory.
 
 use super::{
     AGENT_DATA, API_IN_GUEST, API_URL_IN_GUEST, Output, PATIENCE, SHARE_IN_GUEST, channel::Channel,
@@ -13,14 +14,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A running guest; `Qemu` and `Uml` lead here by `Deref`.
+/// A running guest; `Qemu` and `Uml` dereference to it.
 pub struct Guest {
-    // Dropped in this order: the process before the folder that it works in.
+    // Dropped in this order: the process before its working directory.
     pub(super) process: Process,
     pub(super) channel: Channel,
     pub(super) relay: Relay,
     pub(super) name: String,
-    pub(super) folder: TempDir,
+    pub(super) dir: TempDir,
 }
 
 impl Guest {
@@ -29,12 +30,12 @@ impl Guest {
         &self.name
     }
 
-    /// A folder that the guest sees as `SHARE_IN_GUEST`.
+    /// A directory that is `SHARE_IN_GUEST` in the guest.
     pub fn share(&self) -> PathBuf {
-        self.folder.path().join("share")
+        self.dir.path().join("share")
     }
 
-    /// Runs a shell command in the guest, within the usual patience.
+    /// Runs a shell command in the guest, within the usual time limit.
     #[track_caller]
     pub fn exec(&mut self, command: &str) -> Output {
         self.exec_within(command, PATIENCE)
@@ -44,11 +45,11 @@ impl Guest {
     pub fn exec_within(&mut self, command: &str, limit: Duration) -> Output {
         match self.channel.exec(command, limit) {
             Ok(output) => output,
-            Err(why) => panic!("{}: {command}: {why}\n{}", self.name, self.process.last_words()),
+            Err(why) => panic!("{}: {command}: {why}\n{}", self.name, self.process.last_output()),
         }
     }
 
-    /// Runs a command that must succeed; its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     #[track_caller]
     pub fn run(&mut self, command: &str) -> String {
         let output = self.exec(command);
@@ -63,7 +64,7 @@ impl Guest {
         output.stdout
     }
 
-    /// Repeats a command until its standard output is as wanted; that output.
+    /// Repeats a command until its standard output matches; returns that output.
     #[track_caller]
     pub fn until(
         &mut self,
@@ -81,31 +82,31 @@ impl Guest {
         })
     }
 
-    /// Starts a program that stays; its output goes to `NAME.log` in the share, its PID is the answer.
+    /// Starts a background program; its output goes to `NAME.log` in the share. Returns its PID.
     #[track_caller]
     pub fn spawn(&mut self, name: &str, command: &str) -> u32 {
         let pid = self.run(&format!("cd /; setsid sh -c 'exec {command}' </dev/null >>{SHARE_IN_GUEST}/{name}.log 2>&1 & echo $!"));
         pid.trim().parse().unwrap_or_else(|_| panic!("{name}: no PID: {pid:?}"))
     }
 
-    /// What a program started by `spawn` has said.
+    /// Output of a program started by `spawn`.
     pub fn log_of(&self, name: &str) -> String {
         fs::read_to_string(self.share().join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Copies a file of this machine into the share; its path in the guest.
+    /// Copies a file of this machine into the share; returns its path in the guest.
     pub fn bring(&self, file: &Path) -> String {
         let name = file.file_name().expect("a file has a name").to_string_lossy().into_owned();
         let place = self.share().join(&name);
-        // A debug binary has 100 MB: a copy only where a link cannot be.
-        let brought = fs::hard_link(file, &place).or_else(|_| fs::copy(file, &place).map(drop));
-        brought
-            .unwrap_or_else(|error| panic!("bringing {} into the guest: {error}", file.display()));
+        // A debug binary has 100 MB: copy it only where a hard link is impossible.
+        let copied = fs::hard_link(file, &place).or_else(|_| fs::copy(file, &place).map(drop));
+        copied.unwrap_or_else(|error| panic!("copying {} into the guest: {error}", file.display()));
         format!("{SHARE_IN_GUEST}/{name}")
     }
 
-    /// Brings the quarry binary under test (QUARRY_BIN); its path in the guest. Kept in the guest's memory: run from the
-    /// share it would be read page by page, which takes an emulated guest seconds at each start.
+    /// Copies the quarry binary under test (QUARRY_BIN) into the guest; returns its path there. It
+    /// is kept in the guest's memory: run from the share it would be read page by page, which takes
+    /// an emulated guest seconds at each start.
     #[track_caller]
     pub fn bring_quarry(&mut self) -> String {
         let shared = self.bring(stripped_binary());
@@ -115,11 +116,12 @@ impl Guest {
         "/run/quarry".into()
     }
 
-    /// Mounts this disk as the one that the node keeps its own things on, links of claims, the agent's folder, the
-    /// machine-id: with it a guest that is started anew is the same machine. Everything else of a guest is in its memory.
+    /// Mounts this disk for the node's persistent state: links of device claims, the agent's data
+    /// directory, the machine-id. With it, a restarted guest is the same machine. Everything else
+    /// in a guest is in its memory.
     #[track_caller]
-    pub fn keep_things_on(&mut self, by_id: &str) {
-        self.until("its own disk is there", "ls /dev/disk/by-id", |names| {
+    pub fn mount_state_disk(&mut self, by_id: &str) {
+        self.until("the state disk exists", "ls /dev/disk/by-id", |names| {
             names.lines().any(|name| name == by_id)
         });
         self.run(&format!(
@@ -132,31 +134,31 @@ impl Guest {
         ));
     }
 
-    /// Leads the guest's connections to `API_IN_GUEST` to this port of the host's loopback; `None` cuts them off. The
-    /// answer is the address to use inside.
+    /// Forwards the guest's connections to `API_IN_GUEST` to this port on the host's loopback;
+    /// `None` closes them. Returns the URL to use in the guest.
     pub fn api_at(&self, port: Option<u16>) -> &'static str {
         self.relay.to(port);
         API_IN_GUEST
     }
 
-    /// Makes the API of this kubeconfig, which serves on the host's loopback, the one that the guest reaches; the path of
-    /// a kubeconfig for use inside.
+    /// Makes the API of this kubeconfig, which serves on the host's loopback, reachable from the
+    /// guest; returns the path of a kubeconfig for use in the guest.
     pub fn join(&self, kubeconfig: &Path) -> String {
         let text = fs::read_to_string(kubeconfig)
             .unwrap_or_else(|error| panic!("{}: {error}", kubeconfig.display()));
         let server = text
             .lines()
             .find_map(|line| line.trim().strip_prefix("server: "))
-            .expect("a kubeconfig names its server");
+            .expect("a kubeconfig has a server");
         let port =
             server.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
-        self.relay.to(Some(port.unwrap_or_else(|| panic!("{server} names no port"))));
-        // The certificate is for localhost, which in a guest is a name of the API's address.
+        self.relay.to(Some(port.unwrap_or_else(|| panic!("{server} has no port"))));
+        // The certificate is for localhost, which in a guest resolves to the API's address.
         fs::write(self.share().join("kubeconfig"), text.replace(server, API_URL_IN_GUEST)).unwrap();
         format!("{SHARE_IN_GUEST}/kubeconfig")
     }
 
-    /// Every block device, as `lsblk` in the guest sees it.
+    /// Every block device, from `lsblk` in the guest.
     #[track_caller]
     pub fn lsblk(&mut self, columns: &str) -> Vec<serde_json::Value> {
         let text = self.run(&format!("lsblk -J -b -o {columns}"));
@@ -165,7 +167,8 @@ impl Guest {
         parsed["blockdevices"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Starts multipathd with Debian's rules: from now on two paths to one disk become a map.
+    /// Starts multipathd with Debian's rules: from then on, two paths to one disk become a
+    /// multipath map.
     #[track_caller]
     pub fn start_multipathd(&mut self) {
         self.run(
@@ -180,8 +183,8 @@ impl Guest {
         });
     }
 
-    /// What makes this guest differ from others that were restored from the same state.
-    pub(super) fn settle_in(&mut self, mount_share: &str) {
+    /// Sets what distinguishes this guest from others restored from the same state.
+    pub(super) fn set_identity(&mut self, mount_share: &str) {
         let (name, now) = (self.name.clone(), jiff::Timestamp::now());
         let (boot, machine) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4().simple().to_string());
         self.run(&format!(
@@ -195,24 +198,25 @@ impl Guest {
     }
 }
 
-/// The binary under test without its debug information, which is half of its size; made once by each process.
+/// The binary under test without debug information, which is half of its size; created once per
+/// process.
 fn stripped_binary() -> &'static Path {
     static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
     STRIPPED.get_or_init(|| {
         let binary =
             std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
-        let folder = target().join("guest");
-        fs::create_dir_all(&folder).unwrap();
-        let partial = folder.join(format!("quarry.{}", std::process::id()));
+        let dir = target().join("guest");
+        fs::create_dir_all(&dir).unwrap();
+        let partial = dir.join(format!("quarry.{}", std::process::id()));
         let stripped = Command::new("strip").arg("-o").arg(&partial).arg(&binary).status();
         assert!(
             stripped.is_ok_and(|status| status.success()),
-            "strip could not make {} from {}",
+            "strip failed to create {} from {}",
             partial.display(),
             binary.display()
         );
-        let path = folder.join("quarry");
-        // Guests of other processes may use the old one: it is replaced, not written to.
+        let path = dir.join("quarry");
+        // Guests of other processes may use the old file, so it is replaced, not written to.
         fs::rename(&partial, &path).unwrap();
         path
     })

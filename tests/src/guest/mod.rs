@@ -1,12 +1,12 @@
-//! The guest tier's ground: other kernels, booted in processes of this machine.
+//! Fixture of the guest tier: other kernels, booted in processes of this machine.
 //!
-//! `Qemu` is a Debian kernel on emulated hardware: disks of every bus, plugged and pulled at run time, power cuts; its
-//! booted state is saved once and restored for each test. `Uml` is User Mode Linux: md, LVM, partitions, scsi_debug, in
-//! two seconds. In both `run` is a shell command inside, `share` a folder that guest and host see, `api_at` the one
-//! TCP server of this machine that the guest reaches. Neither touches a disk of this machine.
-//!
-//! What they boot is made by `scripts/guest`. A guest ends when its value is dropped, when this process ends, or when its time is up.
-//! Read next: `qemu.rs`, then `disk.rs` for the hardware.
+//! `Qemu` is a Debian kernel on emulated hardware: disks of every bus, hot plug, power failures;
+//! its booted state is saved once and restored for each test. `Uml` is User Mode Linux: md, LVM,
+//! partitions, scsi_debug, booted in two seconds. In both, `run` runs a shell command in the guest,
+//! `share` is a directory shared with the host, and `api_at` is the only TCP server the guest can
+//! reach. Neither touches a disk of this machine.
+//! A guest ends on drop, when this process ends, or at its time limit. Read next: `qemu.rs`, then
+//! `disk.rs`. `scripts/guest` builds what they boot.
 
 mod channel;
 mod disk;
@@ -30,19 +30,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where a guest finds the server given to `Guest::api_at`.
+/// Address of the server given to `Guest::api_at`, in a guest.
 pub const API_IN_GUEST: &str = "10.0.2.100:6443";
 const API_URL_IN_GUEST: &str = "https://localhost:6443";
-/// Where a guest finds the shared folder.
+/// Mount point of the shared directory in a guest.
 pub const SHARE_IN_GUEST: &str = "/share";
-/// The agent's folder in a guest.
+/// The agent's data directory in a guest.
 pub const AGENT_DATA: &str = "/run/quarry-data";
-/// How long anything in a guest may take before a test gives up. An emulated processor on a busy machine is slow.
+/// Time limit for every wait on a guest. An emulated CPU on a busy machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest life of a guest.
+/// Maximum lifetime of a guest.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// The folder with kernels and initramfs, made when it is not there.
+/// The directory with kernels and initramfs; built if it does not exist.
 fn kit() -> &'static PathBuf {
     static KIT: OnceLock<PathBuf> = OnceLock::new();
     KIT.get_or_init(|| {
@@ -53,11 +53,7 @@ fn kit() -> &'static PathBuf {
             .stderr(Stdio::inherit())
             .output()
             .unwrap();
-        assert!(
-            output.status.success(),
-            "{} guest failed: its messages are above",
-            script.display()
-        );
+        assert!(output.status.success(), "{} guest failed; its output is above", script.display());
         PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
     })
 }
@@ -70,14 +66,14 @@ fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }
 
-/// Serial logs are kept here, for whoever wonders why a guest died.
+/// Serial logs are kept here, to debug guests that died.
 fn logs() -> PathBuf {
     let logs = target().join("test-logs/guests");
     std::fs::create_dir_all(&logs).unwrap();
     logs
 }
 
-/// Polls until `probe` gives a value; fails with what was last seen.
+/// Polls until `probe` returns a value; panics with the last state at the time limit.
 #[track_caller]
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;

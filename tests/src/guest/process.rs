@@ -1,4 +1,4 @@
-//! A guest's process: a group of its own, a limited life, gone with its owner.
+//! A guest's process: in its own process group, with a time limit, killed on drop.
 
 use super::{LIFETIME, kit};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,23 +16,24 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it in `folder`. Its messages, and what the guest prints on its console, go to the file `log`.
+    /// Starts it in `directory`. Its messages and the guest's console go to the file `log`.
     pub fn start(
         program: impl Into<OsString>,
         arguments: &[OsString],
-        folder: &Path,
+        dir: &Path,
         log: &Path,
         stdout: Option<Stdio>,
     ) -> Self {
-        // Of an earlier run.
+        // Left by an earlier run.
         let _ = std::fs::remove_file(log);
         let messages = File::options().create(true).append(true).open(log).unwrap();
-        // `leash` ends the group when this process is killed and no destructor runs: the pipe of its standard input closes.
+        // `leash` kills the group when this process is killed and no destructor runs: its standard
+        // input, a pipe, closes.
         let child = Command::new(kit().join("root/usr/lib/quarry/leash"))
             .arg(LIFETIME.as_secs().to_string())
             .arg(program.into())
             .args(arguments)
-            .current_dir(folder)
+            .current_dir(dir)
             .env("TMPDIR", "/dev/shm")
             .stdin(Stdio::piped())
             .stdout(stdout.unwrap_or_else(|| messages.try_clone().unwrap().into()))
@@ -44,22 +45,23 @@ impl Process {
     }
 
     pub fn ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child of ours can be asked").is_some()
+        self.child.try_wait().expect("the state of a child process can be read").is_some()
     }
 
-    /// What it said, for the message of a failing test.
-    pub fn last_words(&self) -> String {
+    /// Its last output, for the message of a failing test.
+    pub fn last_output(&self) -> String {
         let all = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&all);
         let lines: Vec<&str> = text.lines().collect();
         format!("{}:\n{}", self.log.display(), lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// SIGKILL to all of it, as a power cut.
+    /// Sends SIGKILL to the whole group, like a power failure.
     pub fn kill(&mut self) {
-        // The leader is not waited for before: the number of the group is still ours. It may have ended by itself.
+        // The leader has not been waited for, so the group ID is still ours. The process may have
+        // exited already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        self.child.wait().expect("a child of ours can be waited for");
+        self.child.wait().expect("a child process can be waited for");
     }
 }
 

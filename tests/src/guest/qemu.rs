@@ -1,9 +1,9 @@
-//! A Debian kernel on hardware emulated by QEMU, without any help of the host's kernel.
+//! A Debian kernel on hardware emulated by QEMU, without KVM.
 //!
-//! Booting takes some seconds, restoring a saved guest less than one: `restore` is for most tests, `boot` for those
-//! that need disks from the first moment on. The state is saved once in the cache, by whoever needs it first, and named
-//! after what made it: kernel, initramfs, QEMU's version, command line. NVMe disks and a mounted share cannot be saved;
-//! both join after the restore.
+//! Booting takes some seconds, restoring a saved guest less than one: use `restore` for most tests,
+//! and `boot` for tests that need disks from the start. The first test that needs the state saves
+//! it in the cache, under a name derived from kernel, initramfs, QEMU version and command line.
+//! NVMe disks and a mounted share cannot be saved; both are added after the restore.
 
 use super::{
     Disk, Guest, SHARE_IN_GUEST, channel::Channel, disk::Bus, kit, logs, process::Process,
@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-/// PCI disks that can be plugged at the same time.
+/// Maximum number of PCI disks plugged at the same time.
 const PCI_PORTS: usize = 12;
 
 pub struct Qemu {
@@ -50,47 +50,48 @@ impl Qemu {
     pub fn restore(name: &str) -> Self {
         let state = saved_state();
         let mut qemu = Self::start(name, &[], &["-incoming".into(), "defer".into()]);
-        // Only now, when the host's end of the port is open: a guest that finds it closed would have to look again.
+        // Only now that the host's end of the port is open: a guest that finds it closed would have
+        // to retry.
         qemu.qmp
             .call("migrate-incoming", json!({"uri": format!("exec:cat '{}'", state.display())}));
         until("the saved guest runs", || match qemu.qmp.call("query-status", json!({}))["status"]
             .as_str()
         {
             Some("running") => Ok(()),
-            other => Err(format!("{other:?}\n{}", qemu.guest.process.last_words())),
+            other => Err(format!("{other:?}\n{}", qemu.guest.process.last_output())),
         });
-        qemu.settle_in();
+        qemu.set_identity();
         qemu
     }
 
-    /// A guest that finds these disks when it comes up. Their names (sda, sdb) differ from boot to boot.
+    /// A guest with these disks from boot on. Their names (sda, sdb) differ between boots.
     pub fn boot(name: &str, disks: &[Disk]) -> Self {
-        let mut qemu = Self::boot_unsettled(name, disks);
-        qemu.settle_in();
+        let mut qemu = Self::boot_without_identity(name, disks);
+        qemu.set_identity();
         qemu
     }
 
-    fn boot_unsettled(name: &str, disks: &[Disk]) -> Self {
+    fn boot_without_identity(name: &str, disks: &[Disk]) -> Self {
         let mut qemu = Self::start(name, disks, &[]);
         if let Err(why) = qemu.guest.channel.ready() {
-            panic!("{name} does not come up: {why}\n{}", qemu.guest.process.last_words());
+            panic!("{name} does not boot: {why}\n{}", qemu.guest.process.last_output());
         }
         qemu
     }
 
-    fn settle_in(&mut self) {
+    fn set_identity(&mut self) {
         let mount = format!(
             "mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share {SHARE_IN_GUEST}"
         );
-        self.guest.settle_in(&mount);
+        self.guest.set_identity(&mount);
     }
 
     fn start(name: &str, disks: &[Disk], more: &[OsString]) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let log = logs().join(format!("{name}.{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let folder = tempfile::Builder::new().prefix("quarry-guest-").tempdir().unwrap();
-        fs::create_dir(folder.path().join("share")).unwrap();
-        let relay = Relay::listen(&folder.path().join("api"));
+        let dir = tempfile::Builder::new().prefix("quarry-guest-").tempdir().unwrap();
+        fs::create_dir(dir.path().join("share")).unwrap();
+        let relay = Relay::listen(&dir.path().join("api"));
         let mut arguments = command_line();
         let mut plugged: Vec<(Disk, String)> = Vec::new();
         for disk in disks {
@@ -103,23 +104,18 @@ impl Qemu {
             plugged.push((disk.clone(), place));
         }
         arguments.extend_from_slice(more);
-        let mut process =
-            Process::start("qemu-system-x86_64", &arguments, folder.path(), &log, None);
-        let qmp = Qmp::new(connect(&folder.path().join("qmp"), &mut process));
-        let channel = Channel::new(connect(&folder.path().join("exec"), &mut process));
-        Qemu {
-            guest: Guest { process, channel, relay, name: name.to_owned(), folder },
-            qmp,
-            plugged,
-        }
+        let mut process = Process::start("qemu-system-x86_64", &arguments, dir.path(), &log, None);
+        let qmp = Qmp::new(connect(&dir.path().join("qmp"), &mut process));
+        let channel = Channel::new(connect(&dir.path().join("exec"), &mut process));
+        Qemu { guest: Guest { process, channel, relay, name: name.to_owned(), dir }, qmp, plugged }
     }
 
-    /// Plugs a disk in. The guest sees it a moment later.
+    /// Plugs in a disk. The guest sees it a moment later.
     #[track_caller]
     pub fn plug(&mut self, disk: &Disk) {
         assert!(
             disk.can_be_plugged(),
-            "SATA and SAS disks cannot be plugged into a running guest: give them to Qemu::boot"
+            "SATA and SAS disks cannot be plugged into a running guest; pass them to Qemu::boot"
         );
         let place = free_place(&self.plugged, disk);
         self.qmp.call("blockdev-add", disk.node());
@@ -127,7 +123,7 @@ impl Qemu {
         self.plugged.push((disk.clone(), place));
     }
 
-    /// Pulls a disk out, and waits until the guest has let go of it.
+    /// Unplugs a disk and waits until the guest has released it.
     #[track_caller]
     pub fn unplug(&mut self, disk: &Disk) {
         let index = self
@@ -141,33 +137,34 @@ impl Qemu {
         self.plugged.remove(index);
     }
 
-    /// Makes it larger or smaller under the running guest. QEMU refuses it for NVMe.
+    /// Resizes a disk of the running guest. QEMU refuses this for NVMe.
     #[track_caller]
     pub fn resize(&mut self, disk: &Disk, bytes: u64) {
         self.qmp.call("block_resize", json!({"node-name": disk.node_name(), "size": bytes}));
     }
 
-    /// Any command of QEMU's control socket.
+    /// Sends any command to QEMU's control socket.
     #[track_caller]
     pub fn qmp(&mut self, command: &str, arguments: Value) -> Value {
         self.qmp.call(command, arguments)
     }
 
-    /// Ends it as a power cut would. Its disks, as they are, for the next boot.
+    /// Kills the guest like a power failure. Returns its disks, in their current state, for the
+    /// next boot.
     pub fn power_cut(mut self) -> Vec<Disk> {
         self.guest.process.kill();
         self.plugged.drain(..).map(|(disk, _)| disk).collect()
     }
 }
 
-/// Where a disk goes: the bus, which for PCI and SATA has room for one.
+/// The bus for a disk; a PCI or SATA bus has room for one.
 fn free_place(plugged: &[(Disk, String)], disk: &Disk) -> String {
     let free = |prefix: &str, count: usize| {
         let places = (0..count).map(|index| format!("{prefix}{index}"));
         places
             .into_iter()
             .find(|place| !plugged.iter().any(|(_, taken)| taken == place))
-            .unwrap_or_else(|| panic!("all {count} places {prefix}* are taken"))
+            .unwrap_or_else(|| panic!("all {count} buses {prefix}* are in use"))
     };
     match disk.bus() {
         Bus::Nvme | Bus::Virtio => free("port", PCI_PORTS),
@@ -178,7 +175,7 @@ fn free_place(plugged: &[(Disk, String)], disk: &Disk) -> String {
     }
 }
 
-/// The same for every guest: paths are relative to the guest's folder.
+/// The same for every guest: paths are relative to the guest's directory.
 fn command_line() -> Vec<OsString> {
     let kit = kit();
     let mut arguments: Vec<OsString> =
@@ -218,30 +215,30 @@ fn command_line() -> Vec<OsString> {
 
 fn connect(socket: &Path, process: &mut Process) -> UnixStream {
     until(&format!("QEMU listens on {}", socket.display()), || {
-        assert!(!process.ended(), "QEMU ended at once\n{}", process.last_words());
+        assert!(!process.ended(), "QEMU exited immediately\n{}", process.last_output());
         UnixStream::connect(socket).map_err(|error| error.to_string())
     })
 }
 
-/// The saved guest's file; the first caller on this machine boots and saves it.
+/// File of the saved guest; the first caller on this machine boots and saves it.
 fn saved_state() -> &'static PathBuf {
     static STATE: OnceLock<PathBuf> = OnceLock::new();
     STATE.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
         command_line().hash(&mut hasher);
-        // In the kit's folder, whose name stands for kernel, initramfs and QEMU's version.
+        // In the kit's directory, whose name identifies kernel, initramfs and QEMU version.
         let state = kit().join(format!("state-{:016x}", hasher.finish()));
         let lock = File::create(kit().join("state.lock")).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
         if !state.exists() {
             let partial = state.with_extension("partial");
-            let mut qemu = Qemu::boot_unsettled("saved", &[]);
+            let mut qemu = Qemu::boot_without_identity("saved", &[]);
             qemu.qmp.call("migrate-set-parameters", json!({"max-bandwidth": 1_u64 << 40}));
             qemu.qmp.call("migrate", json!({"uri": format!("exec:cat > '{}'", partial.display())}));
             until("the guest is saved", || match &qemu.qmp.call("query-migrate", json!({})) {
                 info if info["status"] == "completed" => Ok(()),
                 info if info["status"] == "failed" => {
-                    panic!("saving a guest failed: {info}\n{}", qemu.guest.process.last_words())
+                    panic!("saving a guest failed: {info}\n{}", qemu.guest.process.last_output())
                 }
                 info => Err(info.to_string()),
             });

@@ -1,4 +1,4 @@
-//! QEMU's control socket: one command at a time; events are kept until somebody asks for them.
+//! QEMU's control socket: one command at a time; events are queued until a caller reads them.
 
 use super::PATIENCE;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ impl Qmp {
             line: Vec::new(),
             events: Vec::new(),
         };
-        qmp.next("its greeting").expect("QEMU greets whoever connects");
+        qmp.next("its greeting").expect("QEMU sends a greeting to every client");
         qmp.call("qmp_capabilities", json!({}));
         qmp
     }
@@ -44,7 +44,7 @@ impl Qmp {
             } else if answer.get("error").is_some() {
                 return Err(answer["error"]["desc"]
                     .as_str()
-                    .unwrap_or("an error without a text")
+                    .unwrap_or("error without a description")
                     .to_owned());
             } else {
                 return Ok(answer["return"].take());
@@ -52,7 +52,7 @@ impl Qmp {
         }
     }
 
-    /// Waits for an event; those that came before and were not asked for count.
+    /// Waits for an event; events queued earlier count.
     #[track_caller]
     pub fn event(&mut self, name: &str, matches: impl Fn(&Value) -> bool) -> Value {
         loop {
@@ -65,7 +65,7 @@ impl Qmp {
             }
             match self.next(name) {
                 Ok(event) => self.events.push(event),
-                Err(why) => panic!("QMP event {name}: {why}; others that came: {:?}", self.events),
+                Err(why) => panic!("QMP event {name}: {why}; other events: {:?}", self.events),
             }
         }
     }
@@ -75,11 +75,11 @@ impl Qmp {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!("no answer within {PATIENCE:?} to {what}"));
+                return Err(format!("no reply within {PATIENCE:?} to {what}"));
             }
             self.stream.set_read_timeout(Some(left)).unwrap();
             match self.reader.read_until(b'\n', &mut self.line) {
-                Ok(0) => return Err("QEMU has ended".into()),
+                Ok(0) => return Err("QEMU has exited".into()),
                 Ok(_) if self.line.ends_with(b"\n") => {
                     let line = std::mem::take(&mut self.line);
                     return serde_json::from_slice(&line).map_err(|error| error.to_string());

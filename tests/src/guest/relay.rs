@@ -1,7 +1,8 @@
-//! The one way out of a guest: a socket in the guest's folder, led on to a TCP server on this machine's loopback.
+//! The guest's only network connection: a socket in the guest's directory, forwarded to a TCP
+//! server on this machine's loopback.
 //!
-//! The guest's network ends at that socket, so a test cannot reach anything else. Without a server every connection
-//! is closed at once, as by a machine on which nobody listens.
+//! The guest's network ends at that socket, so a test cannot reach anything else. Without a server
+//! every connection is closed immediately, as by a machine without a listener.
 
 use std::{
     io::{Read, Write},
@@ -22,20 +23,20 @@ struct State {
 pub(super) struct Relay(Arc<Mutex<State>>);
 
 impl Relay {
-    /// Listens for as long as this process runs: a thread that waits costs nothing.
+    /// Listens until this process exits: a waiting thread costs nothing.
     pub fn listen(socket: &Path) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         let relay = Relay(Arc::default());
         let accepting = relay.clone();
         thread::spawn(move || {
             for inside in listener.incoming().flatten() {
-                accepting.lead_on(inside);
+                accepting.forward(inside);
             }
         });
         relay
     }
 
-    /// Where new connections go. Those that are open are cut.
+    /// Sets the target of new connections. Open connections are closed.
     pub fn to(&self, port: Option<u16>) {
         let mut state = self.state();
         state.port = port;
@@ -46,7 +47,7 @@ impl Relay {
         }
     }
 
-    fn lead_on(&self, inside: UnixStream) {
+    fn forward(&self, inside: UnixStream) {
         let mut state = self.state();
         let Some(port) = state.port else { return };
         let Ok(outside) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
@@ -67,7 +68,7 @@ impl Relay {
     }
 }
 
-/// Ends with either side.
+/// Ends when either side closes.
 fn copy(mut from: impl Read, mut to: impl Write) {
     let mut buffer = [0; 16384];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

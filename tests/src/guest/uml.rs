@@ -1,8 +1,8 @@
-//! User Mode Linux: a whole kernel as an ordinary process, up in two seconds.
+//! User Mode Linux: a whole kernel as an ordinary process, booted in two seconds.
 //!
-//! It has md, device-mapper, LVM, the partition scan and scsi_debug, but no hardware: its own disks are called ubda,
-//! ubdb, …, and have neither serial nor model. Its root is the tree of the initramfs, read-only, where it lies on the
-//! host. `plug` and `unplug` go through its management console, a datagram socket.
+//! It has md, device-mapper, LVM, the partition scan and scsi_debug, but no hardware: its disks are
+//! named ubda, ubdb, … and have no serial and no model. Its root is the initramfs tree on the host,
+//! mounted read-only. `plug` and `unplug` use its management console, a datagram socket.
 
 use super::{
     Guest, Image, PATIENCE, SHARE_IN_GUEST, channel::Channel, kit, logs, process::Process,
@@ -42,16 +42,16 @@ impl DerefMut for Uml {
 }
 
 impl Uml {
-    /// A guest with these disks (of `Image::raw`): ubda, ubdb, …
+    /// A guest with these disks (from `Image::raw`): ubda, ubdb, …
     pub fn boot(name: &str, disks: &[Image]) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let log = logs().join(format!("{name}.uml{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let folder = tempfile::Builder::new().prefix("quarry-guest-").tempdir().unwrap();
-        let path = folder.path().to_string_lossy().into_owned();
-        fs::create_dir(folder.path().join("share")).unwrap();
+        let dir = tempfile::Builder::new().prefix("quarry-guest-").tempdir().unwrap();
+        let path = dir.path().to_string_lossy().into_owned();
+        fs::create_dir(dir.path().join("share")).unwrap();
         let kit = kit().to_string_lossy();
         // UML runs one program without arguments.
-        let slirp = folder.path().join("slirp");
+        let slirp = dir.path().join("slirp");
         fs::write(&slirp, format!("#!/bin/sh\nexec '{kit}/slirp' 'host addr 10.0.2.2'\n")).unwrap();
         fs::set_permissions(&slirp, fs::Permissions::from_mode(0o755)).unwrap();
 
@@ -79,30 +79,30 @@ impl Uml {
         {
             add(argument.into());
         }
-        let relay = Relay::listen(&folder.path().join("api"));
+        let relay = Relay::listen(&dir.path().join("api"));
         // Its first serial line: the socket is its standard output, which it also reads from.
         let (ours, theirs) = UnixStream::pair().unwrap();
         let process = Process::start(
             "unshare",
             &arguments,
-            folder.path(),
+            dir.path(),
             &log,
             Some(OwnedFd::from(theirs).into()),
         );
         let guest =
-            Guest { process, channel: Channel::new(ours), relay, name: name.to_owned(), folder };
+            Guest { process, channel: Channel::new(ours), relay, name: name.to_owned(), dir };
         let mut uml = Uml { guest, disks: disks.iter().cloned().map(Some).collect() };
         if let Err(why) = uml.guest.channel.ready() {
-            panic!("{name} does not come up: {why}\n{}", uml.guest.process.last_words());
+            panic!("{name} does not boot: {why}\n{}", uml.guest.process.last_output());
         }
-        uml.guest.settle_in(&format!("mount -t hostfs -o '{path}/share' none {SHARE_IN_GUEST}"));
+        uml.guest.set_identity(&format!("mount -t hostfs -o '{path}/share' none {SHARE_IN_GUEST}"));
         uml
     }
 
-    /// Plugs a disk in; its name in the guest.
+    /// Plugs in a disk; returns its name in the guest.
     #[track_caller]
     pub fn plug(&mut self, image: &Image) -> String {
-        // Without a disk at boot the kernel has given ubda away, to a file that does not exist.
+        // Without a disk at boot, the kernel has assigned ubda to a file that does not exist.
         let free = |index: &usize| self.disks.get(*index).is_none_or(Option::is_none);
         let index = (1..16).find(free).expect("User Mode Linux has 16 disks");
         let name = ubd(index);
@@ -113,10 +113,11 @@ impl Uml {
         name
     }
 
-    /// Pulls a disk out. Refused while anything in the guest has it open, udev among others, so it is tried again.
+    /// Unplugs a disk. Refused while a process in the guest, such as udev, has it open, so it is
+    /// retried.
     #[track_caller]
     pub fn unplug(&mut self, name: &str) {
-        super::until(&format!("{name} is pulled out"), || self.console(&format!("remove {name}")));
+        super::until(&format!("{name} is unplugged"), || self.console(&format!("remove {name}")));
         for index in 0..self.disks.len() {
             if ubd(index) == name {
                 self.disks[index] = None;
@@ -124,17 +125,17 @@ impl Uml {
         }
     }
 
-    /// Loads `scsi_debug`: SCSI disks in memory, with serial and WWN, of so many MiB each.
+    /// Loads `scsi_debug`: SCSI disks in memory, with serial and WWN, of `mib` MiB each.
     #[track_caller]
     pub fn scsi_debug(&mut self, count: usize, mib: u64) {
         self.run(&format!("modprobe scsi_debug dev_size_mb={mib} num_tgts={count} per_host_store=1 inq_vendor=ACME inq_product=DEBUG"));
     }
 
-    /// One request to the management console; see `mconsole.h` in the kernel's source.
+    /// Sends one request to the management console; see `mconsole.h` in the kernel source.
     fn console(&self, command: &str) -> Result<String, String> {
         let fail = |what: &str, error: std::io::Error| format!("{what} the console: {error}");
         let socket = UnixDatagram::bind(
-            self.folder.path().join(format!("console-{}", uuid::Uuid::new_v4().simple())),
+            self.dir.path().join(format!("console-{}", uuid::Uuid::new_v4().simple())),
         )
         .map_err(|error| fail("binding", error))?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(|error| fail("preparing", error))?;
@@ -144,12 +145,12 @@ impl Uml {
         request.extend(command.as_bytes());
         request.resize(12 + 512, 0);
         socket
-            .send_to(&request, self.folder.path().join("uml/guest/mconsole"))
+            .send_to(&request, self.dir.path().join("uml/guest/mconsole"))
             .map_err(|error| fail("asking", error))?;
         let mut text = String::new();
         loop {
             let mut reply = [0; 2048];
-            let count = socket.recv(&mut reply).map_err(|error| fail("hearing from", error))?;
+            let count = socket.recv(&mut reply).map_err(|error| fail("reading from", error))?;
             let word = |at: usize| {
                 u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
             };

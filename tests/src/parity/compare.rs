@@ -1,8 +1,8 @@
-//! Owns the comparison: what of an answer must be equal.
+//! Owns the comparison: which parts of a response must be equal.
 
 use serde_json::{Value, json};
 
-/// An answer, ready to be compared.
+/// A response, prepared for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub value: Value,
@@ -18,17 +18,17 @@ impl Answer {
                 Err(_) => whole = false,
             }
         }
-        // Bookmarks come when a server likes; everything else in a watch is compared.
+        // Bookmarks come at any time; everything else in a watch is compared.
         lines.retain(|line| {
             line["type"] != "BOOKMARK" || line["object"]["metadata"]["annotations"].is_object()
         });
         let mut body = match (whole, lines.len()) {
-            // Plain text, such as `404 page not found`, says nothing that clients read.
+            // Plain text, such as `404 page not found`, is not read by clients.
             (false, _) => Value::Null,
             (true, 1) => lines.remove(0),
             (true, _) => Value::Array(lines),
         };
-        normalise(&mut body);
+        normalize(&mut body);
         let mut warnings: Vec<Value> = warnings.into_iter().map(Value::from).collect();
         warnings.sort_by_key(Value::to_string);
         Self { value: json!({"code": code, "warnings": warnings, "body": body}) }
@@ -39,8 +39,8 @@ impl Answer {
     }
 }
 
-/// Takes out what differs between any two servers.
-fn normalise(value: &mut Value) {
+/// Removes what differs between any two servers.
+fn normalize(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.remove("managedFields");
@@ -54,7 +54,7 @@ fn normalise(value: &mut Value) {
                 if fixed {
                     *inner = format!("<{key}>").into();
                 } else {
-                    normalise(inner);
+                    normalize(inner);
                 }
             }
             if map.get("creationTimestamp").is_some_and(Value::is_null) {
@@ -65,21 +65,21 @@ fn normalise(value: &mut Value) {
                 map.insert("name".into(), format!("{prefix}<random>").into());
             }
             if map.get("kind").is_some_and(|kind| kind == "Status") {
-                normalise_status(map);
+                normalize_status(map);
             }
             if let Some(Value::Array(cells)) = map.get_mut("cells") {
-                cells.iter_mut().for_each(normalise_cell);
+                cells.iter_mut().for_each(normalize_cell);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(normalise),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
         Value::String(text) => *text = without_uids(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// The order of problems is not promised by the real server: the causes are compared as a set, and the list
-/// in the message, which repeats them, by its frame.
-fn normalise_status(status: &mut serde_json::Map<String, Value>) {
+/// The real server does not guarantee the order of problems: the causes are compared as a set, and
+/// of the list in the message, which repeats them, only the text around it.
+fn normalize_status(status: &mut serde_json::Map<String, Value>) {
     if let Some(Value::String(message)) = status.get_mut("message") {
         *message = without_versions(message);
     }
@@ -96,7 +96,7 @@ fn normalise_status(status: &mut serde_json::Map<String, Value>) {
     }
 }
 
-/// Versions in sentences stand in parentheses.
+/// Versions in messages are in parentheses.
 fn without_versions(text: &str) -> String {
     let mut out = String::new();
     for (index, part) in text.split('(').enumerate() {
@@ -111,8 +111,8 @@ fn without_versions(text: &str) -> String {
     out
 }
 
-/// Ages depend on when one looks.
-fn normalise_cell(cell: &mut Value) {
+/// Ages depend on the time of the request.
+fn normalize_cell(cell: &mut Value) {
     let Some(text) = cell.as_str() else { return };
     let age = !text.is_empty()
         && text.chars().all(|c| c.is_ascii_digit() || "smhdy".contains(c))
@@ -123,7 +123,7 @@ fn normalise_cell(cell: &mut Value) {
     }
 }
 
-/// Uids inside sentences.
+/// Replaces uids in messages.
 fn without_uids(text: &str) -> String {
     let is_uid = |text: &str| {
         text.len() == 36
@@ -147,7 +147,7 @@ fn without_uids(text: &str) -> String {
     out
 }
 
-/// The JSON pointers at which two values differ, with both sides.
+/// JSON pointers at which two values differ, with both values.
 pub fn differences(left: &Value, right: &Value) -> Vec<(String, Value, Value)> {
     let mut found = Vec::new();
     walk(left, right, String::new(), &mut found);
@@ -175,7 +175,7 @@ fn walk(left: &Value, right: &Value, at: String, found: &mut Vec<(String, Value,
     }
 }
 
-/// Whether a pointer is covered by a pattern with `*` steps.
+/// Whether a pointer matches a pattern with `*` steps.
 pub fn covers(pattern: &str, pointer: &str) -> bool {
     let mut steps = pointer.split('/').skip(1);
     pattern
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_named_by_its_pointer() {
+    fn differences_are_reported_by_json_pointer() {
         let found = differences(&json!({"a": [1, {"b": 2}], "c": 1}), &json!({"a": [1, {"b": 3}]}));
         let at: Vec<&str> = found.iter().map(|(at, _, _)| at.as_str()).collect();
         assert_eq!(at, ["/a/1/b", "/c"]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_anywhere_is_taken_out() {
+    fn server_specific_values_are_removed() {
         let one = br#"{"metadata":{"uid":"1","resourceVersion":"4","creationTimestamp":"x","managedFields":[]}}"#;
         let two = br#"{"metadata":{"uid":"2","resourceVersion":"5","creationTimestamp":"y"}}"#;
         assert_eq!(Answer::new(200, vec![], one), Answer::new(200, vec![], two));

@@ -12,12 +12,12 @@ pub struct Conversation {
     pub requests: Vec<Exchange>,
 }
 
-/// One request, and what is known of its answer.
+/// One request, and what is expected of its response.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     pub method: String,
-    /// May hold `${name}` of a saved value, as the body may.
+    /// May contain `${name}` of a saved value; so may the body.
     pub path: String,
     #[serde(rename = "type")]
     pub content_type: Option<String>,
@@ -25,20 +25,21 @@ pub struct Exchange {
     pub body: Option<Value>,
     /// A body that is not JSON.
     pub raw: Option<String>,
-    /// The status code of both answers.
+    /// The status code of both responses.
     pub expect: Option<u16>,
-    /// Values to keep for later requests, by their JSON pointer.
+    /// Values to save for later requests, by JSON pointer.
     #[serde(default)]
     pub save: BTreeMap<String, String>,
 }
 
-/// A difference that is meant.
+/// An intended difference.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
     /// The conversation, or `*`.
     pub conversation: String,
-    /// JSON pointers in the compared answer, `*` for any one step; everything below differs, too.
+    /// JSON pointers in the compared response, `*` for any one step; everything below may differ
+    /// too.
     pub at: Vec<String>,
     pub why: String,
 }
@@ -67,7 +68,7 @@ pub fn known() -> Vec<Known> {
     serde_saphyr::from_str(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// Puts saved values where `${name}` stands.
+/// Replaces `${name}` with saved values.
 pub fn fill(text: &str, saved: &BTreeMap<String, String>) -> String {
     saved
         .iter()

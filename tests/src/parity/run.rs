@@ -1,4 +1,5 @@
-//! Owns a run: sends each conversation to both servers, cleans up behind it, and gathers the differences.
+//! Owns a run: sends each conversation to both servers, cleans up after it, and collects the
+//! differences.
 
 use super::compare::{Answer, covers, differences};
 use super::conversation::{Conversation, Exchange, Known, conversations, fill, fill_value, known};
@@ -14,23 +15,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Where the conversations take place.
+/// Namespace of the conversations.
 const NAMESPACE: &str = "parity";
 
-/// What a run found.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub conversations: usize,
     pub requests: usize,
-    /// Requests that were refused.
+    /// Number of refused requests.
     pub refused: usize,
-    /// Conversations with a refusal in them.
+    /// Number of conversations with a refusal.
     pub rejections: usize,
-    /// Differences that nobody knew of.
+    /// Differences that are not in the list of known ones.
     pub differences: Vec<String>,
-    /// Known differences that were seen.
+    /// Number of known differences that occurred.
     pub known: usize,
-    /// Known differences that no answer showed.
+    /// Known differences that did not occur.
     pub stale: Vec<String>,
 }
 
@@ -57,8 +58,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs everything against both servers. The real one needs Quarry's CRDs; the tests' own kind and policies
-/// are installed into it.
+/// Runs all conversations against both servers. The real one needs Quarry's CRDs; the tests' own
+/// kind and policies are installed into it.
 pub async fn run_all(embedded: Client, real: Client) -> Report {
     install(&real).await;
     for client in [&embedded, &real] {
@@ -87,7 +88,7 @@ pub async fn run_all(embedded: Client, real: Client) -> Report {
                 && u64::from(expected) != theirs.code()
             {
                 report.differences.push(format!(
-                    "{about}: expected {expected}, the real server says {}",
+                    "{about}: expected {expected}, the real server returned {}",
                     theirs.value
                 ));
             }
@@ -111,7 +112,7 @@ pub async fn run_all(embedded: Client, real: Client) -> Report {
     report
 }
 
-/// Runs everything against the embedded API alone: every expected code must come.
+/// Runs all conversations against the embedded API only and checks every expected code.
 pub async fn run_embedded(client: Client) -> Report {
     make_namespace(&client).await;
     let mut report = Report::default();
@@ -144,7 +145,7 @@ fn explain(known: &[Known], conversation: &str, at: &str) -> Option<usize> {
 
 async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
     let mut saved = BTreeMap::from([("ns".to_owned(), NAMESPACE.to_owned())]);
-    let mut made: Vec<String> = Vec::new();
+    let mut created: Vec<String> = Vec::new();
     let mut answers = Vec::new();
     for exchange in &conversation.requests {
         let path = fill(&exchange.path, &saved);
@@ -152,7 +153,7 @@ async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
         let document: Value = serde_json::from_slice(&body).unwrap_or_default();
         if exchange.method == "POST" && code == 201 {
             let name = document["metadata"]["name"].as_str().unwrap_or_default();
-            made.push(format!("{}/{name}", path.split('?').next().unwrap_or_default()));
+            created.push(format!("{}/{name}", path.split('?').next().unwrap_or_default()));
         }
         for (name, pointer) in &exchange.save {
             let value = document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -160,7 +161,7 @@ async fn converse(client: &Client, conversation: &Conversation) -> Vec<Answer> {
         }
         answers.push(Answer::new(code, warnings, &body));
     }
-    clean_up(client, made).await;
+    clean_up(client, created).await;
     answers
 }
 
@@ -186,7 +187,7 @@ async fn send(
             exchange.content_type.as_deref().unwrap_or("application/json"),
         );
     }
-    let request = request.body(Body::from(body)).expect("a conversation holds valid requests");
+    let request = request.body(Body::from(body)).expect("a conversation contains valid requests");
     let response = client
         .send(request)
         .await
@@ -199,9 +200,10 @@ async fn send(
     (code, warnings, body)
 }
 
-/// Removes what a conversation made, finalizers and all, and waits until it is gone.
-async fn clean_up(client: &Client, made: Vec<String>) {
-    for path in made.into_iter().rev() {
+/// Deletes the objects of a conversation, including their finalizers, and waits until they are
+/// gone.
+async fn clean_up(client: &Client, created: Vec<String>) {
+    for path in created.into_iter().rev() {
         for _ in 0..100 {
             let release = json!({"metadata": {"finalizers": null}}).to_string();
             let patch = Request::patch(path.as_str())
@@ -211,11 +213,11 @@ async fn clean_up(client: &Client, made: Vec<String>) {
                 Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Body::empty());
             let get = Request::get(path.as_str()).body(Body::empty());
             for request in [delete, patch].into_iter().flatten() {
-                // It may be gone already; the look below decides.
+                // It may be deleted already; the check below decides.
                 let _ = client.send(request).await;
             }
-            let look = client.send(get.expect("a path that worked before")).await;
-            if look.is_ok_and(|answer| answer.status() == 404) {
+            let probe = client.send(get.expect("a path that worked before")).await;
+            if probe.is_ok_and(|answer| answer.status() == 404) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -227,11 +229,11 @@ async fn make_namespace(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace =
         serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).expect("a namespace");
-    // A second run finds it there.
+    // It exists already in a second run.
     let _ = namespaces.create(&PostParams::default(), &namespace).await;
 }
 
-/// Installs the tests' own kind and policies and waits until the server acts on them.
+/// Installs the tests' kind and policies and waits until the server applies them.
 async fn install(real: &Client) {
     let params = PostParams::default();
     let _ = Api::all(real.clone()).create(&params, &widgets()).await;
@@ -251,8 +253,8 @@ async fn install(real: &Client) {
             .body(Body::from(probe.to_string().into_bytes()))
             .expect("a valid request")
     };
-    // The deny policy needs its parameters to be known to the server, too; they are part of a conversation,
-    // so that only the policy itself is waited for here.
+    // The deny policy needs parameters, which are part of a conversation; so only the warning of
+    // the other policy is waited for here.
     for _ in 0..300 {
         let warned = real.send(probe("warned")).await;
         let works = warned.is_ok_and(|answer| answer.headers().contains_key(header::WARNING));
@@ -261,5 +263,5 @@ async fn install(real: &Client) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("the real API server did not take up the tests' admission policies within 30 s");
+    panic!("the real API server did not apply the tests' admission policies within 30 s");
 }

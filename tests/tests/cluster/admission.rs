@@ -1,7 +1,8 @@
-//! Bad input on the real API server: refused at admission, or told by the condition, an Event and `explain`.
+//! Invalid input on the real API server: refused at admission, or reported in the condition, an
+//! Event and `quarry explain`.
 
 use quarry_tests::lab::{
-    NODE, apply, get, gone, installed, kubectl, kubectl_refused, quarry, text, until,
+    NODE, apply, get, installed, kubectl, kubectl_refused, quarry, text, until, wait_deleted,
 };
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ fn volume(name: &str, spec: &str) -> String {
 }
 
 #[test]
-fn what_can_be_known_at_admission_is_refused_there() {
+fn invalid_specs_are_refused_at_admission() {
     installed();
     for (spec, words) in [
         (
@@ -50,17 +51,17 @@ fn what_can_be_known_at_admission_is_refused_there() {
             "spec.mode: Unsupported value",
         ),
     ] {
-        let said = kubectl_refused(&["create", "-f", "-"], Some(&volume("bad", &spec)));
-        assert!(said.contains(words), "{spec}: {said}");
+        let message = kubectl_refused(&["create", "-f", "-"], Some(&volume("bad", &spec)));
+        assert!(message.contains(words), "{spec}: {message}");
     }
 }
 
 #[test]
-fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
+fn immutable_fields_are_refused_and_unused_ones_warned() {
     installed();
     let good = "{nodeName: nowhere, storageClassName: c, sparseLoopDevice: {size: 1Gi}, template: {spec: {capacity: {storage: 5Gi}}}}";
-    let said = apply(&volume("fixed", good));
-    assert!(said.contains("of spec.template.spec only claimRef is used"), "{said}");
+    let message = apply(&volume("fixed", good));
+    assert!(message.contains("of spec.template.spec only claimRef is used"), "{message}");
     for (change, words) in [
         ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size cannot be changed"),
         ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName cannot be changed"),
@@ -71,16 +72,16 @@ fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
             "the type of a volume cannot be changed",
         ),
     ] {
-        let said =
+        let message =
             kubectl_refused(&["patch", "volume", "fixed", "--type=merge", "-p", change], None);
-        assert!(said.contains(words), "{change}: {said}");
+        assert!(message.contains(words), "{change}: {message}");
     }
     kubectl(&["delete", "volume", "fixed", "--wait=false"]);
-    gone("volume", "fixed");
+    wait_deleted("volume", "fixed");
 }
 
 #[test]
-fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
+fn invalid_references_are_reported_in_three_places() {
     installed();
     let class = |name: &str, parameters: &str| {
         apply(&format!(
@@ -114,7 +115,7 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         ("bad-mkfs", sparse("bad-mkfs", "1Gi"), "Failed", "mkfs.xfs"),
         ("bad-huge", sparse("good", "7Ei"), "Failed", "even sparsely"),
         ("bad-tiny", sparse("good", "1Mi"), "Failed", "mkfs.xfs"),
-        ("bad-taken", sparse("good", "1Gi"), "Failed", "belongs to somebody else"),
+        ("bad-taken", sparse("good", "1Gi"), "Failed", "PersistentVolume bad-taken exists"),
         (
             "bad-raw",
             format!(
@@ -125,15 +126,17 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         ),
     ] {
         apply(&volume(name, &spec));
-        let object = until(&format!("{name} says what is wrong"), Duration::from_secs(30), || {
-            let object = get(&["volume", name]).unwrap_or_default();
-            let said = object["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
-            if object["status"]["phase"] == phase && said.contains(words) {
-                Ok(object.clone())
-            } else {
-                Err(object["status"].to_string())
-            }
-        });
+        let object =
+            until(&format!("{name} reports what is wrong"), Duration::from_secs(30), || {
+                let object = get(&["volume", name]).unwrap_or_default();
+                let message =
+                    object["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
+                if object["status"]["phase"] == phase && message.contains(words) {
+                    Ok(object.clone())
+                } else {
+                    Err(object["status"].to_string())
+                }
+            });
         until(&format!("{name} has an event"), Duration::from_secs(10), || {
             let events = kubectl(&[
                 "get",
@@ -149,7 +152,7 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         assert!(explained.contains(words), "{name}: {explained}");
         let uid = object["metadata"]["uid"].as_str().unwrap();
         kubectl(&["delete", "volume", name, "--wait=false"]);
-        gone("volume", name);
+        wait_deleted("volume", name);
         let left: Vec<_> = std::fs::read_dir("/var/lib/quarry/volumes")
             .map(|dir| {
                 dir.filter_map(Result::ok)
@@ -159,6 +162,6 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
             .unwrap_or_default();
         assert!(left.is_empty(), "{name} left {left:?}");
     }
-    assert!(get(&["pv", "bad-taken"]).is_some(), "somebody else's PersistentVolume is still there");
+    assert!(get(&["pv", "bad-taken"]).is_some(), "the unmanaged PersistentVolume still exists");
     kubectl(&["delete", "pv", "bad-taken"]);
 }

@@ -1,9 +1,10 @@
-//! An agent's token opens the objects of its own node and no other's; it cannot make PVs or jobs.
+//! An agent's token gives access to the objects of its own node only; it cannot create
+//! PersistentVolumes or NodeJobs.
 
 use quarry_tests::lab::{NAMESPACE, NODE, apply, get, installed, kubectl, text, try_run, until};
 use std::time::Duration;
 
-/// kubectl with a token instead of the administrator's certificate.
+/// Runs kubectl with a token instead of the administrator's certificate.
 fn with_token(token: &str, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
     let server = kubectl(&[
         "config",
@@ -59,7 +60,7 @@ fn patch_status(token: &str, node: &str, change: &str) -> Result<(), String> {
 }
 
 #[test]
-fn an_agents_token_changes_only_its_own_node() {
+fn agent_token_changes_only_its_own_node() {
     installed();
     apply("apiVersion: v1\nkind: Node\nmetadata: {name: other-node}\n");
     until("the other node has its inventory", Duration::from_secs(30), || {
@@ -77,7 +78,7 @@ fn an_agents_token_changes_only_its_own_node() {
         &on_node,
         "-o",
     ];
-    // The test before may have left a pod that is going: the token must be of one that stays.
+    // The previous test may have left a terminating pod: the token must belong to a pod that stays.
     let token = until("an agent's token", Duration::from_secs(60), || {
         let pods = kubectl(
             &[
@@ -89,7 +90,7 @@ fn an_agents_token_changes_only_its_own_node() {
         let staying: Vec<&str> =
             pods.split_whitespace().filter_map(|pod| pod.strip_suffix('=')).collect();
         let [pod] = staying.as_slice() else { return Err(pods) };
-        let made = try_run(
+        let created = try_run(
             "kubectl",
             &[
                 "-n",
@@ -104,10 +105,10 @@ fn an_agents_token_changes_only_its_own_node() {
             ],
             None,
         );
-        if made.status.success() {
-            Ok(text(&made.stdout).trim().to_owned())
+        if created.status.success() {
+            Ok(text(&created.stdout).trim().to_owned())
         } else {
-            Err(text(&made.stderr))
+            Err(text(&created.stderr))
         }
     });
     let change = "{\"status\":{\"agentVersion\":\"tampered\"}}";
@@ -138,7 +139,7 @@ fn an_agents_token_changes_only_its_own_node() {
         with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 
-    // What it is told to do is not for it to write.
+    // The agent must not write the spec, which contains its orders.
     let refused = with_token(
         &token,
         &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"claims\":[]}}"],
@@ -151,7 +152,7 @@ fn an_agents_token_changes_only_its_own_node() {
     let refused = patch(&unbound, NODE).unwrap_err();
     assert!(refused.contains("names no node"), "{refused}");
     kubectl(&["delete", "node", "other-node"]);
-    until("its inventory goes with it", Duration::from_secs(30), || {
+    until("its NodeInventory is deleted too", Duration::from_secs(30), || {
         match get(&["nodeinventory", "other-node"]) {
             None => Ok(()),
             Some(left) => Err(left.to_string()),

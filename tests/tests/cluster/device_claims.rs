@@ -1,50 +1,43 @@
-//! Sets and LocalVolumes on the real cluster: loop disks become PersistentVolumes, pods use them, and what is released
-//! comes back wiped.
+//! LocalVolumeSets and LocalVolumes on the real cluster: loop disks become PersistentVolumes, pods
+//! use them, and released ones are wiped and offered again.
 
 use quarry_tests::lab::{
-    LoopDisk, NAMESPACE, NODE, apply, create_pvc, get, gone, installed, kubectl, kubectl_refused,
-    pod, pod_output, quarry, repository, text, try_run, until,
+    LoopDisk, NAMESPACE, NODE, apply, create_pvc, get, installed, kubectl, kubectl_refused, pod,
+    pod_output, quarry, restore_operator, rollout, set_operator_arguments, text, try_run, until,
+    wait_condition, wait_deleted,
 };
 use serde_json::{Value, json};
 use std::{io::Read, path::Path, time::Duration};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Agents that do not wait a minute for every disk; as it was afterwards, and nothing of the tests left.
-struct Hurry;
+/// Agents with a short settling time. Drop restores the settings and removes everything the tests
+/// created.
+struct ShortSettlingTime;
 
-impl Hurry {
-    fn up() -> Self {
-        let value = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--agent-settling-time=1s"]}]);
-        kubectl(&[
-            "-n",
-            NAMESPACE,
-            "patch",
-            "deploy",
-            "quarry-operator",
-            "--type=json",
-            "-p",
-            &value.to_string(),
-        ]);
-        kubectl(&["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"]);
-        until("the agent is in a hurry", LIMIT, || {
+impl ShortSettlingTime {
+    fn set() -> Self {
+        set_operator_arguments(&["operator", "--agent-settling-time=1s"]);
+        rollout();
+        until("the agent has a short settling time", LIMIT, || {
             let pods = get(&["-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=quarry-agent"])
                 .unwrap_or_default();
-            let hurried = |pod: &Value| {
+            let is_updated = |pod: &Value| {
                 pod["spec"]["containers"][0]["args"].to_string().contains("--settling-time=1s")
                     && pod["status"]["containerStatuses"][0]["ready"] == true
             };
-            if pods["items"].as_array().is_some_and(|pods| pods.len() == 1 && hurried(&pods[0])) {
+            if pods["items"].as_array().is_some_and(|pods| pods.len() == 1 && is_updated(&pods[0]))
+            {
                 Ok(())
             } else {
                 Err(pods.to_string())
             }
         });
-        Hurry
+        ShortSettlingTime
     }
 }
 
-impl Drop for Hurry {
+impl Drop for ShortSettlingTime {
     fn drop(&mut self) {
         try_run(
             "kubectl",
@@ -56,17 +49,11 @@ impl Drop for Hurry {
             &["-n", NAMESPACE, "delete", "localvolumesets,localvolumes", "--all", "--timeout=60s"],
             None,
         );
-        let deploy = repository().join("deploy");
-        try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-        try_run(
-            "kubectl",
-            &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"],
-            None,
-        );
+        restore_operator();
     }
 }
 
-/// A set for loop disks of one size in MiB: the machine may have others.
+/// A LocalVolumeSet for loop disks of one size in MiB: the machine may have others.
 fn set(name: &str, mebibytes: u64, more: Value) {
     let size = format!("{mebibytes}Mi");
     let mut spec = json!({"storageClassName": name, "deviceInclusionSpec": {"deviceTypes": ["loop"], "minSize": size, "maxSize": size}});
@@ -76,7 +63,7 @@ fn set(name: &str, mebibytes: u64, more: Value) {
     apply(&json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}).to_string());
 }
 
-/// The PersistentVolumes of an owner, found as consumers of the shipped ones find them.
+/// The PersistentVolumes of an owner, found as consumers of the upstream ones find them.
 fn pvs_of(owner: &str) -> Vec<Value> {
     let label = format!(
         "storage.openshift.com/owner-name={owner},storage.openshift.com/owner-namespace={NAMESPACE}"
@@ -101,16 +88,7 @@ fn pv_in_phase(owner: &str, phase: &str) -> Value {
 }
 
 fn condition(kind: &str, name: &str, condition: &str, status: &str, words: &str) -> Value {
-    until(&format!("{name} says {condition}={status} {words:?}"), LIMIT, || {
-        let object = get(&["-n", NAMESPACE, kind, name]).unwrap_or_default();
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told = |one: &Value| {
-            one["type"] == condition
-                && one["status"] == status
-                && one["message"].as_str().unwrap_or_default().contains(words)
-        };
-        if conditions.iter().any(told) { Ok(object) } else { Err(object["status"].to_string()) }
-    })
+    wait_condition(&[NAMESPACE, kind, name], condition, status, words, LIMIT)
 }
 
 /// Whether these bytes are anywhere on the disk.
@@ -129,9 +107,9 @@ fn claims() -> Vec<Value> {
 }
 
 #[test]
-fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
+fn disks_of_a_set_are_used_wiped_and_offered_again() {
     installed();
-    let _hurry = Hurry::up();
+    let _settings = ShortSettlingTime::set();
     let block_disk = LoopDisk::attach("set-block", 160 << 20);
     let file_disk = LoopDisk::attach("set-file", 352 << 20);
     set("lab-block", 160, json!({"volumeMode": "Block"}));
@@ -155,11 +133,11 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
         (&class["provisioner"], &class["volumeBindingMode"]),
         (&json!("kubernetes.io/no-provisioner"), &json!("WaitForFirstConsumer"))
     );
-    let said = condition("localvolumeset", "lab-block", "Available", "True", "1 provisioned");
-    assert_eq!(said["status"]["totalProvisionedDeviceCount"], 1);
-    assert_eq!(said["status"]["observedGeneration"], said["metadata"]["generation"]);
+    let set_object = condition("localvolumeset", "lab-block", "Available", "True", "1 provisioned");
+    assert_eq!(set_object["status"]["totalProvisionedDeviceCount"], 1);
+    assert_eq!(set_object["status"]["observedGeneration"], set_object["metadata"]["generation"]);
 
-    // A second set finds nothing and says who has the disks.
+    // A second LocalVolumeSet finds no disks and reports who has them.
     set("lab-late", 160, json!({}));
     condition(
         "localvolumeset",
@@ -192,7 +170,7 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
     assert_eq!(pod_output("file-reader"), "file-secret");
     assert!(holds(&block_disk, "block-secret-middle"));
 
-    // A set in use is not deleted, and says what it waits for.
+    // A LocalVolumeSet in use is not deleted, and reports what it waits for.
     kubectl(&["-n", NAMESPACE, "delete", "localvolumeset", "lab-file", "--wait=false"]);
     condition("localvolumeset", "lab-file", "Degraded", "True", "bound to claim default/set-file");
 
@@ -220,7 +198,7 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
         "nothing of the old data is readable"
     );
 
-    gone("localvolumeset", "lab-file");
+    wait_deleted("localvolumeset", "lab-file");
     let blkid = try_run("blkid", &["-p", &format!("/dev/{}", file_disk.name())], None);
     assert_eq!(text(&blkid.stdout), "", "no signature is left");
     kubectl(&[
@@ -239,29 +217,29 @@ fn disks_of_a_set_are_used_by_pods_wiped_and_offered_again() {
             Err(json!(claims()).to_string())
         }
     });
-    assert!(std::fs::symlink_metadata(&path).is_err(), "the link is gone");
+    assert!(std::fs::symlink_metadata(&path).is_err(), "the link is removed");
     for class in ["lab-block", "lab-file"] {
         assert!(
             get(&["storageclass", class]).is_none(),
-            "the StorageClass {class} was ours and goes with its set"
+            "StorageClass {class} was ours and is deleted with its LocalVolumeSet"
         );
     }
 }
 
 #[test]
-fn a_local_volume_keeps_what_is_on_its_disk_and_says_which_paths_are_none() {
+fn local_volume_keeps_data_and_reports_invalid_paths() {
     installed();
-    let _hurry = Hurry::up();
+    let _settings = ShortSettlingTime::set();
     let disk = LoopDisk::attach("lv", 96 << 20);
     let device = format!("/dev/{}", disk.name());
-    let made = try_run("mkfs.ext4", &["-q", "-L", "precious", &device], None);
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let mkfs = try_run("mkfs.ext4", &["-q", "-L", "precious", &device], None);
+    assert!(mkfs.status.success(), "{}", text(&mkfs.stderr));
     let object = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "lab-lv", "namespace": NAMESPACE},
         "spec": {"storageClassDevices": [{"storageClassName": "lab-lv", "fsType": "ext4", "devicePaths": [device, "/dev/no-such-disk", "/dev/null"]}]}});
-    let said = apply(&object.to_string());
+    let set_object = apply(&object.to_string());
     assert!(
-        said.contains("a kernel name such as /dev/sdb may be another disk after a reboot"),
-        "{said}"
+        set_object.contains("a kernel name such as /dev/sdb may be another disk after a reboot"),
+        "{set_object}"
     );
     let pv = pv_in_phase("lab-lv", "Available");
     assert_eq!(pv["metadata"]["labels"]["storage.openshift.com/local-volume-owner-name"], "lab-lv");
@@ -272,7 +250,7 @@ fn a_local_volume_keeps_what_is_on_its_disk_and_says_which_paths_are_none() {
         &["-p", "-s", "LABEL", "-o", "value", &format!("/dev/{}", disk.name())],
         None,
     );
-    assert_eq!(text(&label.stdout).trim(), "precious", "what was on it stays");
+    assert_eq!(text(&label.stdout).trim(), "precious", "its data stays");
     let explained = quarry(&["explain", "localvolume/lab-lv", "-n", NAMESPACE]);
     assert!(
         text(&explained.stdout).contains("/dev/no-such-disk"),
@@ -281,7 +259,7 @@ fn a_local_volume_keeps_what_is_on_its_disk_and_says_which_paths_are_none() {
         text(&explained.stderr)
     );
     kubectl(&["-n", NAMESPACE, "delete", "localvolume", "lab-lv", "--timeout=60s"]);
-    gone("pv", pv["metadata"]["name"].as_str().unwrap());
+    wait_deleted("pv", pv["metadata"]["name"].as_str().unwrap());
     let label = try_run(
         "blkid",
         &["-p", "-s", "LABEL", "-o", "value", &format!("/dev/{}", disk.name())],
@@ -291,13 +269,13 @@ fn a_local_volume_keeps_what_is_on_its_disk_and_says_which_paths_are_none() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
+fn invalid_specs_are_refused_with_field_and_remedy() {
     installed();
     let refused = |spec: Value| {
         let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "bad", "namespace": NAMESPACE}, "spec": spec});
         kubectl_refused(&["apply", "-f", "-"], Some(&object.to_string()))
     };
-    for (spec, said) in [
+    for (spec, set_object) in [
         (
             json!({"storageClassName": "c", "minDeviceCount": 3, "maxDeviceCount": 2}),
             "minDeviceCount is greater than maxDeviceCount",
@@ -322,13 +300,14 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         (json!({}), "storageClassName"),
     ] {
         let answer = refused(spec.clone());
-        assert!(answer.contains(said), "{spec}: {answer}");
+        assert!(answer.contains(set_object), "{spec}: {answer}");
     }
     let lv = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "bad", "namespace": NAMESPACE},
         "spec": {"storageClassDevices": [{"storageClassName": "c", "devicePaths": ["/dev/sdb"], "forceWipeDevicesAndDestroyAllData": true}]}});
     let answer = kubectl_refused(&["apply", "-f", "-"], Some(&lv.to_string()));
     assert!(answer.contains("Quarry erases no device without a consent"), "{answer}");
-    // A name that is somebody else's. The server learns of a class in its own time: until then it is taken, and tried dry.
+    // The name of another provisioner's StorageClass. The API server sees a new class after a
+    // delay: until then the request is accepted, so it is a dry run.
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs"}, "provisioner": "csi.example.com"});
     apply(&class.to_string());
     let objects = [
@@ -337,7 +316,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
             "spec": {"storageClassDevices": [{"storageClassName": "theirs", "devicePaths": ["/dev/disk/by-id/x"]}]}}),
     ];
     for object in objects {
-        let said =
+        let set_object =
             "the StorageClass theirs belongs to the provisioner csi.example.com: use another name";
         until("the class of another provisioner is refused", LIMIT, || {
             let answer = text(
@@ -348,7 +327,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
                 )
                 .stderr,
             );
-            if answer.contains(said) { Ok(()) } else { Err(answer) }
+            if answer.contains(set_object) { Ok(()) } else { Err(answer) }
         });
     }
     kubectl(&["delete", "storageclass", "theirs"]);

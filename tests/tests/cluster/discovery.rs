@@ -1,8 +1,9 @@
-//! Discovery on the real cluster: disks come and go, nodes are selected and deselected, one discovery is enough.
+//! Discovery on the real cluster: disks appear and vanish, nodes are selected and deselected, one
+//! LocalVolumeDiscovery is enough.
 
 use quarry_tests::lab::{
-    LoopDisk, NAMESPACE, NODE, apply, get, gone, installed, kubectl, kubectl_refused, repository,
-    text, try_run, until,
+    LoopDisk, NAMESPACE, NODE, apply, get, installed, kubectl, kubectl_refused, restore_operator,
+    set_operator_arguments, text, try_run, until, wait_condition, wait_deleted,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,21 +19,12 @@ fn hosts(names: &[&str]) -> Value {
     json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]}})
 }
 
-/// Waits until a condition has the reason and the words.
-fn says(namespace: &str, name: &str, kind: &str, status: &str, words: &str) -> Value {
-    until(&format!("{name} says {kind}={status} {words:?}"), LIMIT, || {
-        let object = get(&["-n", namespace, "localvolumediscovery", name]).unwrap_or_default();
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told = |one: &Value| {
-            one["type"] == kind
-                && one["status"] == status
-                && one["message"].as_str().unwrap_or_default().contains(words)
-        };
-        if conditions.iter().any(told) { Ok(object) } else { Err(object["status"].to_string()) }
-    })
+fn condition(namespace: &str, name: &str, condition: &str, status: &str, words: &str) -> Value {
+    let object = [namespace, "localvolumediscovery", name];
+    wait_condition(&object, condition, status, words, LIMIT)
 }
 
-/// The result of a node, found as consumers of the shipped kind find it.
+/// The result of a node, found as consumers of the upstream kind find it.
 fn result_of(node: &str) -> Option<Value> {
     let list = get(&[
         "-n",
@@ -77,7 +69,7 @@ fn owner_kinds() -> Vec<String> {
     kinds
 }
 
-/// Whatever a test did: no discovery, no made-up nodes, the operator as `deploy/` has it.
+/// On drop: no LocalVolumeDiscovery, no fake nodes, the operator as in `deploy/`.
 struct Tidy;
 
 impl Drop for Tidy {
@@ -87,22 +79,16 @@ impl Drop for Tidy {
             &["delete", "localvolumediscoveries", "--all", "--all-namespaces", "--wait=false"],
             None,
         );
-        try_run("kubectl", &["delete", "nodes", "-l", "made-up=true", "--wait=false"], None);
-        let deploy = repository().join("deploy");
-        try_run("kubectl", &["apply", "-k", &deploy.to_string_lossy()], None);
-        try_run(
-            "kubectl",
-            &["-n", NAMESPACE, "rollout", "status", "deploy/quarry-operator", "--timeout=60s"],
-            None,
-        );
+        try_run("kubectl", &["delete", "nodes", "-l", "fake=true", "--wait=false"], None);
+        restore_operator();
         try_run(
             "kubectl",
             &["-n", NAMESPACE, "delete", "localvolumediscoveryresults", "--all", "--wait=false"],
             None,
         );
-        // Nobody runs a kubelet there that would end them.
+        // No kubelet runs there to end them.
         for pod in
-            agent_pods("").into_iter().chain(agent_pods("made-up-1")).chain(agent_pods("made-up-2"))
+            agent_pods("").into_iter().chain(agent_pods("fake-1")).chain(agent_pods("fake-2"))
         {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             try_run(
@@ -114,20 +100,21 @@ impl Drop for Tidy {
     }
 }
 
-/// A Node object that no machine stands for: enough for selection.
-fn made_up_node(name: &str, labels: &Value, taints: &Value) {
+/// A Node object without a machine: enough for selection.
+fn fake_node(name: &str, labels: &Value, taints: &Value) {
     let mut labels = labels.clone();
-    labels["made-up"] = json!("true");
+    labels["fake"] = json!("true");
     labels["kubernetes.io/hostname"] = json!(name);
     apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}).to_string());
 }
 
 #[test]
-fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
+fn loop_disk_appears_and_vanishes_in_the_result() {
     installed();
     let _tidy = Tidy;
     apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
-    let object = says(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
+    let object =
+        condition(NAMESPACE, "disks", "Available", "True", "the devices of 1 node are listed");
     assert_eq!(object["status"]["phase"], "Discovering");
     assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
     until("both own the agents", LIMIT, || {
@@ -168,22 +155,23 @@ fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
     assert_eq!(result["metadata"]["labels"]["local.storage.openshift.io/discovery-node"], NODE);
     assert!(
         result["metadata"]["ownerReferences"].is_null(),
-        "a result stays when its discovery goes"
+        "a result stays when its LocalVolumeDiscovery is deleted"
     );
     assert!(result["status"]["discoveredTimeStamp"].as_str().unwrap().ends_with('Z'));
 
     let device = disk.device.clone();
     drop(disk);
-    until("the disk is gone from the result", LIMIT, || {
+    until("the disk is removed from the result", LIMIT, || {
         if rows(NODE).iter().all(|row| row["path"] != device.as_str()) {
             Ok(())
         } else {
             Err(format!("{:?}", rows(NODE)))
         }
     });
-    let told = kubectl(&["-n", NAMESPACE, "get", "events", "-o", "jsonpath={.items[*].reason}"]);
+    let matching =
+        kubectl(&["-n", NAMESPACE, "get", "events", "-o", "jsonpath={.items[*].reason}"]);
     for reason in ["CreatedDiscoveryResultObject", "UpdatedDiscoveredDeviceList"] {
-        assert!(told.contains(reason), "{told}");
+        assert!(matching.contains(reason), "{matching}");
     }
 
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
@@ -195,29 +183,22 @@ fn a_loop_disk_comes_and_goes_in_the_inventory_and_in_the_result() {
 }
 
 #[test]
-fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
+fn deselected_node_loses_its_agent_but_keeps_its_result() {
     installed();
     let _tidy = Tidy;
     apply(&discovery(NAMESPACE, "disks", &hosts(&[NODE])));
-    until("the result is there", LIMIT, || {
+    until("the result exists", LIMIT, || {
         if rows(NODE).is_empty() { Err(format!("{:?}", result_of(NODE))) } else { Ok(()) }
     });
     let uid = |pods: &[Value]| {
         pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
     };
     let before = uid(&agent_pods(NODE));
-    let arguments = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ["operator", "--controllers=nodeinventory,nodejob,agent,discovery"]}]);
-    kubectl(&[
-        "-n",
-        NAMESPACE,
-        "patch",
-        "deploy",
-        "quarry-operator",
-        "--type=json",
-        "-p",
-        &arguments.to_string(),
+    set_operator_arguments(&[
+        "operator",
+        "--controllers=nodeinventory,nodejob,agentdaemonset,discovery",
     ]);
-    until("only the discovery asks for agents", Duration::from_secs(90), || {
+    until("only the LocalVolumeDiscovery requires agents", Duration::from_secs(90), || {
         if owner_kinds() == ["LocalVolumeDiscovery"] {
             Ok(())
         } else {
@@ -229,8 +210,8 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(uid(&agent_pods(NODE)), before, "a changed selection replaces no agent");
 
-    made_up_node("made-up-1", &json!({}), &json!([]));
-    apply(&discovery(NAMESPACE, "disks", &hosts(&["made-up-1"])));
+    fake_node("fake-1", &json!({}), &json!([]));
+    apply(&discovery(NAMESPACE, "disks", &hosts(&["fake-1"])));
     until("the agent ends", LIMIT, || {
         if agent_pods(NODE).is_empty() {
             Ok(())
@@ -239,7 +220,7 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
         }
     });
     let kept = result_of(NODE).unwrap();
-    says(NAMESPACE, "disks", "Progressing", "True", "no agent has been seen on node made-up-1");
+    condition(NAMESPACE, "disks", "Progressing", "True", "no agent has been seen on node fake-1");
     let disk = LoopDisk::attach("unseen", 64 << 20);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(result_of(NODE).unwrap(), kept, "no updates any more");
@@ -254,7 +235,7 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
     });
     drop(disk);
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "disks"]);
-    until("nobody asks: no agents", LIMIT, || {
+    until("nothing requires agents: no agents", LIMIT, || {
         match get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]) {
             None => Ok(()),
             Some(set) => Err(set["metadata"].to_string()),
@@ -269,18 +250,18 @@ fn without_volumes_deselecting_a_node_ends_its_agent_and_leaves_the_result() {
 }
 
 #[test]
-fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
+fn second_discovery_is_refused_and_errors_have_a_remedy() {
     installed();
     let _tidy = Tidy;
-    made_up_node(
-        "made-up-1",
+    fake_node(
+        "fake-1",
         &json!({"rack": "a"}),
         &json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]),
     );
-    made_up_node("made-up-2", &json!({"rack": "b"}), &json!([]));
+    fake_node("fake-2", &json!({"rack": "b"}), &json!([]));
     let rack = |operator: &str, value: &str| json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": operator, "values": [value]}]}]}});
     apply(&discovery(NAMESPACE, "first", &rack("In", "c")));
-    let object = says(
+    let object = condition(
         NAMESPACE,
         "first",
         "Degraded",
@@ -288,7 +269,7 @@ fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
         "rack In (c) (the label rack exists with a, b)",
     );
     assert_eq!(object["status"]["phase"], "DiscoveryFailed");
-    // The API server takes a policy up when it gets to it: asked without effect until it does.
+    // The API server applies a new policy after a delay: use dry runs until it does.
     let second = discovery(NAMESPACE, "second", &json!({}));
     until("a second one is refused", LIMIT, || {
         let answer = try_run("kubectl", &["create", "--dry-run=server", "-f", "-"], Some(&second));
@@ -297,9 +278,9 @@ fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
     let refused = kubectl_refused(&["create", "-f", "-"], Some(&second));
     assert!(refused.contains("change first instead"), "{refused}");
 
-    // The first one itself may be changed.
+    // The first one may be changed.
     apply(&discovery(NAMESPACE, "first", &rack("Gt", "high")));
-    says(
+    condition(
         NAMESPACE,
         "first",
         "Degraded",
@@ -307,21 +288,21 @@ fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
         "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"",
     );
     apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
-    says(NAMESPACE, "first", "Degraded", "True", "made-up-1 (dedicated=db:NoSchedule)");
+    condition(NAMESPACE, "first", "Degraded", "True", "fake-1 (dedicated=db:NoSchedule)");
     let mut tolerant = rack("In", "a");
     tolerant["tolerations"] = json!([{"key": "dedicated", "operator": "Exists"}]);
     apply(&discovery(NAMESPACE, "first", &tolerant));
-    says(NAMESPACE, "first", "Progressing", "True", "no agent has been seen on node made-up-1");
+    condition(NAMESPACE, "first", "Progressing", "True", "no agent has been seen on node fake-1");
 
     apply(&discovery("default", "stray", &json!({})));
-    says("default", "stray", "Degraded", "True", "create it in quarry-system");
+    condition("default", "stray", "Degraded", "True", "create it in quarry-system");
     let shown = text(&try_run("kubectl", &["get", "localvolumediscoveries", "-A"], None).stdout);
     assert!(shown.contains("PHASE") && shown.contains("DiscoveryFailed"), "{shown}");
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "first"]);
     apply(&discovery(NAMESPACE, "second", &hosts(&[NODE])));
-    says(NAMESPACE, "second", "Available", "True", "the devices of 1 node are listed");
-    for node in ["made-up-1", "made-up-2"] {
+    condition(NAMESPACE, "second", "Available", "True", "the devices of 1 node are listed");
+    for node in ["fake-1", "fake-2"] {
         kubectl(&["delete", "node", node]);
-        gone("nodeinventory", node);
+        wait_deleted("nodeinventory", node);
     }
 }

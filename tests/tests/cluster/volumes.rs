@@ -1,8 +1,8 @@
-//! One volume, from a few lines of YAML to a pod's data and cleanly away again.
+//! One Volume, from a few lines of YAML to a pod's data and complete removal.
 
 use quarry_tests::lab::{
-    NAMESPACE, NODE, apply, create_pvc, get, gone, installed, kubectl, phase_is, pod, pod_output,
-    quarry, text, until,
+    NAMESPACE, NODE, apply, create_pvc, get, installed, kubectl, phase_is, pod, pod_output, quarry,
+    text, until, wait_deleted,
 };
 use serde_json::Value;
 use std::{path::Path, time::Duration};
@@ -21,7 +21,7 @@ fn volume(name: &str, class: &str, mode: &str) {
     ));
 }
 
-/// Loop devices over the volume's file, by the kernel's own word.
+/// Loop devices over the volume's file, as listed by the kernel.
 fn loops_of(uid: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     entries
@@ -39,10 +39,10 @@ fn assert_no_trace(uid: &str) {
     for path in
         [format!("/var/lib/quarry/volumes/{uid}"), format!("/var/lib/quarry/volumes/{uid}.draft")]
     {
-        assert!(!Path::new(&path).exists(), "{path} is left");
+        assert!(!Path::new(&path).exists(), "{path} still exists");
     }
     for link in [format!("/dev/disk/by-uuid/{uid}"), format!("/dev/disk/by-partlabel/{uid}")] {
-        assert!(std::fs::symlink_metadata(&link).is_err(), "{link} is left");
+        assert!(std::fs::symlink_metadata(&link).is_err(), "{link} still exists");
     }
 }
 
@@ -51,7 +51,7 @@ fn ready_message(object: &Value) -> String {
 }
 
 #[test]
-fn a_filesystem_volume_holds_a_pods_data_and_leaves_no_trace() {
+fn filesystem_volume_is_used_and_removed_without_a_trace() {
     installed();
     class("story-xfs", "xfs", "[\"-m\", \"reflink=0\"]");
     volume("story-fs", "story-xfs", "Filesystem");
@@ -94,8 +94,8 @@ fn a_filesystem_volume_holds_a_pods_data_and_leaves_no_trace() {
     );
 
     kubectl(&["delete", "volume", "story-fs", "--wait=false"]);
-    let waits = until("the deletion waits and says why", Duration::from_secs(30), || {
-        let object = get(&["volume", "story-fs"]).ok_or("gone")?;
+    let waits = until("the deletion waits and reports why", Duration::from_secs(30), || {
+        let object = get(&["volume", "story-fs"]).ok_or("deleted")?;
         if ready_message(&object).contains("bound to claim default/story-fs") {
             Ok(object)
         } else {
@@ -103,16 +103,16 @@ fn a_filesystem_volume_holds_a_pods_data_and_leaves_no_trace() {
         }
     });
     assert_eq!(waits["status"]["phase"], "Terminating");
-    assert_eq!(loops_of(&uid).len(), 1, "nothing is touched while it is bound");
+    assert_eq!(loops_of(&uid).len(), 1, "nothing is changed while it is bound");
     kubectl(&["delete", "pod", "reader"]);
     kubectl(&["delete", "pvc", "story-fs"]);
-    gone("volume", "story-fs");
-    gone("pv", "story-fs");
+    wait_deleted("volume", "story-fs");
+    wait_deleted("pv", "story-fs");
     assert_no_trace(&uid);
 }
 
 #[test]
-fn a_block_volume_is_one_partition_found_by_its_label() {
+fn block_volume_is_one_partition_found_by_its_label() {
     installed();
     class("story-block", "ext4", "[]");
     volume("story-block", "story-block", "Block");
@@ -140,13 +140,13 @@ fn a_block_volume_is_one_partition_found_by_its_label() {
     kubectl(&["delete", "pod", "block-reader"]);
     kubectl(&["delete", "pvc", "story-block"]);
     kubectl(&["delete", "volume", "story-block", "--wait=false"]);
-    gone("volume", "story-block");
-    gone("pv", "story-block");
+    wait_deleted("volume", "story-block");
+    wait_deleted("pv", "story-block");
     assert_no_trace(&uid);
 }
 
 #[test]
-fn a_volume_outlives_its_agent_and_its_operator() {
+fn volume_survives_restarts_of_agent_and_operator() {
     installed();
     class("story-ext4", "ext4", "[\"-m\", \"0\"]");
     volume("story-restart", "story-ext4", "Filesystem");
@@ -166,7 +166,7 @@ fn a_volume_outlives_its_agent_and_its_operator() {
     };
     let old = uids("app.kubernetes.io/name=quarry-agent");
     kubectl(&["-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force"]);
-    until("another agent is at work", Duration::from_secs(90), || {
+    until("another agent is running", Duration::from_secs(90), || {
         let pods = get(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=quarry-agent"])
             .unwrap_or_default();
         let ready = pods["items"].as_array().is_some_and(|items| {
@@ -180,12 +180,12 @@ fn a_volume_outlives_its_agent_and_its_operator() {
     let after = phase_is("story-restart", "Available");
     assert_eq!(after["status"]["deviceName"], loops_of(&uid)[0].as_str());
     kubectl(&["delete", "volume", "story-restart", "--wait=false"]);
-    gone("volume", "story-restart");
+    wait_deleted("volume", "story-restart");
     assert_no_trace(&uid);
 }
 
 #[test]
-fn the_cli_creates_explains_and_deletes() {
+fn cli_creates_explains_and_deletes_a_volume() {
     installed();
     class("story-cli", "xfs", "[]");
     let created = quarry(&[
@@ -218,7 +218,7 @@ fn the_cli_creates_explains_and_deletes() {
 }
 
 #[test]
-fn the_operator_serves_its_metrics_and_health() {
+fn operator_serves_metrics_and_health() {
     installed();
     let pod = kubectl(&[
         "-n",

@@ -1,4 +1,5 @@
-//! The whole agent on the embedded API with real devices: lease, inventory, jobs, shutdown. No operator.
+//! The whole agent on the embedded API with real devices: Lease, NodeInventory, jobs, shutdown. No
+//! operator.
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -76,11 +77,11 @@ impl Cluster {
         self.all().create(&PostParams::default(), &job).await.unwrap()
     }
 
-    /// The job once it has ended.
+    /// The job once it has finished.
     async fn ended(&self, job: &NodeJob) -> NodeJob {
         let jobs: Api<NodeJob> = self.all();
         let name = job.metadata.name.clone().unwrap();
-        self.poll("the job has ended", || async {
+        self.poll("the job has finished", || async {
             let job = jobs.get(&name).await.unwrap();
             job.status
                 .as_ref()
@@ -94,11 +95,11 @@ impl Cluster {
     async fn poll<T, F: Future<Output = Option<T>>>(
         &self,
         what: &str,
-        mut look: impl FnMut() -> F,
+        mut probe: impl FnMut() -> F,
     ) -> T {
         let found = timeout(Duration::from_secs(20), async {
             loop {
-                if let Some(found) = look().await {
+                if let Some(found) = probe().await {
                     return found;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -126,19 +127,20 @@ fn start(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_serves_its_node_from_start_to_shutdown() {
+async fn agent_serves_its_node_from_start_to_shutdown() {
     let bed = Bed::new(Links::Udev);
     let server = Server::in_memory(Options::new(crds::crds()));
     let cluster = Cluster::new(&server).await;
     let (shutdown, agent) = start(&bed, &cluster.client);
 
-    // There before the operator has made the inventory; it is filled in as soon as it exists.
+    // The agent starts before the operator has created the NodeInventory, which is filled in as
+    // soon as it exists.
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), names::DEFAULT_NAMESPACE);
     let holder = |lease: &Lease| {
         lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
     };
     cluster
-        .poll("the agent shows itself", || async {
+        .poll("the agent has a Lease", || async {
             leases
                 .get_opt(&names::agent_lease(NODE))
                 .await
@@ -161,7 +163,7 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
         .await;
     assert_eq!(published.node_uid.as_deref(), Some(cluster.node_uid.as_str()));
 
-    // A file system and a block volume, a job that is no longer wanted, and one that nobody can read.
+    // A file system volume, a block volume, a job that is obsolete, and one that cannot be parsed.
     let fs_volume = cluster.volume("fs", "Filesystem").await;
     let block_volume = cluster.volume("block", "Block").await;
     let writes_before = server.write_count();
@@ -199,11 +201,12 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
         .await;
     assert_eq!(shown.name, fs_job.result.as_ref().unwrap().device_name);
     let writes = server.write_count() - writes_before - 3;
-    // Of the inventory as many as udev takes steps that a look falls between: links and partitions come one by one.
+    // Number of NodeInventory writes: one per udev step that a scan falls between, because links
+    // and partitions appear one by one.
     assert!(writes <= 3 + 8, "{writes} writes of the agent for three jobs");
 
-    // At rest nothing is written but the lease.
-    // What belongs to the jobs (links, partitions, their Events) may still be on its way.
+    // Without changes only the Lease is written. Changes that belong to the jobs (links,
+    // partitions, their Events) may still be arriving.
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let quiet = server.write_counts();
@@ -219,10 +222,10 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
         assert!(Instant::now() < deadline, "{busy:?}");
     }
 
-    // What somebody detaches behind our back is no longer shown.
+    // A device that another process detached is no longer listed.
     snatch(&shown.name);
     cluster
-        .poll("the device is gone from the inventory", || async {
+        .poll("the device is removed from the NodeInventory", || async {
             device(inventories.get(NODE).await.unwrap().status, &uid).is_none().then_some(())
         })
         .await;
@@ -232,10 +235,10 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
     assert_eq!(
         holder(&leases.get(&names::agent_lease(NODE)).await.unwrap()),
         "",
-        "the lease is given back"
+        "the Lease is released"
     );
 
-    // The next agent brings it back, and takes both down when they are deleted.
+    // The next agent restores it, and removes both volumes when they are deleted.
     let (shutdown, agent) = start(&bed, &cluster.client);
     cluster
         .poll("the device is back", || async {
@@ -257,7 +260,7 @@ async fn an_agent_serves_its_node_from_start_to_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_agent_gives_up_at_once() {
+async fn second_agent_fails_immediately() {
     let bed = Bed::new(Links::Own);
     let server = Server::in_memory(Options::new(crds::crds()));
     let cluster = Cluster::new(&server).await;
@@ -269,7 +272,7 @@ async fn a_second_agent_gives_up_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_that_does_not_answer_means_no() {
+async fn job_fails_when_the_api_does_not_respond() {
     let bed = Bed::new(Links::Own);
     let server = Server::in_memory(Options::new(crds::crds()));
     let cluster = Cluster::new(&server).await;
@@ -286,7 +289,7 @@ async fn an_api_that_does_not_answer_means_no() {
     );
     assert!(agent.run_job(&job).await.unwrap_err().retryable());
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");
-    // The same job once the volume has changed hands.
+    // The same job after the volume was recreated.
     let volumes: Api<Volume> = cluster.all();
     let patch = json!({"metadata": {"finalizers": null}});
     volumes.patch("v", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();

@@ -1,6 +1,8 @@
-//! Whoever else wants a device: opens it exclusively, mounts it, formats it, puts a loop over it, swaps it.
+//! Rivals for a device: other processes that open it exclusively, mount it, format it, put a loop
+//! device over it or swap it.
 //!
-//! A rival that gets the device keeps it until it is told to end; what it has made is then looked at by its own tools.
+//! A rival that gets the device keeps it until it is ended; then its own tools check what it
+//! created.
 
 use super::{device_claims::O_EXCL, devices::Loop};
 use quarry_tests::disk::{Mounted, eventually, run};
@@ -16,22 +18,22 @@ use std::{
 
 const O_NONBLOCK: i32 = 0o4000;
 
-/// A loop device over a file, and another file of its size.
+/// A loop device over a file, and another file of the same size.
 pub struct Disk {
     device: ManuallyDrop<Loop>,
     pub path: PathBuf,
     pub other: PathBuf,
-    /// For what foreigners need beside it.
-    pub folder: PathBuf,
+    /// Directory for other files that rivals need.
+    pub dir: PathBuf,
 }
 
 impl Disk {
-    pub fn new(folder: &Path, path: &Path, other: &Path) -> Self {
+    pub fn new(dir: &Path, path: &Path, other: &Path) -> Self {
         Disk {
             device: ManuallyDrop::new(Loop::new(path)),
             path: path.to_owned(),
             other: other.to_owned(),
-            folder: folder.to_owned(),
+            dir: dir.to_owned(),
         }
     }
 
@@ -47,9 +49,10 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Swapped in vain, it is gone with whoever held it, and its name may be anybody's by now.
+        // After a failed swap it vanished with its holder, and another process may use its name
+        // now.
         if self.is_over(&self.path) || self.is_over(&self.other) {
-            // Taken once, here.
+            // Dropped once, here.
             drop(Loop { name: std::mem::take(&mut self.device.name) });
         }
     }
@@ -59,13 +62,14 @@ impl Drop for Disk {
 pub enum Rival {
     Opens,
     Mounts,
-    /// Formats it, and is in the middle of that for as long as we like.
+    /// Is formatting it; the format is paused until it is ended.
     Formats(Tool),
-    /// Has formatted it and is gone.
+    /// Has formatted it and exited.
     Formatted(Tool),
-    /// A loop device over it, as kubelet makes for a Block volume: the kernel lets anybody do that.
+    /// Created a loop device over it, as the kubelet does for a Block volume: the kernel always
+    /// allows that.
     Loops,
-    /// Another disk under the same name.
+    /// Put another disk under the same name.
     Swaps,
 }
 
@@ -75,9 +79,9 @@ pub enum Tool {
     Xfs,
 }
 
-/// What a rival has.
+/// What a rival got.
 pub enum Got {
-    Opened(#[expect(dead_code, reason = "held by being there")] File),
+    Opened(#[expect(dead_code, reason = "held until it is dropped")] File),
     Mounted(Mounted),
     Formatting(Formatting),
     Formatted,
@@ -86,22 +90,24 @@ pub enum Got {
 }
 
 impl Rival {
-    /// Of a job that comes too late.
-    pub fn is_told_by(self, said: &str, got: &Got) -> bool {
+    /// Whether the refusal of a job that came too late names this rival.
+    pub fn is_named_in(self, message: &str, got: &Got) -> bool {
         match (self, got) {
-            (_, Got::Loop(top)) => said.contains(&top.name),
-            (Rival::Mounts, _) => said.contains("mounted"),
-            (Rival::Swaps, _) => said.contains("is not there"),
-            (Rival::Formatted(tool), _) => said.contains(tool.name()),
-            // In its middle there may be something to be seen already.
-            (Rival::Formats(tool), _) => said.contains("exclusively") || said.contains(tool.name()),
-            (Rival::Opens | Rival::Loops, _) => said.contains("exclusively"),
+            (_, Got::Loop(top)) => message.contains(&top.name),
+            (Rival::Mounts, _) => message.contains("mounted"),
+            (Rival::Swaps, _) => message.contains("is not there"),
+            (Rival::Formatted(tool), _) => message.contains(tool.name()),
+            // In the middle of a format a signature may be present already.
+            (Rival::Formats(tool), _) => {
+                message.contains("exclusively") || message.contains(tool.name())
+            }
+            (Rival::Opens | Rival::Loops, _) => message.contains("exclusively"),
         }
     }
 
-    /// `Err` is what the kernel, or the tool, says to it.
+    /// `Err` is the message of the kernel or the tool.
     pub fn try_it(self, disk: &Disk) -> Result<Got, String> {
-        let (dev, folder) = (disk.dev(), disk.folder.as_path());
+        let (dev, dir) = (disk.dev(), disk.dir.as_path());
         match self {
             Rival::Opens => OpenOptions::new()
                 .read(true)
@@ -110,7 +116,7 @@ impl Rival {
                 .map(Got::Opened)
                 .map_err(|error| error.to_string()),
             Rival::Mounts => {
-                let at = folder.join("mnt");
+                let at = dir.join("mnt");
                 fs::create_dir_all(&at).unwrap();
                 tried(Command::new("mount").args(["-t", "ext4", "-o", "noatime", &dev]).arg(&at))?;
                 let mounted = Mounted(at);
@@ -132,7 +138,7 @@ impl Rival {
 }
 
 impl Got {
-    /// Nothing that it has made is damaged.
+    /// Asserts that nothing it created is damaged.
     pub fn end(self, disk: &Disk) {
         match self {
             Got::Opened(_) | Got::Loop(_) | Got::Swapped | Got::Formatted => {}
@@ -157,11 +163,11 @@ impl Tool {
     pub fn command(self) -> Command {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {
-            // Without a journal and with nothing left for later, nobody but the one who mounts it writes to it.
+            // Without a journal and lazy initialization, only a mount writes to it later.
             Tool::Ext4 => {
                 command.args(["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0"])
             }
-            // As xfs's own tests do: otherwise it makes nothing below 300 MB.
+            // As xfs's own tests do: otherwise mkfs.xfs refuses devices below 300 MB.
             Tool::Xfs => command.args(["-q", "-f"]).envs([
                 ("TEST_DIR", "-"),
                 ("TEST_DEV", "-"),
@@ -189,7 +195,8 @@ fn tried(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// A format that has the device and waits for a file which nobody writes: a list of bad blocks, what is to be in a file.
+/// A format that has opened the device and waits for a pipe without a writer: a list of bad blocks,
+/// or the content of a file.
 pub struct Formatting {
     tool: Tool,
     process: Process,
@@ -198,7 +205,7 @@ pub struct Formatting {
 
 impl Formatting {
     fn begin(tool: Tool, disk: &Disk) -> Result<Self, String> {
-        let awaited = disk.folder.join("awaited");
+        let awaited = disk.dir.join("awaited");
         if !awaited.exists() {
             run("mkfifo", &[&awaited.to_string_lossy()]);
         }
@@ -206,7 +213,7 @@ impl Formatting {
         match tool {
             Tool::Ext4 => command.arg("-l").arg(&awaited),
             Tool::Xfs => {
-                let prototype = disk.folder.join("prototype");
+                let prototype = disk.dir.join("prototype");
                 fs::write(
                     &prototype,
                     format!("/none\n0 0\nd--755 0 0\nfile ---644 0 0 {}\n$\n", awaited.display()),
@@ -230,7 +237,7 @@ impl Formatting {
                 Ok(Formatting { tool, process, awaited })
             }
             Some(output) => {
-                assert!(!output.status.success(), "{tool:?} has waited for nothing");
+                assert!(!output.status.success(), "{tool:?} did not wait");
                 Err(String::from_utf8_lossy(&output.stderr).into_owned())
             }
         }
@@ -249,7 +256,7 @@ impl Formatting {
     }
 }
 
-/// Killed when dropped: one that is stopped would keep the device for ever.
+/// A process; killed on drop, because a stopped one would keep the device forever.
 pub struct Process(Child);
 
 impl Process {
@@ -264,7 +271,7 @@ impl Process {
         )
     }
 
-    /// `Err` when it ended without stopping.
+    /// `Err` when it exited without stopping.
     pub fn stopped(mut self) -> Result<Self, Output> {
         let mut changed = None;
         eventually("a process stops or ends", || {
@@ -294,7 +301,7 @@ impl Process {
         Some(Output { status, stdout, stderr })
     }
 
-    /// What little it says fits into its pipes.
+    /// Its output is short enough for the pipe buffers.
     #[track_caller]
     pub fn end(mut self) -> Output {
         let mut ended = None;

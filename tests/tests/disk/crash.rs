@@ -1,5 +1,7 @@
-//! SIGKILL at every failpoint of the hands, in a process of its own; then again: the same end, nothing left behind.
+//! SIGKILL at every failpoint of NodeOps, in a separate process; then a retry: the same result, and
+//! nothing is left.
 
+use super::kills::{disk_hand, finish, killed_at};
 use quarry_failpoint::VARIABLE;
 use quarry_node::failpoints::ALL;
 use quarry_tests::disk::{Bed, Links, MIB, eventually, run};
@@ -8,50 +10,24 @@ use std::{
     fs,
     os::unix::{fs::MetadataExt, process::ExitStatusExt},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
-fn hand(bed: &Bed, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
-    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
-    command
-}
-
-/// `true` when the process met the point and died there.
-fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
-    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
-    match (output.status.signal(), output.status.success()) {
-        (Some(9), _) => true,
-        (None, true) => false,
-        _ => panic!("{arguments:?} at {point}: {}", said(&output)),
-    }
-}
-
-#[track_caller]
-fn finish(bed: &Bed, arguments: &[&str], after: &str) {
-    let output = hand(bed, arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?} after a kill at {after}: {}", said(&output));
-}
-
-fn said(output: &Output) -> String {
-    format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr))
-}
-
-/// What a finished volume looks like from outside.
-fn look(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
+/// State of a finished volume as seen from outside.
+fn volume_state(bed: &Bed, uid: &str, link: &str) -> (usize, Vec<String>, u64, bool) {
     let target = fs::canonicalize(bed.at(link)).unwrap_or_default();
     let device = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let leads_home = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
+    let points_to_ours = bed.loops().first().is_some_and(|name| device.starts_with(name.as_str()));
     (
         bed.loops().len(),
         bed.files(),
         fs::metadata(bed.file(uid)).map_or(0, |meta| meta.len()),
-        leads_home,
+        points_to_ours,
     )
 }
 
-/// One flow: every point that it meets is a place to die. Returns those it met.
-fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
+/// One flow, killed at every failpoint on its way. Returns the failpoints it reached.
+fn kill_at_every_failpoint(links: Links, format: &str) -> BTreeSet<&'static str> {
     let bed = Bed::new(links);
     let uid = quarry_tests::disk::new_uid();
     let size = (16 * MIB).to_string();
@@ -69,14 +45,15 @@ fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
             met.insert(*point);
             finish(&bed, &prepare, point);
         }
-        assert_eq!(look(&bed, &uid, &link), done, "prepared, after a kill at {point}");
+        assert_eq!(volume_state(&bed, &uid, &link), done, "prepared, after a kill at {point}");
         if killed_at(&bed, &cleanup, point) {
             met.insert(*point);
             finish(&bed, &cleanup, point);
         }
         bed.assert_clean(&uid);
     }
-    // A killed build leaves a draft; the next one is killed while it takes that away, or in its own middle again.
+    // A killed build leaves a draft; the next build is killed while it removes the draft, or during
+    // its own build.
     for point in [
         "discard-draft.before",
         "discard-draft.after",
@@ -84,33 +61,34 @@ fn die_everywhere(links: Links, format: &str) -> BTreeSet<&'static str> {
         "format-draft.written",
     ] {
         assert!(killed_at(&bed, &prepare, "make-draft.created"));
-        assert!(killed_at(&bed, &prepare, point), "{point} is met over a leftover draft");
+        assert!(killed_at(&bed, &prepare, point), "{point} is reached with a leftover draft");
         met.insert(point);
         finish(&bed, &prepare, point);
-        assert_eq!(look(&bed, &uid, &link), done, "prepared, after a kill at {point}");
+        assert_eq!(volume_state(&bed, &uid, &link), done, "prepared, after a kill at {point}");
         finish(&bed, &cleanup, point);
         bed.assert_clean(&uid);
     }
-    // The cleanup of a build that never finished.
+    // Cleanup of a build that never finished.
     assert!(killed_at(&bed, &prepare, "format-draft.written"));
     assert!(killed_at(&bed, &cleanup, "discard-draft.before"));
     finish(&bed, &cleanup, "discard-draft.before");
     bed.assert_clean(&uid);
-    // Whatever udev or anybody else does with the device later: the partition of a kernel without parser stays.
+    // Independent of what udev or other processes do with the device later: on a kernel without a
+    // partition parser the partition stays.
     if format == "partition" {
         assert!(killed_at(&bed, &prepare, "attach.configured"));
         finish(&bed, &prepare, "attach.configured");
         for name in bed.loops() {
             let _ = Command::new("blockdev").args(["--rereadpt", &format!("/dev/{name}")]).output();
         }
-        eventually("the partition is there", || look(&bed, &uid, &link) == done);
+        eventually("the partition exists", || volume_state(&bed, &uid, &link) == done);
         finish(&bed, &cleanup, "attach.configured");
         bed.assert_clean(&uid);
     }
     met
 }
 
-/// Lets udev handle no event while it lives, and all of them afterwards.
+/// udev handles no event while this value lives, and all of them afterwards.
 struct Paused;
 
 impl Paused {
@@ -128,19 +106,20 @@ impl Drop for Paused {
 
 const TRIES: usize = 10;
 
-/// The points around waiting for udev are met for certain only when udev is slow.
-fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
+/// The failpoints around waiting for udev are reached reliably only when udev is slow.
+fn kill_while_waiting_for_udev() -> BTreeSet<&'static str> {
     let bed = Bed::new(Links::Udev);
     let uid = quarry_tests::disk::new_uid();
     let size = (16 * MIB).to_string();
     let prepare = ["prepare", &uid, &size, "ext4"];
     let cleanup = ["cleanup", &uid];
     let killed_when = |arguments: &[&str], point: &str, reached: &dyn Fn() -> bool| {
-        // A moment lies between the act and the look for the link: on a busy machine udev may win it now and then.
+        // There is a delay between the change and the check for the link: on a busy machine udev
+        // may sometimes be faster.
         for _ in 0..TRIES {
             let paused = Paused::new();
-            let mut agent = hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
-            eventually("the hands wait for udev", || {
+            let mut agent = disk_hand(&bed, arguments).env(VARIABLE, point).spawn().unwrap();
+            eventually("the process waits for udev", || {
                 reached() || agent.try_wait().unwrap().is_some()
             });
             drop(paused);
@@ -152,7 +131,7 @@ fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
             let undo: &[&str] = if arguments[0] == "prepare" { &cleanup } else { &prepare };
             finish(&bed, undo, point);
         }
-        panic!("{point} is not met in {TRIES} tries");
+        panic!("{point} is not reached in {TRIES} attempts");
     };
     for (before, after) in
         [("await-link.before", "await-no-link.before"), ("await-link.after", "await-no-link.after")]
@@ -171,15 +150,16 @@ fn die_while_waiting_for_udev() -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn killed_at_every_failpoint_the_hands_reach_the_same_end() {
+fn node_ops_survive_a_kill_at_every_failpoint() {
     let mut met = BTreeSet::new();
     for links in Links::BOTH {
         for format in ["ext4", "partition"] {
-            met.extend(die_everywhere(links, format));
+            met.extend(kill_at_every_failpoint(links, format));
         }
     }
-    met.extend(die_while_waiting_for_udev());
-    // Those around API writes are for the tests that have an API, those of claimed devices for `wipe.rs`.
+    met.extend(kill_while_waiting_for_udev());
+    // Failpoints around API writes belong to tests with an API, those of claimed devices to
+    // `wipe.rs`.
     let others = ["status.", "inventory.", "claim-", "confirm.", "wipe."];
     let of_the_hands: BTreeSet<&str> = ALL
         .iter()
@@ -187,18 +167,18 @@ fn killed_at_every_failpoint_the_hands_reach_the_same_end() {
         .filter(|name| !others.iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     let missed: Vec<_> = of_the_hands.difference(&met).collect();
-    assert!(missed.is_empty(), "never met: {missed:?}");
-    println!("figure: hands killed at {} failpoints in 4 flows", met.len());
+    assert!(missed.is_empty(), "never reached: {missed:?}");
+    println!("figure: NodeOps killed at {} failpoints in 4 flows", met.len());
 }
 
 #[test]
-fn mkfs_dies_with_the_agent_and_the_volume_is_built_anew() {
+fn mkfs_dies_with_the_agent_and_the_volume_is_rebuilt() {
     let bed = Bed::new(Links::Own);
     let uid = quarry_tests::disk::new_uid();
     let size = (64u64 << 30).to_string();
     let prepare = ["prepare", &uid, &size, "xfs"];
     let draft = bed.file(&format!("{uid}.draft"));
-    let mut agent = hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
+    let mut agent = disk_hand(&bed, &prepare).stderr(Stdio::null()).spawn().unwrap();
     // Blocks in the draft: mkfs is writing, or has just written.
     eventually("mkfs has begun", || {
         fs::metadata(&draft).is_ok_and(|meta| meta.blocks() > 0) || bed.file(&uid).exists()
@@ -206,14 +186,14 @@ fn mkfs_dies_with_the_agent_and_the_volume_is_built_anew() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     let tool = format!("uuid={uid}");
-    eventually("mkfs is gone", || !running(&tool));
-    finish(&bed, &prepare, "a kill in mid-mkfs");
+    eventually("mkfs has exited", || !running(&tool));
+    finish(&bed, &prepare, "a kill during mkfs");
     assert_eq!(bed.files(), [uid.as_str()]);
-    finish(&bed, &["cleanup", &uid], "a kill in mid-mkfs");
+    finish(&bed, &["cleanup", &uid], "a kill during mkfs");
     bed.assert_clean(&uid);
 }
 
-/// Whether a process has this argument.
+/// Whether a running process has this argument.
 fn running(argument: &str) -> bool {
     let processes = fs::read_dir(Path::new("/proc")).unwrap().flatten();
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

@@ -1,4 +1,5 @@
-//! Claims on real devices: what is confirmed and what is refused, the link and who may move it, paths.
+//! Device claims on real devices: what is confirmed or refused, the link and who may move it,
+//! paths.
 
 use super::devices::{Loop, MIB, file, poke};
 use k8s_openapi::api::core::v1::Event;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 pub const O_EXCL: i32 = 0o200;
 
-/// A node with an API, and devices of its own.
+/// A node with an API and its own devices.
 pub struct Ground {
     pub world: World,
     pub ops: Arc<LinuxNode>,
@@ -31,7 +32,7 @@ pub struct Ground {
 impl Ground {
     pub async fn new() -> Self {
         let bed = Bed::new(Links::Own);
-        // Below the node's root: a loop is identified by its file's path there.
+        // Below the node's root: a loop device is identified by the path of its file there.
         let folder = tempfile::tempdir_in(&bed.root).unwrap();
         Ground { world: World::new().await, ops: bed.ops(), folder, bed }
     }
@@ -41,7 +42,7 @@ impl Ground {
         (Loop::new(&path), path)
     }
 
-    /// What a look sees of it now.
+    /// What a scan reports about it now.
     pub fn facts(&self, device: &Loop) -> Facts {
         let request =
             ScanRequest { touched: [device.name.clone()].into(), ..ScanRequest::default() };
@@ -53,7 +54,7 @@ impl Ground {
         claim_of(&self.facts(device), self.world.owner())
     }
 
-    /// One look with these claims.
+    /// One scan with these device claims.
     pub async fn look(&self, claims: &[DeviceClaim]) -> Vec<ClaimReport> {
         self.world.claim(claims).await;
         self.world.publish(&self.ops).await.device_claims
@@ -63,7 +64,8 @@ impl Ground {
         self.look(std::slice::from_ref(claim)).await.remove(0)
     }
 
-    /// Same input, same answers, and no write but our own of the spec. Others' devices may change meanwhile.
+    /// Same input, same reports, and no write except our own write of the spec. Other devices of
+    /// the machine may change in the meantime.
     async fn assert_rest(&self, claims: &[DeviceClaim], reports: &[ClaimReport]) {
         for _ in 0..20 {
             let before = self.world.server.write_count();
@@ -72,19 +74,20 @@ impl Ground {
                 return;
             }
         }
-        panic!("every look writes");
+        panic!("every scan writes");
     }
 
     pub fn link(&self, claim: &DeviceClaim) -> PathBuf {
         self.bed.at(&claim.link)
     }
 
-    pub fn leads_to(&self, claim: &DeviceClaim) -> Option<PathBuf> {
+    pub fn link_target(&self, claim: &DeviceClaim) -> Option<PathBuf> {
         fs::read_link(self.link(claim)).ok()
     }
 }
 
-/// Nobody has it open exclusively. Somebody else's agent may look at it for a moment.
+/// Asserts that the device is not opened exclusively. Another agent on this machine may have it
+/// open for a moment.
 #[track_caller]
 pub fn assert_free(device: &Loop) {
     eventually("the device is free", || {
@@ -93,7 +96,7 @@ pub fn assert_free(device: &Loop) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_written() {
+async fn blank_device_is_confirmed_linked_and_released() {
     let ground = Ground::new().await;
     let (devices, claims): (Vec<Loop>, Vec<DeviceClaim>) = (0..4)
         .map(|index| {
@@ -104,22 +107,22 @@ async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_wr
         .unzip();
     let reports = ground.look(&claims).await;
     for ((device, claim), report) in devices.iter().zip(&claims).zip(&reports) {
-        let said =
+        let actual =
             (report.state, report.device.as_deref(), report.linked, report.message.as_deref());
-        assert_eq!(said, (ClaimState::Confirmed, Some(device.name.as_str()), true, None));
+        assert_eq!(actual, (ClaimState::Confirmed, Some(device.name.as_str()), true, None));
         assert_eq!(
             (&report.identity, &report.owner_uid, report.round),
             (&claim.identity, &ground.world.set_uid, 1)
         );
-        assert_eq!(ground.leads_to(claim), Some(PathBuf::from(device.dev())));
+        assert_eq!(ground.link_target(claim), Some(PathBuf::from(device.dev())));
         assert_free(device);
     }
-    // What is published of them was seen after they were let go.
+    // The published state was read after the devices were released.
     let status = ground.world.status().await;
     for device in &devices {
         let row = status.devices.iter().find(|row| row.name == device.name).unwrap();
         assert_eq!(
-            row.reasons.iter().map(|told| told.reason.as_str()).collect::<Vec<_>>(),
+            row.reasons.iter().map(|entry| entry.reason.as_str()).collect::<Vec<_>>(),
             ["Claimed"],
             "{row:?}"
         );
@@ -128,7 +131,7 @@ async fn a_blank_device_is_confirmed_linked_and_let_go_and_at_rest_nothing_is_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
+async fn device_that_differs_from_its_claim_is_refused() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 16 * MIB);
     let claim = ground.claim(&device);
@@ -141,12 +144,12 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
             "{words}: {report:?}"
         );
         assert!(message.contains(words), "{words}: {message}");
-        assert!(ground.leads_to(claim).is_none(), "{words}");
+        assert!(ground.link_target(claim).is_none(), "{words}");
     };
-    poke(&path, 5000, b"somebody's");
+    poke(&path, 5000, b"user data");
     refused(&claim, "nothing explains").await;
     poke(&path, 5000, &[0; 10]);
-    // Written behind the kernel's back: looked at by an event.
+    // Written without the kernel's knowledge: an event causes a new read.
     ground.facts(&device);
 
     refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
@@ -162,15 +165,15 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     }
 
     let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();
-    refused(&claim, "opened exclusively by somebody else").await;
+    refused(&claim, "opened exclusively by").await;
     drop(held);
 
-    // Kubelet puts a loop over a Block volume, which O_EXCL does not see.
+    // The kubelet creates a loop device over a Block volume, which O_EXCL does not detect.
     let top = Loop::new(Path::new(&device.dev()));
     refused(&claim, &top.name).await;
     drop(top);
 
-    // A second loop over the same file is the same device twice.
+    // A second loop device over the same file is the same device twice.
     let twin = Loop::new(&path);
     refused(&claim, "both go by").await;
     drop(twin);
@@ -181,15 +184,15 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     refused(&any, "mounted").await;
     drop(mounted);
     refused(&claim, "ext4").await;
-    // An administrator names the device: what is on it stays.
+    // An administrator named the device: its content stays.
     let before = fs::read(&path).unwrap();
     assert_eq!(ground.look_at(&any).await.state, ClaimState::Confirmed);
-    assert_eq!(ground.leads_to(&any), Some(PathBuf::from(device.dev())));
+    assert_eq!(ground.link_target(&any), Some(PathBuf::from(device.dev())));
     assert!(before == fs::read(&path).unwrap(), "no byte was written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_device_has_one_owner_whatever_the_claims_say() {
+async fn device_has_one_owner_even_with_conflicting_claims() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = ground.claim(&device);
@@ -201,36 +204,43 @@ async fn one_device_has_one_owner_whatever_the_claims_say() {
         assert_eq!(report.state, ClaimState::Refused);
         assert!(report.message.as_ref().unwrap().contains("is claimed by"), "{report:?}");
     }
-    assert!(ground.leads_to(&claim).is_none() && ground.leads_to(&rival).is_none());
+    assert!(ground.link_target(&claim).is_none() && ground.link_target(&rival).is_none());
     assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_device_behind_the_same_name_is_another_device() {
+async fn device_swapped_under_its_name_is_detected() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = ground.claim(&device);
-    // Swapped before anybody looks: the same name, the same size, blank.
+    // Swapped before the first scan: the same name, the same size, blank.
     let other = file(ground.folder.path(), "other", 8 * MIB);
     run("losetup", &["-d", &device.dev()]);
-    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+    eventually("the device is detached", || {
+        !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
+    });
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
     let report = ground.look_at(&claim).await;
     assert_eq!((report.state, report.device), (ClaimState::Refused, None));
     assert!(report.message.unwrap().contains("is not there"));
-    assert!(ground.leads_to(&claim).is_none());
+    assert!(ground.link_target(&claim).is_none());
 
-    // Swapped after it was confirmed: the link must not lead to the newcomer.
+    // Swapped after it was confirmed: the link must not point to the new device.
     let newcomer = claim_of(&ground.facts(&device), ground.world.owner());
     assert_eq!(ground.look_at(&newcomer).await.state, ClaimState::Confirmed);
     run("losetup", &["-d", &device.dev()]);
-    eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
+    eventually("the device is detached", || {
+        !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
+    });
     let third = file(ground.folder.path(), "third", 8 * MIB);
     run("losetup", &[&device.dev(), &third.to_string_lossy()]);
     let report = ground.look_at(&newcomer).await;
     assert_eq!((report.state, report.device, report.linked), (ClaimState::Confirmed, None, false));
-    assert!(ground.leads_to(&newcomer).is_none(), "a pod must not get the third one by that link");
-    // And when the right one is back, under whatever name, so is the link.
+    assert!(
+        ground.link_target(&newcomer).is_none(),
+        "a pod must not get the third device through that link"
+    );
+    // When the right device is back, under any name, the link is restored.
     let back = Loop::new(&other);
     assert_ne!(back.name, device.name);
     let report = ground.look_at(&newcomer).await;
@@ -238,18 +248,18 @@ async fn another_device_behind_the_same_name_is_another_device() {
         (report.state, report.device.as_deref(), report.linked),
         (ClaimState::Confirmed, Some(back.name.as_str()), true)
     );
-    assert_eq!(ground.leads_to(&newcomer), Some(PathBuf::from(back.dev())));
+    assert_eq!(ground.link_target(&newcomer), Some(PathBuf::from(back.dev())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone() {
+async fn changed_link_is_repaired_by_identity() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 8 * MIB);
     let (other, _) = ground.disk("other", 8 * MIB);
     let claim = ground.claim(&device);
     let link = ground.link(&claim);
     assert!(ground.look_at(&claim).await.linked);
-    // In use from here on, as by kubelet: the device is never opened exclusively again.
+    // In use from here on, as by the kubelet: the device is never opened exclusively again.
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
     let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
     let break_it: [&dyn Fn(); 4] = [
@@ -274,37 +284,37 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
         );
         assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()), "{at}");
     }
-    // A persistent name came up: it is better than a kernel name.
+    // A persistent name appeared: it is better than a kernel name.
     let by_id = ground.bed.at("/dev/disk/by-id");
     fs::create_dir_all(&by_id).unwrap();
     symlink(format!("../../{}", device.name), by_id.join("wwn-0x5")).unwrap();
     assert!(ground.look_at(&claim).await.linked);
     assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from("/dev/disk/by-id/wwn-0x5"));
-    // It leads elsewhere by now.
+    // It points to another device now.
     fs::remove_file(by_id.join("wwn-0x5")).unwrap();
     symlink(format!("../../{}", other.name), by_id.join("wwn-0x5")).unwrap();
     assert!(ground.look_at(&claim).await.linked);
     assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()));
 
     let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
-    let told = events
+    let messages = events
         .list(&ListParams::default())
         .await
         .unwrap()
         .items
         .into_iter()
         .filter(|event| event.reason.as_deref() == Some("SymlinkRecreated"));
-    let told = told.filter_map(|event| event.message).collect::<Vec<_>>().join("\n");
+    let messages = messages.filter_map(|event| event.message).collect::<Vec<_>>().join("\n");
     for why in [
         "it was missing",
         "which is another device",
         "it led to no device",
         "it had only the kernel's name /dev/",
     ] {
-        assert!(told.contains(why), "{why}: {told}");
+        assert!(messages.contains(why), "{why}: {messages}");
     }
 
-    // Something that is no link stays, and is told.
+    // Something that is not a link stays and is reported.
     fs::remove_file(&link).unwrap();
     fs::create_dir(&link).unwrap();
     let report = ground.look_at(&claim).await;
@@ -325,19 +335,22 @@ async fn a_link_that_drifted_is_repaired_by_identity_and_an_end_removes_it_alone
         (report.state, report.linked, report.message.clone()),
         (ClaimState::Removed, false, None)
     );
-    assert!(!ground.bed.at("/mnt/local-storage/fast").exists(), "the empty folder goes with it");
-    assert!(mounted.0.join("lost+found").exists() && path.exists(), "what is mounted stays so");
+    assert!(
+        !ground.bed.at("/mnt/local-storage/fast").exists(),
+        "the empty directory is removed too"
+    );
+    assert!(mounted.0.join("lost+found").exists() && path.exists(), "the mount stays");
     ground.assert_rest(&[ending], &[ClaimReport { device: None, ..report }]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_never_turns_away_whoever_mounts_a_confirmed_device() {
+async fn scan_never_blocks_mounting_a_confirmed_device() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 64 * MIB);
     let (free, _) = ground.disk("free", 8 * MIB);
     let claim = ground.claim(&device);
     assert_eq!(ground.look_at(&claim).await.state, ClaimState::Confirmed);
-    // What an exclusive open found out; other agents of the machine may hold a device for a moment.
+    // Result of an exclusive open; other agents on this machine may hold a device for a moment.
     let asked = |everything: bool, spare: Vec<Spare>| {
         let scan = ground
             .ops
@@ -359,7 +372,7 @@ async fn a_look_never_turns_away_whoever_mounts_a_confirmed_device() {
             "not opened exclusively, not even in a rescan"
         );
     }
-    // By its link alone, as after a boot; and by its name alone, as when the link is lost.
+    // By its link only, as after a boot; and by its name only, as when the link is lost.
     let link = Spare { link: claim.link.clone(), ..Spare::default() };
     assert_eq!(asked(true, vec![link]), [false, true]);
     let facts = ground.facts(&device);
@@ -376,18 +389,22 @@ async fn a_look_never_turns_away_whoever_mounts_a_confirmed_device() {
         "another disk under its name"
     );
     assert_eq!(asked(true, vec![name]), [false, true]);
-    assert_eq!(asked(false, Vec::new()), [true, true], "asked as soon as it is spared no longer");
+    assert_eq!(
+        asked(false, Vec::new()),
+        [true, true],
+        "opened again once it is no longer excluded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paths_are_followed_on_the_node_and_told_if_they_are_no_device() {
+async fn paths_are_followed_on_the_node_and_checked() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 8 * MIB);
     let links = ground.bed.at("/dev/disk/by-path");
     fs::create_dir_all(&links).unwrap();
     symlink(format!("../../{}", device.name), links.join("pci-1")).unwrap();
     symlink("nowhere", links.join("gone")).unwrap();
-    // An absolute link is the node's, not ours.
+    // An absolute link is resolved on the node, not on this machine.
     symlink(device.dev(), ground.bed.root.join("run/disk")).unwrap();
     symlink("/etc/hostname", ground.bed.root.join("run/out")).unwrap();
     symlink("loop", ground.bed.root.join("run/loop")).unwrap();

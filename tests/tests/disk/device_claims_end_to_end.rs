@@ -1,6 +1,7 @@
-//! The life of a claimed disk on real parts: operator and agent as processes, killed at every failpoint, on real loop
-//! devices. A neighbour that nobody asked for is hashed before and after.
+//! Lifecycle of a claimed disk with real processes: operator and agent are killed at every
+//! failpoint, on real loop devices. An unclaimed neighbor disk is hashed before and after.
 
+use super::kills::Tally;
 use k8s_openapi::api::{
     core::v1::{Event, PersistentVolume},
     storage::v1::StorageClass,
@@ -10,10 +11,9 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest};
-use quarry_tests::process::{NODE, Parts, Setup, Victim};
+use quarry_tests::process::{NODE, Processes, Role, Setup};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     fs,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -23,9 +23,9 @@ use std::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
-/// A size of our own: the machine may have other loop devices.
+/// An unusual size, because the machine may have other loop devices.
 const SIZE: u64 = (41 << 20) + 4096 * 7;
-const SECRET: &[u8] = b"somebody's data";
+const SECRET: &[u8] = b"user data, secret";
 
 struct LoopDisk {
     file: PathBuf,
@@ -33,8 +33,8 @@ struct LoopDisk {
 }
 
 impl LoopDisk {
-    fn attach(folder: &Path, name: &str, size: u64) -> Self {
-        let file = folder.join(name);
+    fn attach(dir: &Path, name: &str, size: u64) -> Self {
+        let file = dir.join(name);
         fs::File::create(&file).unwrap().set_len(size).unwrap();
         let output = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
@@ -67,57 +67,61 @@ impl Drop for LoopDisk {
             .status()
             .is_ok_and(|status| status.success())
         {
-            eprintln!("{} could not be detached", self.device);
+            eprintln!("failed to detach {}", self.device);
         }
     }
 }
 
-fn sets(parts: &Parts) -> Api<LocalVolumeSet> {
-    Api::namespaced(parts.client(), NAMESPACE)
+fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
+    Api::namespaced(processes.client(), NAMESPACE)
 }
 
-async fn make_set(parts: &Parts, name: &str, spec: Value) {
+async fn make_set(processes: &Processes, name: &str, spec: Value) {
     let mut spec = spec;
     spec["storageClassName"] = json!(name);
     spec["deviceInclusionSpec"] =
         json!({"deviceTypes": ["loop"], "minSize": SIZE.to_string(), "maxSize": SIZE.to_string()});
     let set = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": name}, "spec": spec});
-    sets(parts)
+    sets(processes)
         .create(&PostParams::default(), &serde_json::from_value(set).unwrap())
         .await
         .unwrap();
 }
 
-async fn pvs(parts: &Parts) -> Vec<PersistentVolume> {
-    let api: Api<PersistentVolume> = Api::all(parts.client());
+async fn pvs(processes: &Processes) -> Vec<PersistentVolume> {
+    let api: Api<PersistentVolume> = Api::all(processes.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-/// Polls; whoever has died meanwhile is started again. Returns whether somebody had.
+/// Polls; a process that died in the meantime is restarted. Returns whether one had.
 async fn until(
-    parts: &mut Parts,
+    processes: &mut Processes,
     what: &str,
-    mut wanted: impl AsyncFnMut(&Parts) -> Result<(), String>,
+    mut wanted: impl AsyncFnMut(&Processes) -> Result<(), String>,
 ) -> bool {
     let deadline = Instant::now() + LIMIT;
     let mut died = false;
     loop {
-        died |= parts.revive().await;
-        match wanted(parts).await {
+        died |= processes.restart_dead().await;
+        match wanted(processes).await {
             Ok(()) => return died,
             Err(seen) => {
-                assert!(Instant::now() < deadline, "{what}? last seen: {seen}\n{}", parts.logs())
+                assert!(
+                    Instant::now() < deadline,
+                    "timed out waiting until {what}; last seen: {seen}\n{}",
+                    processes.logs()
+                )
             }
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// One PersistentVolume, free, that is not the one of this UID.
-async fn offered(parts: &mut Parts, not: Option<&str>) -> (PersistentVolume, bool) {
+/// The only PersistentVolume: Available, with another UID than `not`.
+async fn offered(processes: &mut Processes, not: Option<&str>) -> (PersistentVolume, bool) {
     let mut found = None;
-    let died = until(parts, "one PersistentVolume is offered", async |parts| {
-        let all = pvs(parts).await;
+    let died = until(processes, "one PersistentVolume is offered", async |processes| {
+        let all = pvs(processes).await;
         match all.as_slice() {
             [pv] if pv.metadata.deletion_timestamp.is_none()
                 && pv.uid().as_deref() != not
@@ -147,9 +151,9 @@ fn phase(pv: &PersistentVolume) -> &str {
     pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// As the binder and a user would: bound, written to, released.
-async fn use_and_release(parts: &Parts, pv: &PersistentVolume, disk: &LoopDisk) {
-    let api: Api<PersistentVolume> = Api::all(parts.client());
+/// As the binder and a user would: bind, write, release.
+async fn use_and_release(processes: &Processes, pv: &PersistentVolume, disk: &LoopDisk) {
+    let api: Api<PersistentVolume> = Api::all(processes.client());
     let name = pv.name_any();
     let claim = json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": "11111111-2222-3333-4444-555555555555"}}});
     api.patch(&name, &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
@@ -168,48 +172,52 @@ async fn use_and_release(parts: &Parts, pv: &PersistentVolume, disk: &LoopDisk) 
     }
 }
 
-/// From a plugged disk to a volume, used, wiped, offered again, and away. Whether a process died on the way.
-async fn whole_life(parts: &mut Parts, folder: &Path, number: usize) -> bool {
+/// From an attached disk to a PersistentVolume that is used, wiped, offered again and removed.
+/// Returns whether a process died.
+async fn run_lifecycle(processes: &mut Processes, dir: &Path, number: usize) -> bool {
     let name = format!("life-{number}");
-    let disk = LoopDisk::attach(folder, &name, SIZE);
-    make_set(parts, &name, json!({"volumeMode": "Block"})).await;
-    let (first, mut died) = offered(parts, None).await;
+    let disk = LoopDisk::attach(dir, &name, SIZE);
+    make_set(processes, &name, json!({"volumeMode": "Block"})).await;
+    let (first, mut died) = offered(processes, None).await;
     let link = PathBuf::from(first.spec.as_ref().unwrap().local.as_ref().unwrap().path.clone());
     assert_eq!(
         fs::canonicalize(&link).unwrap(),
         Path::new(&disk.device),
-        "the link leads to the disk"
+        "the link points to the disk"
     );
-    use_and_release(parts, &first, &disk).await;
-    let (again, more) = offered(parts, first.uid().as_deref()).await;
+    use_and_release(processes, &first, &disk).await;
+    let (again, more) = offered(processes, first.uid().as_deref()).await;
     died |= more;
     assert_eq!(again.name_any(), first.name_any());
     assert!(!disk.holds_secret(), "nothing of the old data is left");
-    sets(parts).delete(&name, &DeleteParams::default()).await.unwrap();
-    died |= until(parts, "the set is gone", async |parts| {
-        match sets(parts).get_opt(&name).await.unwrap() {
+    sets(processes).delete(&name, &DeleteParams::default()).await.unwrap();
+    died |= until(processes, "the LocalVolumeSet is deleted", async |processes| {
+        match sets(processes).get_opt(&name).await.unwrap() {
             None => Ok(()),
             Some(set) => Err(json!(set.status).to_string()),
         }
     })
     .await;
-    assert_eq!(pvs(parts).await.len(), 0, "no PersistentVolume is left");
+    assert_eq!(pvs(processes).await.len(), 0, "no PersistentVolume is left");
     assert!(fs::symlink_metadata(&link).is_err(), "no link is left");
-    let classes: Api<StorageClass> = Api::all(parts.client());
-    assert!(classes.get_opt(&name).await.unwrap().is_none(), "our StorageClass goes with its set");
-    let inventory = Api::<NodeInventory>::all(parts.client()).get(NODE).await.unwrap();
-    assert_eq!(inventory.spec.device_claims, [], "no claim is left");
+    let classes: Api<StorageClass> = Api::all(processes.client());
+    assert!(
+        classes.get_opt(&name).await.unwrap().is_none(),
+        "our StorageClass is deleted with its LocalVolumeSet"
+    );
+    let inventory = Api::<NodeInventory>::all(processes.client()).get(NODE).await.unwrap();
+    assert_eq!(inventory.spec.device_claims, [], "no device claim is left");
     died
 }
 
-async fn inventory(parts: &Parts) -> NodeInventory {
-    let api: Api<NodeInventory> = Api::all(parts.client());
+async fn inventory(processes: &Processes) -> NodeInventory {
+    let api: Api<NodeInventory> = Api::all(processes.client());
     api.get(NODE).await.unwrap()
 }
 
-/// Whether somebody was told this, in these words.
-async fn told(parts: &Parts, reason: &str, words: &str) -> Result<(), String> {
-    let api: Api<Event> = Api::all(parts.client());
+/// Whether an Event with this reason and text exists.
+async fn event_exists(processes: &Processes, reason: &str, words: &str) -> Result<(), String> {
+    let api: Api<Event> = Api::all(processes.client());
     let all = api.list(&ListParams::default()).await.unwrap().items;
     let found = all.iter().any(|event| {
         event.reason.as_deref() == Some(reason)
@@ -223,60 +231,63 @@ async fn told(parts: &Parts, reason: &str, words: &str) -> Result<(), String> {
     })
 }
 
-/// Bound and released, its set torn away meanwhile: nobody asks for the wipe, and somebody has to be told.
+/// The PersistentVolume is bound and released after its LocalVolumeSet was force-deleted: no owner
+/// requests the wipe, and this must be reported.
 #[tokio::test]
-async fn a_volume_whose_set_was_torn_away_waits_for_a_word_and_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
-    let disk = LoopDisk::attach(folder.path(), "orphan", SIZE);
-    make_set(&parts, "orphan", json!({"volumeMode": "Block"})).await;
-    let (pv, _) = offered(&mut parts, None).await;
-    until(&mut parts, "the account of the node is told", async |parts| {
-        told(parts, "DeviceSummary", "Provisioned 1").await
+async fn released_pv_without_its_set_waits_and_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start_as(dir.path(), Setup::claims()).await;
+    let disk = LoopDisk::attach(dir.path(), "orphan", SIZE);
+    make_set(&processes, "orphan", json!({"volumeMode": "Block"})).await;
+    let (pv, _) = offered(&mut processes, None).await;
+    until(&mut processes, "the DeviceSummary of the node is published", async |processes| {
+        event_exists(processes, "DeviceSummary", "Provisioned 1").await
     })
     .await;
-    use_and_release(&parts, &pv, &disk).await;
+    use_and_release(&processes, &pv, &disk).await;
     let torn = json!({"metadata": {"finalizers": null}});
-    sets(&parts).patch("orphan", &PatchParams::default(), &Patch::Merge(torn)).await.unwrap();
-    sets(&parts).delete("orphan", &DeleteParams::default()).await.unwrap();
-    // Either it was wiped before its set was gone, or it waits and says so.
-    until(&mut parts, "it is told, or over", async |parts| {
-        let over =
-            pvs(parts).await.is_empty() && inventory(parts).await.spec.device_claims.is_empty();
+    sets(&processes).patch("orphan", &PatchParams::default(), &Patch::Merge(torn)).await.unwrap();
+    sets(&processes).delete("orphan", &DeleteParams::default()).await.unwrap();
+    // Either it was wiped before its LocalVolumeSet was deleted, or it waits and reports that.
+    until(&mut processes, "it is reported, or wiped", async |processes| {
+        let over = pvs(processes).await.is_empty()
+            && inventory(processes).await.spec.device_claims.is_empty();
         if over {
             Ok(())
         } else {
-            told(parts, "OwnerGone", "set its persistentVolumeReclaimPolicy to Retain").await
+            event_exists(processes, "OwnerGone", "set its persistentVolumeReclaimPolicy to Retain")
+                .await
         }
     })
     .await;
-    let api: Api<PersistentVolume> = Api::all(parts.client());
-    if let [waiting] = pvs(&parts).await.as_slice() {
+    let api: Api<PersistentVolume> = Api::all(processes.client());
+    if let [waiting] = pvs(&processes).await.as_slice() {
         let keep = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
         api.patch(&waiting.name_any(), &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
     }
-    until(&mut parts, "nothing is left of it", async |parts| {
-        let spec = inventory(parts).await.spec;
+    until(&mut processes, "nothing is left of it", async |processes| {
+        let spec = inventory(processes).await.spec;
         let erased = !disk.holds_secret();
-        let over = pvs(parts).await.is_empty()
+        let over = pvs(processes).await.is_empty()
             && spec.device_claims.is_empty()
             && (erased || spec.retained_data.len() == 1);
         over.then_some(()).ok_or(format!("{spec:?}"))
     })
     .await;
-    parts.stop().await;
+    processes.stop().await;
 }
 
-/// Both ends of the disk are zero, and its middle is somebody's: only what is on record tells it from a new one.
+/// Both ends of the disk are zero, and its middle has user data: only the record distinguishes it
+/// from a new disk.
 #[tokio::test]
-async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
-    let disk = LoopDisk::attach(folder.path(), "torn", SIZE);
-    make_set(&parts, "torn", json!({"volumeMode": "Block"})).await;
-    let (pv, _) = offered(&mut parts, None).await;
+async fn disk_of_a_force_deleted_pv_stays_blocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start_as(dir.path(), Setup::claims()).await;
+    let disk = LoopDisk::attach(dir.path(), "torn", SIZE);
+    make_set(&processes, "torn", json!({"volumeMode": "Block"})).await;
+    let (pv, _) = offered(&mut processes, None).await;
     let (name, uid) = (pv.name_any(), pv.uid().unwrap());
-    let api: Api<PersistentVolume> = Api::all(parts.client());
+    let api: Api<PersistentVolume> = Api::all(processes.client());
     let claim = json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": "11111111-2222-3333-4444-555555555555"}}});
     api.patch(&name, &PatchParams::default(), &Patch::Merge(claim)).await.unwrap();
     api.patch_status(
@@ -287,8 +298,8 @@ async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_say
     .await
     .unwrap();
     disk.write(20 << 20);
-    until(&mut parts, "its use is on record", async |parts| {
-        let spec = inventory(parts).await.spec;
+    until(&mut processes, "its use is recorded", async |processes| {
+        let spec = inventory(processes).await.spec;
         spec.device_claims
             .iter()
             .any(|claim| claim.last_pv.as_ref().is_some_and(|last| last.uid == uid))
@@ -305,47 +316,51 @@ async fn a_volume_that_is_torn_away_leaves_its_disk_to_nobody_until_somebody_say
     .await
     .unwrap();
     api.delete(&name, &DeleteParams::default()).await.unwrap();
-    until(&mut parts, "the claim has ended, and the disk is nobody's", async |parts| {
-        let found = inventory(parts).await;
-        let status = found.status.unwrap_or_default();
-        let told = status
-            .devices
-            .iter()
-            .flat_map(|device| &device.reasons)
-            .any(|told| told.reason == "RetainedData" && told.detail.contains(&uid));
-        let free = found.spec.device_claims.is_empty() && pvs(parts).await.is_empty();
-        (told && free && found.spec.retained_data.len() == 1)
-            .then_some(())
-            .ok_or(format!("{:?} {:?}", found.spec, status.devices))
-    })
+    until(
+        &mut processes,
+        "the device claim is removed, and the disk is not available",
+        async |processes| {
+            let found = inventory(processes).await;
+            let status = found.status.unwrap_or_default();
+            let explained = status
+                .devices
+                .iter()
+                .flat_map(|device| &device.reasons)
+                .any(|entry| entry.reason == "RetainedData" && entry.detail.contains(&uid));
+            let free = found.spec.device_claims.is_empty() && pvs(processes).await.is_empty();
+            (explained && free && found.spec.retained_data.len() == 1)
+                .then_some(())
+                .ok_or(format!("{:?} {:?}", found.spec, status.devices))
+        },
+    )
     .await;
     assert!(disk.holds_secret());
 
-    let inventories: Api<NodeInventory> = Api::all(parts.client());
+    let inventories: Api<NodeInventory> = Api::all(processes.client());
     let forget =
         json!({"metadata": {"annotations": {names::FORGET_RETAINED_DATA_ANNOTATION: uid}}});
     inventories.patch(NODE, &PatchParams::default(), &Patch::Merge(forget)).await.unwrap();
-    let (again, _) = offered(&mut parts, Some(&uid)).await;
+    let (again, _) = offered(&mut processes, Some(&uid)).await;
     assert_eq!(again.name_any(), name);
-    assert!(inventory(&parts).await.spec.retained_data.is_empty());
-    sets(&parts).delete("torn", &DeleteParams::default()).await.unwrap();
-    until(&mut parts, "everything is gone", async |parts| {
-        let gone =
-            pvs(parts).await.is_empty() && inventory(parts).await.spec.device_claims.is_empty();
-        gone.then_some(()).ok_or_else(String::new)
+    assert!(inventory(&processes).await.spec.retained_data.is_empty());
+    sets(&processes).delete("torn", &DeleteParams::default()).await.unwrap();
+    until(&mut processes, "everything is deleted", async |processes| {
+        let deleted = pvs(processes).await.is_empty()
+            && inventory(processes).await.spec.device_claims.is_empty();
+        deleted.then_some(()).ok_or_else(String::new)
     })
     .await;
-    parts.stop().await;
+    processes.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_every_failpoint_the_life_of_a_disk_ends_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
-    // One that is not asked for, with data all over it.
-    let neighbour = LoopDisk::attach(folder.path(), "neighbour", 40 << 20);
-    (0..40).for_each(|mebibyte| neighbour.write(mebibyte << 20));
-    let before = neighbour.hash();
+async fn claimed_disk_survives_a_kill_at_every_failpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start_as(dir.path(), Setup::claims()).await;
+    // An unclaimed disk, full of data.
+    let neighbor = LoopDisk::attach(dir.path(), "neighbor", 40 << 20);
+    (0..40).for_each(|mebibyte| neighbor.write(mebibyte << 20));
+    let before = neighbor.hash();
     let reached = |name: &&&str| {
         ["claim-", "confirm.", "wipe.", "ledger.", "status.finished", "inventory."]
             .iter()
@@ -354,61 +369,44 @@ async fn killed_at_every_failpoint_the_life_of_a_disk_ends_the_same() {
     let agent = quarry_node::failpoints::ALL
         .iter()
         .filter(reached)
-        .map(|name| (Victim::Agent, (*name).to_owned()));
+        .map(|name| (Role::Agent, (*name).to_owned()));
     let operator = quarry_operator::writer::FAILPOINTS
         .iter()
-        .flat_map(|name| (1..=3).map(move |hit| (Victim::Operator, format!("{name}:{hit}"))));
-    let (mut deaths, mut runs): (BTreeMap<String, usize>, usize) = (BTreeMap::new(), 0);
-    for (victim, point) in agent.chain(operator) {
-        parts.restart(victim, Some(&point)).await;
-        let died = whole_life(&mut parts, folder.path(), runs).await;
-        *deaths.entry(point.split(':').next().unwrap_or_default().to_owned()).or_default() +=
-            usize::from(died);
-        runs += 1;
+        .flat_map(|name| (1..=3).map(move |hit| (Role::Operator, format!("{name}:{hit}"))));
+    let mut tally = Tally::default();
+    for (role, point) in agent.chain(operator) {
+        processes.restart(role, Some(&point)).await;
+        let died = run_lifecycle(&mut processes, dir.path(), tally.runs).await;
+        tally.add(&point, died);
     }
-    assert_eq!(neighbour.hash(), before, "the neighbour was never touched");
-    parts.stop().await;
-    let total: usize = deaths.values().sum();
-    let reached = deaths.values().filter(|count| **count > 0).count();
-    println!(
-        "figure: crash story of claimed disks: {runs} runs, {total} deaths at {reached} of {} failpoints, every run ended the same",
-        deaths.len()
-    );
-    // A loop device can discard: nothing is zeroed block by block here (`wipe.rs` does).
-    let missed: Vec<&String> = deaths
-        .iter()
-        .filter(|(name, count)| {
-            **count == 0 && !["wipe.zeroing", "wipe.overwritten"].contains(&name.as_str())
-        })
-        .map(|(name, _)| name)
-        .collect();
-    assert!(
-        missed.is_empty(),
-        "no process died at {missed:?}: a failpoint that nothing reaches proves nothing"
-    );
+    assert_eq!(neighbor.hash(), before, "the neighbor was never written to");
+    processes.stop().await;
+    // A loop device supports discard: nothing is zeroed block by block here (`wipe.rs` tests that).
+    let elsewhere = ["wipe.zeroing", "wipe.overwritten"];
+    tally.assert_all_reached("lifecycle of claimed disks", &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_sets_that_want_the_same_disks_share_them_without_a_quarrel() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start_as(folder.path(), Setup::claims()).await;
+async fn fifty_sets_share_the_same_disks_without_conflict() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start_as(dir.path(), Setup::claims()).await;
     let disks: Vec<LoopDisk> = (0..12)
-        .map(|number| LoopDisk::attach(folder.path(), &format!("disk-{number}"), SIZE))
+        .map(|number| LoopDisk::attach(dir.path(), &format!("disk-{number}"), SIZE))
         .collect();
     for number in 0..50 {
-        make_set(&parts, &format!("set-{number:02}"), json!({"maxDeviceCount": 1})).await;
+        make_set(&processes, &format!("set-{number:02}"), json!({"maxDeviceCount": 1})).await;
     }
-    until(&mut parts, "every disk is offered once", async |parts| {
-        let found = pvs(parts).await.len();
+    until(&mut processes, "every disk is offered once", async |processes| {
+        let found = pvs(processes).await.len();
         if found == disks.len() { Ok(()) } else { Err(format!("{found} PersistentVolumes")) }
     })
     .await;
-    let mut owners: Vec<String> = pvs(&parts)
+    let mut owners: Vec<String> = pvs(&processes)
         .await
         .iter()
         .map(|pv| pv.labels()["storage.openshift.com/owner-name"].clone())
         .collect();
-    let mut targets: Vec<PathBuf> = pvs(&parts)
+    let mut targets: Vec<PathBuf> = pvs(&processes)
         .await
         .iter()
         .map(|pv| {
@@ -420,24 +418,25 @@ async fn fifty_sets_that_want_the_same_disks_share_them_without_a_quarrel() {
     targets.sort();
     targets.dedup();
     assert_eq!((owners.len(), targets.len()), (12, 12), "{owners:?} {targets:?}");
-    until(&mut parts, "one without a disk says who has them", async |parts| {
-        let waiting = sets(parts).list(&ListParams::default()).await.unwrap().items;
+    until(&mut processes, "a set without a disk reports who has them", async |processes| {
+        let waiting = sets(processes).list(&ListParams::default()).await.unwrap().items;
         let empty = waiting.iter().filter(|set| {
             set.status
                 .as_ref()
                 .is_some_and(|status| status.total_provisioned_device_count == Some(0))
         });
-        let told = empty.filter(|set| json!(set.status).to_string().contains("has it")).count();
-        if told == 38 { Ok(()) } else { Err(format!("{told} of 38")) }
+        let explained =
+            empty.filter(|set| json!(set.status).to_string().contains("has it")).count();
+        if explained == 38 { Ok(()) } else { Err(format!("{explained} of 38")) }
     })
     .await;
-    for set in sets(&parts).list(&ListParams::default()).await.unwrap().items {
-        sets(&parts).delete(&set.name_any(), &DeleteParams::default()).await.unwrap();
+    for set in sets(&processes).list(&ListParams::default()).await.unwrap().items {
+        sets(&processes).delete(&set.name_any(), &DeleteParams::default()).await.unwrap();
     }
-    until(&mut parts, "all are gone", async |parts| {
-        let left = sets(parts).list(&ListParams::default()).await.unwrap().items.len();
+    until(&mut processes, "all are deleted", async |processes| {
+        let left = sets(processes).list(&ListParams::default()).await.unwrap().items.len();
         if left == 0 { Ok(()) } else { Err(format!("{left} sets")) }
     })
     .await;
-    parts.stop().await;
+    processes.stop().await;
 }

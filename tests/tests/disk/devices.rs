@@ -1,4 +1,5 @@
-//! Devices as the scanner sees them, beside lsblk and `blkid -p`. The ground: loops of our own, detached when dropped.
+//! Devices as the scanner reports them, compared with lsblk and `blkid -p`. Also the loop devices
+//! that other tests use, detached on drop.
 
 use quarry_core::device::{Content, Facts, Found};
 use quarry_node::{
@@ -17,13 +18,13 @@ use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
 
-pub fn folder() -> TempDir {
+pub fn dir() -> TempDir {
     tempfile::Builder::new().prefix("quarry-devices-").tempdir().unwrap()
 }
 
-/// A sparse file.
-pub fn file(folder: &Path, name: &str, size: u64) -> PathBuf {
-    let path = folder.join(name);
+/// Creates a sparse file.
+pub fn file(dir: &Path, name: &str, size: u64) -> PathBuf {
+    let path = dir.join(name);
     let file = fs::File::create(&path).unwrap();
     file.set_len(size).unwrap();
     path
@@ -57,14 +58,14 @@ impl Loop {
         format!("/dev/{}", self.name)
     }
 
-    /// udev has seen what is on it now.
+    /// Waits until udev has processed the current content.
     #[track_caller]
     pub fn settle(&self) {
         run("udevadm", &["trigger", "--settle", "--action=change", &self.dev()]);
         run("udevadm", &["settle", "--timeout=20"]);
     }
 
-    /// The kernel here has no parser of partition tables.
+    /// Adds partitions explicitly: this kernel has no parser for partition tables.
     #[track_caller]
     pub fn add_partitions(&self) -> Vec<String> {
         run("partx", &["-a", &self.dev()]);
@@ -81,16 +82,16 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let folder = format!("/sys/block/{}", self.name);
-        if fs::read_dir(&folder).is_ok_and(|entries| {
+        let dir = format!("/sys/block/{}", self.name);
+        if fs::read_dir(&dir).is_ok_and(|entries| {
             entries
                 .flatten()
                 .any(|entry| entry.file_name().to_string_lossy().starts_with(&self.name))
         }) {
             let _ = Command::new("partx").args(["-d", &self.dev()]).output();
         }
-        // Left read-only, the number would hand that on to its next file.
-        if fs::read_to_string(format!("{folder}/ro")).is_ok_and(|text| text.trim() == "1") {
+        // Otherwise the next file on this loop number would be read-only.
+        if fs::read_to_string(format!("{dir}/ro")).is_ok_and(|text| text.trim() == "1") {
             let _ = Command::new("blockdev").args(["--setrw", &self.dev()]).output();
         }
         let _ = Command::new("losetup").args(["-d", &self.dev()]).output();
@@ -101,7 +102,7 @@ pub fn scanner() -> Scanner {
     Scanner::new(HostRoot::view("/").unwrap(), Limits::default())
 }
 
-/// A look; reading every byte that counts must not say otherwise.
+/// A scan; reading every relevant byte must give the same result.
 #[track_caller]
 pub fn scan() -> Scanned {
     let scanned = scanner().scan(Scan::Everything).unwrap();
@@ -136,7 +137,7 @@ pub fn fs_type(facts: &Facts) -> Option<&str> {
     }
 }
 
-/// Every column that lsblk and we have in common, for these devices.
+/// Compares every column that both lsblk and the scanner report, for these devices.
 #[track_caller]
 pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
     const COLUMNS: &str = "name,kname,pkname,model,vendor,fstype,type,uuid,label,tran,ro,rm,parttype,partlabel,partuuid,serial,size,rota,mountpoint,mountpoints,state,maj:min";
@@ -200,14 +201,14 @@ pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
     }
 }
 
-/// Type, UUID, label and table as `blkid -p` finds them on the device itself.
+/// Compares type, UUID, label and table with what `blkid -p` finds on the device.
 #[track_caller]
 pub fn assert_like_blkid(facts: &Facts) {
     let path = format!("/dev/{}", facts.name);
     let output = Command::new("blkid").args(["-p", "-o", "full", &path]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     let value = |tag: &str| {
-        let (_, rest) = said.split_once(&format!(" {tag}=\""))?;
+        let (_, rest) = output_text.split_once(&format!(" {tag}=\""))?;
         rest.split_once('"').map(|(value, _)| value.trim().to_owned())
     };
     match output.status.code() {
@@ -219,12 +220,12 @@ pub fn assert_like_blkid(facts: &Facts) {
                 table: value("PTTYPE"),
                 ambivalent: Vec::new(),
             };
-            assert_eq!(facts.content, Content::Found(expected), "{}: {said}", facts.name);
+            assert_eq!(facts.content, Content::Found(expected), "{}: {output_text}", facts.name);
         }
-        // What it says of a partition's entry in the table is no content.
+        // The entry in the partition table is not content.
         Some(0 | 2) => assert!(
             matches!(facts.content, Content::Blank | Content::UnknownData),
-            "{}: blkid says {said:?}, we {:?}",
+            "{}: blkid printed {output_text:?}, we found {:?}",
             facts.name,
             facts.content
         ),
@@ -239,7 +240,7 @@ pub fn assert_like_blkid(facts: &Facts) {
 }
 
 #[test]
-fn devices_of_the_machine_itself_agree_with_lsblk() {
+fn devices_of_this_machine_agree_with_lsblk() {
     let scanned = scan();
     let table = run("lsblk", &["-d", "-n", "-o", "KNAME,TYPE"]);
     let names: Vec<&str> = table
@@ -250,7 +251,7 @@ fn devices_of_the_machine_itself_agree_with_lsblk() {
         .collect();
     assert!(!names.is_empty());
     for name in names {
-        // The disks of the machine are in use: their file systems are not ours to compare.
+        // The machine's own disks are in use: their file systems are not compared.
         let facts = of(&scanned, name);
         assert_eq!(
             run("lsblk", &["-b", "-d", "-n", "-o", "SIZE", &format!("/dev/{name}")]).trim(),
@@ -261,10 +262,10 @@ fn devices_of_the_machine_itself_agree_with_lsblk() {
 }
 
 #[test]
-fn nothing_changed_means_nothing_is_opened() {
-    let folder = folder();
+fn unchanged_devices_are_not_opened() {
+    let dir = dir();
     let paths: Vec<PathBuf> =
-        (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+        (0..4).map(|index| file(dir.path(), &format!("f{index}"), 8 * MIB)).collect();
     let loops: Vec<Loop> = paths.iter().map(|path| Loop::new(path)).collect();
     run("udevadm", &["settle", "--timeout=30"]);
     let mut scanner = scanner();
@@ -274,7 +275,7 @@ fn nothing_changed_means_nothing_is_opened() {
     scanner.scan(changed).unwrap();
     let again = scanner.scan(changed).unwrap();
     assert!(!loops.iter().any(|device| of(&again, &device.name).content != Content::Blank));
-    // The machine's own disk is written to all the time; ours are not.
+    // The machine's own disk is written to all the time; the test's are not.
     let before: Vec<Facts> =
         again.devices.iter().filter(|device| device.kind == "loop").cloned().collect();
     run(
@@ -291,7 +292,11 @@ fn nothing_changed_means_nothing_is_opened() {
     );
     let after = scanner.scan(changed).unwrap();
     assert!(after.changed);
-    assert_eq!(of(&after, &loops[0].name).content, Content::UnknownData, "the write counter told");
+    assert_eq!(
+        of(&after, &loops[0].name).content,
+        Content::UnknownData,
+        "found by the write counter"
+    );
     let differ = after
         .devices
         .iter()
@@ -299,12 +304,12 @@ fn nothing_changed_means_nothing_is_opened() {
         .count();
     assert_eq!(differ, 1);
 
-    // Over another file it is another device, under the same name and number.
+    // Over another file it is another device, with the same name and number.
     let named: std::collections::BTreeSet<String> = [loops[1].name.clone()].into();
     let named = scanner.scan(Scan::Changed { touched: &named }).unwrap();
-    assert!(named.probed >= 1, "an event names it");
+    assert!(named.probed >= 1, "an event contains its name");
     let number = of(&named, &loops[1].name).number.clone();
-    let other = file(folder.path(), "other", 16 * MIB);
+    let other = file(dir.path(), "other", 16 * MIB);
     run("losetup", &["-d", &loops[1].dev()]);
     run("losetup", &[&loops[1].dev(), &other.to_string_lossy()]);
     let replaced = scanner.scan(changed).unwrap();
@@ -314,22 +319,22 @@ fn nothing_changed_means_nothing_is_opened() {
     assert!(facts.evidence.iter().any(|evidence| evidence.source == "loop:file"
         && evidence.value.starts_with(&*other.to_string_lossy())));
 
-    let gone = loops[2].name.clone();
+    let removed = loops[2].name.clone();
     drop(loops);
     let last = scanner.scan(changed).unwrap();
-    assert!(last.changed && !last.devices.iter().any(|device| device.name == gone));
+    assert!(last.changed && !last.devices.iter().any(|device| device.name == removed));
 }
 
 #[test]
-fn devices_that_come_and_go_meanwhile_are_no_trouble() {
-    let folder = folder();
-    let stays = Loop::new(&file(folder.path(), "stays", 8 * MIB));
+fn devices_may_appear_and_vanish_during_a_scan() {
+    let dir = dir();
+    let stays = Loop::new(&file(dir.path(), "stays", 8 * MIB));
     let paths: Vec<PathBuf> =
-        (0..4).map(|index| file(folder.path(), &format!("f{index}"), 8 * MIB)).collect();
+        (0..4).map(|index| file(dir.path(), &format!("f{index}"), 8 * MIB)).collect();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Ends by itself when the test fails.
+            // Also ends when the test fails.
             let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
             while !done.load(std::sync::atomic::Ordering::Relaxed)
                 && std::time::Instant::now() < end
@@ -344,7 +349,7 @@ fn devices_that_come_and_go_meanwhile_are_no_trouble() {
             assert_eq!(of(&scanned, &stays.name).content, Content::Blank);
             for device in scanned.devices.iter() {
                 let ours = device.backing.as_ref().is_some_and(|backing| {
-                    backing.path.starts_with(&*folder.path().to_string_lossy())
+                    backing.path.starts_with(&*dir.path().to_string_lossy())
                 });
                 assert!(
                     !ours || device.content == Content::Blank || device.size == 0,
@@ -357,11 +362,11 @@ fn devices_that_come_and_go_meanwhile_are_no_trouble() {
 }
 
 #[test]
-fn two_hundred_and_fifty_six_devices_at_once() {
-    let folder = folder();
+fn scan_handles_256_devices() {
+    let dir = dir();
     let mut loops = Vec::new();
     for index in 0..256 {
-        let path = file(folder.path(), &format!("f{index}"), 4 * MIB);
+        let path = file(dir.path(), &format!("f{index}"), 4 * MIB);
         if index % 2 == 1 {
             poke(&path, 4086, b"SWAPSPACE2");
             poke(&path, 1024, &[1, 0, 0, 0, 0xff, 3, 0, 0]);
@@ -382,11 +387,11 @@ fn two_hundred_and_fifty_six_devices_at_once() {
         .flat_map(|device| &of(&scanned, &device.name).evidence)
         .map(|evidence| evidence.value.as_str())
         .collect();
-    assert_eq!(identities.len(), 256, "each has an identity of its own");
+    assert_eq!(identities.len(), 256, "each has its own identity");
     let threads = fs::read_dir("/proc/self/task").unwrap().filter(|task| {
         let name =
             fs::read_to_string(task.as_ref().unwrap().path().join("comm")).unwrap_or_default();
         name.starts_with("quarry-probe")
     });
-    assert_eq!(threads.count(), 0, "no thread at rest");
+    assert_eq!(threads.count(), 0, "no thread after the scan");
 }

@@ -1,7 +1,8 @@
-//! What is on a device: every format that Debian can make, and bytes that nobody explains. Oracle: `blkid -p`.
+//! Content of a device: every format that Debian's tools can create, and unrecognized data.
+//! Compared with `blkid -p`.
 
 use super::devices::{
-    Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, fs_type, of, poke, scan, scanner,
+    Loop, MIB, assert_like_blkid, assert_like_lsblk, dir, file, fs_type, of, poke, scan, scanner,
 };
 use quarry_core::device::{Content, Found};
 use quarry_node::inspect::Scan;
@@ -12,7 +13,7 @@ use std::{
     path::Path,
 };
 
-/// Type by libblkid, size in MiB, the tool and its arguments; FILE stands for the file.
+/// Type in libblkid, size in MiB, the tool and its arguments; FILE is replaced by the file.
 const FORMATS: &[(&str, u64, &[&str])] = &[
     ("ext2", 8, &["mkfs.ext2", "-q", "-L", "two", "FILE"]),
     ("ext3", 8, &["mkfs.ext3", "-q", "FILE"]),
@@ -73,10 +74,10 @@ const FORMATS: &[(&str, u64, &[&str])] = &[
 ];
 
 #[test]
-fn every_format_is_what_blkid_says() {
-    let folder = folder();
+fn every_format_agrees_with_blkid() {
+    let dir = dir();
     for (index, (fs, mib, command)) in FORMATS.iter().enumerate() {
-        let path = file(folder.path(), &format!("{index}-{fs}"), mib * MIB);
+        let path = file(dir.path(), &format!("{index}-{fs}"), mib * MIB);
         let name = path.to_string_lossy();
         let arguments: Vec<&str> = command[1..]
             .iter()
@@ -89,14 +90,14 @@ fn every_format_is_what_blkid_says() {
 }
 
 #[test]
-fn images_that_are_made_from_folders() {
-    let folder = folder();
-    let content = folder.path().join("content");
+fn images_built_from_directories_agree_with_blkid() {
+    let dir = dir();
+    let content = dir.path().join("content");
     fs::create_dir(&content).unwrap();
     fs::write(content.join("hello"), "hello").unwrap();
     let content = content.to_string_lossy().into_owned();
-    let made = |name: &str, tool: &str, before: &[&str], after: &[&str]| {
-        let path = folder.path().join(name);
+    let build = |name: &str, tool: &str, before: &[&str], after: &[&str]| {
+        let path = dir.path().join(name);
         let target = path.to_string_lossy().into_owned();
         let arguments: Vec<String> = before
             .iter()
@@ -114,12 +115,12 @@ fn images_that_are_made_from_folders() {
         path
     };
     check(
-        &made("squashfs", "mksquashfs", &["CONTENT", "FILE"], &["-quiet", "-no-progress"]),
+        &build("squashfs", "mksquashfs", &["CONTENT", "FILE"], &["-quiet", "-no-progress"]),
         "squashfs",
     );
-    check(&made("erofs", "mkfs.erofs", &["--quiet"], &["FILE", "CONTENT"]), "erofs");
+    check(&build("erofs", "mkfs.erofs", &["--quiet"], &["FILE", "CONTENT"]), "erofs");
     check(
-        &made(
+        &build(
             "iso",
             "genisoimage",
             &["-quiet", "-V", "ISOLABEL", "-J", "-o"],
@@ -127,16 +128,16 @@ fn images_that_are_made_from_folders() {
         ),
         "iso9660",
     );
-    check(&made("cramfs", "mkfs.cramfs", &[], &["CONTENT", "FILE"]), "cramfs");
+    check(&build("cramfs", "mkfs.cramfs", &[], &["CONTENT", "FILE"]), "cramfs");
 }
 
-/// Signatures of what this kernel cannot make; the same bytes that the tools write.
+/// Signatures of formats that this kernel cannot create; the same bytes as the tools write.
 #[test]
-fn members_and_stores_are_told_by_their_signature() {
-    let folder = folder();
+fn raid_members_and_stores_have_known_signatures() {
+    let dir = dir();
     let size = 64 * MIB;
 
-    let lvm = file(folder.path(), "lvm", size);
+    let lvm = file(dir.path(), "lvm", size);
     let device = Loop::new(&lvm);
     let only = format!(
         "devices {{ use_devicesfile=0 scan_lvs=0 filter=[ \"a|^{}$|\", \"r|.*|\" ] }}",
@@ -146,13 +147,14 @@ fn members_and_stores_are_told_by_their_signature() {
     drop(device);
     check(&lvm, "LVM2_member");
 
-    // linux/raid/md_p.h: version 1.x has its superblock at the end, at the beginning, or 4 KiB after that.
+    // linux/raid/md_p.h: version 1.x has its superblock at the end, at the start, or 4 KiB after
+    // the start.
     for (minor, sector) in [(0, (size / 512 - 16) & !7), (1, 0), (2, 8)] {
-        let path = file(folder.path(), &format!("md1.{minor}"), size);
+        let path = file(dir.path(), &format!("md1.{minor}"), size);
         poke(&path, sector * 512, &md_superblock(sector));
         check(&path, "linux_raid_member");
     }
-    let zero = file(folder.path(), "md0.90", size);
+    let zero = file(dir.path(), "md0.90", size);
     let mut superblock = vec![0; 4096];
     superblock[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0]);
     superblock[8..12].copy_from_slice(&90u32.to_le_bytes());
@@ -160,7 +162,7 @@ fn members_and_stores_are_told_by_their_signature() {
     poke(&zero, (size & !0xffff) - 0x10000, &superblock);
     check(&zero, "linux_raid_member");
 
-    let zfs = file(folder.path(), "zfs", size);
+    let zfs = file(dir.path(), "zfs", size);
     for label in [0, 256 << 10, size - (512 << 10), size - (256 << 10)] {
         for uberblock in 0..8 {
             poke(&zfs, label + (128 << 10) + uberblock * 1024, &0x00ba_b10cu64.to_le_bytes());
@@ -168,7 +170,7 @@ fn members_and_stores_are_told_by_their_signature() {
     }
     check(&zfs, "zfs_member");
 
-    let bcache = file(folder.path(), "bcache", size);
+    let bcache = file(dir.path(), "bcache", size);
     let superblock = concat!(
         "bdbefe3095e4e18608000000000000000100000000000000c68573f64e1a45ca8265f57f48ba6d81b9b0be63404e45db82c54fafde7f0784",
         "198228a0fdb44531ae64a9c524c17a11"
@@ -181,12 +183,12 @@ fn members_and_stores_are_told_by_their_signature() {
     poke(&bcache, 4096 + 192, &[8, 0, 0, 4]);
     check(&bcache, "bcache");
 
-    let bluestore = file(folder.path(), "bluestore", size);
+    let bluestore = file(dir.path(), "bluestore", size);
     poke(&bluestore, 0, b"bluestore block device\n0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab\n");
     check(&bluestore, "ceph_bluestore");
 
-    // Only the backup header of LUKS2 is left, at each of the places where it may be.
-    let luks = file(folder.path(), "luks", size);
+    // Only the backup header of LUKS2 is left, at each of its possible offsets.
+    let luks = file(dir.path(), "luks", size);
     run(
         "cryptsetup",
         &[
@@ -235,11 +237,11 @@ fn check(path: &Path, fs: &str) {
 }
 
 #[test]
-fn zero_is_blank_and_anything_else_is_not() {
-    let folder = folder();
+fn only_zeros_count_as_blank() {
+    let dir = dir();
     let size = 16 * MIB + 512;
     let content = |offset: Option<u64>| {
-        let path = file(folder.path(), "raw", size);
+        let path = file(dir.path(), "raw", size);
         if let Some(offset) = offset {
             poke(&path, offset, b"x");
         }
@@ -252,19 +254,19 @@ fn zero_is_blank_and_anything_else_is_not() {
     for offset in [0, 511, 12345, MIB - 1, size - MIB, size - 600, size - 1] {
         assert_eq!(content(Some(offset)), Content::UnknownData, "a byte at {offset}");
     }
-    // Beyond the first and last MiB nobody looks: the same as libblkid.
+    // Bytes outside the first and last MiB are not read, as in libblkid.
     assert_eq!(content(Some(8 * MIB)), Content::Blank);
 }
 
-/// Holes in the file behind a loop are not read: nothing that is on the device may be lost with that.
+/// Holes in the file behind a loop device are not read: this must not miss anything on the device.
 #[test]
-fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
-    let folder = folder();
-    let device = Loop::new(&file(folder.path(), "cached", 16 * MIB));
+fn unsynced_and_offset_data_is_found() {
+    let dir = dir();
+    let device = Loop::new(&file(dir.path(), "cached", 16 * MIB));
     device.settle();
     let mut known = scanner();
     assert_eq!(of(&known.scan(Scan::Everything).unwrap(), &device.name).content, Content::Blank);
-    // Written, not synced, and still open: it is in the device's cache alone.
+    // Written, not synced, and still open: it is only in the device's cache.
     let mut open = OpenOptions::new().write(true).open(device.dev()).unwrap();
     open.seek(SeekFrom::Start(16 * MIB - 10)).unwrap();
     open.write_all(b"x").unwrap();
@@ -273,18 +275,18 @@ fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
         Content::UnknownData
     );
     drop(open);
-    // A loop that begins in the middle of its file.
-    let path = file(folder.path(), "offset", 32 * MIB);
+    // A loop device that starts in the middle of its file.
+    let path = file(dir.path(), "offset", 32 * MIB);
     poke(&path, 8 * MIB, b"x");
     let (shifted, before) =
         (Loop::with(&["--offset=8M"], &path), Loop::with(&["--offset=12M"], &path));
     let scanned = scan();
     assert_eq!(of(&scanned, &shifted.name).content, Content::UnknownData);
     assert_eq!(of(&scanned, &before.name).content, Content::Blank);
-    // Room that was set aside and never written to, and zeros that were.
-    let path = file(folder.path(), "allocated", 16 * MIB);
+    // Space that was allocated and never written, and zeros that were written.
+    let path = file(dir.path(), "allocated", 16 * MIB);
     run("fallocate", &["--length", "16M", &path.to_string_lossy()]);
-    let (allocated, zeros) = (Loop::new(&path), file(folder.path(), "zeros", 0));
+    let (allocated, zeros) = (Loop::new(&path), file(dir.path(), "zeros", 0));
     fs::write(&zeros, vec![0; 16 * MIB as usize]).unwrap();
     let zeros = Loop::new(&zeros);
     let scanned = scan();
@@ -297,29 +299,29 @@ fn what_is_not_in_the_file_yet_or_elsewhere_in_it_is_seen() {
     }
 }
 
-/// Each of libblkid's own signatures is found although everything else on the device is zero.
+/// Each of libblkid's signatures is found when everything else on the device is zero.
 #[test]
-fn no_signature_of_libblkid_lies_where_we_do_not_look() {
-    let folder = folder();
+fn all_offsets_of_libblkid_signatures_are_read() {
+    let dir = dir();
     let size = 40 * MIB;
-    // Promise FastTrak: the place farthest from both ends.
-    let path = file(folder.path(), "promise", size);
+    // Promise FastTrak: the offset farthest from both ends.
+    let path = file(dir.path(), "promise", size);
     poke(&path, size - 3087 * 512, b"Promise Technology, Inc.");
     check(&path, "promise_fasttrack_raid_member");
-    let path = file(folder.path(), "vmfs", size);
+    let path = file(dir.path(), "vmfs", size);
     poke(&path, MIB, &[0x0d, 0xd0, 0x01, 0xc0]);
     check(&path, "VMFS_volume_member");
-    let path = file(folder.path(), "vmfs2", size);
+    let path = file(dir.path(), "vmfs2", size);
     poke(&path, 2 * MIB, &[0x5e, 0xf1, 0xab, 0x2f]);
     check(&path, "VMFS");
 }
 
 #[test]
-fn signatures_that_contradict_each_other_are_all_told() {
-    let folder = folder();
-    let path = file(folder.path(), "both", 64 * MIB);
+fn contradicting_signatures_are_all_reported() {
+    let dir = dir();
+    let path = file(dir.path(), "both", 64 * MIB);
     run("mkfs.ext4", &["-q", &path.to_string_lossy()]);
-    let other = file(folder.path(), "other", 64 * MIB);
+    let other = file(dir.path(), "other", 64 * MIB);
     run("mkfs.reiserfs", &["-q", "-ff", &other.to_string_lossy()]);
     let superblock = &fs::read(&other).unwrap()[65536..65536 + 4096];
     poke(&path, 65536, superblock);

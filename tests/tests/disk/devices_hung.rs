@@ -1,6 +1,9 @@
-//! A device that does not answer: a loop over a file of a FUSE daemon that has been stopped.
+//! A device that does not respond: a loop device over a file of a stopped FUSE daemon.
 
-use super::devices::{Loop, MIB, file, folder, of, scanner};
+use super::{
+    devices::{Loop, MIB, dir, file, of, scanner},
+    exported_file::ExportedFile,
+};
 use quarry_core::device::Content;
 use quarry_node::{
     HostRoot,
@@ -10,62 +13,13 @@ use quarry_tests::disk::{eventually, run};
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// Exports a file through FUSE.
-struct Daemon(Child);
-
-impl Daemon {
-    fn new(file: &Path, at: &Path) -> Self {
-        fs::write(at, "").unwrap();
-        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
-        let child = Command::new("qemu-storage-daemon")
-            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
-            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || {
-            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
-        });
-        Daemon(child)
-    }
-
-    /// Answers nothing until what is returned is dropped.
-    fn stopped(&self) -> Stopped<'_> {
-        self.signal(rustix::process::Signal::STOP);
-        // What the kernel remembers of the file would answer in its place.
-        fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
-        Stopped(self)
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-/// A test that fails must not leave a device that nobody can detach.
-struct Stopped<'a>(&'a Daemon);
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.signal(rustix::process::Signal::CONT);
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.signal(rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
-/// Somebody who has the first page of a device mapped, as file systems and databases do.
+/// A process that has mapped the first page of a device, as file systems and databases do.
 struct Holder(Child);
 
 impl Holder {
@@ -101,11 +55,11 @@ fn probe_threads() -> usize {
         .count()
 }
 
-/// Another process looks at the devices, this one among them, and ends.
+/// Another process scans the devices, including this one, and exits.
 #[track_caller]
-fn assert_a_process_ends_with(hung: &Loop) {
+fn assert_process_exits_with(hung: &Loop) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "devices_hung::a_process_with_a_stuck_thread", "--nocapture"])
+        .args(["--exact", "devices_hung::process_with_a_stuck_thread", "--nocapture"])
         .env("QUARRY_STUCK", &hung.name)
         .stdout(Stdio::null())
         .spawn()
@@ -115,19 +69,18 @@ fn assert_a_process_ends_with(hung: &Loop) {
 }
 
 #[test]
-fn a_hung_device_times_out_alone_and_leaks_no_thread() {
-    let folder = folder();
+fn hung_device_times_out_alone_and_leaks_no_thread() {
+    let dir = dir();
     let daemon =
-        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
-    let hung = Loop::new(&folder.path().join("export"));
-    let healthy: Vec<Loop> = (0..8)
-        .map(|index| Loop::new(&file(folder.path(), &format!("f{index}"), 8 * MIB)))
-        .collect();
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let hung = Loop::new(&dir.path().join("export"));
+    let healthy: Vec<Loop> =
+        (0..8).map(|index| Loop::new(&file(dir.path(), &format!("f{index}"), 8 * MIB))).collect();
     let mut fresh = scanner();
     assert_eq!(of(&fresh.scan(Scan::Everything).unwrap(), &hung.name).content, Content::Blank);
-    // udev must not hang in it as well.
+    // udev must not hang on it too.
     run("udevadm", &["settle", "--timeout=30"]);
-    // Its first page stays in memory: an answer from there is none of the device's.
+    // Its first page stays in memory: a read from there is not a response of the device.
     let holder = Holder::new(&hung.name);
     let stopped = daemon.stopped();
 
@@ -136,41 +89,37 @@ fn a_hung_device_times_out_alone_and_leaks_no_thread() {
         Limits { answer_within: SHORT, ..Limits::default() },
     );
     for round in 0..10 {
-        // Returns at all: a scan that waited for the device would not.
+        // It returns: a scan that waited for the device would not.
         let scanned = scanner.scan(Scan::Everything).unwrap();
         assert_eq!(of(&scanned, &hung.name).content, Content::TimedOut);
         assert_eq!(of(&scanned, &hung.name).size, 16 * MIB, "the rest is known");
         for device in &healthy {
             assert_eq!(of(&scanned, &device.name).content, Content::Blank, "the others are fine");
         }
-        assert_eq!(
-            probe_threads(),
-            1,
-            "round {round}: one stuck thread, however often it is tried"
-        );
+        assert_eq!(probe_threads(), 1, "round {round}: one stuck thread, regardless of retries");
     }
 
-    // A process that has such a thread ends nevertheless.
-    assert_a_process_ends_with(&hung);
+    // A process with such a thread still exits.
+    assert_process_exits_with(&hung);
 
     drop((stopped, holder));
-    eventually("the thread comes back", || probe_threads() == 0);
+    eventually("the thread ends", || probe_threads() == 0);
     let touched = Default::default();
     let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
-    assert_eq!(of(&scanned, &hung.name).content, Content::Blank, "it is probed anew");
+    assert_eq!(of(&scanned, &hung.name).content, Content::Blank, "it is probed again");
     drop(hung);
 }
 
 #[test]
-fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
-    let folder = folder();
+fn slow_device_does_not_delay_the_others() {
+    let dir = dir();
     let daemon =
-        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
-    let slow = Loop::new(&folder.path().join("export"));
-    let healthy = Loop::new(&file(folder.path(), "healthy", 8 * MIB));
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let slow = Loop::new(&dir.path().join("export"));
+    let healthy = Loop::new(&file(dir.path(), "healthy", 8 * MIB));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
-    // So patient with the device that it never times out, and not at all with the scan.
+    // The limit for the device is so long that it never times out; the scan does not wait at all.
     let limits = Limits {
         answer_within: Duration::from_secs(3600),
         patience: Duration::from_millis(100),
@@ -179,28 +128,29 @@ fn a_slow_device_is_seen_as_soon_as_it_answers_and_the_others_at_once() {
     let mut scanner = Scanner::new(HostRoot::view("/").unwrap(), limits);
     scanner.scan(Scan::Everything).unwrap();
     let touched = Default::default();
-    // On a busy machine the healthy one may be slow at first, too.
-    eventually("the others are seen, and the slow one is waited for", || {
+    // On a busy machine the healthy device may be slow at first too.
+    eventually("the others are read, and the slow one is pending", || {
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         of(&scanned, &healthy.name).content == Content::Blank
             && of(&scanned, &slow.name).content == Content::Unread
             && scanned.again_in.is_some()
     });
     drop(stopped);
-    eventually("its answer is taken", || {
+    eventually("its response is used", || {
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         of(&scanned, &slow.name).content == Content::Blank && scanned.again_in.is_none()
     });
     drop((slow, healthy));
 }
 
-/// Who holds a device needs its answer: asked in passing, one that is slow every time would never be confirmed.
+/// A confirmation needs the device's response: without waiting, a device that is always slow would
+/// never be confirmed.
 #[test]
-fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
-    let folder = folder();
+fn confirmation_waits_for_a_slow_device() {
+    let dir = dir();
     let daemon =
-        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
-    let slow = Loop::new(&folder.path().join("export"));
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let slow = Loop::new(&dir.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let limits = Limits {
         answer_within: Duration::from_secs(3600),
@@ -210,32 +160,33 @@ fn a_slow_device_is_waited_for_when_something_is_to_be_proven() {
     let mut scanner = Scanner::new(HostRoot::view("/").unwrap(), limits);
     let stopped = daemon.stopped();
     let scanned = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| scanner.scan_with(Scan::Everything, Care::Prove).unwrap());
+        let scan = scope.spawn(|| scanner.scan_with(Scan::Everything, Care::Prove).unwrap());
         eventually("it is being read", || probe_threads() > 0);
         drop(stopped);
-        looks.join().unwrap()
+        scan.join().unwrap()
     });
     assert_eq!((&of(&scanned, &slow.name).content, scanned.silent.len()), (&Content::Blank, 0));
     drop(slow);
 }
 
-/// The hardest case: nobody else has the device open, so the process that ends is the one that closes it.
+/// The hardest case: no other process has the device open, so the exiting process is the one that
+/// closes it.
 #[test]
-fn a_process_ends_although_its_only_device_hangs() {
-    let folder = folder();
+fn process_exits_although_its_only_device_hangs() {
+    let dir = dir();
     let daemon =
-        Daemon::new(&file(folder.path(), "image", 16 * MIB), &folder.path().join("export"));
-    let hung = Loop::new(&folder.path().join("export"));
+        ExportedFile::new(&file(dir.path(), "image", 16 * MIB), &dir.path().join("export"));
+    let hung = Loop::new(&dir.path().join("export"));
     run("udevadm", &["settle", "--timeout=30"]);
     let stopped = daemon.stopped();
-    assert_a_process_ends_with(&hung);
+    assert_process_exits_with(&hung);
     drop(stopped);
     drop(hung);
 }
 
-/// The other half of the tests above.
+/// The child process of the tests above.
 #[test]
-fn a_process_with_a_stuck_thread() {
+fn process_with_a_stuck_thread() {
     let Ok(name) = std::env::var("QUARRY_STUCK") else { return };
     let mut scanner = Scanner::new(
         HostRoot::view("/").unwrap(),
@@ -245,23 +196,23 @@ fn a_process_with_a_stuck_thread() {
     assert_eq!(of(&scanned, &name).content, Content::TimedOut);
 }
 
-/// A file system that nobody answers for any more lies on the way to a mount: the others are looked at all the same.
+/// A dead file system is on the path to a mount point: the other mounts are still read.
 #[test]
-fn a_dead_file_system_on_the_way_to_a_mount_is_not_asked() {
-    let folder = folder();
-    let root = folder.path();
-    for made in ["sys/class/block", "proc/1", "x"] {
-        fs::create_dir_all(root.join(made)).unwrap();
+fn dead_file_system_on_the_path_to_a_mount_is_skipped() {
+    let dir = dir();
+    let root = dir.path();
+    for dir_name in ["sys/class/block", "proc/1", "x"] {
+        fs::create_dir_all(root.join(dir_name)).unwrap();
     }
-    let daemon = Daemon::new(&file(root, "image", MIB), &root.join("x/export"));
+    let daemon = ExportedFile::new(&file(root, "image", MIB), &root.join("x/export"));
     let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:99 / /x/export rw - fuse.x x rw\n33 30 8:1 /sub /x/export rw - ext4 /dev/sda1 rw\n";
     fs::write(root.join("proc/1/mountinfo"), mounts).unwrap();
     let stopped = daemon.stopped();
-    let looks = std::thread::spawn({
+    let scan = std::thread::spawn({
         let host = HostRoot::view(root).unwrap();
         move || Scanner::new(host, Limits::default()).scan(Scan::Everything).map(drop)
     });
-    eventually("the look ends", || looks.is_finished());
-    looks.join().unwrap().unwrap();
+    eventually("the scan ends", || scan.is_finished());
+    scan.join().unwrap().unwrap();
     drop(stopped);
 }

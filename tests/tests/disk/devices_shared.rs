@@ -1,6 +1,7 @@
-//! Bytes that are reached in more than one way: whoever looks free here would be taken twice.
+//! Bytes that are reachable through several devices: a device that looks free here would be used
+//! twice.
 
-use super::devices::{Loop, MIB, file, folder, scan};
+use super::devices::{Loop, MIB, dir, file, scan};
 use quarry_api::{NodeInventorySpec, node_inventory::DeviceState};
 use quarry_core::device::{group, inventory::row};
 use quarry_tests::disk::run;
@@ -17,7 +18,7 @@ fn verdicts() -> BTreeMap<String, (DeviceState, Vec<String>)> {
     let known = group(&scan().devices, None, None, &[]);
     let rows = known.iter().map(|device| row(device, true, &NodeInventorySpec::default()));
     rows.map(|row| {
-        (row.name, (row.state, row.reasons.into_iter().map(|told| told.reason).collect()))
+        (row.name, (row.state, row.reasons.into_iter().map(|entry| entry.reason).collect()))
     })
     .collect()
 }
@@ -27,13 +28,13 @@ fn assert_refused(name: &str, reason: &str) {
     let verdicts = verdicts();
     let (state, reasons) = &verdicts[name];
     assert!(
-        *state == DeviceState::NotAvailable && reasons.iter().any(|told| told == reason),
+        *state == DeviceState::NotAvailable && reasons.iter().any(|entry| entry == reason),
         "{name} without {reason}: {:?}",
         verdicts[name]
     );
 }
 
-/// Unmounts when dropped.
+/// A bind mount; unmounted on drop.
 struct Bind(String);
 
 impl Bind {
@@ -53,9 +54,9 @@ impl Drop for Bind {
 
 #[test]
 fn one_file_under_two_names_is_one_device() {
-    let folder = folder();
-    let first = file(folder.path(), "a.img", 8 * MIB);
-    let linked = folder.path().join("b.img");
+    let dir = dir();
+    let first = file(dir.path(), "a.img", 8 * MIB);
+    let linked = dir.path().join("b.img");
     fs::hard_link(&first, &linked).unwrap();
     let (one, two) = (Loop::new(&first), Loop::new(&linked));
     assert_refused(&one.name, "DuplicateIdentity");
@@ -63,11 +64,11 @@ fn one_file_under_two_names_is_one_device() {
     drop(two);
     assert_eq!(verdicts()[&one.name].0, DeviceState::Available);
 
-    let elsewhere = folder.path().join("elsewhere");
+    let elsewhere = dir.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    fs::create_dir(folder.path().join("real")).unwrap();
-    let inside = file(&folder.path().join("real"), "c.img", 8 * MIB);
-    let bound = Bind::new(&folder.path().join("real"), &elsewhere);
+    fs::create_dir(dir.path().join("real")).unwrap();
+    let inside = file(&dir.path().join("real"), "c.img", 8 * MIB);
+    let bound = Bind::new(&dir.path().join("real"), &elsewhere);
     let (three, four) = (Loop::new(&inside), Loop::new(&elsewhere.join("c.img")));
     assert_refused(&three.name, "DuplicateIdentity");
     assert_refused(&four.name, "DuplicateIdentity");
@@ -77,9 +78,9 @@ fn one_file_under_two_names_is_one_device() {
 }
 
 #[test]
-fn what_uses_a_whole_disk_uses_its_partitions() {
-    let folder = folder();
-    let disk = Loop::new(&file(folder.path(), "disk.img", 40 * MIB));
+fn use_of_a_whole_disk_includes_its_partitions() {
+    let dir = dir();
+    let disk = Loop::new(&file(dir.path(), "disk.img", 40 * MIB));
     let mut child = Command::new("sfdisk")
         .args(["-q", "--no-reread", "--no-tell-kernel", &disk.dev()])
         .stdin(Stdio::piped())
@@ -98,7 +99,7 @@ fn what_uses_a_whole_disk_uses_its_partitions() {
     }
     drop(top);
     // As kubelet gives a Block volume to a pod.
-    let node = file(folder.path(), "node", 0);
+    let node = file(dir.path(), "node", 0);
     let bound = Bind::new(Path::new(&disk.dev()), &node);
     for name in &names {
         assert_refused(name, "Mounted");
@@ -108,16 +109,16 @@ fn what_uses_a_whole_disk_uses_its_partitions() {
 }
 
 #[test]
-fn a_node_that_somebody_made_elsewhere_is_seen_when_it_is_mounted() {
-    let folder = folder();
-    let disk = Loop::new(&file(folder.path(), "disk.img", 8 * MIB));
+fn mounted_device_node_outside_dev_is_found() {
+    let dir = dir();
+    let disk = Loop::new(&file(dir.path(), "disk.img", 8 * MIB));
     let number = fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).unwrap();
     let (major, minor) = number.trim().split_once(':').unwrap();
-    let made = folder.path().join("made");
-    run("mknod", &[made.to_str().unwrap(), "b", major, minor]);
+    let device_node = dir.path().join("device-node");
+    run("mknod", &[device_node.to_str().unwrap(), "b", major, minor]);
     assert_eq!(verdicts()[&disk.name].0, DeviceState::Available);
-    let at = file(folder.path(), "at", 0);
-    let bound = Bind::new(&made, &at);
+    let at = file(dir.path(), "at", 0);
+    let bound = Bind::new(&device_node, &at);
     assert_refused(&disk.name, "Mounted");
     drop(bound);
     drop(disk);

@@ -1,7 +1,8 @@
-//! Who uses a device and how: partitions, mounts, swap, exclusive holders, loops on top; with udev's database and without.
+//! Who uses a device and how: partitions, mounts, swap, exclusive opens, loop devices on top; with
+//! and without udev's database.
 
 use super::devices::{
-    Loop, MIB, assert_like_blkid, assert_like_lsblk, file, folder, of, poke, scan, scanner,
+    Loop, MIB, assert_like_blkid, assert_like_lsblk, dir, file, of, poke, scan, scanner,
 };
 use quarry_core::device::{Content, Held};
 use quarry_node::inspect::{Limits, Scan, Scanner};
@@ -28,8 +29,8 @@ fn sfdisk(device: &str, script: &str) {
 }
 
 #[test]
-fn partitions_of_every_table_and_sector_size() {
-    let folder = folder();
+fn partitions_are_read_for_every_table_and_sector_size() {
+    let dir = dir();
     let gpt = "label: gpt\n- 4M L my data\n";
     let gpt = gpt.replace(
         "- 4M L my data",
@@ -42,7 +43,7 @@ fn partitions_of_every_table_and_sector_size() {
         ("gpt", gpt.as_str(), &["-b", "4096"][..], 2),
         ("dos", dos, &[][..], 4),
     ] {
-        let path = file(folder.path(), "disk", 40 * MIB);
+        let path = file(dir.path(), "disk", 40 * MIB);
         let device = Loop::with(options, &path);
         sfdisk(&device.dev(), script);
         let names = device.add_partitions();
@@ -79,7 +80,7 @@ fn partitions_of_every_table_and_sector_size() {
             assert_like_blkid(facts);
         }
 
-        // The same without udev's database: from the kernel and the disk's own table.
+        // The same without udev's database: from the kernel and the partition table on the disk.
         let bed = Bed::new(Links::Own);
         let bare = Scanner::new(bed.host(), Limits::default()).scan(Scan::Everything).unwrap();
         for name in &names {
@@ -95,10 +96,10 @@ fn partitions_of_every_table_and_sector_size() {
 }
 
 #[test]
-fn mounts_of_every_kind_are_seen() {
-    let folder = folder();
+fn every_kind_of_mount_is_found() {
+    let dir = dir();
     for (fs, mib) in [("ext4", 16), ("xfs", 320), ("btrfs", 128)] {
-        let path = file(folder.path(), fs, mib * MIB);
+        let path = file(dir.path(), fs, mib * MIB);
         run(&format!("mkfs.{fs}"), &["-q", &path.to_string_lossy()]);
         let device = Loop::new(&path);
         device.settle();
@@ -108,11 +109,10 @@ fn mounts_of_every_kind_are_seen() {
             (&of(&free, &device.name).mounts[..], of(&free, &device.name).held),
             (&[][..], Held::Free)
         );
-        let mount = Mounted::new(&[&device.dev()], &folder.path().join("mount point"));
+        let mount = Mounted::new(&[&device.dev()], &dir.path().join("mount point"));
         run("mount", &["--make-private", &mount.0.to_string_lossy()]);
-        let bind =
-            Mounted::new(&["--bind", &mount.0.to_string_lossy()], &folder.path().join("bind"));
-        // No event tells of a mount.
+        let bind = Mounted::new(&["--bind", &mount.0.to_string_lossy()], &dir.path().join("bind"));
+        // The kernel sends no event for a mount.
         let touched = Default::default();
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         let facts = of(&scanned, &device.name);
@@ -131,10 +131,10 @@ fn mounts_of_every_kind_are_seen() {
 }
 
 #[test]
-fn the_bind_mount_of_a_device_node_is_a_mount() {
-    let folder = folder();
-    let device = Loop::new(&file(folder.path(), "f", 8 * MIB));
-    let at = folder.path().join("node");
+fn bind_mounted_device_node_counts_as_mounted() {
+    let dir = dir();
+    let device = Loop::new(&file(dir.path(), "f", 8 * MIB));
+    let at = dir.path().join("node");
     fs::write(&at, "").unwrap();
     run("mount", &["--bind", &device.dev(), &at.to_string_lossy()]);
     let bound = Bound(&at);
@@ -144,7 +144,7 @@ fn the_bind_mount_of_a_device_node_is_a_mount() {
     assert_eq!(
         (facts.held, &facts.content),
         (Held::Free, &Content::Blank),
-        "nothing but the mount table tells"
+        "only the mount table shows it"
     );
     drop(bound);
     assert!(of(&scan(), &device.name).mounts.is_empty());
@@ -159,9 +159,9 @@ impl Drop for Bound<'_> {
 }
 
 #[test]
-fn swap_exclusive_holders_and_loops_on_top_are_seen() {
-    let folder = folder();
-    let path = file(folder.path(), "swap", 16 * MIB);
+fn swap_exclusive_opens_and_stacked_loops_are_found() {
+    let dir = dir();
+    let path = file(dir.path(), "swap", 16 * MIB);
     run("mkswap", &["-q", &path.to_string_lossy()]);
     let device = Loop::new(&path);
     device.settle();
@@ -171,11 +171,11 @@ fn swap_exclusive_holders_and_loops_on_top_are_seen() {
     run("swapoff", &[&device.dev()]);
     assert!(like.is_ok() && of(&scanned, &device.name).swap);
 
-    let base = Loop::new(&file(folder.path(), "base", 16 * MIB));
+    let base = Loop::new(&file(dir.path(), "base", 16 * MIB));
     let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(base.dev()).unwrap();
     let facts = scan();
     assert_eq!(of(&facts, &base.name).held, Held::Exclusively);
-    assert_eq!(of(&facts, &base.name).content, Content::Blank, "it is read all the same");
+    assert_eq!(of(&facts, &base.name).content, Content::Blank, "it is read nevertheless");
     drop(held);
 
     let top = Loop::new(Path::new(&base.dev()));
@@ -185,22 +185,22 @@ fn swap_exclusive_holders_and_loops_on_top_are_seen() {
     assert_like_lsblk(&scanned, &[&base.name, &top.name]);
     assert!(
         !of(&scanned, &top.name).evidence.iter().any(|evidence| evidence.source == "loop:file"),
-        "a device is no file"
+        "a device is not a file"
     );
 }
 
 #[test]
-fn read_only_empty_and_deleted() {
-    let folder = folder();
-    let read_only = Loop::with(&["-r"], &file(folder.path(), "ro", 8 * MIB));
-    let empty_file = file(folder.path(), "empty", 0);
+fn read_only_empty_and_deleted_loops_are_described() {
+    let dir = dir();
+    let read_only = Loop::with(&["-r"], &file(dir.path(), "ro", 8 * MIB));
+    let empty_file = file(dir.path(), "empty", 0);
     let empty = Loop::new(&empty_file);
-    let deleted_file = file(folder.path(), "deleted", 8 * MIB);
+    let deleted_file = file(dir.path(), "deleted", 8 * MIB);
     let deleted = Loop::new(&deleted_file);
-    let odd_file = file(folder.path(), "odd", 3 * MIB + 512);
+    let odd_file = file(dir.path(), "odd", 3 * MIB + 512);
     poke(&odd_file, 3 * MIB + 511, b"x");
     let odd = Loop::new(&odd_file);
-    let tiny = Loop::new(&file(folder.path(), "tiny", 512));
+    let tiny = Loop::new(&file(dir.path(), "tiny", 512));
     run("udevadm", &["settle", "--timeout=30"]);
     let mut scanner = scanner();
     let scanned = scanner.scan(Scan::Everything).unwrap();
@@ -231,7 +231,7 @@ fn read_only_empty_and_deleted() {
 }
 
 #[test]
-fn the_path_of_a_backing_file_is_the_nodes_own() {
+fn backing_file_path_is_relative_to_the_node() {
     let bed = Bed::new(Links::Own);
     let host = bed.host();
     let path = file(&bed.data, "inside", 8 * MIB);
@@ -247,13 +247,13 @@ fn the_path_of_a_backing_file_is_the_nodes_own() {
     );
 }
 
-/// udev is told a model, serial and WWN by a rule; hostile ones as well.
+/// A udev rule sets model, serial and WWN, including hostile values.
 #[test]
-fn what_udev_says_is_taken_as_lsblk_takes_it() {
-    let folder = folder();
-    let path = file(folder.path(), "faked.quarry-disk", 8 * MIB);
+fn udev_properties_are_decoded_like_lsblk_does() {
+    let dir = dir();
+    let path = file(dir.path(), "faked.quarry-disk", 8 * MIB);
     let env = "ID_MODEL=QEMU_HARD\nID_MODEL_ENC=QEMU\\x20\\x20HARD\\x20\nID_SERIAL=QEMU_HARD_S1\nID_SERIAL_SHORT=S1\nID_WWN=0x5000\nID_WWN_WITH_EXTENSION=0x50001234\n";
-    fs::write(folder.path().join("faked.quarry-disk.env"), env).unwrap();
+    fs::write(dir.path().join("faked.quarry-disk.env"), env).unwrap();
     let rules = Rules::new(
         "SUBSYSTEM==\"block\", KERNEL==\"loop*\", ATTR{loop/backing_file}==\"*.quarry-disk\", IMPORT{program}=\"/bin/cat $attr{loop/backing_file}.env\"\n\
          SUBSYSTEM==\"block\", KERNEL==\"loop*\", ENV{ID_SERIAL}==\"QEMU_HARD*\", SYMLINK+=\"disk/by-id/scsi-$env{ID_SERIAL}\"\n",
@@ -265,13 +265,13 @@ fn what_udev_says_is_taken_as_lsblk_takes_it() {
     let facts = of(&scanned, &device.name);
     assert_eq!(facts.model.as_deref(), Some("QEMU HARD"));
     assert_eq!(facts.by_id, ["scsi-QEMU_HARD_S1"]);
-    let said: Vec<(&str, &str)> = facts
+    let properties: Vec<(&str, &str)> = facts
         .evidence
         .iter()
         .map(|evidence| (evidence.source.as_str(), evidence.value.as_str()))
         .collect();
     assert_eq!(
-        said[..3],
+        properties[..3],
         [
             ("udev:ID_WWN_WITH_EXTENSION", "0x50001234"),
             ("udev:ID_SERIAL_SHORT", "S1"),
@@ -304,13 +304,12 @@ impl Drop for Rules {
 }
 
 #[test]
-fn a_bogus_root_is_told_with_the_remedy() {
-    let folder = folder();
-    let error =
-        Scanner::new(quarry_node::HostRoot::view(folder.path()).unwrap(), Limits::default())
-            .scan(Scan::Everything)
-            .unwrap_err()
-            .message();
+fn invalid_host_root_is_reported_with_the_remedy() {
+    let dir = dir();
+    let error = Scanner::new(quarry_node::HostRoot::view(dir.path()).unwrap(), Limits::default())
+        .scan(Scan::Everything)
+        .unwrap_err()
+        .message();
     assert!(error.contains("check that") && error.contains("/sys is mounted there"), "{error}");
     let error = quarry_node::HostRoot::view("/nowhere/at/all").unwrap_err().message();
     assert!(error.contains("/nowhere/at/all"), "{error}");

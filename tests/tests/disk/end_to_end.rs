@@ -1,50 +1,44 @@
-//! The story on real parts: operator and agent as processes, killed at every failpoint, started again.
+//! The Volume lifecycle with real processes: operator and agent are killed at every failpoint and
+//! restarted.
 //!
-//! The API lives in this process; operator and agent are the real binary against it, over TLS, on real loop
-//! devices. Whatever dies is started again without the failpoint; the end state is the same, nothing is left.
+//! The API runs in this process; operator and agent are the real binary, connected over TLS, on
+//! real loop devices. A process that dies is restarted without the failpoint; the end state is the
+//! same, and nothing is left.
 
-use quarry_tests::process::{Parts, Victim};
-use std::collections::BTreeMap;
+use super::kills::Tally;
+use quarry_tests::process::{Processes, Role};
 
-/// How often an operator passes one of its points in a story: each time is a different place in the plan.
+/// How often an operator passes one of its failpoints in one lifecycle: each hit is a different
+/// place in the plan.
 const OPERATOR_HITS: u64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_at_every_failpoint_the_story_ends_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start(folder.path()).await;
-    // Those of claimed devices are for `wipe.rs`.
+async fn volume_lifecycle_survives_a_kill_at_every_failpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    // Failpoints of claimed devices are tested in `wipe.rs`.
     let claimed = |name: &&&str| {
         ["claim-", "confirm.", "wipe."].iter().any(|prefix| name.starts_with(prefix))
     };
     let agent = quarry_node::failpoints::ALL
         .iter()
         .filter(|name| !claimed(name))
-        .map(|name| (Victim::Agent, (*name).to_owned()));
+        .map(|name| (Role::Agent, (*name).to_owned()));
     let operator = quarry_operator::writer::FAILPOINTS.iter().flat_map(|name| {
-        (1..=OPERATOR_HITS).map(move |hit| (Victim::Operator, format!("{name}:{hit}")))
+        (1..=OPERATOR_HITS).map(move |hit| (Role::Operator, format!("{name}:{hit}")))
     });
-    let mut deaths: BTreeMap<String, usize> = BTreeMap::new();
-    let mut runs = 0;
-    for (victim, point) in agent.chain(operator) {
-        let name = point.split(':').next().unwrap_or_default().to_owned();
-        let died = deaths.entry(name).or_default();
+    let mut tally = Tally::default();
+    for (role, point) in agent.chain(operator) {
         for mode in ["Filesystem", "Block"] {
-            parts.restart(victim, Some(&point)).await;
-            let killed = parts.story(&format!("run-{runs}"), mode).await;
-            *died += usize::from(killed);
-            runs += 1;
+            processes.restart(role, Some(&point)).await;
+            let died = processes.story(&format!("run-{}", tally.runs), mode).await;
+            tally.add(&point, died);
         }
     }
-    parts.stop().await;
-    let reached = deaths.values().filter(|count| **count > 0).count();
-    let total: usize = deaths.values().sum();
-    println!(
-        "figure: crash story on real parts: {runs} runs, {total} deaths at {reached} of {} failpoints, every run ended the same",
-        deaths.len()
-    );
-    // With a udev daemon the agent makes no link of its own, and a fast one leaves it none to wait for; a draft is
-    // discarded only after a crash in mid-build: `crash.rs` kills at those with the hands alone.
+    processes.stop().await;
+    // With a udev daemon the agent creates no link, and a fast daemon leaves nothing to wait for; a
+    // draft is discarded only after a crash during a build: `crash.rs` kills there, with NodeOps
+    // only.
     let elsewhere = [
         "make-link",
         "remove-link",
@@ -53,63 +47,53 @@ async fn killed_at_every_failpoint_the_story_ends_the_same() {
         "await-no-link",
         "add-partition",
     ];
-    let missed: Vec<&String> = deaths
-        .iter()
-        .filter(|(name, count)| {
-            **count == 0 && !elsewhere.iter().any(|known| name.starts_with(known))
-        })
-        .map(|(name, _)| name)
-        .collect();
-    assert!(
-        missed.is_empty(),
-        "no process died at {missed:?}: a failpoint that nothing reaches proves nothing"
-    );
+    tally.assert_all_reached("volume lifecycle with real processes", &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_absent_agent_is_told_with_since_when_and_the_volume_goes_on_when_it_is_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start(folder.path()).await;
-    // Once around, so that the agent has been seen.
-    parts.story("before", "Filesystem").await;
-    parts.stop_agent().await;
-    let says = |volume: Option<&quarry_api::Volume>| {
+async fn absent_agent_is_reported_and_work_continues_on_return() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    // One lifecycle first, so that the agent has been seen.
+    processes.story("before", "Filesystem").await;
+    processes.stop_agent().await;
+    let agent_absent = |volume: Option<&quarry_api::Volume>| {
         let message = volume
             .and_then(|volume| volume.ready())
             .and_then(|ready| ready.message.clone())
             .unwrap_or_default();
         message.contains("the agent on node story-node is absent since 20")
     };
-    parts.create("waiting", "Filesystem").await;
-    parts.wait("waiting", "says that the agent is absent", says).await;
-    // Nothing has begun on the node: it can go at once, without an agent.
-    parts.delete("waiting").await;
-    parts.wait("waiting", "is gone", |volume| volume.is_none()).await;
-    parts.create("patient", "Block").await;
-    parts.wait("patient", "says that the agent is absent", says).await;
-    parts.restart(Victim::Agent, None).await;
-    parts
+    processes.create("waiting", "Filesystem").await;
+    processes.wait("waiting", "reports that the agent is absent", agent_absent).await;
+    // Nothing has started on the node: the Volume can be deleted immediately, without an agent.
+    processes.delete("waiting").await;
+    processes.wait("waiting", "is deleted", |volume| volume.is_none()).await;
+    processes.create("patient", "Block").await;
+    processes.wait("patient", "reports that the agent is absent", agent_absent).await;
+    processes.restart(Role::Agent, None).await;
+    processes
         .wait("patient", "is Available", |volume| {
             volume
                 .is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
         })
         .await;
-    parts.delete("patient").await;
-    parts.wait("patient", "is gone", |volume| volume.is_none()).await;
-    parts.stop().await;
+    processes.delete("patient").await;
+    processes.wait("patient", "is deleted", |volume| volume.is_none()).await;
+    processes.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_the_agent() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start(folder.path()).await;
-    let uid = parts.create("robbed", "Filesystem").await.metadata.uid.unwrap();
+async fn detached_loop_is_reported_and_restored_by_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    let uid = processes.create("robbed", "Filesystem").await.metadata.uid.unwrap();
     let available = |volume: Option<&quarry_api::Volume>| {
         volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
     };
-    parts.wait("robbed", "is Available", available).await;
-    // A whole second later: the API's times have no finer grain.
-    parts
+    processes.wait("robbed", "is Available", available).await;
+    // A whole second later: API timestamps have a resolution of one second.
+    processes
         .wait("robbed", "has been Available for a second", |volume| {
             let since = volume
                 .and_then(|volume| volume.ready())
@@ -120,9 +104,9 @@ async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_th
             })
         })
         .await;
-    parts.snatch_loop(&uid);
-    parts
-        .wait("robbed", "says that its device is missing", |volume| {
+    processes.detach_loop(&uid);
+    processes
+        .wait("robbed", "reports that its device is missing", |volume| {
             let status = volume.and_then(|volume| volume.status.clone()).unwrap_or_default();
             status.device_name.is_none()
                 && status.conditions[0]
@@ -131,34 +115,36 @@ async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_th
                     .is_some_and(|message| message.contains("the device of this volume is missing"))
         })
         .await;
-    parts.restart(Victim::Agent, None).await;
-    parts.wait("robbed", "is Available again", available).await;
-    parts.delete("robbed").await;
-    parts.wait("robbed", "is gone", |volume| volume.is_none()).await;
-    parts.stop().await;
+    processes.restart(Role::Agent, None).await;
+    processes.wait("robbed", "is Available again", available).await;
+    processes.delete("robbed").await;
+    processes.wait("robbed", "is deleted", |volume| volume.is_none()).await;
+    processes.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_operator_leads_gives_the_lease_back_and_ends_when_it_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start(folder.path()).await;
-    parts.stop_operator();
-    let mut first = parts.spawn_operator("first");
-    parts.leader("the first leads", |holder| holder == Some("first")).await;
-    let mut second = parts.spawn_operator("second");
+async fn one_operator_leads_and_exits_when_it_loses_its_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    processes.stop_operator();
+    let mut first = processes.spawn_operator("first");
+    processes.leader("the first leads", |holder| holder == Some("first")).await;
+    let mut second = processes.spawn_operator("second");
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&first),
         rustix::process::Signal::TERM,
     )
     .unwrap();
     assert!(first.wait().unwrap().success(), "a stop on request is not a failure");
-    parts
-        .leader("the lease was given back and the second leads", |holder| holder == Some("second"))
+    processes
+        .leader("the Lease was released and the second operator leads", |holder| {
+            holder == Some("second")
+        })
         .await;
-    parts.steal_lease().await;
+    processes.steal_lease().await;
     assert!(
         !second.wait().unwrap().success(),
-        "an operator that lost its lease ends, and says so by its code"
+        "an operator that lost its Lease exits with a failure code"
     );
-    parts.stop().await;
+    processes.stop().await;
 }

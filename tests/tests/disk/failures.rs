@@ -1,4 +1,4 @@
-//! Things that go wrong on a node: full disks, lost devices, two agents, a removed file.
+//! Failures on a node: full disks, lost devices, two agents, a removed file.
 
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::Format;
@@ -15,7 +15,7 @@ use std::{fs, io::Write, sync::Arc};
 fn restore(ops: &Arc<LinuxNode>) -> Restored {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // Nobody listens there, and nobody needs to: bringing devices back asks nobody.
+        // No API listens there, and none is needed: restoring devices makes no request.
         let client =
             kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap()))
                 .unwrap();
@@ -26,7 +26,7 @@ fn restore(ops: &Arc<LinuxNode>) -> Restored {
 }
 
 #[test]
-fn a_disk_that_fills_up_in_mid_format_is_told_and_nothing_stays() {
+fn disk_full_during_format_is_reported_and_cleaned_up() {
     let bed = Bed::on(Links::Own, "3m");
     let (ops, uid) = (bed.ops(), new_uid());
     for (fs, size) in [(FsType::Xfs, 400 * MIB), (FsType::Ext4, 200 << 30)] {
@@ -41,7 +41,7 @@ fn a_disk_that_fills_up_in_mid_format_is_told_and_nothing_stays() {
 }
 
 #[test]
-fn a_volume_on_a_full_disk_can_still_be_removed() {
+fn volume_on_a_full_disk_can_be_removed() {
     let bed = Bed::on(Links::Own, "3m");
     let (ops, uid) = (bed.ops(), new_uid());
     succeed(&ops, &prepare_order(&uid, 16 * MIB, Format::Partition));
@@ -54,7 +54,7 @@ fn a_volume_on_a_full_disk_can_still_be_removed() {
 }
 
 #[test]
-fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
+fn agent_start_restores_devices_despite_one_bad_volume() {
     for links in Links::BOTH {
         let bed = Bed::new(links);
         let ops = bed.ops();
@@ -65,13 +65,17 @@ fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
             succeed(&ops, &prepare_order(&block_uid, 16 * MIB, Format::Partition)).unwrap();
         let bad_volume =
             succeed(&ops, &prepare_order(&bad_uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();
-        assert_eq!(restore(&ops).changed, Vec::<String>::new(), "all is well: nothing to do");
+        assert_eq!(
+            restore(&ops).changed,
+            Vec::<String>::new(),
+            "everything is in place: nothing to do"
+        );
 
         // As after a reboot.
         for volume in [&fs_volume, &block_volume, &bad_volume] {
             snatch(&volume.device_name);
         }
-        // And one of them was replaced by something that is no file.
+        // And one of them was replaced by something that is not a regular file.
         fs::remove_file(bed.file(&bad_uid)).unwrap();
         fs::create_dir(bed.file(&bad_uid)).unwrap();
         drop(ops);
@@ -100,7 +104,7 @@ fn devices_come_back_at_the_agents_start_and_one_bad_volume_holds_up_nobody() {
 }
 
 #[test]
-fn a_file_that_was_removed_under_its_loop_leaves_nothing_behind() {
+fn removed_backing_file_leaves_nothing_behind() {
     for format in [filesystem(FsType::Ext4), Format::Partition] {
         let bed = Bed::new(Links::Own);
         let (ops, uid) = (bed.ops(), new_uid());
@@ -113,7 +117,7 @@ fn a_file_that_was_removed_under_its_loop_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_second_agent_on_the_node_is_refused_with_the_first_ones_pid() {
+fn second_agent_is_refused_with_the_pid_of_the_first() {
     let bed = Bed::new(Links::Own);
     let first = bed.ops();
     let error = LinuxNode::open(bed.host(), false).map(drop).unwrap_err().to_string();
@@ -127,7 +131,7 @@ fn a_second_agent_on_the_node_is_refused_with_the_first_ones_pid() {
 }
 
 #[test]
-fn a_read_only_mark_left_on_a_loop_number_does_not_stick() {
+fn read_only_flag_of_a_loop_number_is_cleared() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
     let result = succeed(&ops, &prepare_order(&uid, 16 * MIB, filesystem(FsType::Ext4))).unwrap();

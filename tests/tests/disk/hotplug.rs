@@ -1,4 +1,5 @@
-//! The agent as a process: disks come, change and go; too many events, no API, a device that vanishes while it is read.
+//! The agent as a process: disks are attached, changed and detached; too many events, no API, a
+//! device that vanishes while it is read.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
@@ -8,7 +9,7 @@ use quarry_api::{
 };
 use quarry_tests::{
     disk::{MIB, Mounted, run},
-    process::Parts,
+    process::Processes,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -19,17 +20,17 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A loop device over a file of ours; detached when dropped.
+/// A loop device over a temporary file; detached on drop.
 struct Disk {
     name: String,
     file: PathBuf,
 }
 
 impl Disk {
-    fn attach(folder: &TempDir, name: &str, size: u64) -> Self {
-        let file = folder.path().join(name);
-        let made = fs::File::create(&file).unwrap();
-        made.set_len(size).unwrap();
+    fn attach(dir: &TempDir, name: &str, size: u64) -> Self {
+        let file = dir.path().join(name);
+        let created = fs::File::create(&file).unwrap();
+        created.set_len(size).unwrap();
         let device = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         Disk { name: device.trim().trim_start_matches("/dev/").to_owned(), file }
     }
@@ -38,7 +39,7 @@ impl Disk {
         format!("/dev/{}", self.name)
     }
 
-    /// As the kernel sends it, once more.
+    /// Makes the kernel send its event again.
     fn event(&self) {
         fs::write(format!("/sys/block/{}/uevent", self.name), "change").unwrap();
     }
@@ -51,7 +52,7 @@ impl Drop for Disk {
             .status()
             .is_ok_and(|status| status.success())
         {
-            eprintln!("{} was not attached any more", self.name);
+            eprintln!("{} was already detached", self.name);
         }
     }
 }
@@ -62,10 +63,10 @@ fn find<'a>(status: &'a NodeInventoryStatus, disk: &Disk) -> Option<&'a Device> 
 }
 
 fn reasons(device: &Device) -> Vec<&str> {
-    device.reasons.iter().map(|told| told.reason.as_str()).collect()
+    device.reasons.iter().map(|entry| entry.reason.as_str()).collect()
 }
 
-/// In KiB.
+/// Resident memory in KiB.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -77,12 +78,12 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[tokio::test]
-async fn a_disk_comes_changes_and_goes() {
-    let folder = tempfile::tempdir().unwrap();
-    let parts = Parts::start(folder.path()).await;
-    parts.wait_inventory("is published", |status| status.node_uid.is_some()).await;
-    let disk = Disk::attach(&folder, "a.img", 64 * MIB);
-    let seen = parts.wait_inventory("shows it", |status| find(status, &disk).is_some()).await;
+async fn disk_is_followed_from_attach_to_detach() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = Processes::start(dir.path()).await;
+    processes.wait_inventory("is published", |status| status.node_uid.is_some()).await;
+    let disk = Disk::attach(&dir, "a.img", 64 * MIB);
+    let seen = processes.wait_inventory("shows it", |status| find(status, &disk).is_some()).await;
     let device = find(&seen, &disk).unwrap();
     assert_eq!(
         (device.kind.as_str(), device.size, device.state, reasons(device)),
@@ -94,9 +95,10 @@ async fn a_disk_comes_changes_and_goes() {
     );
 
     run("mkfs.ext4", &["-q", &disk.path()]);
-    // Without a udev daemon nobody tells that a device was written to: the kernel is asked to.
+    // Without a udev daemon there is no event after a write to a device, so the kernel is asked to
+    // send one.
     disk.event();
-    let seen = parts
+    let seen = processes
         .wait_inventory("shows the file system", |status| {
             find(status, &disk).is_some_and(|device| device.fs_type.is_some())
         })
@@ -112,22 +114,22 @@ async fn a_disk_comes_changes_and_goes() {
     let grown = fs::File::options().write(true).open(&disk.file).unwrap();
     grown.set_len(128 << 20).unwrap();
     run("losetup", &["--set-capacity", &disk.path()]);
-    parts
+    processes
         .wait_inventory("shows its new size", |status| {
             find(status, &disk).is_some_and(|device| device.size == 128 << 20)
         })
         .await;
     drop(disk);
-    let gone = |status: &NodeInventoryStatus| {
+    let detached = |status: &NodeInventoryStatus| {
         !status.devices.iter().any(|device| device.backing_file.as_deref() == Some(file.as_str()))
     };
-    parts.wait_inventory("does not show it any more", gone).await;
+    processes.wait_inventory("no longer shows it", detached).await;
 
-    let events: Api<Event> = Api::namespaced(parts.client(), "default");
-    // They follow the status.
+    let events: Api<Event> = Api::namespaced(processes.client(), "default");
+    // Events are published after the status.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let told: Vec<String> = events
+        let published: Vec<String> = events
             .list(&ListParams::default())
             .await
             .unwrap()
@@ -137,70 +139,73 @@ async fn a_disk_comes_changes_and_goes() {
             .collect();
         if ["DeviceAppeared", "DeviceDisappeared", "DeviceVerdictChanged"]
             .iter()
-            .all(|reason| told.iter().any(|seen| seen == reason))
+            .all(|reason| published.iter().any(|seen| seen == reason))
         {
             break;
         }
-        assert!(Instant::now() < deadline, "{told:?}");
+        assert!(Instant::now() < deadline, "{published:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    parts.stop().await;
+    processes.stop().await;
 }
 
 #[tokio::test]
-async fn a_mount_and_a_swap_are_seen_when_they_come_and_when_they_go() {
-    let folder = tempfile::tempdir().unwrap();
-    // Before the agent is there: a plug is followed by looks that would see a mount as well.
+async fn mount_and_swap_are_reported_when_added_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    // Before the agent starts: attaching a disk causes scans, which would also find a mount.
     let (disk, swap) =
-        (Disk::attach(&folder, "a.img", 64 * MIB), Disk::attach(&folder, "b.img", 64 * MIB));
+        (Disk::attach(&dir, "a.img", 64 * MIB), Disk::attach(&dir, "b.img", 64 * MIB));
     run("mkfs.ext4", &["-q", &disk.path()]);
     run("mkswap", &["--quiet", &swap.path()]);
-    let parts = Parts::start(folder.path()).await;
+    let processes = Processes::start(dir.path()).await;
     let shown = |status: &NodeInventoryStatus, disk: &Disk, reason: &str| {
         find(status, disk).is_some_and(|device| reasons(device).contains(&reason))
     };
-    parts
+    processes
         .wait_inventory("shows both", |status| {
             find(status, &disk).is_some() && find(status, &swap).is_some()
         })
         .await;
     for _ in 0..2 {
-        let mounted = Mounted::new(&[&disk.path()], &folder.path().join("mnt"));
-        parts.wait_inventory("shows the mount", |status| shown(status, &disk, "Mounted")).await;
+        let mounted = Mounted::new(&[&disk.path()], &dir.path().join("mnt"));
+        processes.wait_inventory("shows the mount", |status| shown(status, &disk, "Mounted")).await;
         drop(mounted);
-        parts
-            .wait_inventory("shows that it is over", |status| !shown(status, &disk, "Mounted"))
+        processes
+            .wait_inventory("shows that it is unmounted", |status| !shown(status, &disk, "Mounted"))
             .await;
     }
     run("swapon", &[&swap.path()]);
-    let seen = parts.wait_inventory("shows the swap", |status| shown(status, &swap, "Swap")).await;
+    let seen =
+        processes.wait_inventory("shows the swap", |status| shown(status, &swap, "Swap")).await;
     run("swapoff", &[&swap.path()]);
     assert!(!shown(&seen, &disk, "Mounted"));
-    parts.wait_inventory("shows that it is off", |status| !shown(status, &swap, "Swap")).await;
-    parts.stop().await;
+    processes.wait_inventory("shows that it is off", |status| !shown(status, &swap, "Swap")).await;
+    processes.stop().await;
 }
 
 #[tokio::test]
-async fn a_flood_of_events_costs_no_memory_and_what_is_lost_is_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let parts = Parts::start(folder.path()).await;
+async fn event_flood_costs_no_memory_and_lost_events_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = Processes::start(dir.path()).await;
     let disks: Vec<Disk> =
-        (0..8).map(|number| Disk::attach(&folder, &format!("{number}.img"), 16 * MIB)).collect();
-    parts
+        (0..8).map(|number| Disk::attach(&dir, &format!("{number}.img"), 16 * MIB)).collect();
+    processes
         .wait_inventory("shows all", |status| disks.iter().all(|disk| find(status, disk).is_some()))
         .await;
-    let pid = parts.agent_pid().unwrap();
-    // First a few: they fill caches of the allocator.
+    let pid = processes.agent_pid().unwrap();
+    // A few first, because they fill caches of the allocator.
     let flood = |count: usize| (0..count).for_each(|number| disks[number % disks.len()].event());
     flood(2_000);
-    let mark = Disk::attach(&folder, "mark.img", 16 * MIB);
-    parts.wait_inventory("goes on after the flood", |status| find(status, &mark).is_some()).await;
+    let mark = Disk::attach(&dir, "mark.img", 16 * MIB);
+    processes
+        .wait_inventory("is updated after the flood", |status| find(status, &mark).is_some())
+        .await;
     let before = resident(pid);
     flood(10_000);
     drop(mark);
-    let mark = Disk::attach(&folder, "mark2.img", 16 * MIB);
-    parts
-        .wait_inventory("goes on after the second flood", |status| find(status, &mark).is_some())
+    let mark = Disk::attach(&dir, "mark2.img", 16 * MIB);
+    processes
+        .wait_inventory("is updated after the second flood", |status| find(status, &mark).is_some())
         .await;
     let grown = resident(pid).saturating_sub(before);
     println!(
@@ -209,55 +214,59 @@ async fn a_flood_of_events_costs_no_memory_and_what_is_lost_is_found() {
     );
     assert!(grown < 4096, "grown by {grown} KiB");
 
-    // While it does not listen, more come than the socket holds; among those that are lost is a new disk's.
+    // While the agent is stopped, more events arrive than the socket can hold; the event of a new
+    // disk is among those lost.
     signal(pid, Signal::STOP);
     flood(5_000);
-    let lost = Disk::attach(&folder, "lost.img", 16 * MIB);
+    let lost = Disk::attach(&dir, "lost.img", 16 * MIB);
     flood(100);
     signal(pid, Signal::CONT);
-    parts
+    processes
         .wait_inventory("shows the disk whose event was lost", |status| {
             find(status, &lost).is_some()
         })
         .await;
     drop((disks, mark, lost));
-    parts.stop().await;
-    // udev has got all of them, too: the tests behind this one need it.
+    processes.stop().await;
+    // udev has received all of them too, and the next tests need it.
     run("udevadm", &["settle", "--timeout=120"]);
 }
 
 #[tokio::test]
-async fn what_happened_without_the_api_is_told_when_it_is_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut parts = Parts::start(folder.path()).await;
-    let first = Disk::attach(&folder, "first.img", 16 * MIB);
-    parts.wait_inventory("shows the first", |status| find(status, &first).is_some()).await;
-    parts.api_down().await;
-    let second = Disk::attach(&folder, "second.img", 16 * MIB);
-    let gone = first.file.to_str().unwrap().to_owned();
+async fn changes_during_an_api_outage_are_reported_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    let first = Disk::attach(&dir, "first.img", 16 * MIB);
+    processes.wait_inventory("shows the first", |status| find(status, &first).is_some()).await;
+    processes.api_down().await;
+    let second = Disk::attach(&dir, "second.img", 16 * MIB);
+    let detached = first.file.to_str().unwrap().to_owned();
     drop(first);
-    parts.api_up().await;
+    processes.api_up().await;
     let caught_up = |status: &NodeInventoryStatus| {
         find(status, &second).is_some()
             && !status
                 .devices
                 .iter()
-                .any(|device| device.backing_file.as_deref() == Some(gone.as_str()))
+                .any(|device| device.backing_file.as_deref() == Some(detached.as_str()))
     };
-    parts.wait_inventory("has caught up", caught_up).await;
+    processes.wait_inventory("has caught up", caught_up).await;
     drop(second);
-    parts.stop().await;
+    processes.stop().await;
 }
 
-/// Attached and detached as fast as it goes: whatever the agent is reading vanishes under it, and it ends up right.
+/// Attached and detached as fast as possible: devices vanish while the agent reads them, and its
+/// result is still right.
 #[tokio::test]
-async fn a_device_that_vanishes_while_it_is_read_hurts_nobody() {
-    let folder = tempfile::tempdir().unwrap();
-    let parts = Parts::start(folder.path()).await;
-    let stays = Disk::attach(&folder, "stays.img", 16 * MIB);
-    parts.wait_inventory("shows the one that stays", |status| find(status, &stays).is_some()).await;
+async fn device_that_vanishes_while_read_does_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = Processes::start(dir.path()).await;
+    let stays = Disk::attach(&dir, "stays.img", 16 * MIB);
+    processes
+        .wait_inventory("shows the one that stays", |status| find(status, &stays).is_some())
+        .await;
     for round in 0..60 {
-        drop(Disk::attach(&folder, &format!("flies-{}.img", round % 3), 16 * MIB));
+        drop(Disk::attach(&dir, &format!("flies-{}.img", round % 3), 16 * MIB));
     }
     let settled = |status: &NodeInventoryStatus| {
         find(status, &stays).is_some()
@@ -265,30 +274,30 @@ async fn a_device_that_vanishes_while_it_is_read_hurts_nobody() {
                 device.backing_file.as_ref().is_some_and(|file| file.contains("flies-"))
             })
     };
-    let status = parts.wait_inventory("shows only the one that stays", settled).await;
+    let status = processes.wait_inventory("shows only the one that stays", settled).await;
     assert!(status.problems.is_empty(), "{:?}", status.problems);
     drop(stays);
-    parts.stop().await;
+    processes.stop().await;
 }
 
 #[tokio::test]
-async fn at_rest_nothing_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let parts = Parts::start(folder.path()).await;
-    let disk = Disk::attach(&folder, "a.img", 16 * MIB);
-    parts.wait_inventory("shows it", |status| find(status, &disk).is_some()).await;
-    // Events without a change in the device: looked at, and nothing is written.
-    let before = parts.writes();
+async fn nothing_is_written_without_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let processes = Processes::start(dir.path()).await;
+    let disk = Disk::attach(&dir, "a.img", 16 * MIB);
+    processes.wait_inventory("shows it", |status| find(status, &disk).is_some()).await;
+    // Events without a change: the device is read, and nothing is written.
+    let before = processes.writes();
     for _ in 0..50 {
         disk.event();
     }
-    let mark = Disk::attach(&folder, "mark.img", 16 * MIB);
-    parts.wait_inventory("shows the mark", |status| find(status, &mark).is_some()).await;
+    let mark = Disk::attach(&dir, "mark.img", 16 * MIB);
+    processes.wait_inventory("shows the mark", |status| find(status, &mark).is_some()).await;
     assert!(
-        parts.writes() - before <= 4,
+        processes.writes() - before <= 4,
         "{} writes for one new disk and its Event",
-        parts.writes() - before
+        processes.writes() - before
     );
     drop((disk, mark));
-    parts.stop().await;
+    processes.stop().await;
 }

@@ -14,9 +14,9 @@ fn blkid(path: &str, tag: &str) -> String {
 }
 
 #[test]
-fn a_file_system_volume_lives_and_goes() {
+fn file_system_volume_is_prepared_and_removed() {
     for links in Links::BOTH {
-        // Sizes that no block or sector divides: the file is exact all the same.
+        // Sizes that are not a multiple of any block or sector: the file still has the exact size.
         for (fs, size) in [(FsType::Ext4, 16 * MIB + 4321), (FsType::Xfs, 320 * MIB + 77)] {
             let bed = Bed::new(links);
             let (ops, uid) = (bed.ops(), new_uid());
@@ -54,7 +54,7 @@ fn a_file_system_volume_lives_and_goes() {
 }
 
 #[test]
-fn a_block_volume_is_one_partition_that_every_tool_agrees_on() {
+fn block_volume_is_one_partition_for_every_tool() {
     for links in Links::BOTH {
         let bed = Bed::new(links);
         let (ops, uid) = (bed.ops(), new_uid());
@@ -63,10 +63,14 @@ fn a_block_volume_is_one_partition_that_every_tool_agrees_on() {
         assert_eq!(result.path, format!("/dev/disk/by-partlabel/{uid}"));
         let file = bed.file(&uid).to_string_lossy().into_owned();
         assert!(run("sgdisk", &["-v", &file]).contains("No problems found"));
-        let told = run("sgdisk", &["-i", "1", &file]).to_lowercase();
-        assert!(told.contains(&format!("partition unique guid: {uid}")), "{told}");
-        assert!(told.contains(&format!("partition name: '{uid}'")), "{told}");
-        assert!(told.contains("linux filesystem") && told.contains("first sector: 2048"), "{told}");
+        let gdisk_output = run("sgdisk", &["-i", "1", &file]).to_lowercase();
+        assert!(gdisk_output.contains(&format!("partition unique guid: {uid}")), "{gdisk_output}");
+        assert!(gdisk_output.contains(&format!("partition name: '{uid}'")), "{gdisk_output}");
+        assert!(
+            gdisk_output.contains("linux filesystem")
+                && gdisk_output.contains("first sector: 2048"),
+            "{gdisk_output}"
+        );
         let link = bed.at(&result.path).to_string_lossy().into_owned();
         assert_eq!(blkid(&link, "PART_ENTRY_UUID"), uid);
         assert_eq!(blkid(&link, "PART_ENTRY_NAME"), uid);
@@ -78,12 +82,12 @@ fn a_block_volume_is_one_partition_that_every_tool_agrees_on() {
 
         succeed(&ops, &cleanup_order(&uid));
         bed.assert_clean(&uid);
-        assert!(!partition.exists(), "the partition's node goes with it");
+        assert!(!partition.exists(), "the partition's device node is removed too");
     }
 }
 
 #[test]
-fn from_every_partial_state_the_same_end_is_reached() {
+fn every_partial_state_leads_to_the_same_result() {
     for links in Links::BOTH {
         for format in [filesystem(FsType::Ext4), Format::Partition] {
             let bed = Bed::new(links);
@@ -94,7 +98,7 @@ fn from_every_partial_state_the_same_end_is_reached() {
 
             // Done already: nothing changes.
             assert_eq!(succeed(&ops, &prepare), Some(first.clone()));
-            // Detached behind our back.
+            // Detached by another process.
             if format == Format::Partition {
                 drop_partitions(&first.device_name);
                 assert_eq!(
@@ -109,12 +113,12 @@ fn from_every_partial_state_the_same_end_is_reached() {
             assert_eq!(
                 fs::metadata(bed.file(&uid)).unwrap().ino(),
                 inode,
-                "a finished file is never made again"
+                "a finished file is never recreated"
             );
 
             succeed(&ops, &cleanup_order(&uid));
             bed.assert_clean(&uid);
-            // Nothing there: nothing to do.
+            // Nothing exists: nothing to do.
             succeed(&ops, &cleanup_order(&uid));
             let seen = ops.look(&uid).unwrap();
             assert_eq!(
@@ -126,7 +130,7 @@ fn from_every_partial_state_the_same_end_is_reached() {
 }
 
 #[test]
-fn many_volumes_at_once_do_not_take_each_others_loops() {
+fn concurrent_volumes_use_separate_loop_devices() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     let uids: Vec<String> = (0..24).map(|_| new_uid()).collect();
@@ -153,26 +157,26 @@ fn many_volumes_at_once_do_not_take_each_others_loops() {
     uids.iter().for_each(|uid| bed.assert_clean(uid));
 }
 
-/// Figures, not assertions: time is not a property of the code alone.
+/// Prints figures without assertions: timing does not depend on the code alone.
 #[test]
-fn how_long_a_volume_takes() {
+fn volume_durations_are_measured() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     let mut prepares = Vec::new();
     let mut cleanups = Vec::new();
     for _ in 0..10 {
         let uid = new_uid();
-        let begun = Instant::now();
+        let started = Instant::now();
         succeed(&ops, &prepare_order(&uid, 1 << 30, filesystem(FsType::Xfs)));
-        prepares.push(begun.elapsed());
-        let begun = Instant::now();
+        prepares.push(started.elapsed());
+        let started = Instant::now();
         succeed(&ops, &cleanup_order(&uid));
-        cleanups.push(begun.elapsed());
+        cleanups.push(started.elapsed());
     }
     prepares.sort();
     cleanups.sort();
     println!(
-        "figure: hands, 1 GiB xfs with udev: prepare {:.0?} median, {:.0?} worst; cleanup {:.0?} median, {:.0?} worst of 10",
+        "figure: NodeOps, 1 GiB xfs with udev: prepare {:.0?} median, {:.0?} worst; cleanup {:.0?} median, {:.0?} worst of 10",
         prepares[5], prepares[9], cleanups[5], cleanups[9]
     );
 }

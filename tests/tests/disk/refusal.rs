@@ -1,4 +1,5 @@
-//! What is not ours or in use is left alone, to the byte, and the reason is told.
+//! Files and devices that are in use or not ours are left unchanged, to the byte, and the reason is
+//! reported.
 
 use quarry_api::node_job::FsType;
 use quarry_core::sparse::Format;
@@ -17,7 +18,7 @@ fn ext4() -> Format {
     filesystem(FsType::Ext4)
 }
 
-/// A volume that was prepared, and its device.
+/// A prepared volume: its UID and device.
 fn prepared(ops: &Arc<LinuxNode>, format: Format) -> (String, String) {
     let uid = new_uid();
     let result = succeed(ops, &prepare_order(&uid, 16 * MIB, format)).unwrap();
@@ -25,16 +26,16 @@ fn prepared(ops: &Arc<LinuxNode>, format: Format) -> (String, String) {
 }
 
 #[test]
-fn a_file_that_the_ledger_does_not_know_is_left_alone() {
+fn file_missing_in_the_ledger_is_left_unchanged() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
     for name in [uid.clone(), format!("{uid}.draft")] {
-        fs::write(bed.file(&name), "somebody's").unwrap();
+        fs::write(bed.file(&name), "user data").unwrap();
         for order in [prepare_order(&uid, 16 * MIB, ext4()), cleanup_order(&uid)] {
             let why = fail(&ops, &order);
             assert!(why.contains("not made by this agent"), "{why}");
         }
-        assert_eq!(fs::read(bed.file(&name)).unwrap(), b"somebody's");
+        assert_eq!(fs::read(bed.file(&name)).unwrap(), b"user data");
         fs::remove_file(bed.file(&name)).unwrap();
     }
     assert!(ops.known_volumes().unwrap().is_empty());
@@ -42,22 +43,22 @@ fn a_file_that_the_ledger_does_not_know_is_left_alone() {
 }
 
 #[test]
-fn a_link_or_folder_in_place_of_the_file_is_not_followed() {
+fn link_or_directory_in_place_of_the_file_is_refused() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
-    let victim = bed.data.join("victim");
-    fs::write(&victim, "precious").unwrap();
+    let role = bed.data.join("role");
+    fs::write(&role, "precious").unwrap();
     for name in [uid.clone(), format!("{uid}.draft")] {
-        symlink(&victim, bed.file(&name)).unwrap();
+        symlink(&role, bed.file(&name)).unwrap();
         fail(&ops, &prepare_order(&uid, 16 * MIB, ext4()));
         fail(&ops, &cleanup_order(&uid));
-        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(fs::read(&role).unwrap(), b"precious");
         fs::remove_file(bed.file(&name)).unwrap();
     }
 }
 
 #[test]
-fn a_mounted_volume_is_not_taken_down() {
+fn mounted_volume_is_not_removed() {
     for links in Links::BOTH {
         let bed = Bed::new(links);
         let ops = bed.ops();
@@ -78,7 +79,7 @@ fn a_mounted_volume_is_not_taken_down() {
     }
 }
 
-/// Detached when dropped.
+/// A loop device; detached on drop.
 struct OnTop(String);
 
 impl Drop for OnTop {
@@ -88,7 +89,7 @@ impl Drop for OnTop {
 }
 
 #[test]
-fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
+fn volume_under_another_loop_is_not_removed() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     for format in [ext4(), Format::Partition] {
@@ -98,7 +99,8 @@ fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
         } else {
             format!("/dev/{device}")
         };
-        // As kubelet does it for a Block volume: through a bind mount, so that no name betrays the device.
+        // As the kubelet does for a Block volume: through a bind mount, so that no path shows the
+        // device.
         let disguise = bed.data.join("disguise");
         fs::write(&disguise, "").unwrap();
         run("mount", &["--bind", &published, &disguise.to_string_lossy()]);
@@ -116,7 +118,7 @@ fn a_volume_under_another_loop_is_not_taken_down_whatever_the_path_says() {
 }
 
 #[test]
-fn a_device_that_is_held_exclusively_is_not_taken_down() {
+fn exclusively_opened_device_is_not_removed() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     for format in [ext4(), Format::Partition] {
@@ -138,7 +140,7 @@ fn a_device_that_is_held_exclusively_is_not_taken_down() {
 }
 
 #[test]
-fn swap_is_not_taken_down() {
+fn volume_used_as_swap_is_not_removed() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     let (uid, device) = prepared(&ops, Format::Partition);
@@ -153,7 +155,7 @@ fn swap_is_not_taken_down() {
 }
 
 #[test]
-fn a_loop_that_somebody_else_put_over_our_file_is_used_and_a_second_one_refused() {
+fn existing_loop_is_used_and_a_second_one_refused() {
     let bed = Bed::new(Links::Udev);
     let ops = bed.ops();
     let (uid, device) = prepared(&ops, ext4());
@@ -168,7 +170,7 @@ fn a_loop_that_somebody_else_put_over_our_file_is_used_and_a_second_one_refused(
 }
 
 #[test]
-fn another_size_or_content_is_refused_and_the_file_kept() {
+fn file_of_another_size_or_content_is_refused_and_kept() {
     let bed = Bed::new(Links::Own);
     let ops = bed.ops();
     let (uid, _) = prepared(&ops, ext4());
@@ -183,31 +185,32 @@ fn another_size_or_content_is_refused_and_the_file_kept() {
 }
 
 #[test]
-fn without_udev_somebody_elses_link_stays() {
+fn without_udev_a_link_of_another_owner_stays() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
-    let folder = bed.at("/dev/disk/by-uuid");
-    fs::create_dir_all(&folder).unwrap();
-    // Any block device that is not a loop; it is only named, never opened.
-    let foreign = fs::read_dir("/sys/block")
+    let dir = bed.at("/dev/disk/by-uuid");
+    fs::create_dir_all(&dir).unwrap();
+    // Any block device that is not a loop device; only its name is used, it is never opened.
+    let other_device = fs::read_dir("/sys/block")
         .unwrap()
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .find(|name| !name.starts_with("loop"));
-    let Some(foreign) = foreign.filter(|name| std::path::Path::new("/dev").join(name).exists())
+    let Some(other_device) =
+        other_device.filter(|name| std::path::Path::new("/dev").join(name).exists())
     else {
         return;
     };
-    symlink(format!("../../{foreign}"), folder.join(&uid)).unwrap();
+    symlink(format!("../../{other_device}"), dir.join(&uid)).unwrap();
     let why = fail(&ops, &prepare_order(&uid, 16 * MIB, ext4()));
-    assert!(why.contains(&format!("leads to {foreign}")), "{why}");
+    assert!(why.contains(&format!("leads to {other_device}")), "{why}");
     succeed(&ops, &cleanup_order(&uid));
     assert_eq!(bed.files(), Vec::<String>::new());
     assert_eq!(bed.links(&uid).len(), 1, "the link is not ours to remove");
 }
 
 #[test]
-fn sizes_that_cannot_be_are_told_with_the_limit_and_leave_nothing() {
+fn impossible_sizes_are_refused_with_the_limit() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
     let why = fail(&ops, &prepare_order(&uid, MIB, Format::Partition));

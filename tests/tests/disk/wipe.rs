@@ -1,15 +1,17 @@
-//! Wipes on real devices: what each policy leaves, who is in the way, what happens when the disk goes or the agent dies.
+//! Wipes on real devices: what each policy leaves, what blocks a wipe, what happens when the disk
+//! vanishes or the agent dies.
 
 use super::{
     device_claims::{Ground, O_EXCL},
     devices::{Loop, MIB, file, poke},
+    exported_file::ExportedFile,
+    kills::{finish, killed_at},
 };
 use quarry_api::{
     node_inventory::DeviceClaim,
     node_job::{JobPhase, WipePolicy},
 };
 use quarry_core::device::Content;
-use quarry_failpoint::VARIABLE;
 use quarry_node::{
     HeldDevice, HoldRequest, NodeOps, NodeView, Progress, agent::RunResult, failpoints::ALL,
 };
@@ -17,17 +19,13 @@ use quarry_tests::{
     device_claim::World,
     disk::{Bed, Links, Mounted, eventually, run},
 };
-use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::{BTreeSet, hash_map::DefaultHasher},
     fs::{self, OpenOptions},
     hash::{Hash, Hasher},
-    os::unix::{
-        fs::{FileExt, OpenOptionsExt},
-        process::ExitStatusExt,
-    },
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -35,9 +33,9 @@ use std::{
     time::Duration,
 };
 
-const PATTERN: &[u8] = b"somebody's secret ";
+const PATTERN: &[u8] = b"secret user data ";
 
-/// Full of data.
+/// Fills the file with data.
 pub fn fill(path: &Path) {
     let size = fs::metadata(path).unwrap().len() as usize;
     let mut bytes = PATTERN.repeat(size / PATTERN.len() + 1);
@@ -45,7 +43,7 @@ pub fn fill(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The pages in which anything is still to be read.
+/// Pages that are not zero.
 fn found(path: &Path) -> Vec<usize> {
     let zero = [0; 4096];
     fs::read(path)
@@ -57,7 +55,7 @@ fn found(path: &Path) -> Vec<usize> {
         .collect()
 }
 
-/// First and last MiB are zero, and data between them is not.
+/// Asserts that the first and last MiB are zero, and data between them is not.
 #[track_caller]
 fn assert_quick(left: &[usize], path: &Path, when: &str) {
     let pages = (fs::metadata(path).unwrap().len() / 4096) as usize;
@@ -92,7 +90,7 @@ fn hold(ground: &Ground, claim: &DeviceClaim) -> Result<Box<dyn HeldDevice>, Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_policy_erases_what_it_says_and_no_other_device() {
+async fn each_policy_erases_exactly_what_it_promises() {
     let ground = Ground::new().await;
     let (bystander, other) = ground.disk("bystander", 32 * MIB);
     fill(&other);
@@ -129,8 +127,8 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
             super::device_claims::assert_free(&device);
         }
     }
-    assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);
-    // In the ledger, with everything that somebody may want to know later.
+    assert_eq!(hash(&other), untouched, "{} must not change", bystander.name);
+    // The ledger has everything that may be needed later.
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
     let first: Vec<&str> = ledger.lines().take(2).collect();
     for word in [
@@ -151,7 +149,7 @@ async fn each_policy_erases_what_it_says_and_no_other_device() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_format_is_gone_after_a_quick_wipe() {
+async fn quick_wipe_removes_every_format() {
     let ground = Ground::new().await;
     let make: [(&str, &[&str]); 6] = [
         ("mkfs.xfs", &["-q", "-f"]),
@@ -164,21 +162,21 @@ async fn every_format_is_gone_after_a_quick_wipe() {
     for (tool, options) in make {
         let (device, path) = ground.disk(tool, 320 * MIB);
         run(tool, &[options, &[&device.dev()]].concat());
-        // A copy of its own table at both ends as well.
+        // Also with a copy of the partition table at both ends.
         run("sgdisk", &["-Z", &device.dev()]);
         run(tool, &[options, &[&device.dev()]].concat());
         let claim = ground.claim(&device);
         hold(&ground, &claim).unwrap().wipe(WipePolicy::Quick, &Progress::default()).unwrap();
         assert_eq!(ground.facts(&device).content, Content::Blank, "{tool}");
-        let said = Command::new("wipefs").args(["-n", &device.dev()]).output().unwrap();
-        assert!(said.stdout.is_empty(), "{tool}: {}", String::from_utf8_lossy(&said.stdout));
+        let found = Command::new("wipefs").args(["-n", &device.dev()]).output().unwrap();
+        assert!(found.stdout.is_empty(), "{tool}: {}", String::from_utf8_lossy(&found.stdout));
         drop(device);
         fs::remove_file(path).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
+async fn partitions_are_removed_unless_they_are_in_use() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 64 * MIB);
     run("sgdisk", &["-n", "1:0:+16M", "-n", "2:0:0", &device.dev()]);
@@ -195,12 +193,12 @@ async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
     let refused = wipe().unwrap_err();
     assert!(refused.contains("mounted") || refused.contains("Mounted"), "{refused}");
     drop(mounted);
-    // O_EXCL on the disk does not see a loop over a partition.
+    // O_EXCL on the disk does not detect a loop device over a partition.
     let top = Loop::new(Path::new(&format!("/dev/{}", names[0])));
     let refused = wipe().unwrap_err();
     assert!(refused.contains(&top.name), "{refused}");
     drop(top);
-    // Nor somebody who has it open without O_EXCL: told before the first byte.
+    // Nor a process that opened it without O_EXCL: reported before the first byte is written.
     let opened = fs::File::open(format!("/dev/{}", names[0])).unwrap();
     let refused = wipe().unwrap_err();
     assert!(refused.contains("opened by another process"), "{refused}");
@@ -212,13 +210,13 @@ async fn partitions_go_with_the_table_and_keep_whoever_uses_them() {
     wipe().unwrap();
     assert!(
         !Path::new(&format!("/sys/block/{}/{}", device.name, names[0])).exists(),
-        "the kernel has forgotten them"
+        "the kernel has removed them"
     );
     assert_eq!(ground.facts(&device).content, Content::Blank);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_uses_the_device_keeps_it() {
+async fn device_in_use_is_not_wiped() {
     let ground = Ground::new().await;
     fs::create_dir(ground.bed.root.join("etc")).unwrap();
     fs::write(ground.bed.root.join("etc/machine-id"), "0123\n").unwrap();
@@ -250,8 +248,8 @@ async fn whoever_uses_the_device_keeps_it() {
     refused("mounted");
     drop(mounted);
     assert_eq!(hash(&path), before, "no byte was written");
-    // A device of another size, another owner beside ours, and one in quarantine.
-    for (spoil, words) in [
+    // A device of another size, a second owner, and a device in quarantine.
+    for (change, words) in [
         ((|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView), "were claimed"),
         (
             |claim, view| {
@@ -277,16 +275,16 @@ async fn whoever_uses_the_device_keeps_it() {
         ),
         (|_, view| view.spec.machine_id = Some("another".into()), "another machine"),
     ] {
-        let (mut spoilt, mut view) = (claim.clone(), view(&ground.world, &claim));
-        spoil(&mut spoilt, &mut view);
+        let (mut changed_claim, mut view) = (claim.clone(), view(&ground.world, &claim));
+        change(&mut changed_claim, &mut view);
         let why = ground
             .ops
-            .hold(&HoldRequest { claim: spoilt, pv_uid: "p".into(), view })
+            .hold(&HoldRequest { claim: changed_claim, pv_uid: "p".into(), view })
             .unwrap_err()
             .message();
         assert!(why.contains(words), "{words}: {why}");
     }
-    // While we hold it, nobody else gets it.
+    // While the agent holds it, no other process gets it.
     let held = hold(&ground, &claim).unwrap();
     let others: [&mut dyn FnMut() -> bool; 3] = [
         &mut || OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok(),
@@ -311,12 +309,13 @@ async fn whoever_uses_the_device_keeps_it() {
         assert!(!other(), "{at} got a device that is held");
     }
     drop(held);
-    assert_eq!(hash(&path), before, "held and let go again: no byte was written");
+    assert_eq!(hash(&path), before, "held and released: no byte was written");
 }
 
-/// A foreign process tries to mount the device all the time, before, during and after the job: never both succeed.
+/// Another process tries to mount the device all the time, before, during and after the job: both
+/// never succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mount_and_a_wipe_never_both_succeed() {
+async fn mount_and_wipe_never_both_succeed() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 64 * MIB);
     let at = ground.folder.path().join("mnt");
@@ -334,7 +333,7 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
                     let mounted =
                         Command::new("mount").args(["-t", "ext4", &dev]).arg(&at).output().unwrap();
                     if mounted.status.success() {
-                        // Whoever has it mounted finds a file system, not what is left of one.
+                        // A successful mount has an intact file system.
                         fs::write(at.join("mine"), "mine").unwrap();
                         return true;
                     }
@@ -371,7 +370,7 @@ async fn a_mount_and_a_wipe_never_both_succeed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_swapped_under_its_name_is_not_erased() {
+async fn device_swapped_under_its_name_is_not_erased() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 16 * MIB);
     fill(&path);
@@ -384,7 +383,7 @@ async fn a_device_swapped_under_its_name_is_not_erased() {
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
     assert!(hold(&ground, &claim).unwrap_err().contains("is not there"));
     assert_eq!((hash(&path), hash(&other)), (ours, theirs));
-    // Detached while it is held: the kernel waits, and what is erased is what was verified.
+    // Detached while it is held: the kernel waits, and the verified device is erased.
     let newcomer = ground.claim(&device);
     let held = hold(&ground, &newcomer).unwrap();
     run("losetup", &["-d", &device.dev()]);
@@ -402,47 +401,16 @@ async fn a_device_swapped_under_its_name_is_not_erased() {
     eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
 }
 
-/// A file served by a process that can be killed: the disk is pulled.
-pub struct Cable(Child);
-
-impl Cable {
-    pub fn new(file: &Path, at: &Path) -> Self {
-        fs::write(at, "").unwrap();
-        let (file, at) = (file.to_string_lossy(), at.to_string_lossy());
-        let child = Command::new("qemu-storage-daemon")
-            .args(["--blockdev", &format!("driver=file,node-name=f,filename={file}")])
-            .args(["--export", &format!("type=fuse,id=e,node-name=f,mountpoint={at},writable=on")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("qemu-storage-daemon of package qemu-system-common");
-        eventually("the daemon serves the file", || {
-            fs::metadata(&*at).is_ok_and(|meta| meta.len() > 0)
-        });
-        Cable(child)
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
-
-/// Something that was full of data has a zero in its second MiB.
+/// Whether the second MiB of a file that was full of data starts with zero.
 pub fn has_begun(path: &Path) -> bool {
     let mut byte = [1];
     fs::File::open(path)
         .is_ok_and(|file| file.read_exact_at(&mut byte, MIB).is_ok() && byte[0] == 0)
 }
 
-/// What was verified is not what is there at the end: nobody can say what of it was erased.
+/// The device at the end is not the verified one: what was erased is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_grows_in_mid_wipe_is_not_called_erased() {
+async fn disk_resized_during_a_wipe_is_not_reported_as_erased() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 16 * MIB);
     let held = hold(&ground, &ground.claim(&device)).unwrap();
@@ -453,12 +421,12 @@ async fn a_disk_that_grows_in_mid_wipe_is_not_called_erased() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
+async fn disk_pulled_during_a_wipe_fails_the_job() {
     let ground = Ground::new().await;
     let path = file(ground.folder.path(), "image", 256 * MIB);
     fill(&path);
     let export = ground.folder.path().join("export");
-    let mut cable = Cable::new(&path, &export);
+    let mut export_daemon = ExportedFile::new(&path, &export);
     let device = Loop::new(&export);
     let world = World::new().await;
     let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
@@ -470,58 +438,26 @@ async fn a_disk_pulled_in_mid_wipe_fails_the_job_and_says_so() {
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
     };
     // Some of it is erased, most is not.
-    eventually("the wipe has begun", || has_begun(&path));
-    cable.signal(Signal::KILL);
-    let _ = cable.0.wait();
+    eventually("the wipe has started", || has_begun(&path));
+    export_daemon.pull();
     let ran = running.await.unwrap();
     let RunResult::Failed(why) = &ran else { panic!("{ran:?}") };
     assert!(why.contains("check the node's kernel log"), "{why}");
-    assert!(!found(&path).is_empty(), "it was in the middle");
+    assert!(!found(&path).is_empty(), "the wipe was in progress");
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();
     assert!(ledger.lines().last().unwrap().contains("\"result\":\"failed\""), "{ledger}");
     let _ = Command::new("umount").arg("-l").arg(&export).output();
 }
 
-fn hand(bed: &Bed, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
-    command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
-    command
-}
-
-/// `true` when the process met the point and died there.
-#[track_caller]
-fn killed_at(bed: &Bed, arguments: &[&str], point: &str) -> bool {
-    let output = hand(bed, arguments).env(VARIABLE, point).output().unwrap();
-    match (output.status.signal(), output.status.success()) {
-        (Some(9), _) => true,
-        (None, true) => false,
-        _ => panic!(
-            "{arguments:?} at {point}: {} {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        ),
-    }
-}
-
-#[track_caller]
-fn finish(bed: &Bed, arguments: &[&str], after: &str) -> String {
-    let output = hand(bed, arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{arguments:?} after a kill at {after}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
-fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
+fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
     let bed = Bed::new(Links::Own);
-    let folder = tempfile::tempdir_in(&bed.root).unwrap();
-    let path = file(folder.path(), "d", 32 * MIB);
-    // Another one to wipe: the ledger knows for whom the first was confirmed, and a wipe has an owner of its own.
-    let wiped = file(folder.path(), "wiped", 32 * MIB);
-    let other = file(folder.path(), "other", 8 * MIB);
+    let dir = tempfile::tempdir_in(&bed.root).unwrap();
+    let path = file(dir.path(), "d", 32 * MIB);
+    // A second device to wipe: the ledger records the owner the first was confirmed for, and a wipe
+    // has another owner.
+    let wiped = file(dir.path(), "wiped", 32 * MIB);
+    let other = file(dir.path(), "other", 8 * MIB);
     fill(&other);
     let (device, second, bystander) = (Loop::new(&path), Loop::new(&wiped), Loop::new(&other));
     let untouched = hash(&other);
@@ -544,14 +480,14 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     };
     let mut met = BTreeSet::new();
     for point in of(&["claim", "confirm", "inventory"]) {
-        for (order, said) in
-            [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Ended\"")]
+        for (order, expected) in
+            [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Removed\"")]
         {
             if killed_at(&bed, &["look", order], point) {
                 met.insert(point);
             }
-            let told = finish(&bed, &["look", order], point);
-            assert!(told.contains(said), "{point}: {told}");
+            let output = finish(&bed, &["look", order], point);
+            assert!(output.contains(expected), "{point}: {output}");
             let ended = order == &ending;
             assert_eq!(fs::read_link(&link).ok(), (!ended).then(|| device.dev().into()), "{point}");
             assert!(!ended || !bed.at("/mnt/local-storage/fast").exists(), "{point}");
@@ -579,7 +515,7 @@ fn killed_at_every_failpoint_claims_and_wipes_reach_the_same_end() {
     let wanted: BTreeSet<&str> =
         of(&["claim", "confirm", "wipe", "ledger", "status.finished", "inventory"]).collect();
     let missed: Vec<_> = wanted.difference(&met).collect();
-    assert!(missed.is_empty(), "never met: {missed:?}");
-    assert_eq!(hash(&other), untouched, "{} was beside it all the time", bystander.name);
-    println!("figure: claims and wipes killed at {} failpoints", met.len());
+    assert!(missed.is_empty(), "never reached: {missed:?}");
+    assert_eq!(hash(&other), untouched, "{} must not change", bystander.name);
+    println!("figure: device claims and wipes killed at {} failpoints", met.len());
 }

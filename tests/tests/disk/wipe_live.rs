@@ -1,9 +1,11 @@
-//! A wipe and the API: asked before the device is opened and again while it is held; what changes between counts.
+//! A wipe and the API: the API is read before the device is opened and again while it is held;
+//! changes in between count.
 
 use super::{
     device_claims::Ground,
     devices::{Loop, file},
-    wipe::{Cable, fill, has_begun},
+    exported_file::ExportedFile,
+    wipe::{fill, has_begun},
 };
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -39,7 +41,8 @@ use std::{
     time::Duration,
 };
 
-/// The node's own hands; whoever tests is told when the device is held for the first time, and says when to go on.
+/// The real NodeOps; reports to the test when the device is held for the first time, and waits
+/// until the test continues it.
 struct Between {
     ops: Arc<LinuxNode>,
     pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
@@ -102,7 +105,7 @@ impl Scene<'_> {
     }
 }
 
-/// Runs the job up to where the device is held, lets `meanwhile` happen, and lets it go on.
+/// Runs the job until the device is held, runs `meanwhile`, and continues the job.
 async fn run_with(
     ground: &Ground,
     device: &Loop,
@@ -143,7 +146,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// What happens while the device is held ends the job; nothing is written, and nothing was meant.
+/// A change while the device is held fails the job; nothing is written, and no intent is recorded.
 async fn refused(
     ground: &Ground,
     device: &Loop,
@@ -168,7 +171,7 @@ async fn refused(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_api_is_asked_again_while_the_device_is_held() {
+async fn api_is_read_again_while_the_device_is_held() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 8 << 20);
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
@@ -229,7 +232,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
         );
     })
     .await;
-    // Something else is known about the device now: it is looked at again, with that.
+    // The operator has new information about the device: it is checked again, with that.
     refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
         let entry = Quarantine {
             identity: scene.claim.identity.clone(),
@@ -239,7 +242,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
         scene.patch_inventory(json!({"spec": {"quarantine": [entry]}})).await;
     })
     .await;
-    // What does not concern it is no reason to stop.
+    // A change that does not concern the device does not stop the wipe.
     let (ran, job) = run_with(&ground, &device, async |scene: &Scene<'_>| {
         scene
             .patch_inventory(
@@ -255,12 +258,12 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wipe_that_takes_long_says_how_far_it_is() {
+async fn long_wipe_reports_its_progress() {
     let ground = Ground::new().await;
     let path = file(ground.folder.path(), "image", 256 << 20);
     fill(&path);
     let export = ground.folder.path().join("export");
-    let cable = Arc::new(Cable::new(&path, &export));
+    let cable = Arc::new(ExportedFile::new(&path, &export));
     let device = Loop::new(&export);
     let world = World::new().await;
     let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
@@ -268,7 +271,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let jobs: Api<NodeJob> = world.all();
-    // Every word that the agent writes, not only those that are there when somebody looks.
+    // Every status the agent writes, not only those that exist when the test reads.
     let watched = tokio::spawn({
         let mut words =
             Box::pin(watcher(jobs.clone(), watcher::Config::default()).applied_objects());
@@ -297,7 +300,7 @@ async fn a_wipe_that_takes_long_says_how_far_it_is() {
         let job = job.clone();
         tokio::spawn(async move { agent.run_job(&job).await.unwrap() })
     };
-    // A slow disk: it answers for a tenth of the time.
+    // A slow disk: it responds for a tenth of the time.
     let slow = std::thread::spawn({
         let (cable, path, running) = (Arc::clone(&cable), path.clone(), running.abort_handle());
         move || {

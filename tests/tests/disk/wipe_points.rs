@@ -1,7 +1,9 @@
-//! A foreign process at every point of a wipe and of a confirmation: whoever has the device first keeps it, never both.
+//! Another process at every failpoint of a wipe and of a confirmation: the first to get the device
+//! keeps it; both never succeed.
 //!
-//! `disk-hand` stops itself at the point (`NAME!stop`), the rival tries, and the order goes on. The tables say whose
-//! the device is at which point: a hold that began later, ended earlier or had a gap fails here by the point's name.
+//! `disk-hand` stops itself at the failpoint (`NAME!stop`), the rival tries to use the device, and
+//! the order continues. The tables list the owner of the device at each failpoint: a hold that
+//! began too late, ended too early or had a gap fails here with the name of the failpoint.
 
 use super::{
     contention::{Disk, Got, Process, Rival, Tool},
@@ -30,21 +32,22 @@ const SIZE: u64 = 16 * MIB;
 const PIECE: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    /// Nobody's: a rival gets it, and the order is refused.
+enum Access {
+    /// Not held: a rival gets it, and the order is refused.
     Free,
-    /// Ours: a rival is refused.
+    /// Held by the order: a rival is refused.
     Held,
-    /// The order has ended its work: a rival gets it, and keeps what it makes.
-    LetGo,
+    /// The order has finished: a rival gets the device and keeps what it creates.
+    Released,
 }
 
-/// From the first question to the last word. Held from the exclusive open until it is proven that the device is blank.
-/// Points named `hand.` are of disk-hand itself, right before the agent's job and before its hands reach for the device.
-const WIPE: [(Whose, &[&str]); 3] = [
-    (Whose::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
+/// From the first API request to the last status update. Held from the exclusive open until the
+/// device is verified as blank. Failpoints named `hand.` are in disk-hand, right before the agent's
+/// job and before NodeOps opens the device.
+const WIPE: [(Access, &[&str]); 3] = [
+    (Access::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
     (
-        Whose::Held,
+        Access::Held,
         &[
             "wipe.opened",
             "wipe.held",
@@ -63,7 +66,7 @@ const WIPE: [(Whose, &[&str]); 3] = [
         ],
     ),
     (
-        Whose::LetGo,
+        Access::Released,
         &[
             "ledger.outcome.before",
             "ledger.torn:2",
@@ -73,14 +76,14 @@ const WIPE: [(Whose, &[&str]); 3] = [
         ],
     ),
 ];
-/// Nothing is written up to here.
+/// Nothing is written before this failpoint.
 const FIRST_BYTE: &str = "wipe.before";
 
-/// The device is read while it is held, and its link is made.
-const CONFIRMATION: [(Whose, &[&str]); 3] = [
-    (Whose::Free, &["hand.look", "hand.confirm"]),
+/// The device is read while it is held, and its link is created.
+const CONFIRMATION: [(Access, &[&str]); 3] = [
+    (Access::Free, &["hand.look", "hand.confirm"]),
     (
-        Whose::Held,
+        Access::Held,
         &[
             "confirm.held",
             "claim-link.before",
@@ -90,19 +93,19 @@ const CONFIRMATION: [(Whose, &[&str]); 3] = [
             "confirm.recorded",
         ],
     ),
-    (Whose::LetGo, &["inventory.before", "inventory.after"]),
+    (Access::Released, &["inventory.before", "inventory.after"]),
 ];
 
-/// After these the node is looked at once more, while the device is held.
-const LOOKS_AGAIN: [&str; 2] = ["wipe.opened", "confirm.held"];
+/// After these the node is scanned once more, while the device is held.
+const SCANS_AGAIN: [&str; 2] = ["wipe.opened", "confirm.held"];
 
-fn points(table: [(Whose, &'static [&'static str]); 3]) -> Vec<(&'static str, Whose)> {
-    table.iter().flat_map(|(whose, points)| points.iter().map(|point| (*point, *whose))).collect()
+fn points(table: [(Access, &'static [&'static str]); 3]) -> Vec<(&'static str, Access)> {
+    table.iter().flat_map(|(access, points)| points.iter().map(|point| (*point, *access))).collect()
 }
 
-/// Every failpoint of the agent with one of these beginnings is in the table, whichever of its hits.
+/// Asserts that the table has every failpoint of the agent with one of these prefixes, at any hit.
 #[track_caller]
-fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
+fn assert_complete(table: &[(&str, Access)], prefixes: &[&str]) {
     let named: BTreeSet<&str> = table
         .iter()
         .map(|(point, _)| point.split(':').next().unwrap())
@@ -116,66 +119,67 @@ fn assert_complete(table: &[(&str, Whose)], prefixes: &[&str]) {
     assert_eq!(named, all);
 }
 
-/// Who comes by at the point of this number.
-fn foreigners(index: usize, (point, whose): (&str, Whose)) -> Vec<Rival> {
+/// The rivals that try at the failpoint with this number.
+fn rivals(index: usize, (point, access): (&str, Access)) -> Vec<Rival> {
     use Rival::*;
     let mut all = vec![Opens, Mounts];
-    match whose {
-        // The order tries again for most of a second before it gives up: each tool at every other point.
-        Whose::Free => {
+    match access {
+        // The order retries for most of a second before it fails: use each tool at every other
+        // failpoint.
+        Access::Free => {
             let tools = [Tool::Ext4, Tool::Xfs];
             all.extend([Formats(tools[index % 2]), Formatted(tools[(index + 1) % 2])]);
         }
-        Whose::Held | Whose::LetGo => all.extend([Formats(Tool::Ext4), Formats(Tool::Xfs)]),
+        Access::Held | Access::Released => all.extend([Formats(Tool::Ext4), Formats(Tool::Xfs)]),
     }
-    // The kernel lets anybody make a loop over a device that is held; whoever looks sees it.
-    if whose == Whose::Free || LOOKS_AGAIN.contains(&point) {
+    // The kernel allows a loop device over a held device; only a scan finds it.
+    if access == Access::Free || SCANS_AGAIN.contains(&point) {
         all.push(Loops);
     }
     all
 }
 
 struct Stage {
-    /// A disk with a file system and somebody's data, and a blank one.
+    /// A disk with a file system and user data, and a blank one.
     data: Vec<u8>,
     blank: Vec<u8>,
     claim: DeviceClaim,
     path: PathBuf,
     other: PathBuf,
-    folder: TempDir,
+    dir: TempDir,
     bed: Bed,
 }
 
 impl Stage {
     fn new() -> Self {
         let bed = Bed::new(Links::Own);
-        let folder = tempfile::tempdir_in(&bed.root).unwrap();
-        let (path, other) = (file(folder.path(), "d", SIZE), file(folder.path(), "other", SIZE));
+        let dir = tempfile::tempdir_in(&bed.root).unwrap();
+        let (path, other) = (file(dir.path(), "d", SIZE), file(dir.path(), "other", SIZE));
         super::wipe::fill(&other);
-        let disk = Disk::new(folder.path(), &path, &other);
+        let disk = Disk::new(dir.path(), &path, &other);
         let scan = bed.ops().scan_node(&ScanRequest::default()).unwrap();
         let facts =
             scan.devices.iter().find(|facts| format!("/dev/{}", facts.name) == disk.dev()).unwrap();
         let claim = claim_of(facts, Default::default());
         assert!(Tool::Ext4.command().arg(disk.dev()).status().unwrap().success());
-        let mounted = Mounted::new(&["-t", "ext4", &disk.dev()], &folder.path().join("mnt"));
-        fs::write(mounted.0.join("data"), "somebody's secret ".repeat(40_000)).unwrap();
+        let mounted = Mounted::new(&["-t", "ext4", &disk.dev()], &dir.path().join("mnt"));
+        fs::write(mounted.0.join("data"), "secret user data ".repeat(40_000)).unwrap();
         drop(mounted);
         drop(disk);
         let data = fs::read(&path).unwrap();
-        Stage { blank: vec![0; data.len()], data, claim, path, other, folder, bed }
+        Stage { blank: vec![0; data.len()], data, claim, path, other, dir, bed }
     }
 
-    /// With these bytes, and a loop device of its own.
+    /// A disk with these bytes, on a new loop device.
     fn disk(&self, bytes: &[u8]) -> Disk {
         // udev may have had it open when it was detached. Two devices over one file are refused.
-        eventually("the last device is gone", || {
+        eventually("the last device is detached", || {
             run("losetup", &["-j", &self.path.to_string_lossy()]).is_empty()
         });
         let image = OpenOptions::new().write(true).open(&self.path).unwrap();
         image.set_len(0).unwrap();
         image.set_len(SIZE).unwrap();
-        // Where it is blank it stays sparse.
+        // Blank parts stay sparse.
         for (at, piece) in (0..)
             .step_by(PIECE)
             .zip(bytes.chunks(PIECE))
@@ -183,7 +187,7 @@ impl Stage {
         {
             image.write_all_at(piece, at).unwrap();
         }
-        Disk::new(self.folder.path(), &self.path, &self.other)
+        Disk::new(self.dir.path(), &self.path, &self.other)
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -198,7 +202,7 @@ impl Stage {
             .collect()
     }
 
-    /// A process that has stopped at this point of the order.
+    /// A process that has stopped at this failpoint of the order.
     #[track_caller]
     fn stopped(&self, order: &[&str], point: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
@@ -209,68 +213,73 @@ impl Stage {
             .env(VARIABLE, format!("{point}!stop"));
         Process::start(&mut command)
             .stopped()
-            .unwrap_or_else(|output| panic!("{order:?} never comes to {point}: {output:?}"))
+            .unwrap_or_else(|output| panic!("{order:?} never reaches {point}: {output:?}"))
     }
 
-    /// Refused if the device is held, and only then.
+    /// The rival is refused if and only if the device is held.
     #[track_caller]
-    fn come(&self, rival: Rival, disk: &Disk, whose: Whose, at: &str) -> Option<Got> {
-        let is_busy = |said: &str| said.contains("busy") || said.contains("in use by the system");
-        if whose == Whose::Held && rival != Rival::Loops {
+    fn admit_rival(&self, rival: Rival, disk: &Disk, access: Access, at: &str) -> Option<Got> {
+        let is_busy =
+            |message: &str| message.contains("busy") || message.contains("in use by the system");
+        if access == Access::Held && rival != Rival::Loops {
             let before = self.bytes();
             match rival.try_it(disk) {
-                Ok(_) => panic!("{at}: it is held, and {rival:?} has got it"),
-                Err(said) => assert!(
-                    is_busy(&said),
-                    "{at}: {rival:?} is refused, but not for who holds it: {said}"
+                Ok(_) => panic!("{at}: the device is held, but {rival:?} got it"),
+                Err(message) => assert!(
+                    is_busy(&message),
+                    "{at}: {rival:?} is refused for another reason than the hold: {message}"
                 ),
             }
             assert!(before == self.bytes(), "{at}: {rival:?} was refused and wrote");
             return None;
         }
         let mut got = None;
-        // Somebody else's agent may look at it for a moment.
-        eventually(&format!("{at}: {rival:?} gets what nobody holds"), || {
-            match rival.try_it(disk) {
-                Ok(what) => got.replace(what).is_none(),
-                Err(said) if is_busy(&said) => false,
-                Err(said) => panic!("{at}: {rival:?}: {said}"),
-            }
+        // Another agent on this machine may have it open for a moment.
+        eventually(&format!("{at}: {rival:?} gets the free device"), || match rival.try_it(disk) {
+            Ok(what) => got.replace(what).is_none(),
+            Err(message) if is_busy(&message) => false,
+            Err(message) => panic!("{at}: {rival:?}: {message}"),
         });
         got
     }
 
     /// One wipe, one rival.
-    fn wipe(&self, point: &str, whose: Whose, rival: Rival, policy: WipePolicy, begun: bool) {
+    fn wipe(&self, point: &str, access: Access, rival: Rival, policy: WipePolicy, started: bool) {
         let at = format!("wipe, {point}, {rival:?}");
         let disk = self.disk(&self.data);
         let recorded = self.ledger().len();
         let claim = serde_json::to_string(&self.claim).unwrap();
-        let order = if point.starts_with("status.running") { "wipe-told" } else { "wipe" };
+        let order = if point.starts_with("status.running") { "wipe-announced" } else { "wipe" };
         let hand = self.stopped(&[order, &claim, policy.as_str()], point);
-        assert!(begun || self.data == self.bytes(), "{at}: something is written already");
-        if whose == Whose::LetGo {
+        assert!(
+            started || self.data == self.bytes(),
+            "{at}: the device has been written to already"
+        );
+        if access == Access::Released {
             self.assert_erased(policy, &at);
             if rival == Rival::Mounts {
-                self.come(Rival::Formatted(Tool::Ext4), &disk, whose, &at);
+                self.admit_rival(Rival::Formatted(Tool::Ext4), &disk, access, &at);
             }
         }
-        let got = self.come(rival, &disk, whose, &at);
+        let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         let ledger = self.ledger().split_off(recorded);
         let count = |words: &str| ledger.iter().filter(|line| line.contains(words)).count();
-        // Whoever has formatted the device and left has it no longer: that goes with the rest of what is on it.
+        // A rival that formatted the device and exited no longer uses it: the wipe erases the
+        // format too.
         let refused = match rival {
             Rival::Loops => true,
             Rival::Formatted(_) => false,
-            Rival::Opens | Rival::Mounts | Rival::Formats(_) | Rival::Swaps => whose == Whose::Free,
+            Rival::Opens | Rival::Mounts | Rival::Formats(_) | Rival::Swaps => {
+                access == Access::Free
+            }
         };
-        assert_eq!(output.status.success(), !refused, "{at}: {said}");
+        assert_eq!(output.status.success(), !refused, "{at}: {message}");
         if refused {
-            assert!(rival.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
+            assert!(rival.is_named_in(&message, got.as_ref().unwrap()), "{at}: {message}");
             assert_eq!(
                 (count("\"kind\":\"intent\""), count("\"result\":\"succeeded\"")),
                 (0, 0),
@@ -283,9 +292,11 @@ impl Stage {
                 (1, 1, 2),
                 "{at}: {ledger:?}"
             );
-            match whose {
-                Whose::LetGo => assert!(seen == self.bytes(), "{at}: written after it was let go"),
-                Whose::Free | Whose::Held => self.assert_erased(policy, &at),
+            match access {
+                Access::Released => {
+                    assert!(seen == self.bytes(), "{at}: written after it was released")
+                }
+                Access::Free | Access::Held => self.assert_erased(policy, &at),
             }
         }
         if let Some(got) = got {
@@ -302,13 +313,13 @@ impl Stage {
             }
             WipePolicy::Discard | WipePolicy::Zero => bytes == self.blank,
         };
-        assert!(erased, "{at}: it is not erased");
+        assert!(erased, "{at}: the device is not erased");
     }
 
-    /// One look that is to confirm a claim, one rival.
-    fn confirm(&self, point: &str, whose: Whose, rival: Rival) {
+    /// One scan that is to confirm a device claim, one rival.
+    fn confirm(&self, point: &str, access: Access, rival: Rival) {
         let at = format!("confirmation, {point}, {rival:?}");
-        // A device that is to be mounted has a file system, and a claim that says so.
+        // A device to be mounted has a file system, and a device claim that allows it.
         let (content, bytes) = if rival == Rival::Mounts {
             (ClaimContent::Any, &self.data)
         } else {
@@ -318,28 +329,31 @@ impl Stage {
         let claim = serde_json::to_string(&DeviceClaim { content, ..self.claim.clone() }).unwrap();
         let lines = self.ledger().len();
         let hand = self.stopped(&["look", &claim], point);
-        let got = self.come(rival, &disk, whose, &at);
+        let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
         hand.go_on();
         let output = hand.end();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let message = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{at}: {output:?}");
-        let refused = whose == Whose::Free || rival == Rival::Loops;
+        let refused = access == Access::Free || rival == Rival::Loops;
         assert!(
-            said.contains(if refused {
+            message.contains(if refused {
                 "\"state\":\"Refused\""
             } else {
                 "\"state\":\"Confirmed\""
             }),
-            "{at}: {said}"
+            "{at}: {message}"
         );
-        assert!(!refused || rival.is_told_by(&said, got.as_ref().unwrap()), "{at}: {said}");
-        let leads_to = fs::read_link(self.bed.at(&self.claim.link)).ok();
-        assert_eq!(leads_to, (!refused).then(|| disk.dev().into()), "{at}: {said}");
+        assert!(!refused || rival.is_named_in(&message, got.as_ref().unwrap()), "{at}: {message}");
+        let link_target = fs::read_link(self.bed.at(&self.claim.link)).ok();
+        assert_eq!(link_target, (!refused).then(|| disk.dev().into()), "{at}: {message}");
         assert!(seen == self.bytes(), "{at}: a confirmation writes nothing");
-        let told: Vec<String> = self.ledger().split_off(lines);
-        assert_eq!(told.len(), usize::from(!refused), "{at}: {told:?}");
-        assert!(told.iter().all(|line| line.contains("\"kind\":\"confirmed\"")), "{at}: {told:?}");
+        let records: Vec<String> = self.ledger().split_off(lines);
+        assert_eq!(records.len(), usize::from(!refused), "{at}: {records:?}");
+        assert!(
+            records.iter().all(|line| line.contains("\"kind\":\"confirmed\"")),
+            "{at}: {records:?}"
+        );
         let _ = fs::remove_dir_all(self.bed.at("/mnt"));
         if let Some(got) = got {
             got.end(&disk);
@@ -348,43 +362,43 @@ impl Stage {
 }
 
 #[test]
-fn at_every_point_of_a_wipe_a_rival_and_the_job_never_both_succeed() {
+fn rival_and_wipe_never_both_succeed_at_any_failpoint() {
     let table = points(WIPE);
     assert_complete(&table, &["wipe.", "ledger.", "status."]);
     let stage = Stage::new();
     let others = fs::read(&stage.other).unwrap();
     let first_byte = table.iter().position(|(point, _)| *point == FIRST_BYTE).unwrap();
     let mut runs = 0;
-    for (index, (point, whose)) in table.iter().copied().enumerate() {
+    for (index, (point, access)) in table.iter().copied().enumerate() {
         let policy = match point {
             "wipe.overwritten" => WipePolicy::Quick,
             "wipe.discarding" => WipePolicy::Discard,
             "wipe.zeroing" => WipePolicy::Zero,
             _ => WipePolicy::ALL[index % WipePolicy::ALL.len()],
         };
-        for rival in foreigners(index, (point, whose)).into_iter().chain([Rival::Swaps]) {
-            stage.wipe(point, whose, rival, policy, index > first_byte);
+        for rival in rivals(index, (point, access)).into_iter().chain([Rival::Swaps]) {
+            stage.wipe(point, access, rival, policy, index > first_byte);
             runs += 1;
         }
     }
     assert!(others == fs::read(&stage.other).unwrap(), "the disk that was swapped in has changed");
-    println!("figure: foreigners at {} points of a wipe: {runs} runs, never both", table.len());
+    println!("figure: rivals at {} failpoints of a wipe: {runs} runs, never both", table.len());
 }
 
 #[test]
-fn at_every_point_of_a_confirmation_a_rival_and_the_claim_never_both_succeed() {
+fn rival_and_confirmation_never_both_succeed() {
     let table = points(CONFIRMATION);
     assert_complete(&table, &["confirm.", "claim-link.", "inventory."]);
     let stage = Stage::new();
     let mut runs = 0;
-    for (index, (point, whose)) in table.iter().copied().enumerate() {
-        for rival in foreigners(index, (point, whose)) {
-            stage.confirm(point, whose, rival);
+    for (index, (point, access)) in table.iter().copied().enumerate() {
+        for rival in rivals(index, (point, access)) {
+            stage.confirm(point, access, rival);
             runs += 1;
         }
     }
     println!(
-        "figure: foreigners at {} points of a confirmation: {runs} runs, never both",
+        "figure: rivals at {} failpoints of a confirmation: {runs} runs, never both",
         table.len()
     );
 }

@@ -4,14 +4,14 @@ use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_cre
 use quarry_tests::guest::{Guest, Qemu, Uml};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_binary_in_a_guest_reaches_the_api_on_the_host() {
-    let folder = tempfile::tempdir().unwrap();
+async fn binary_in_a_guest_reaches_the_api_on_the_host() {
+    let dir = tempfile::tempdir().unwrap();
     let server = Server::in_memory(Options::new(quarry_api::crds()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let identity = ServingIdentity::load_or_create(folder.path()).unwrap();
-    let token = load_or_create_token(folder.path()).unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
+    let identity = ServingIdentity::load_or_create(dir.path()).unwrap();
+    let token = load_or_create_token(dir.path()).unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
     Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
         .write(&kubeconfig)
         .unwrap();
@@ -19,7 +19,7 @@ async fn the_binary_in_a_guest_reaches_the_api_on_the_host() {
         server.serve(listener, identity, token, std::future::pending::<()>()).await
     });
 
-    let look = move |mut guest: Box<dyn std::ops::DerefMut<Target = Guest>>| {
+    let check_api = move |mut guest: Box<dyn std::ops::DerefMut<Target = Guest>>| {
         let (quarry, kubeconfig) = (guest.bring_quarry(), guest.join(&kubeconfig));
         let answer = guest.exec(&format!("{quarry} volumes --kubeconfig {kubeconfig}"));
         assert!(
@@ -31,10 +31,10 @@ async fn the_binary_in_a_guest_reaches_the_api_on_the_host() {
         let cut_off = guest.exec(&format!("{quarry} volumes --kubeconfig {kubeconfig}"));
         assert!(!cut_off.success(), "{}: {cut_off:?}", guest.name());
     };
-    // Guests are driven by blocking calls; the API must go on meanwhile.
+    // Guest calls block; the API must keep running.
     tokio::task::spawn_blocking(move || {
-        look(Box::new(Uml::boot("binary-uml", &[])));
-        look(Box::new(Qemu::restore("binary-qemu")));
+        check_api(Box::new(Uml::boot("binary-uml", &[])));
+        check_api(Box::new(Qemu::restore("binary-qemu")));
     })
     .await
     .unwrap();

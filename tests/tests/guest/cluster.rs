@@ -1,4 +1,5 @@
-//! The cluster around the guests: the API in this process, the operator as a child, an agent in every guest.
+//! The cluster around the guests: the API in this process, the operator as a child process, an
+//! agent in every guest.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::{
@@ -21,34 +22,34 @@ use std::{
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Driven by blocking calls, as the guests are; the API goes on meanwhile.
+/// Its methods block, as those of the guests do; the API keeps running.
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
     operator: Child,
-    folder: TempDir,
+    dir: TempDir,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone after the wait.
+        // It may have exited already; after the wait it has ended in any case.
         let _ = self.operator.kill();
-        self.operator.wait().expect("a child of ours can be waited for");
+        self.operator.wait().expect("a child process can be waited for");
     }
 }
 
 impl Cluster {
-    /// With these nodes, all of them covered by a LocalVolumeDiscovery.
+    /// With these nodes, all of them selected by a LocalVolumeDiscovery.
     pub fn start(nodes: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .unwrap();
-        let client = runtime.block_on(serve(&folder));
+        let client = runtime.block_on(serve(&dir));
         runtime.block_on(make_objects(&client, nodes));
-        let log = File::create(folder.path().join("operator.log")).unwrap();
+        let log = File::create(dir.path().join("operator.log")).unwrap();
         let binary =
             std::env::var_os("QUARRY_BIN").expect("QUARRY_BIN is set by the tier's runner");
         let operator = Command::new(binary)
@@ -59,21 +60,21 @@ impl Cluster {
                 "127.0.0.1:0",
                 "--kubeconfig",
             ])
-            .arg(folder.path().join("kubeconfig"))
+            .arg(dir.path().join("kubeconfig"))
             .env("RUST_LOG", "info")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
             .unwrap();
-        Cluster { runtime, client, operator, folder }
+        Cluster { runtime, client, operator, dir }
     }
 
-    /// Brings the binary into the guest and starts the agent of the node that is named as the guest.
+    /// Copies the binary into the guest and starts the agent of the node with the guest's name.
     #[track_caller]
     pub fn start_agent(&self, guest: &mut Guest, settling_time: &str) {
         let (quarry, kubeconfig) =
-            (guest.bring_quarry(), guest.join(&self.folder.path().join("kubeconfig")));
+            (guest.bring_quarry(), guest.join(&self.dir.path().join("kubeconfig")));
         let name = guest.name().to_owned();
         guest.spawn("agent", &format!("{quarry} agent --node-name {name} --data-dir {AGENT_DATA} --settling-time {settling_time} --kubeconfig {kubeconfig}"));
     }
@@ -82,14 +83,14 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// What a question to the API is answered with.
-    pub fn block_on<F: Future>(&self, question: F) -> F::Output {
-        self.runtime.block_on(question)
+    /// Runs an API request to completion.
+    pub fn block_on<F: Future>(&self, request: F) -> F::Output {
+        self.runtime.block_on(request)
     }
 
     /// Lets the guest reach the API again.
     pub fn rejoin(&self, guest: &Guest) {
-        guest.join(&self.folder.path().join("kubeconfig"));
+        guest.join(&self.dir.path().join("kubeconfig"));
     }
 
     pub fn status(&self, node: &str) -> NodeInventoryStatus {
@@ -101,7 +102,7 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// Waits until the inventory of the guest's node is so.
+    /// Waits until the NodeInventory of the guest's node matches.
     #[track_caller]
     pub fn inventory<T>(
         &self,
@@ -109,7 +110,7 @@ impl Cluster {
         what: &str,
         mut wanted: impl FnMut(&NodeInventoryStatus) -> Option<T>,
     ) -> T {
-        until(&format!("the inventory of {}: {what}", guest.name()), || {
+        until(&format!("the NodeInventory of {}: {what}", guest.name()), || {
             let status = self.status(guest.name());
             wanted(&status).ok_or_else(|| {
                 format!("{}\n{}\n{}", lines(&status), self.log(), tail(&guest.log_of("agent")))
@@ -117,7 +118,7 @@ impl Cluster {
         })
     }
 
-    /// The one device with this serial, once it is so.
+    /// The only device with this serial, once it matches.
     #[track_caller]
     pub fn device(
         &self,
@@ -132,13 +133,13 @@ impl Cluster {
     }
 
     #[track_caller]
-    pub fn gone(&self, guest: &Guest, serial: &str) {
-        self.inventory(guest, &format!("{serial} is gone"), |status| {
+    pub fn wait_absent(&self, guest: &Guest, serial: &str) {
+        self.inventory(guest, &format!("{serial} is no longer listed"), |status| {
             of(status, serial).is_none().then_some(())
         });
     }
 
-    /// Waits until the discovery result of the node is so.
+    /// Waits until the discovery result of the node matches.
     #[track_caller]
     pub fn result(&self, node: &str, what: &str, wanted: impl Fn(&[DiscoveredDevice]) -> bool) {
         let results: Api<LocalVolumeDiscoveryResult> =
@@ -152,15 +153,15 @@ impl Cluster {
         });
     }
 
-    /// Waits until an Event with this reason says all of this.
+    /// Waits until an Event with this reason contains all of these words.
     #[track_caller]
-    pub fn told(&self, reason: &str, words: &[&str]) {
+    pub fn wait_event(&self, reason: &str, words: &[&str]) {
         let events: Api<Event> = Api::all(self.client.clone());
         until(&format!("an Event {reason} with {words:?}"), || {
             let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap().items;
-            let told = |event: &&Event| event.reason.as_deref() == Some(reason);
+            let matching = |event: &&Event| event.reason.as_deref() == Some(reason);
             let messages: Vec<String> =
-                all.iter().filter(told).filter_map(|event| event.message.clone()).collect();
+                all.iter().filter(matching).filter_map(|event| event.message.clone()).collect();
             let found =
                 messages.iter().any(|message| words.iter().all(|word| message.contains(word)));
             if found { Ok(()) } else { Err(messages.join("\n")) }
@@ -168,11 +169,11 @@ impl Cluster {
     }
 
     pub fn log(&self) -> String {
-        tail(&fs::read_to_string(self.folder.path().join("operator.log")).unwrap_or_default())
+        tail(&fs::read_to_string(self.dir.path().join("operator.log")).unwrap_or_default())
     }
 }
 
-async fn serve(folder: &TempDir) -> Client {
+async fn serve(dir: &TempDir) -> Client {
     let mut options = Options::new(quarry_api::crds());
     options.policies = quarry_api::admission::embedded_policies()
         .into_iter()
@@ -181,10 +182,10 @@ async fn serve(folder: &TempDir) -> Client {
     let server = Server::in_memory(options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let identity = ServingIdentity::load_or_create(folder.path()).unwrap();
-    let token = load_or_create_token(folder.path()).unwrap();
+    let identity = ServingIdentity::load_or_create(dir.path()).unwrap();
+    let token = load_or_create_token(dir.path()).unwrap();
     Kubeconfig { server: &url, ca_pem: identity.ca_pem(), token: &token, namespace: "default" }
-        .write(&folder.path().join("kubeconfig"))
+        .write(&dir.path().join("kubeconfig"))
         .unwrap();
     let client = server.client("default");
     tokio::spawn(async move {
@@ -229,7 +230,7 @@ pub fn is_available(device: &Device) -> bool {
 }
 
 pub fn has(device: &Device, reason: &str) -> bool {
-    device.reasons.iter().any(|told| told.reason == reason)
+    device.reasons.iter().any(|entry| entry.reason == reason)
 }
 
 fn lines(status: &NodeInventoryStatus) -> String {

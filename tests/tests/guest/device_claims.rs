@@ -1,5 +1,6 @@
-//! Sets on the hardware of a guest: each gets exactly the disks that it describes, and keeps them, whatever the kernel
-//! calls them and whenever the power goes. A disk that changes its node: `claims_moved.rs`.
+//! LocalVolumeSets on the hardware of a guest: each gets exactly the disks that it describes, and
+//! keeps them across renames by the kernel and power failures. Disks that move between nodes:
+//! `device_claims_moved.rs`.
 
 use crate::{
     cluster::{Cluster, has},
@@ -11,7 +12,7 @@ use quarry_tests::guest::{AGENT_DATA, Disk, Guest, Image, MIB, Qemu, until};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt};
 
-/// What the node keeps its own things on. Sets describe it, too, and must not take it.
+/// The disk for the node's persistent state. LocalVolumeSets match it too, and must not claim it.
 fn own_disk() -> Disk {
     Disk::virtio("SYSTEM")
 }
@@ -34,12 +35,12 @@ fn disks() -> Vec<Disk> {
             .size(128 * MIB),
         Disk::scsi("SSD1").vendor("ACME").model("FLASH").rotation(1),
         Disk::sata("SATA1").model("INTEL_SSDSC2").rotation(1),
-        // What nobody asks for.
+        // Not selected by any LocalVolumeSet.
         Disk::scsi("OTHER").vendor("OTHER").model("DISK").rotation(1),
     ]
 }
 
-/// Each set, the disk that it describes and nobody else does, and the name of that disk's link.
+/// Each LocalVolumeSet, the disk that only this set matches, and the name of that disk's link.
 fn sets() -> [(&'static str, Value, &'static str, &'static str); 5] {
     [
         ("by-model", json!({"models": ["ssdsc2"]}), "SATA1", "ata-INTEL_SSDSC2_SATA1"),
@@ -61,7 +62,7 @@ fn sets() -> [(&'static str, Value, &'static str, &'static str); 5] {
 }
 
 #[test]
-fn sets_take_exactly_the_disks_they_describe_and_keep_them_when_a_reboot_renames_them() {
+fn sets_keep_exactly_their_disks_across_renames() {
     let cluster = Cluster::start(&["sets"]);
     for (name, inclusion, _, _) in sets() {
         cluster.make_set(name, None, inclusion);
@@ -69,7 +70,7 @@ fn sets_take_exactly_the_disks_they_describe_and_keep_them_when_a_reboot_renames
     let classes = sets().map(|(name, ..)| name);
     let disks = disks();
     let mut guest = Qemu::boot("sets", &disks);
-    guest.keep_things_on(OWN_DISK);
+    guest.mount_state_disk(OWN_DISK);
     cluster.start_agent(&mut guest, "100ms");
     let before = cluster.offered(&[&guest], &classes);
     for (class, _, serial, by_id) in sets() {
@@ -91,12 +92,13 @@ fn sets_take_exactly_the_disks_they_describe_and_keep_them_when_a_reboot_renames
     assert_eq!(
         other.state,
         DeviceState::Available,
-        "what nobody asks for is still to be had: {other:?}"
+        "an unselected disk is still available: {other:?}"
     );
     assert!(has(crate::cluster::of(&status, "SYSTEM").unwrap(), "Mounted"));
     assert_eq!(status.device_claims.len(), classes.len());
 
-    // The disk with the first letter is plugged in last: it has another one then, whatever the order of the others.
+    // The disk with the first letter is plugged in last: it gets another letter then, in any order
+    // of the others.
     let late = disks
         .iter()
         .filter(|disk| disk.can_be_plugged())
@@ -107,12 +109,12 @@ fn sets_take_exactly_the_disks_they_describe_and_keep_them_when_a_reboot_renames
     let others: Vec<Disk> =
         disks.iter().rev().filter(|disk| disk.id() != late.id()).cloned().collect();
     let mut guest = Qemu::boot("sets", &others);
-    guest.keep_things_on(OWN_DISK);
+    guest.mount_state_disk(OWN_DISK);
     cluster.start_agent(&mut guest, "100ms");
     cluster
         .inventory(&guest, "is of this boot", |now| (now.boot_id != status.boot_id).then_some(()));
     guest.plug(late);
-    cluster.inventory(&guest, "all claims are confirmed and linked", |now| {
+    cluster.inventory(&guest, "all device claims are confirmed and linked", |now| {
         (now.boot_id != status.boot_id && all_confirmed(now, classes.len())).then_some(())
     });
     let renamed = names_of(&mut guest);
@@ -126,7 +128,7 @@ fn sets_take_exactly_the_disks_they_describe_and_keep_them_when_a_reboot_renames
     assert!(cluster.jobs().is_empty(), "nothing was wiped");
 }
 
-/// The kernel's name of each disk, by its serial.
+/// The kernel name of each disk, by serial.
 fn names_of(guest: &mut Guest) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     guest
@@ -137,7 +139,7 @@ fn names_of(guest: &mut Guest) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn two_paths_to_one_disk_give_one_volume_and_only_under_a_map() {
+fn two_paths_give_one_pv_and_only_with_a_multipath_map() {
     let cluster = Cluster::start(&["paths"]);
     cluster.make_set("paths", None, json!({"deviceTypes": ["disk", "mpath"], "vendors": ["ACME"]}));
     let mut guest = Qemu::restore("paths");
@@ -145,7 +147,7 @@ fn two_paths_to_one_disk_give_one_volume_and_only_under_a_map() {
     let second = disk.second_path();
     guest.plug(&disk);
     guest.plug(&second);
-    guest.until("both paths are there", "lsblk -dnro WWN", |shown| {
+    guest.until("both paths exist", "lsblk -dnro WWN", |shown| {
         shown.matches("0x5000c50000000029").count() == 2
     });
     cluster.start_agent(&mut guest, "100ms");
@@ -155,7 +157,7 @@ fn two_paths_to_one_disk_give_one_volume_and_only_under_a_map() {
     cluster.inventory(&guest, "both paths are quarantined", |status| {
         (status.devices.iter().filter(settled).count() == 2).then_some(())
     });
-    assert_eq!(cluster.spec("paths").device_claims, [], "neither is taken");
+    assert_eq!(cluster.spec("paths").device_claims, [], "neither is claimed");
 
     guest.start_multipathd();
     let pv = cluster.offered(&[&guest], &["paths"]).remove("paths").unwrap();
@@ -178,13 +180,13 @@ fn two_paths_to_one_disk_give_one_volume_and_only_under_a_map() {
     assert_eq!(guest.run(&behind).trim(), "mpath mpatha");
 }
 
-const SECRET: &str = "somebody's data";
-/// Fills a disk with something that can be found again.
+const SECRET: &str = "secret user data";
+/// Fills a disk with recognizable data.
 fn fill(guest: &mut Guest, by_id: &str, mebibytes: u64) {
     guest.run(&format!("yes \"{SECRET}\" | dd of=/dev/disk/by-id/{by_id} bs=1M count={mebibytes} iflag=fullblock oflag=direct conv=fsync 2>/dev/null"));
 }
 
-/// How many bytes the guest has written to this disk.
+/// Number of bytes the guest has written to this disk.
 fn written(guest: &mut Qemu, backend: &str) -> u64 {
     let stats = guest.qmp("query-blockstats", json!({}));
     let of = stats.as_array().into_iter().flatten().find(|one| one["qdev"] == backend);
@@ -197,12 +199,13 @@ fn holds_secret(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn a_wipe_that_the_power_ends_is_done_again_and_no_other_disk_changes() {
+fn wipe_is_repeated_after_a_power_failure() {
     let cluster = Cluster::start(&["cut"]);
     cluster.make_class("zeroed", "Zero");
     cluster.make_set("zeroed", None, json!({"vendors": ["0x1af4"]}));
-    // One that forgets what was not flushed, and that has to be written block by block: else a single command would
-    // zero it. One that is in use. One that the set describes, but that holds data.
+    // One disk that loses unflushed writes and must be written block by block, because a single
+    // command would zero it otherwise. One disk in use. One disk that the LocalVolumeSet matches,
+    // but that contains data.
     let wiped = Disk::virtio("WIPED").set("write-zeroes", false).image(Image::volatile(48 * MIB));
     let (used, strange) =
         (Disk::virtio("USED").size(16 * MIB), Disk::virtio("STRANGE").size(16 * MIB));
@@ -212,7 +215,7 @@ fn a_wipe_that_the_power_ends_is_done_again_and_no_other_disk_changes() {
     for disk in [&own_disk(), &wiped, &used, &strange] {
         guest.plug(disk);
     }
-    guest.keep_things_on(OWN_DISK);
+    guest.mount_state_disk(OWN_DISK);
     cluster.start_agent(&mut guest, "100ms");
     let both = cluster.volumes_are(&[&guest], "two are offered", |found| {
         let pvs = found.get("zeroed").filter(|pvs| pvs.len() == 2 && pvs.iter().all(is_offered))?;
@@ -230,31 +233,32 @@ fn a_wipe_that_the_power_ends_is_done_again_and_no_other_disk_changes() {
     fill(&mut guest, "virtio-USED", 16);
     let neighbours = [&used, &strange].map(|disk| disk.bytes().contents());
 
-    // So slow that the power can go in the middle. How far it is only QEMU can tell: a read of the disk waits behind it.
+    // So slow that the power can fail in the middle. Only QEMU knows the progress: a read of the
+    // disk would wait behind the wipe.
     let backend = format!("/machine/peripheral/{}/virtio-backend", wiped.id());
     guest.qmp("block_set_io_throttle", json!({"id": backend, "bps_wr": 8 * MIB, "bps": 0, "bps_rd": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0}));
     let before = written(&mut guest, &backend);
     cluster.release(of_wiped);
     until("the wipe has begun", || match written(&mut guest, &backend) - before {
-        begun if begun > 4 * MIB => Ok(()),
+        started if started > 4 * MIB => Ok(()),
         bytes => Err(format!("{bytes} bytes written, {}", json!(cluster.jobs()))),
     });
     let mut disks = guest.power_cut();
     let jobs = cluster.jobs();
     assert_eq!(jobs.len(), 1);
     assert_ne!(jobs[0].status.as_ref().and_then(|status| status.phase), Some(JobPhase::Succeeded));
-    assert!(holds_secret(&wiped.bytes().contents()), "it was not at its end");
+    assert!(holds_secret(&wiped.bytes().contents()), "it was not finished");
 
     let mut guest = Qemu::restore("cut");
     disks.reverse();
     for disk in &disks {
         guest.plug(disk);
     }
-    guest.keep_things_on(OWN_DISK);
+    guest.mount_state_disk(OWN_DISK);
     let ledger = guest.run(&format!("cat {AGENT_DATA}/ledger*"));
     assert!(
         ledger.contains("intent") && !ledger.contains("outcome"),
-        "what was begun is on record: {ledger}"
+        "the started wipe is recorded: {ledger}"
     );
     cluster.start_agent(&mut guest, "100ms");
     let again = cluster.volumes_are(&[&guest], "the wiped one is offered again", |found| {
@@ -272,11 +276,11 @@ fn a_wipe_that_the_power_ends_is_done_again_and_no_other_disk_changes() {
     assert!(cluster.jobs().iter().all(|job| {
         job.spec.device.claimed.as_ref().is_some_and(|device| device.identity.ends_with(":WIPED"))
     }));
-    // What was proven was on the disk: it stays away when the power goes once more.
+    // The verified zeros were on the disk: the data stays erased after another power failure.
     drop(guest.power_cut());
     assert!(!holds_secret(&wiped.bytes().contents()), "nothing of the old data is left");
     for (disk, before) in [&used, &strange].iter().zip(neighbours) {
         assert!(holds_secret(&before), "{:?} held data", disk.serial());
-        assert!(disk.bytes().contents() == before, "{:?} was touched", disk.serial());
+        assert!(disk.bytes().contents() == before, "{:?} was changed", disk.serial());
     }
 }

@@ -1,4 +1,4 @@
-//! A disk that is pulled out of the node that claims it and plugged into another one.
+//! A disk that is unplugged from the node that claims it and plugged into another one.
 
 use crate::{
     cluster::{Cluster, has},
@@ -12,18 +12,19 @@ use serde_json::json;
 use std::{fs::File, os::unix::fs::FileExt, thread};
 
 const IDENTITY: &str = "wwn:5000c50000000051";
-const SECRET: &[u8] = b"somebody's data";
-/// Where nobody looks who only wants to know whether a disk is blank.
+const SECRET: &[u8] = b"secret user data";
+/// An offset that a check for blank disks does not read.
 const HIDDEN: u64 = 9 * MIB + 4096 * 3;
 
-/// Quarantined there, with all of these words about where else it is.
-fn is_told(device: &Device, words: &[&str]) -> bool {
-    let told = device.reasons.iter().find(|told| told.reason == Reason::IdentityElsewhere.as_str());
-    told.is_some_and(|told| words.iter().all(|word| told.detail.contains(word)))
+/// Whether it is quarantined there, with all of these words about the other node.
+fn is_quarantined_with(device: &Device, words: &[&str]) -> bool {
+    let entry =
+        device.reasons.iter().find(|entry| entry.reason == Reason::IdentityElsewhere.as_str());
+    entry.is_some_and(|entry| words.iter().all(|word| entry.detail.contains(word)))
 }
 
 #[test]
-fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
+fn moved_disk_stays_with_the_node_that_claims_it() {
     let names = ["first", "second"];
     let cluster = Cluster::start(&names);
     for name in names {
@@ -47,20 +48,21 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
     }
     let shared = cluster.offered(&[&first, &second], &["on-first"]).remove("on-first").unwrap();
 
-    // In both at once, as a shared LUN is: nobody's from now on. What is offered is withdrawn; the claim stays.
+    // In both at the same time, like a shared LUN: in quarantine from now on. The PersistentVolume
+    // is withdrawn; the device claim stays.
     second.plug(&disk);
     cluster.device(&second, "MOVED", "is the first one's", |device| {
-        is_told(device, &["of node first"])
+        is_quarantined_with(device, &["of node first"])
     });
     cluster.device(&first, "MOVED", "is seen on the second", |device| {
-        is_told(device, &["of node second"])
+        is_quarantined_with(device, &["of node second"])
     });
     assert_eq!(cluster.spec("second").device_claims, []);
     cluster
         .volumes_are(&[&first, &second], "it is withdrawn", |found| found.is_empty().then_some(()));
     assert_eq!(cluster.spec("first").device_claims.len(), 1);
     second.unplug(&disk);
-    cluster.gone(&second, "MOVED");
+    cluster.wait_absent(&second, "MOVED");
     let pv = cluster.volumes_are(&[&first, &second], "it is offered again", |found| {
         found
             .get("on-first")?
@@ -69,13 +71,13 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
             .cloned()
     });
 
-    // Really without it: the claim still counts. Each side names the other.
+    // Removed from the first node: the device claim still counts. Each side names the other.
     first.unplug(&disk);
-    cluster.gone(&first, "MOVED");
+    cluster.wait_absent(&first, "MOVED");
     second.plug(&disk);
-    cluster.told(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
+    cluster.wait_event(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
     let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
-        is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
+        is_quarantined_with(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
     });
     let quarantine = cluster.spec("first").quarantine;
     assert_eq!(quarantine.len(), 1, "{quarantine:?}");
@@ -84,7 +86,8 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
         (IDENTITY, format!("{} of node second", here.name))
     );
 
-    // Released meanwhile: it waits for its device, and nobody wipes it elsewhere. Other disks go on.
+    // Released in the meantime: it waits for its device, and no other node wipes it. Other disks
+    // are processed.
     cluster.bind(&pv);
     cluster.release(&pv);
     let other =
@@ -109,12 +112,12 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
             .collect::<Vec<_>>(),
         ["wwn:5000c50000000052"]
     );
-    assert!(cluster.jobs().is_empty(), "nobody is asked to wipe a disk that is not there");
+    assert!(cluster.jobs().is_empty(), "no job wipes a disk that is not there");
     assert!(disk.bytes().contents() == bytes, "not a byte of it has changed");
 
-    // Back: wiped where it belongs, and offered again.
+    // Back: wiped on its own node, and offered again.
     second.unplug(&disk);
-    cluster.gone(&second, "MOVED");
+    cluster.wait_absent(&second, "MOVED");
     first.plug(&disk);
     let again = cluster.volumes_are(&[&first, &second], "the first offers it again", |found| {
         found.get("on-first")?.iter().find(|new| is_offered(new) && new.uid() != pv.uid()).cloned()
@@ -123,18 +126,16 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
         (again.name_any(), serial_behind(&mut first, &again)),
         (pv.name_any(), "MOVED".to_owned())
     );
-    until("nothing is quarantined any more", || {
-        match names.map(|node| cluster.spec(node).quarantine) {
-            all if all.iter().all(Vec::is_empty) => Ok(()),
-            all => Err(format!("{all:?}\n{}", cluster.log())),
-        }
+    until("nothing is quarantined", || match names.map(|node| cluster.spec(node).quarantine) {
+        all if all.iter().all(Vec::is_empty) => Ok(()),
+        all => Err(format!("{all:?}\n{}", cluster.log())),
     });
     let jobs = cluster.jobs();
     assert!(jobs.len() == 1 && jobs[0].spec.node_name == "first", "{jobs:?}");
 
-    // Moved for good: the second takes it when the first has given it up.
+    // Moved permanently: the second node claims it after the first has released it.
     first.unplug(&disk);
-    cluster.gone(&first, "MOVED");
+    cluster.wait_absent(&first, "MOVED");
     second.plug(&disk);
     cluster.device(&second, "MOVED", "is the first one's still", |device| {
         has(device, Reason::IdentityElsewhere.as_str())

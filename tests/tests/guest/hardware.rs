@@ -1,4 +1,5 @@
-//! Disks of every bus, from the first moment of a cold boot: as lsblk sees them, known again under other names, judged.
+//! Disks of every bus, present from a cold boot on: compared with lsblk, recognized under other
+//! names, with verdicts.
 
 use crate::oracle::{Seen, agreed, reasons, sources};
 use quarry_tests::guest::{Disk, MIB, Qemu};
@@ -29,7 +30,7 @@ fn disks() -> Vec<Disk> {
 }
 
 #[test]
-fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_names() {
+fn disks_of_every_bus_agree_with_lsblk() {
     let disks = disks();
     let mut guest = Qemu::boot("hardware", &disks);
     guest.bring_quarry();
@@ -37,10 +38,10 @@ fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_na
         "device_add",
         json!({"driver": "scsi-cd", "bus": "scsi0.0", "id": "drive", "serial": "CD1"}),
     );
-    guest.until("the slowest, USB, is there", "ls /dev/disk/by-id", |names| {
+    guest.until("the slowest, USB, exists", "ls /dev/disk/by-id", |names| {
         names.contains("usb-QEMU_QEMU_HARDDISK_USB1")
     });
-    guest.until("the optical drive is there", "ls /dev/sr0", |names| names.contains("sr0"));
+    guest.until("the optical drive exists", "ls /dev/sr0", |names| names.contains("sr0"));
     // One path writes a table, and both show its partition.
     guest.run(
         "set -e
@@ -51,8 +52,8 @@ fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_na
     );
     let seen = agreed(&mut guest);
     assert_eq!(seen.0.iter().filter(|device| device["type"] == "disk").count(), disks.len());
-    looks_as_made(&seen);
-    is_judged(&seen);
+    assert_hardware(&seen);
+    assert_verdicts(&seen);
     drop(guest);
 
     let again = under_other_names(&disks, &seen);
@@ -70,8 +71,8 @@ fn disks_of_every_bus_are_seen_as_lsblk_sees_them_and_known_again_under_other_na
     }
 }
 
-/// The emulated hardware is what the test asked for.
-fn looks_as_made(seen: &Seen) {
+/// Asserts that the emulated hardware is what the test requested.
+fn assert_hardware(seen: &Seen) {
     for (serial, wanted) in [
         ("NV1", json!({"transport": "nvme", "model": "QEMU NVMe Ctrl"})),
         ("VIRT1", json!({"vendor": "0x1af4", "rotational": true, "fsType": "ext4"})),
@@ -96,8 +97,8 @@ fn looks_as_made(seen: &Seen) {
     }
 }
 
-/// Who each disk is, by whose word, under which link, and what speaks against it.
-fn is_judged(seen: &Seen) {
+/// Asserts the identity of each disk, its evidence, its link and its reasons.
+fn assert_verdicts(seen: &Seen) {
     let four = format!("HasChildren: {}1", seen.serial("FOURK")["name"].as_str().unwrap());
     let four = [four.as_str(), "PartitionTable: gpt"];
     for (serial, identity, source, link, why) in [
@@ -181,13 +182,14 @@ fn is_judged(seen: &Seen) {
         (&Value::Null, vec!["NoIdentity".to_owned()])
     );
 
-    // Two disks that say the same, and one disk that is seen twice: both sides name the other, partitions too.
+    // Two disks with equal properties, and one disk that appears twice: both sides name the other,
+    // also for partitions.
     assert_eq!(twins(seen, "EQUAL", ""), ["serial:QEMU HARDDISK:EQUAL"; 2]);
     assert_eq!(twins(seen, "MPATH1", ""), ["wwn:5000c50000000002"; 2]);
     assert_eq!(twins(seen, "MPATH1", "1"), ["part:11111111-2222-3333-4444-555555555555"; 2]);
 }
 
-/// The identities of two equal disks, or of a partition on each.
+/// Identities of two equal disks, or of a partition on each.
 fn twins(seen: &Seen, serial: &str, partition: &str) -> Vec<String> {
     let names: Vec<String> = seen
         .serials(serial)
@@ -197,14 +199,14 @@ fn twins(seen: &Seen, serial: &str, partition: &str) -> Vec<String> {
     assert_eq!(names.len(), 2, "{serial}");
     for (name, other) in [(&names[0], &names[1]), (&names[1], &names[0])] {
         let why = reasons(seen.named(name));
-        // Beside its own, a partition tells that of its disk.
+        // A partition reports the reason of its disk too.
         assert!(why.contains(&format!("DuplicateIdentity: {other}")), "{name}: {why:?}");
         assert_eq!(seen.named(name)["state"], "NotAvailable");
     }
     names.iter().map(|name| seen.named(name)["identity"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Those that no other disk is mistaken for.
+/// Disks with a unique identity.
 fn unique(seen: &Seen) -> BTreeMap<String, &Value> {
     let serials = seen.0.iter().filter_map(|device| device["serial"].as_str());
     serials
@@ -213,7 +215,8 @@ fn unique(seen: &Seen) -> BTreeMap<String, &Value> {
         .collect()
 }
 
-/// The same disks in another guest, as after a reboot, plugged in such an order that one is sure to have another letter.
+/// The same disks in another guest, as after a reboot, plugged in an order that guarantees another
+/// letter for one of them.
 fn under_other_names(disks: &[Disk], before: &Seen) -> Seen {
     let mut guest = Qemu::restore("renamed");
     guest.bring_quarry();
@@ -229,7 +232,7 @@ fn under_other_names(disks: &[Disk], before: &Seen) -> Seen {
     };
     for (index, disk) in all.iter().enumerate() {
         guest.plug(disk);
-        guest.until("it is there", "lsblk -dnro NAME", |names| names.lines().count() == index + 1);
+        guest.until("it exists", "lsblk -dnro NAME", |names| names.lines().count() == index + 1);
     }
     guest.until("all have their links", "ls /dev/disk/by-id", |names| {
         ["NV1", "VIRT1", "5000c50000000001", "FOURK", "READONLY", "USB1"]

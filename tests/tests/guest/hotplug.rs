@@ -1,4 +1,5 @@
-//! Disks that come, grow, change, are swapped and go while an agent runs in the guest, with and without the API.
+//! Disks that are plugged, grown, changed, swapped and unplugged while an agent runs in the guest,
+//! with and without the API.
 
 use crate::cluster::{Cluster, has, is_available};
 use quarry_api::node_inventory::DeviceState;
@@ -10,14 +11,14 @@ fn scsi(serial: &str, wwn: u64) -> Disk {
 }
 
 #[test]
-fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
+fn inventory_and_discovery_follow_hot_plugged_disks() {
     let cluster = Cluster::start(&["hotplug"]);
     let mut guest = Qemu::restore("hotplug");
     cluster.start_agent(&mut guest, "1s");
-    cluster.inventory(&guest, "is there, without disks", |status| {
+    cluster.inventory(&guest, "exists, without disks", |status| {
         (status.boot_id.is_some() && status.devices.is_empty()).then_some(())
     });
-    cluster.result("hotplug", "is there, without disks", <[_]>::is_empty);
+    cluster.result("hotplug", "exists, without disks", <[_]>::is_empty);
 
     let (first, nvme, virtio, usb) = (
         scsi("HOTSCSI", 0x5000_c500_0000_0010),
@@ -37,13 +38,13 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
         });
         assert_eq!(device.identity.as_deref(), Some(identity));
         assert_eq!(device.device_id, Some(format!("/dev/disk/by-id/{link}")));
-        // By its name: a virtio disk that is slow to say its serial is told before it has an identity.
-        cluster.told(
+        // By name: a virtio disk whose serial appears late is reported before it has an identity.
+        cluster.wait_event(
             "DeviceAppeared",
             &[&format!("{} (disk", device.name), "less than the settling time"],
         );
     }
-    let stick = cluster.device(&guest, "HOTUSB", "is there, settled", |device| device.settled);
+    let stick = cluster.device(&guest, "HOTUSB", "exists, settled", |device| device.settled);
     assert_eq!(
         (stick.state, stick.transport.as_deref(), has(&stick, "Removable")),
         (DeviceState::NotAvailable, Some("usb"), true)
@@ -76,7 +77,8 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
     cluster.device(&guest, "HOTSCSI", "has a file system", |device| {
         device.fs_type.as_deref() == Some("ext4") && has(device, "Signature")
     });
-    cluster.told("DeviceVerdictChanged", &["wwn:5000c50000000010", "now NotAvailable", "ext4"]);
+    cluster
+        .wait_event("DeviceVerdictChanged", &["wwn:5000c50000000010", "now NotAvailable", "ext4"]);
     guest.run(&format!("wipefs -qa /dev/{name}"));
     cluster.device(&guest, "HOTSCSI", "holds bytes that nothing explains", |device| {
         device.fs_type.is_none() && !is_available(device)
@@ -84,20 +86,20 @@ fn inventory_and_discovery_follow_every_disk_that_comes_grows_and_goes() {
 
     for (disk, serial) in [(&nvme, "HOTNVME"), (&virtio, "HOTVIRTIO"), (&usb, "HOTUSB")] {
         guest.unplug(disk);
-        cluster.gone(&guest, serial);
-        cluster.told("DeviceDisappeared", &[serial]);
+        cluster.wait_absent(&guest, serial);
+        cluster.wait_event("DeviceDisappeared", &[serial]);
     }
     cluster.result("hotplug", "one is left", |devices| {
         devices.len() == 1 && devices[0].serial == "HOTSCSI"
     });
 
-    another_disk_under_the_same_name(&cluster, &mut guest, &first, &name);
-    the_api_is_away_meanwhile(&cluster, &mut guest);
+    swap_disk_under_the_same_name(&cluster, &mut guest, &first, &name);
+    change_disks_without_the_api(&cluster, &mut guest);
 }
 
-/// Pulled and replaced at once: the kernel gives the name away again.
-fn another_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: &Disk, name: &str) {
-    let before = cluster.device(guest, "HOTSCSI", "is there", |_| true);
+/// Unplugged and replaced immediately: the kernel reuses the name.
+fn swap_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: &Disk, name: &str) {
+    let before = cluster.device(guest, "HOTSCSI", "exists", |_| true);
     let second = scsi("SWAPPED", 0x5000_c500_0000_0011);
     guest.unplug(first);
     guest.plug(&second);
@@ -108,13 +110,13 @@ fn another_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: 
     );
     assert_ne!(after.diskseq, before.diskseq);
     assert!(after.reasons.is_empty(), "it is another disk, not a changed one: {:?}", after.reasons);
-    cluster.told("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().sentence]);
-    cluster.told("DeviceDisappeared", &["wwn:5000c50000000010"]);
-    cluster.gone(guest, "HOTSCSI");
+    cluster.wait_event("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().sentence]);
+    cluster.wait_event("DeviceDisappeared", &["wwn:5000c50000000010"]);
+    cluster.wait_absent(guest, "HOTSCSI");
 }
 
-/// One disk pulled, one plugged, one written to.
-fn the_api_is_away_meanwhile(cluster: &Cluster, guest: &mut Qemu) {
+/// One disk unplugged, one plugged, one written to.
+fn change_disks_without_the_api(cluster: &Cluster, guest: &mut Qemu) {
     let (pulled, plugged) = (Disk::nvme("PULLED"), Disk::nvme("PLUGGED"));
     guest.plug(&pulled);
     cluster.device(guest, "PULLED", "is Available", is_available);
@@ -126,12 +128,12 @@ fn the_api_is_away_meanwhile(cluster: &Cluster, guest: &mut Qemu) {
     });
     guest.run("mkfs.ext4 -q /dev/disk/by-id/wwn-0x5000c50000000011");
     cluster.rejoin(guest);
-    cluster.gone(guest, "PULLED");
+    cluster.wait_absent(guest, "PULLED");
     cluster.device(guest, "PLUGGED", "is Available", is_available);
     cluster.device(guest, "SWAPPED", "has a file system", |device| {
         device.fs_type.as_deref() == Some("ext4")
     });
-    cluster.told("DeviceDisappeared", &["PULLED"]);
+    cluster.wait_event("DeviceDisappeared", &["PULLED"]);
     cluster.result("hotplug", "has caught up", |devices| {
         devices.len() == 2
             && devices.iter().all(|device| {
@@ -141,11 +143,11 @@ fn the_api_is_away_meanwhile(cluster: &Cluster, guest: &mut Qemu) {
 }
 
 #[test]
-fn disks_that_come_together_are_told_one_by_one() {
+fn disks_plugged_together_get_separate_events() {
     let cluster = Cluster::start(&["together"]);
     let mut uml = Uml::boot("together", &[]);
     cluster.start_agent(&mut uml, "1s");
-    cluster.inventory(&uml, "is there", |status| status.boot_id.clone());
+    cluster.inventory(&uml, "exists", |status| status.boot_id.clone());
     uml.scsi_debug(3, 16);
     cluster.inventory(&uml, "all three", |status| {
         (status.devices.iter().filter(|device| device.vendor.as_deref() == Some("ACME")).count()
@@ -153,6 +155,6 @@ fn disks_that_come_together_are_told_one_by_one() {
             .then_some(())
     });
     for identity in ["wwn:33333330000007d0", "wwn:3333333000000bb8", "wwn:3333333000000fa0"] {
-        cluster.told("DeviceAppeared", &[identity]);
+        cluster.wait_event("DeviceAppeared", &[identity]);
     }
 }

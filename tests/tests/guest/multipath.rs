@@ -1,19 +1,20 @@
-//! Two paths to one disk: two devices that nobody may take, until multipathd makes them one.
+//! Two paths to one disk: two quarantined devices, until multipathd combines them.
 
 use crate::oracle::{Seen, agreed, reasons};
 use quarry_tests::guest::{Disk, Qemu};
 use std::collections::BTreeSet;
 
 #[test]
-fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
+fn two_paths_are_quarantined_until_multipathd_maps_them() {
     let mut guest = Qemu::restore("multipath");
     guest.bring_quarry();
-    // No vendor that multipathd knows: it would talk to a real array's controller.
+    // A vendor that multipathd does not know: otherwise it would send commands of a real array's
+    // controller.
     let disk = Disk::scsi("MP1").vendor("ACME").model("ARRAY").wwn(0x5000_c500_0000_0009);
     let second = disk.second_path();
     guest.plug(&disk);
     guest.plug(&second);
-    guest.until("both paths are there", "lsblk -dnro WWN", |shown| {
+    guest.until("both paths exist", "lsblk -dnro WWN", |shown| {
         shown.matches("0x5000c50000000009").count() == 2
     });
     let seen = agreed(&mut guest);
@@ -47,12 +48,12 @@ fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
     assert_eq!(
         (&map["vendor"], &map["model"]),
         (&"ACME".into(), &"ARRAY".into()),
-        "what its paths say"
+        "the properties of its paths"
     );
     assert_eq!(map["deviceID"], "/dev/disk/by-id/wwn-0x5000c50000000009");
-    assert_eq!(seen.0.len(), 1, "the paths are no devices of their own: {seen:?}");
+    assert_eq!(seen.0.len(), 1, "the paths are not separate devices: {seen:?}");
 
-    // A path that is lost changes nothing but the number of paths.
+    // A lost path only changes the number of paths.
     guest.unplug(&second);
     guest.until("one path is left", "lsblk -nro NAME,TYPE", |shown| {
         shown.matches(" mpath").count() == 1
@@ -68,7 +69,7 @@ fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
         shown.matches(" mpath").count() == 2
     });
 
-    // What is done to the map is said of the map.
+    // Changes of the map are reported for the map.
     guest.run("sgdisk -n 1:0:+16M -c 1:inside -n 2:0:0 -t 2:ef00 /dev/mapper/mpatha && kpartx -a /dev/mapper/mpatha && udevadm settle && mkfs.ext4 -q /dev/mapper/mpatha1");
     guest.run("mount /dev/mapper/mpatha1 /mnt");
     let seen: Seen = agreed(&mut guest);
@@ -93,7 +94,7 @@ fn two_paths_are_quarantined_until_a_map_makes_them_one_device() {
     assert_eq!(
         part["identity"],
         format!("part:{}", part["partUUID"].as_str().unwrap()),
-        "as it was before there was a map"
+        "as before the map existed"
     );
     let efi = reasons(seen.named("mpatha2"));
     assert!(efi.iter().any(|why| why.starts_with("BootLabel: type c12a7328")), "{efi:?}");

@@ -1,4 +1,5 @@
-//! Three nodes of one cluster, each with its agent: every disk is judged by what the others show.
+//! Three nodes of one cluster, each with its agent: the verdict on a disk depends on what the other
+//! nodes report.
 
 use crate::cluster::{Cluster, has, is_available, of};
 use quarry_api::node_inventory::DeviceState;
@@ -7,7 +8,7 @@ use quarry_tests::guest::{Disk, Qemu};
 use std::thread;
 
 #[test]
-fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
+fn disk_on_two_nodes_is_quarantined_until_one_is_left() {
     let names = ["rack-a", "rack-b", "rack-c"];
     let cluster = Cluster::start(&names);
     let mut nodes = names
@@ -33,7 +34,7 @@ fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
         .collect();
     boots.sort();
     boots.dedup();
-    assert_eq!(boots.len(), 3, "each is a machine of its own: {boots:?}");
+    assert_eq!(boots.len(), 3, "each is a separate machine: {boots:?}");
 
     a.plug(&on_a);
     let seen =
@@ -48,10 +49,10 @@ fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
         let why = device
             .reasons
             .iter()
-            .find(|told| told.reason == Reason::IdentityElsewhere.as_str())
+            .find(|entry| entry.reason == Reason::IdentityElsewhere.as_str())
             .unwrap();
         assert!(why.detail.contains(other), "the other side is named: {why:?}");
-        cluster.result(node.name(), "the disk is not to be had", |devices| {
+        cluster.result(node.name(), "the disk is not available", |devices| {
             devices.iter().any(|device| {
                 device.serial == "SHARED" && device.status.state == DeviceState::NotAvailable
             })
@@ -60,15 +61,16 @@ fn a_disk_that_two_nodes_show_is_nobodys_until_only_one_does() {
             status.summary.as_ref().filter(|summary| summary.quarantined == 1).map(drop)
         });
     }
-    cluster.told("DeviceVerdictChanged", &["wwn:5000c50000000042", "was Available", "rack-b"]);
+    cluster
+        .wait_event("DeviceVerdictChanged", &["wwn:5000c50000000042", "was Available", "rack-b"]);
     assert!(of(&cluster.status("rack-c"), "SHARED").is_none());
     assert!(
         of(&cluster.status("rack-c"), "OWN-rack-c").is_some_and(is_available),
-        "who has nothing to do with it is left alone"
+        "an uninvolved node is not affected"
     );
 
     b.unplug(&on_b);
-    cluster.gone(b, "SHARED");
+    cluster.wait_absent(b, "SHARED");
     cluster.device(a, "SHARED", "is Available again", is_available);
     cluster.inventory(a, "nothing is quarantined", |status| {
         status.summary.as_ref().filter(|summary| summary.quarantined == 0).map(drop)

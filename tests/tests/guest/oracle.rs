@@ -1,7 +1,8 @@
-//! `quarry devices --local` in a guest, beside lsblk and `blkid -p` of the same guest: column by column, device by device.
+//! Compares `quarry devices --local` in a guest with lsblk and `blkid -p` of the same guest: column
+//! by column, device by device.
 //!
-//! What differs on purpose: the paths of a multipath map are no devices of their own, and the map says of itself what
-//! its paths say; a suspended device is not read.
+//! Intended differences: the paths of a multipath map are not separate devices, and the map has the
+//! properties of its paths; a suspended device is not read.
 
 use quarry_tests::guest::{Guest, until};
 use serde_json::Value;
@@ -9,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const COLUMNS: &str = "name,model,vendor,kname,pkname,fstype,type,uuid,tran,ro,rm,parttype,serial,size,rota,mountpoint,state,partlabel,label,maj:min";
 
-/// What `quarry devices` said of this machine.
+/// Output of `quarry devices` on this machine.
 #[derive(Debug)]
 pub struct Seen(pub Vec<Value>);
 
 impl Seen {
-    /// One look, without any oracle. The path of the binary is that of `Guest::bring_quarry`.
+    /// One scan, without comparison. The binary is at the path of `Guest::bring_quarry`.
     #[track_caller]
-    pub fn look(guest: &mut Guest) -> Self {
+    pub fn scan(guest: &mut Guest) -> Self {
         let text = guest.run("/run/quarry devices --local --all -o json");
         Seen(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
@@ -48,20 +49,21 @@ impl Seen {
 
 /// Each reason with its detail: `Mounted: /mnt`.
 pub fn reasons(device: &Value) -> Vec<String> {
-    let told = device["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let entries = device["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    told.iter()
-        .map(|told| {
-            if told["detail"].is_null() {
-                text(&told["reason"])
+    entries
+        .iter()
+        .map(|entries| {
+            if entries["detail"].is_null() {
+                text(&entries["reason"])
             } else {
-                format!("{}: {}", text(&told["reason"]), text(&told["detail"]))
+                format!("{}: {}", text(&entries["reason"]), text(&entries["detail"]))
             }
         })
         .collect()
 }
 
-/// The sources of its identity that said so: `sysfs:wwid`.
+/// The evidence for its identity: `sysfs:wwid`.
 pub fn sources(device: &Value) -> BTreeMap<&str, &str> {
     let all = device["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter()
@@ -73,13 +75,13 @@ fn title(device: &Value) -> &str {
     device["mappedName"].as_str().or(device["name"].as_str()).unwrap_or_default()
 }
 
-/// Looks until all three agree: udev may still be at work on a disk that has just come.
+/// Scans until all three agree: udev may still be processing a new disk.
 #[track_caller]
 pub fn agreed(guest: &mut Guest) -> Seen {
     until("quarry agrees with lsblk and blkid", || {
-        // A queue that is still not empty is one more thing to wait for, not a failure: the comparison decides.
+        // A queue that is not empty yet is not a failure: the comparison decides.
         guest.run("udevadm settle --timeout=10 || true");
-        let seen = Seen::look(guest);
+        let seen = Seen::scan(guest);
         let wrong = compare(&seen, &rows(guest), &probed(guest, &seen));
         if wrong.is_empty() { Ok(seen) } else { Err(wrong.join("\n")) }
     })
@@ -90,7 +92,7 @@ fn rows(guest: &mut Guest) -> BTreeMap<String, (Value, BTreeSet<String>)> {
     fn flatten(row: &Value, into: &mut BTreeMap<String, (Value, BTreeSet<String>)>) {
         let text = |column: &str| row[column].as_str().map(str::to_owned);
         let entry = into
-            .entry(text("kname").expect("lsblk names every device"))
+            .entry(text("kname").expect("lsblk lists every device"))
             .or_insert_with(|| (row.clone(), BTreeSet::new()));
         entry.1.extend(text("pkname"));
         row["children"].as_array().into_iter().flatten().for_each(|child| flatten(child, into));
@@ -100,7 +102,7 @@ fn rows(guest: &mut Guest) -> BTreeMap<String, (Value, BTreeSet<String>)> {
     rows
 }
 
-/// `blkid -p`: TYPE and PTTYPE of every device that can be read.
+/// `blkid -p`: TYPE and PTTYPE of every readable device.
 fn probed(guest: &mut Guest, seen: &Seen) -> BTreeMap<String, [Option<String>; 2]> {
     let readable = seen
         .0
@@ -137,25 +139,27 @@ fn compare(
         .collect();
     let ours: BTreeSet<&str> = seen.names().into_iter().collect();
     for (name, (_, parents)) in rows.iter().filter(|(name, _)| !ours.contains(name.as_str())) {
-        // The paths of a map, and what the kernel finds on them, are the map.
+        // Paths of a map, and partitions the kernel finds on them, belong to the map.
         if !paths.contains(name.as_str())
             && !parents.iter().any(|parent| paths.contains(parent.as_str()))
         {
-            wrong.push(format!("{name}: lsblk has it, quarry has not"));
+            wrong.push(format!("{name}: listed by lsblk, but not by quarry"));
         }
     }
     for device in &seen.0 {
         let name = device["name"].as_str().unwrap_or_default();
         let Some((row, parents)) = rows.get(name) else {
             if device["size"] != 0 {
-                wrong.push(format!("{name}: quarry has it, lsblk has not"));
+                wrong.push(format!("{name}: listed by quarry, but not by lsblk"));
             }
             continue;
         };
         let is_map = device["type"] == "mpath";
         let mut check = |column: &str, ours: String, theirs: String| {
             if ours != theirs {
-                wrong.push(format!("{name}: {column} is {ours:?}, lsblk or blkid says {theirs:?}"));
+                wrong.push(format!(
+                    "{name}: {column} is {ours:?}, in lsblk or blkid it is {theirs:?}"
+                ));
             }
         };
         for (field, column) in [
@@ -214,7 +218,7 @@ fn compare(
     wrong
 }
 
-/// A value as text; nothing, false and blanks are all the same.
+/// A value as text; null, false and blanks are equal.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.trim().to_owned(),

@@ -1,11 +1,12 @@
-//! QEMU guests as a fixture: hardware that comes, goes and grows; many nodes; power cuts. What disks say: `hardware.rs`.
+//! QEMU guests as a fixture: hot plug and resizing, several nodes, power failures. Properties of
+//! disks: `hardware.rs`.
 
-use crate::{answering_server, get};
+use crate::{get, hello_server};
 use quarry_tests::guest::{API_IN_GUEST, Disk, Image, MIB, Qemu};
 use std::{fs, thread};
 
 #[test]
-fn disks_come_grow_and_go() {
+fn disks_are_plugged_resized_and_unplugged() {
     let mut guest = Qemu::restore("hotplug");
     let disks = [
         Disk::nvme("HOTNVME"),
@@ -29,17 +30,17 @@ fn disks_come_grow_and_go() {
     for disk in &disks {
         guest.unplug(disk);
     }
-    guest.until("all are gone", "lsblk -dnro NAME; ls /dev/disk/by-id", |left| {
+    guest.until("all are removed", "lsblk -dnro NAME; ls /dev/disk/by-id", |left| {
         left.trim().is_empty()
     });
-    // What was pulled can be plugged in again.
+    // An unplugged disk can be plugged in again.
     guest.plug(&disks[0]);
     guest.until("it is back", "ls /dev/disk/by-id", |names| names.contains("HOTNVME"));
 }
 
 #[test]
-fn three_nodes_at_once_differ() {
-    let server = answering_server();
+fn three_concurrent_guests_differ() {
+    let server = hello_server();
     let nodes: Vec<_> = ["node-a", "node-b", "node-c"]
         .map(|name| thread::spawn(move || Qemu::restore(name)))
         .into_iter()
@@ -49,7 +50,7 @@ fn three_nodes_at_once_differ() {
     for mut node in nodes {
         let disk = Disk::nvme(&format!("OF-{}", node.name()));
         node.plug(&disk);
-        node.until("its disk is there", "ls /dev/disk/by-id", |names| names.contains("OF-"));
+        node.until("its disk exists", "ls /dev/disk/by-id", |names| names.contains("OF-"));
         node.api_at(Some(server.port()));
         let answer = node.run(&get(API_IN_GUEST));
         assert!(answer.ends_with("hello"), "{answer}");
@@ -73,39 +74,39 @@ fn three_nodes_at_once_differ() {
 }
 
 #[test]
-fn a_power_cut_keeps_what_was_flushed() {
+fn power_failure_keeps_flushed_data() {
     let disk = Disk::scsi("CUT").image(Image::volatile(64 * MIB));
     let mut guest = Qemu::restore("before-the-cut");
     guest.plug(&disk);
     let device = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_CUT";
-    guest.until("it is there", &format!("ls {device}"), |shown| !shown.is_empty());
+    guest.until("it exists", &format!("ls {device}"), |shown| !shown.is_empty());
     guest.run(&format!("echo flushed | dd of={device} bs=4096 conv=fsync,sync 2>/dev/null"));
     guest.run(&format!("yes lost | head -c 4096 > /run/block; dd if=/run/block of={device} bs=4096 seek=1000 oflag=direct"));
     let disks = guest.power_cut();
     let mut guest = Qemu::restore("after-the-cut");
     guest.plug(&disks[0]);
-    guest.until("it is there again", &format!("ls {device}"), |shown| !shown.is_empty());
+    guest.until("it exists again", &format!("ls {device}"), |shown| !shown.is_empty());
     assert_eq!(guest.run(&format!("head -c 7 {device}")), "flushed");
     assert_eq!(
         guest.run(&format!("dd if={device} bs=4096 skip=1000 count=1 2>/dev/null | tr -d '\\000'")),
         "",
-        "what was not flushed is lost"
+        "unflushed data is lost"
     );
 }
 
 #[test]
-fn a_dropped_guest_leaves_no_process() {
+fn dropped_guest_leaves_no_process() {
     let guest = Qemu::restore("dropped");
     let share = guest.share();
-    let folder = share.parent().unwrap().to_owned();
-    assert!(crate::processes_in(&folder) > 0, "it runs");
+    let dir = share.parent().unwrap().to_owned();
+    assert!(crate::processes_in(&dir) > 0, "it runs");
     drop(guest);
-    assert_eq!(crate::processes_in(&folder), 0, "all of it is gone");
-    assert!(!folder.exists(), "and so is its folder");
+    assert_eq!(crate::processes_in(&dir), 0, "all its processes have ended");
+    assert!(!dir.exists(), "its directory is removed");
 }
 
 #[test]
-fn output_and_failure_of_a_command_come_back_whole() {
+fn command_output_and_exit_code_are_returned() {
     let mut guest = Qemu::restore("commands");
     let output = guest.exec("echo out; echo err >&2; exit 3");
     assert_eq!(
@@ -116,10 +117,12 @@ fn output_and_failure_of_a_command_come_back_whole() {
     assert_eq!(long.lines().count(), 60000);
     assert_eq!(long.lines().last(), Some("60000"));
     let stuck = guest.exec_within("exec sleep 600", std::time::Duration::from_secs(1));
-    assert_eq!(stuck.code, 137, "a command that does not end is ended");
+    assert_eq!(stuck.code, 137, "a command is killed at its time limit");
     let pid = guest.spawn("daemon", "sh -c \"echo started; sleep 600\"");
-    guest.until("it runs on", &format!("ls -d /proc/{pid}; cat /share/daemon.log"), |shown| {
-        shown.contains("started") && shown.contains("/proc/")
-    });
+    guest.until(
+        "it keeps running",
+        &format!("ls -d /proc/{pid}; cat /share/daemon.log"),
+        |shown| shown.contains("started") && shown.contains("/proc/"),
+    );
     assert_eq!(guest.log_of("daemon"), "started\n");
 }

@@ -1,10 +1,11 @@
-//! What a kernel builds on disks: RAID, LVM, maps, partitions, swap. As lsblk sees it, and judged.
+//! What a kernel builds on disks: RAID, LVM, maps, partitions, swap. Compared with lsblk, with
+//! verdicts.
 
 use crate::oracle::{Seen, agreed, reasons};
 use quarry_tests::guest::{Image, MIB, Uml};
 
 #[test]
-fn raid_lvm_maps_and_partitions_are_seen_as_lsblk_sees_them() {
+fn raid_lvm_maps_and_partitions_agree_with_lsblk() {
     let disks: Vec<Image> = (0..15).map(|_| Image::raw(64 * MIB)).collect();
     let mut uml = Uml::boot("stack", &disks);
     uml.bring_quarry();
@@ -29,21 +30,24 @@ fn raid_lvm_maps_and_partitions_are_seen_as_lsblk_sees_them() {
     ));
     uml.scsi_debug(1, 16);
     let seen = agreed(&mut uml);
-    built(&seen);
-    divided(&seen);
-    assert_eq!(told(&seen, "ubdn"), ["NoIdentity", "Swap", "HeldExclusively", "Signature: swap"]);
+    assert_stack(&seen);
+    assert_partitions(&seen);
+    assert_eq!(
+        reasons_of(&seen, "ubdn"),
+        ["NoIdentity", "Swap", "HeldExclusively", "Signature: swap"]
+    );
     assert_eq!(seen.named("sda")["identity"], "wwn:33333330000007d0");
-    assert!(told(&seen, "sda").is_empty());
-    does_not_answer(&mut uml);
-    half_an_array(&mut uml);
+    assert!(reasons_of(&seen, "sda").is_empty());
+    assert_hung_map_is_skipped(&mut uml);
+    assert_incomplete_array(&mut uml);
 }
 
-fn told(seen: &Seen, name: &str) -> Vec<String> {
+fn reasons_of(seen: &Seen, name: &str) -> Vec<String> {
     reasons(seen.named(name))
 }
 
-/// Arrays, volumes and maps, and the disks below them.
-fn built(seen: &Seen) {
+/// Asserts arrays, volumes and maps, and the disks below them.
+fn assert_stack(seen: &Seen) {
     for (name, kind, level, members) in [
         ("mirror", "md", "raid1", "ab"),
         ("stripe", "md", "raid0", "cd"),
@@ -66,7 +70,7 @@ fn built(seen: &Seen) {
         for member in members.chars().map(|letter| format!("ubd{letter}")) {
             let holder = format!("HasHolders: {}", array["name"].as_str().unwrap());
             assert_eq!(
-                told(seen, &member),
+                reasons_of(seen, &member),
                 ["NoIdentity", &holder, "HeldExclusively", "Signature: linux_raid_member"],
                 "{member}"
             );
@@ -83,17 +87,17 @@ fn built(seen: &Seen) {
         assert!(device["identity"].as_str().unwrap_or_default().starts_with(form), "{device}");
         assert_eq!(reasons(device), why, "{name}");
     }
-    assert_eq!(told(seen, "ubdi").last().unwrap(), "Signature: LVM2_member");
+    assert_eq!(reasons_of(seen, "ubdi").last().unwrap(), "Signature: LVM2_member");
     assert_eq!(
-        told(seen, "ubdk").iter().filter(|why| why.starts_with("HasHolders: dm-")).count(),
+        reasons_of(seen, "ubdk").iter().filter(|why| why.starts_with("HasHolders: dm-")).count(),
         2
     );
 }
 
-/// Partitions as the kernel finds them in a GPT and in an MBR.
-fn divided(seen: &Seen) {
+/// Asserts the partitions that the kernel finds in a GPT and in an MBR.
+fn assert_partitions(seen: &Seen) {
     assert_eq!(
-        told(seen, "ubdl"),
+        reasons_of(seen, "ubdl"),
         [
             "NoIdentity",
             "HasChildren: ubdl1, ubdl2, ubdl3, ubdl4",
@@ -102,7 +106,7 @@ fn divided(seen: &Seen) {
         ]
     );
     assert_eq!(
-        told(seen, "ubdm"),
+        reasons_of(seen, "ubdm"),
         ["NoIdentity", "HasChildren: ubdm1, ubdm2, ubdm3", "PartitionTable: dos"]
     );
     for (name, why) in [
@@ -130,39 +134,44 @@ fn divided(seen: &Seen) {
     assert_eq!(seen.named("ubdl3")["partLabel"], "with blanks");
 }
 
-/// A map on a suspended one is not suspended itself: whoever reads it waits. The others are told all the same, before
-/// the device answers. The process itself ends only afterwards: the kernel waits for the read when the last user closes.
-fn does_not_answer(uml: &mut Uml) {
+/// A map on a suspended map is not suspended itself: a read of it waits. The other devices are
+/// still reported, before this one responds. The process exits only afterwards: the kernel waits
+/// for the read when the last user closes the device.
+fn assert_hung_map_is_skipped(uml: &mut Uml) {
     uml.run("udevadm control --stop-exec-queue; dmsetup create --noudevsync waiting --table '0 2048 linear /dev/mapper/asleep 0'");
-    uml.run("/run/quarry devices --local --all -o json >/run/look </dev/null 2>&1 &");
-    let text =
-        uml.until("everything is told", "cat /run/look", |text| text.trim_end().ends_with(']'));
+    uml.run("/run/quarry devices --local --all -o json >/run/devices </dev/null 2>&1 &");
+    let text = uml
+        .until("everything is reported", "cat /run/devices", |text| text.trim_end().ends_with(']'));
     let seen = Seen(serde_json::from_str(&text).unwrap());
     assert_eq!(
-        (told(&seen, "waiting"), &seen.named("waiting")["state"]),
+        (reasons_of(&seen, "waiting"), &seen.named("waiting")["state"]),
         (vec!["TimedOut".to_owned()], &"Unknown".into())
     );
-    built_as_before(&seen);
+    assert_stack_unchanged(&seen);
     uml.run("dmsetup --noudevsync resume asleep; udevadm control --start-exec-queue");
     let seen = agreed(uml);
-    assert_eq!(told(&seen, "waiting"), ["NoIdentity"]);
-    assert!(told(&seen, "asleep").iter().any(|why| why.starts_with("HasHolders: dm-")));
+    assert_eq!(reasons_of(&seen, "waiting"), ["NoIdentity"]);
+    assert!(reasons_of(&seen, "asleep").iter().any(|why| why.starts_with("HasHolders: dm-")));
 }
 
-fn built_as_before(seen: &Seen) {
-    assert_eq!(told(seen, "rocks-data"), ["Signature: ext4"]);
-    assert_eq!(told(seen, "asleep").last().unwrap(), "Suspended");
-    assert!(told(seen, "ubdl4").is_empty());
+fn assert_stack_unchanged(seen: &Seen) {
+    assert_eq!(reasons_of(seen, "rocks-data"), ["Signature: ext4"]);
+    assert_eq!(reasons_of(seen, "asleep").last().unwrap(), "Suspended");
+    assert!(reasons_of(seen, "ubdl4").is_empty());
 }
 
-/// One of two disks is left: the kernel holds it in an array that has no size.
-fn half_an_array(uml: &mut Uml) {
+/// One of two disks is left: the kernel keeps it in an array without a size.
+fn assert_incomplete_array(uml: &mut Uml) {
     uml.run("mdadm --stop /dev/md/mirror && mdadm --zero-superblock /dev/ubdb && udevadm settle && (mdadm -I /dev/ubda || true)");
     let seen = agreed(uml);
-    let disk = told(&seen, "ubda");
+    let disk = reasons_of(&seen, "ubda");
     let array = disk
         .iter()
         .find_map(|why| why.strip_prefix("HasHolders: "))
         .unwrap_or_else(|| panic!("{disk:?}"));
-    assert!(told(&seen, array).iter().any(|why| why == "ZeroSize"), "{:?}", told(&seen, array));
+    assert!(
+        reasons_of(&seen, array).iter().any(|why| why == "ZeroSize"),
+        "{:?}",
+        reasons_of(&seen, array)
+    );
 }

@@ -1,4 +1,4 @@
-//! Sets and their PersistentVolumes, as users, the binder and a node's kubelet deal with them.
+//! LocalVolumeSets and their PersistentVolumes, as users, the binder and a node's kubelet use them.
 
 use crate::cluster::{Cluster, tail};
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 pub type Volumes = BTreeMap<String, Vec<PersistentVolume>>;
 
 impl Cluster {
-    /// A LocalVolumeSet with a StorageClass of its own name, for all nodes or for one.
+    /// A LocalVolumeSet with a StorageClass of the same name, for all nodes or for one.
     pub fn make_set(&self, name: &str, node: Option<&str>, mut inclusion: Value) {
-        // Disks here are smaller than the shipped minimum.
+        // Disks here are smaller than the upstream minimum.
         if inclusion["minSize"].is_null() {
             inclusion["minSize"] = json!("1Mi");
         }
@@ -47,7 +47,7 @@ impl Cluster {
         Api::namespaced(self.client(), names::DEFAULT_NAMESPACE)
     }
 
-    /// A class whose devices are wiped in this way.
+    /// A StorageClass whose devices are wiped with this policy.
     pub fn make_class(&self, name: &str, wipe: &str) {
         let class = json!({
             "metadata": {"name": name, "annotations": {names::WIPE_ANNOTATION: wipe}},
@@ -87,7 +87,7 @@ impl Cluster {
         self.block_on(inventories.get(node)).unwrap().spec
     }
 
-    /// Waits until the PersistentVolumes are so. Those that fail to come are explained by sets, jobs and logs.
+    /// Waits until the PersistentVolumes match. On failure, prints LocalVolumeSets, jobs and logs.
     #[track_caller]
     pub fn volumes_are<T>(
         &self,
@@ -127,7 +127,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until exactly these classes have a volume to offer, each one.
+    /// Waits until exactly these classes have one available PersistentVolume each.
     #[track_caller]
     pub fn offered(
         &self,
@@ -147,7 +147,7 @@ impl Cluster {
         })
     }
 
-    /// As the binder would: somebody has it now.
+    /// Binds the PersistentVolume, as the binder would.
     pub fn bind(&self, pv: &PersistentVolume) {
         let claim = json!({"spec": {"claimRef": {"namespace": "default", "name": "data", "uid": "11111111-2222-3333-4444-555555555555"}}});
         let pvs: Api<PersistentVolume> = Api::all(self.client());
@@ -156,7 +156,7 @@ impl Cluster {
         self.set_phase(pv, "Bound");
     }
 
-    /// As the controller of volumes would when the claim is gone.
+    /// Releases it, as the volume controller does after its PVC is deleted.
     pub fn release(&self, pv: &PersistentVolume) {
         self.set_phase(pv, "Released");
     }
@@ -194,13 +194,13 @@ pub fn path(pv: &PersistentVolume) -> &str {
         .unwrap_or_default()
 }
 
-/// The serial of the disk that the volume's path leads to, by the guest's own tools.
+/// The serial of the disk that the PersistentVolume's path points to, from the guest's tools.
 #[track_caller]
 pub fn serial_behind(guest: &mut Guest, pv: &PersistentVolume) -> String {
     guest.run(&format!("lsblk -dnro SERIAL \"$(readlink -f {})\"", path(pv))).trim().to_owned()
 }
 
-/// All claims of the node are confirmed and lead to their devices.
+/// Whether all device claims of the node are confirmed and linked to their devices.
 pub fn all_confirmed(status: &NodeInventoryStatus, count: usize) -> bool {
     let sure = status.device_claims.iter().filter(|report| {
         report.state == ClaimState::Confirmed && report.linked && report.device.is_some()

@@ -1,5 +1,6 @@
-//! Owns the durable store: one redb file, one flushed transaction a batch, every value with a checksum. Opening
-//! never overwrites what it cannot read: a damaged file, a file of a newer format or one in use is an error.
+//! Owns the durable store: one redb file, one flushed transaction per batch, a checksum for every
+//! value. Opening never overwrites what it cannot read: a damaged file, a file with a newer format
+//! or a file in use is an error.
 
 use super::{Backend, Batch, CommitError, Loaded, Snapshot};
 use crate::files::{self, FileError};
@@ -13,39 +14,39 @@ use std::path::{Path, PathBuf};
 const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<'static, &str, u64> = TableDefinition::new("numbers");
 const FILE: &str = "api.redb";
-/// Raised when an older program could not read what is written.
+/// Incremented when older versions of Quarry cannot read what this one writes.
 const FORMAT: u64 = 1;
-/// redb's own cache; the engine holds all objects anyway.
+/// redb's cache; small, because the engine holds all objects in memory.
 const CACHE_BYTES: usize = 8 << 20;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store does not open. Nothing was changed on the disk.
+/// Why a store does not open. Nothing was changed on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "the store {path} is in use by another process; stop that one, or give this one another --data-dir"
+        "the store {path} is in use by another process; stop that process or use another --data-dir"
     )]
     InUse { path: PathBuf },
     #[error(
-        "the store {path} is damaged and was left as it is; restore it from a backup, or move it away to start empty"
+        "the store {path} is damaged and was left unchanged; restore it from a backup, or move it away to start empty"
     )]
     Damaged { path: PathBuf, source: Cause },
     #[error(
-        "the store {path} has format {found}, this program knows {FORMAT}; use the program that wrote it"
+        "the store {path} has format {found}, this version of Quarry supports {FORMAT}; use the version that wrote it"
     )]
     Format { path: PathBuf, found: u64 },
-    #[error("there is no store {path}; start `quarry up` once, or name its --data-dir")]
+    #[error("the store {path} does not exist; run `quarry up` once, or set --data-dir")]
     Missing { path: PathBuf },
-    #[error("the store {path} cannot be opened; check the permissions and the disk")]
+    #[error("failed to open the store {path}; check the permissions and the disk")]
     Failed { path: PathBuf, source: Cause },
     #[error(transparent)]
     Files(#[from] FileError),
     #[error(transparent)]
     Setup(#[from] SetupError),
-    #[error("the store could not be prepared")]
+    #[error("failed to prepare the store")]
     Commit(#[source] CommitError),
-    #[error("the thread that writes the store could not be started")]
+    #[error("failed to start the thread that writes the store")]
     Thread(#[source] std::io::Error),
 }
 
@@ -66,13 +67,13 @@ impl OpenError {
 
 pub struct Redb {
     path: PathBuf,
-    /// Nothing after a failed write: redb refuses everything until it is opened anew.
+    /// `None` after a failed write: redb refuses everything until the file is reopened.
     database: Option<Database>,
     version: u64,
 }
 
 impl Redb {
-    /// Opens the store of a data directory, making both when they are missing.
+    /// Opens the store of a data directory and creates whichever of them is missing.
     pub fn open(data_dir: &Path) -> Result<(Self, Snapshot), OpenError> {
         files::create_private_dir(data_dir)?;
         let path = data_dir.join(FILE);
@@ -89,7 +90,7 @@ impl Redb {
             Some(database) => database,
             None => self.reopen()?,
         };
-        // Put back only when everything went well: a failed redb handle stays failed.
+        // Stored back only on success: a redb handle that failed once keeps failing.
         write_batch(&database, batch)?;
         self.database = Some(database);
         self.version = batch.version;
@@ -145,7 +146,7 @@ fn write_batch(database: &Database, batch: &Batch) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Makes the file under another name first: a crash leaves either no store or a whole one.
+/// Creates the file under another name and renames it: a crash leaves no store or a complete one.
 fn create(path: &Path) -> Result<(), OpenError> {
     let new = path.with_extension("redb.new");
     files::remove_if_there(&new)?;
@@ -183,7 +184,7 @@ fn open_error(path: &Path, why: DatabaseError) -> OpenError {
         {
             OpenError::Missing { path }
         }
-        // A file that is not redb's at all is reported as an I/O error of this kind.
+        // redb reports a file that is not its own as an I/O error of this kind.
         DatabaseError::Storage(StorageError::Io(ref error))
             if !matches!(
                 error.kind(),
@@ -228,7 +229,8 @@ fn parse(key: &str, value: &[u8]) -> Result<Loaded, Cause> {
     Ok(Loaded { bucket: bucket.to_owned(), key: name.to_owned(), value })
 }
 
-/// FNV-1a over key and value: finds flipped bits that redb, which trusts a cleanly closed file, would pass on.
+/// FNV-1a over key and value. Finds flipped bits that redb, which trusts a cleanly closed file,
+/// would not notice.
 fn checksum(key: &str, json: &[u8]) -> u64 {
     key.bytes().chain(json.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -247,7 +249,7 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
         {
             return true;
         }
-        // redb does not chain its causes; look into its own types.
+        // redb does not chain its causes: check its own types.
         if let Some(StorageError::Io(io)) = error.downcast_ref::<StorageError>()
             && full(io.kind())
         {
@@ -279,7 +281,8 @@ pub fn dump(data_dir: &Path) -> Result<Vec<DumpedObject>, OpenError> {
     }
     let snapshot = match redb::ReadOnlyDatabase::open(&path) {
         Ok(database) => load(&path, &database)?,
-        // It was not closed cleanly and must be repaired before it can be read: on a copy, never in place.
+        // It was not closed cleanly and must be repaired before it can be read: on a copy, never in
+        // place.
         Err(DatabaseError::RepairAborted) => {
             let copy = files::private_copy(&path)?;
             load(&path, &open(copy.path())?)?

@@ -1,6 +1,7 @@
-//! Owns what the cluster's controllers would do with removed objects: dependents follow their owners, waiting
-//! owners go when their dependents are gone, namespaces empty themselves, old Events expire. Runs inside the
-//! call that caused it, so that a simulation sees the same order each time.
+//! Owns what the cluster's controllers would do after a removal: dependents are deleted with their
+//! owners, owners in foreground deletion go after their dependents, terminating namespaces are
+//! emptied, old Events expire. Runs inside the request that caused it, so that a simulation is
+//! deterministic.
 
 use super::meta;
 use super::store::{Key, owner_uids};
@@ -11,29 +12,29 @@ use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Events live this long, as in a cluster.
+/// Lifetime of an Event, as in a cluster.
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
-/// How often old Events are looked for.
+/// How often expired Events are removed.
 const EXPIRY_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 impl Engine {
-    /// Follows up on objects that were written.
-    pub(super) fn settle(&mut self, touched: Vec<(usize, Key)>, outside: &Outside<'_>) {
+    /// Collects garbage after objects were written.
+    pub(super) fn collect_garbage(&mut self, touched: Vec<(usize, Key)>, outside: &Outside<'_>) {
         let mut queue: VecDeque<(usize, Key)> = touched.into();
         let mut rounds = 0;
         while let Some((bucket, at)) = queue.pop_front() {
-            // A cycle of owners cannot keep this busy for ever: each round removes or changes an object.
+            // A cycle of owners cannot loop forever: each round removes or changes an object.
             rounds += 1;
             if rounds > 100_000 {
                 return;
             }
             let Some(stored) = self.store.get(bucket, &at).cloned() else { continue };
-            self.settle_one(bucket, &at, &stored, outside, &mut queue);
+            self.collect_one(bucket, &at, &stored, outside, &mut queue);
         }
     }
 
-    /// Follows up on an object that was changed or removed, and on those that depended on it.
-    pub(super) fn settle_after(
+    /// Collects garbage after an object was changed or removed, and after its dependents were.
+    pub(super) fn collect_after(
         &mut self,
         mut touched: Vec<(usize, Key)>,
         old: &Arc<Stored>,
@@ -47,7 +48,7 @@ impl Engine {
             );
             touched.extend(self.namespace_of(&old.value));
         }
-        self.settle(touched, outside);
+        self.collect_garbage(touched, outside);
     }
 
     fn namespace_of(&self, object: &Value) -> Option<(usize, Key)> {
@@ -61,7 +62,7 @@ impl Engine {
         Some((bucket, namespace.to_owned()))
     }
 
-    fn settle_one(
+    fn collect_one(
         &mut self,
         bucket: usize,
         at: &str,
@@ -70,33 +71,34 @@ impl Engine {
         queue: &mut VecDeque<(usize, Key)>,
     ) {
         if meta::is_deleting(&stored.value) {
-            self.settle_deleting(bucket, at, stored, outside, queue);
+            self.collect_terminating(bucket, at, stored, outside, queue);
             return;
         }
         let owners = stored.metadata()["ownerReferences"].as_array().cloned().unwrap_or_default();
         if owners.is_empty() {
             return;
         }
-        let (gone, there): (Vec<&Value>, Vec<&Value>) =
+        let (missing, existing): (Vec<&Value>, Vec<&Value>) =
             owners.iter().partition(|owner| self.is_dangling(owner));
-        if gone.is_empty() {
-            // An owner that waits in the foreground takes its dependents along.
+        if missing.is_empty() {
+            // Foreground deletion of the owner also deletes its dependents.
             if owners.iter().all(|owner| self.waits_in_foreground(owner)) {
-                self.delete_quietly(bucket, at, outside);
+                self.delete_unchecked(bucket, at, outside);
                 self.requeue_owners(stored, queue);
             }
             return;
         }
-        if there.is_empty() {
-            self.delete_quietly(bucket, at, outside);
+        if existing.is_empty() {
+            self.delete_unchecked(bucket, at, outside);
             return;
         }
         let mut object = stored.value.clone();
-        object["metadata"]["ownerReferences"] = there.into_iter().cloned().collect();
+        object["metadata"]["ownerReferences"] = existing.into_iter().cloned().collect();
         self.store.put(bucket, at, object);
     }
 
-    /// The owner is of a kind served here and does not exist. Owners of other kinds are taken to exist.
+    /// The owner is of a kind served here and does not exist. Owners of other kinds are assumed to
+    /// exist.
     fn is_dangling(&self, owner: &Value) -> bool {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         self.registry.of_kind(text("apiVersion"), text("kind")).is_some()
@@ -116,7 +118,7 @@ impl Engine {
         queue.extend(owner_uids(&stored.value).filter_map(|uid| self.store.find_uid(uid).cloned()));
     }
 
-    fn settle_deleting(
+    fn collect_terminating(
         &mut self,
         bucket: usize,
         at: &str,
@@ -182,10 +184,10 @@ impl Engine {
         } else {
             self.store.put(bucket, at, object);
         }
-        self.settle_after(Vec::new(), &stored, outside);
+        self.collect_after(Vec::new(), &stored, outside);
     }
 
-    /// A namespace that is being deleted takes its contents along and goes when they are gone.
+    /// Deletes the contents of a terminating namespace; removes the namespace once it is empty.
     fn empty_namespace(
         &mut self,
         bucket: usize,
@@ -223,10 +225,11 @@ impl Engine {
                 .get(bucket, &key)
                 .is_some_and(|stored| !meta::is_deleting(&stored.value));
             if waiting {
-                self.delete_quietly(bucket, &key, outside);
+                self.delete_unchecked(bucket, &key, outside);
             }
         }
-        // The last deletion above may have come back here and finished already.
+        // The last deletion above may have called this function recursively and removed the
+        // namespace.
         let Some(stored) = self.store.get(bucket, at).cloned() else { return };
         if contents(self).is_empty() {
             let mut object = stored.value.clone();
@@ -239,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// Drops Events that are too old, now and then.
+    /// Removes expired Events, at most once per interval.
     pub(super) fn expire_events(&mut self, outside: &Outside<'_>) {
         if self.last_expiry.is_some_and(|last| outside.now.duration_since(last) < EXPIRY_INTERVAL) {
             return;
@@ -270,7 +273,7 @@ fn blocks(dependent: &Stored, uid: &str) -> bool {
     owners.iter().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
 }
 
-/// When an Event last changed: its series, its last time, or its creation.
+/// When an Event last changed: its series, its last timestamp, or its creation.
 fn last_seen(event: &Value) -> Option<jiff::Timestamp> {
     let times = [
         &event["series"]["lastObservedTime"],

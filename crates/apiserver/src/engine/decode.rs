@@ -1,14 +1,15 @@
-//! Owns the way from a body's bytes to a JSON value that names duplicate keys, as strict clients want.
+//! Parses the bytes of a body to a JSON value and reports duplicate keys, for strict field
+//! validation.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::RefCell;
 use std::fmt;
 
-/// Deeper documents are refused before they can exhaust the stack.
+/// Deeper documents are refused before they can overflow the stack.
 const MAX_DEPTH: usize = 100;
 
-/// The value, and the paths of keys given twice (the last one counts, as in the API server).
+/// The value, and the paths of duplicate keys (the last one counts, as in kube-apiserver).
 pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let duplicates = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(bytes);

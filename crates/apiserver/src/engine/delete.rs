@@ -12,9 +12,9 @@ use crate::status::{ApiError, Named, resource_details};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Namespaces that stay.
+/// Namespaces that cannot be deleted.
 const PERMANENT: [&str; 2] = ["default", "kube-system"];
-/// Seconds a Pod gets to end when nobody says otherwise.
+/// Default grace period of a Pod, in seconds.
 const POD_GRACE: i64 = 30;
 
 impl Engine {
@@ -61,7 +61,7 @@ impl Engine {
             return Ok(Answer { code: 200, body: answer, warnings });
         }
         let answer = self
-            .carry_out(resource, &at, &old, object, removed, outside)
+            .apply_delete(resource, &at, &old, object, removed, outside)
             .map_or(answer, Answered::Object);
         Ok(Answer { code: 200, body: answer, warnings })
     }
@@ -81,7 +81,7 @@ impl Engine {
                 ..request.clone()
             };
             match self.delete(&one, options, outside) {
-                // Somebody was faster, or it went with its owner.
+                // Another client deleted it first, or it was deleted with its owner.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -90,17 +90,17 @@ impl Engine {
         Ok(Answer { code: 200, body: Answered::List(found), warnings: Vec::new() })
     }
 
-    /// Deletes on behalf of the collector: no preconditions, no admission.
-    pub(super) fn delete_quietly(&mut self, bucket: usize, at: &str, outside: &Outside<'_>) {
+    /// Deletes on behalf of the garbage collector: no preconditions, no admission.
+    pub(super) fn delete_unchecked(&mut self, bucket: usize, at: &str, outside: &Outside<'_>) {
         let registry = self.registry.clone();
         let Some((_, resource)) = registry.of_bucket(bucket) else { return };
         let Some(old) = self.store.get(bucket, at).cloned() else { return };
         let (object, removed) = plan(resource, &old.value, &DeleteOptions::default(), outside);
-        self.carry_out(resource, at, &old, object, removed, outside);
+        self.apply_delete(resource, at, &old, object, removed, outside);
     }
 
-    /// Returns the object when it stays for now.
-    fn carry_out(
+    /// `Some` with the object when it still exists, for example because of finalizers.
+    fn apply_delete(
         &mut self,
         resource: &Resource,
         at: &str,
@@ -111,19 +111,19 @@ impl Engine {
     ) -> Option<Arc<Stored>> {
         if removed {
             self.store.remove(resource.bucket, at, &object);
-            self.settle_after(vec![(resource.bucket, at.to_owned())], old, outside);
+            self.collect_after(vec![(resource.bucket, at.to_owned())], old, outside);
             return None;
         }
         if object == old.value {
             return Some(old.clone());
         }
         let stored = self.store.put(resource.bucket, at, object);
-        self.settle(vec![(resource.bucket, at.to_owned())], outside);
+        self.collect_garbage(vec![(resource.bucket, at.to_owned())], outside);
         Some(stored)
     }
 }
 
-/// The object after the request, and whether it goes at once.
+/// The object after the request, and whether it is removed immediately.
 fn plan(
     resource: &Resource,
     old: &Value,
@@ -189,7 +189,7 @@ fn check_preconditions(
     options: &DeleteOptions,
     old: &Value,
 ) -> Result<(), ApiError> {
-    // The server names the kind here, not the resource.
+    // kube-apiserver prints the kind here, not the resource.
     let named = resource.named();
     let as_kind = Named { resource: named.kind, ..named };
     if let Some(uid) = &options.uid

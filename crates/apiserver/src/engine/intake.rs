@@ -1,5 +1,5 @@
-//! Owns the way of an object into the server: from a body to a pruned and defaulted object, and everything
-//! that is wrong with it. Never looks at other objects; see `write` for what happens to it then.
+//! Turns a request body into a pruned and defaulted object and reports everything that is wrong
+//! with it. Never reads other objects; see `write` for what follows.
 
 use super::meta::{self, text};
 use super::{Body, FieldValidation, Request};
@@ -8,14 +8,14 @@ use crate::schema;
 use crate::status::{ApiError, FieldError, Problem, Shown};
 use serde_json::Value;
 
-/// The largest object; etcd's limit on requests, about.
+/// Maximum object size; about etcd's request limit.
 const OBJECT_MAX: usize = 3 << 20;
 
 /// Why a body is not an object of its kind.
 pub enum DecodeError {
-    /// It does not belong here at all.
+    /// It belongs to another kind, version, namespace or name.
     Refused(ApiError),
-    /// A field is of a wrong type, or unknown to a strict client.
+    /// A field has the wrong type, or is unknown under strict field validation.
     Malformed(String),
 }
 
@@ -31,7 +31,7 @@ impl DecodeError {
         }
     }
 
-    /// The server blames the patch, and shows what came of it.
+    /// For patches, kube-apiserver reports the patched object as invalid.
     pub fn of_patch(self, patched: &str) -> ApiError {
         match self {
             DecodeError::Refused(error) => error,
@@ -43,7 +43,7 @@ impl DecodeError {
     }
 }
 
-/// From a body to a pruned and defaulted object in the resource's own shape.
+/// Decodes a body to a pruned and defaulted object in the resource's form.
 pub fn decode(
     resource: &Resource,
     request: &Request,
@@ -105,7 +105,7 @@ pub fn decode(
     Ok(object)
 }
 
-/// Types that the server's decoder insists on: all of a built-in kind, the metadata of every kind.
+/// Types that kube-apiserver's decoder checks: all of a built-in kind, the metadata of every kind.
 fn check_types(resource: &Resource, object: &Value) -> Result<(), DecodeError> {
     let errors = if resource.custom {
         let schema = resource.schema.properties.get("metadata");
@@ -122,7 +122,7 @@ fn check_types(resource: &Resource, object: &Value) -> Result<(), DecodeError> {
     }
 }
 
-/// The name and namespace of the URL hold.
+/// Fills in or compares the name and namespace of the URL.
 fn place(resource: &Resource, request: &Request, object: &mut Value) -> Result<(), ApiError> {
     let namespace = text(object, "namespace").to_owned();
     if !namespace.is_empty() && namespace != request.namespace {
@@ -146,7 +146,7 @@ fn place(resource: &Resource, request: &Request, object: &mut Value) -> Result<(
     Ok(())
 }
 
-/// Everything that is wrong with an object, at once.
+/// Reports everything that is wrong with an object, together.
 pub fn validate(
     resource: &Resource,
     object: &Value,
@@ -178,7 +178,7 @@ pub fn validate(
     }
     let size = object.to_string().len();
     if size > OBJECT_MAX {
-        let why = format!("the object has {size} bytes; at most {OBJECT_MAX} are stored");
+        let why = format!("the object has {size} bytes, the maximum is {OBJECT_MAX}");
         errors.push(FieldError::new("", Problem::Invalid(Shown::Nothing, why)));
     }
     if errors.is_empty() {

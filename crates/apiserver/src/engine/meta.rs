@@ -1,4 +1,4 @@
-//! Owns what happens to `metadata`, and to empty fields of built-in kinds, before an object is validated.
+//! Changes `metadata`, and empty fields of built-in kinds, before an object is validated.
 
 use super::Outside;
 use crate::kind::{Resource, StatusMode, canonical_quantity};
@@ -16,7 +16,7 @@ pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     }
     match &mut object["metadata"] {
         Value::Object(map) => map,
-        _ => unreachable!("metadata was made an object above"),
+        _ => unreachable!("metadata is an object, set above"),
     }
 }
 
@@ -33,8 +33,8 @@ pub fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Metadata as a round trip through the server's own type leaves it: without empty fields. Managed fields
-/// are left out: only server-side apply reads them, and there is none here.
+/// Metadata as kube-apiserver's Go type prints it: without empty fields. Managed fields are
+/// removed: only server-side apply reads them, and it is not supported here.
 pub fn tidy_metadata(object: &mut Value) {
     let metadata = metadata_mut(object);
     metadata.remove("managedFields");
@@ -48,8 +48,8 @@ pub fn tidy_metadata(object: &mut Value) {
     });
 }
 
-/// A built-in object as a round trip through its Go type leaves it: quantities in canonical form, optional
-/// empty lists and maps gone.
+/// A built-in object as its Go type prints it: canonical quantities, no optional empty lists and
+/// maps.
 pub fn tidy_built_in(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -88,7 +88,7 @@ pub fn tidy_built_in(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Metadata of a new object.
+/// Sets the metadata of a new object.
 pub fn stamp_new(resource: &Resource, object: &mut Value, outside: &Outside<'_>) {
     let metadata = metadata_mut(object);
     for field in SERVER_FIELDS {
@@ -101,7 +101,7 @@ pub fn stamp_new(resource: &Resource, object: &mut Value, outside: &Outside<'_>)
     }
 }
 
-/// Metadata of an update: what only the server sets stays as it was.
+/// For an update: keeps the fields that only the server sets.
 pub fn keep_server_fields(object: &mut Value, old: &Value) {
     let metadata = metadata_mut(object);
     for field in ["name", "namespace", "resourceVersion"].iter().chain(SERVER_FIELDS.iter()) {
@@ -112,7 +112,8 @@ pub fn keep_server_fields(object: &mut Value, old: &Value) {
     }
 }
 
-/// The parts of an object that this kind of write may change come from it; the rest from the stored one.
+/// Keeps from `object` only what this kind of write may change; the rest comes from the stored
+/// object.
 pub fn confine(resource: &Resource, object: &mut Value, old: &Value, status_write: bool) {
     match (resource.status, status_write) {
         (StatusMode::Plain, _) => {}
@@ -141,7 +142,7 @@ fn set_or_remove(object: &mut Value, field: &str, value: Option<Value>) {
     };
 }
 
-/// Raises the generation when something else than metadata and status changed.
+/// Increments the generation when anything except metadata and status changed.
 pub fn bump_generation(resource: &Resource, object: &mut Value, old: &Value) {
     if !resource.generation {
         return;
@@ -165,7 +166,7 @@ pub fn raise_generation(object: &mut Value) {
     }
 }
 
-/// An object that is being deleted takes no new finalizers.
+/// A terminating object accepts no new finalizers.
 pub fn check_finalizers(object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if !is_deleting(old) {
         return;
@@ -185,10 +186,10 @@ pub fn check_finalizers(object: &Value, old: &Value, errors: &mut Vec<FieldError
     }
 }
 
-/// Five letters for `generateName`, drawn from a new uid.
+/// Five letters for `generateName`, derived from a new uid.
 pub fn name_suffix(uid: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    // FNV-1a: the uid is random already, this only spreads it over the letters.
+    // FNV-1a: the uid is random already, this only distributes it over the letters.
     let mut hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,6 +1,6 @@
-//! Owns the rules of the API: what each verb does to the objects in `store`. Pure: time and uids are passed
-//! in with every call, so that a simulation is the same each time. Never does I/O: the server writes the
-//! changes to a backend before it answers. Start reading at `handle`.
+//! Owns the rules of the API: what each verb does to the objects in `store`. Pure: time and uids
+//! are arguments of every call, so that a simulation is deterministic. Never does I/O: the server
+//! writes the changes to a backend before it responds. Start reading at `handle`.
 
 mod collect;
 mod decode;
@@ -30,21 +30,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::Store;
 
-/// What a call needs from outside: the time, and new uids.
+/// What a call needs from outside: the current time, and new uids.
 pub struct Outside<'a> {
     pub now: Timestamp,
     pub uids: &'a dyn Fn() -> String,
 }
 
 impl Outside<'_> {
-    /// Times in metadata have whole seconds.
+    /// Timestamps in metadata have a resolution of one second.
     pub fn now_text(&self) -> String {
         let seconds = Timestamp::from_second(self.now.as_second()).unwrap_or(self.now);
         seconds.to_string()
     }
 }
 
-/// One parsed request on a resource.
+/// One parsed request for a resource.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub resource: ResourceId,
@@ -66,7 +66,7 @@ pub enum Verb {
     DeleteCollection(ListOptions, DeleteOptions),
 }
 
-/// A decoded body: its value and the paths of keys that were given twice.
+/// A decoded body: its value and the paths of duplicate keys.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     pub value: Value,
@@ -116,7 +116,7 @@ pub struct DeleteOptions {
     pub grace_seconds: Option<i64>,
 }
 
-/// What a request gets back.
+/// The result of a request.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -126,7 +126,7 @@ pub struct Answer {
 
 #[derive(Debug)]
 pub enum Answered {
-    /// In the stored shape.
+    /// In its stored form.
     Object(Arc<Stored>),
     List(List),
     Status(Value),
@@ -142,7 +142,7 @@ pub struct Engine {
     pub registry: Arc<Registry>,
     policies: Policies,
     store: Store,
-    /// Accepted writes by bucket, dry runs and the engine's own not counted.
+    /// Accepted writes by bucket; dry runs and the engine's own writes are not counted.
     writes: BTreeMap<String, u64>,
     last_expiry: Option<Timestamp>,
 }
@@ -165,7 +165,7 @@ impl Engine {
         let is_write = !matches!(request.verb, Verb::Get | Verb::List(_));
         if is_write && resource.read_only {
             let message = format!(
-                "{} are compiled into Quarry and cannot be changed here; on a Kubernetes cluster apply them with kubectl",
+                "{} are compiled into Quarry and cannot be changed in the embedded API; on a Kubernetes cluster, apply them with kubectl",
                 resource.plural
             );
             return Err(ApiError::method_not_allowed(message));
@@ -204,8 +204,8 @@ impl Engine {
         &self.writes
     }
 
-    /// Starts counting anew.
-    pub fn forget_writes(&mut self) {
+    /// Resets the write counters.
+    pub fn reset_writes(&mut self) {
         self.writes.clear();
     }
 
@@ -217,7 +217,7 @@ impl Engine {
         &self.store
     }
 
-    /// Past every rule: for what has passed them once.
+    /// Bypasses every rule: only for objects that were validated before.
     pub(crate) fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }

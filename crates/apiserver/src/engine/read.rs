@@ -1,4 +1,5 @@
-//! Owns get and list: selectors, pages that stay consistent over writes, lists at an earlier version.
+//! Owns get and list: selectors, pages that stay consistent across writes, lists at an earlier
+//! version.
 
 use super::store::key;
 use super::{Answer, Answered, Engine, ListOptions, Request, Stored};
@@ -98,7 +99,7 @@ impl Engine {
             && let Some(last) = last
         {
             list.continue_token = make_token(version, &last);
-            // With a selector the server does not count the rest; clients must not expect it.
+            // With a selector, kube-apiserver does not count the remaining items either.
             let counted = options.labels.is_empty() && options.fields.is_empty();
             list.remaining = counted.then_some(rest);
         }
@@ -111,7 +112,7 @@ pub(super) fn matches(resource: &Resource, options: &ListOptions, object: &Value
         && options.fields.matches(object, |object, label| resource.field_text(object, label))
 }
 
-/// A field selector may use what the kind offers, nothing else.
+/// A field selector may use only the fields that the kind supports.
 pub(super) fn check_fields(
     resource: &Resource,
     fields: &crate::select::FieldSelector,

@@ -1,4 +1,4 @@
-//! Owns the objects in memory, the one counter of versions, the bounded log of changes and the indexes by
+//! Owns the objects in memory, the version counter, the bounded log of changes and the indexes by
 //! uid and owner. Every change goes through `put` or `remove`. Never validates, never does I/O.
 
 use bytes::Bytes;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The log keeps this many changes at most, for watches that resume.
+/// Maximum number of changes in the log, for watches that resume.
 const LOG_MAX_ENTRIES: usize = 8192;
-/// And this many bytes of JSON: one inventory may be half a megabyte.
+/// Maximum size of the log in bytes of JSON: one NodeInventory may have half a megabyte.
 const LOG_MAX_BYTES: usize = 64 << 20;
 
-/// An object as it is stored: parsed, and as the JSON that goes to the disk and to clients.
+/// A stored object: parsed, and as the JSON that is written to disk and sent to clients.
 #[derive(Debug)]
 pub struct Stored {
     pub value: Value,
@@ -29,27 +29,27 @@ impl Stored {
     }
 }
 
-/// `namespace/name`, or `name` for cluster-scoped objects: the order in which lists come.
+/// `namespace/name`, or `name` for cluster-scoped objects; lists use this order.
 pub type Key = String;
 
 pub fn key(namespace: &str, name: &str) -> Key {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// One change, as the log keeps it.
+/// One change in the log.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub version: u64,
     pub bucket: usize,
     pub key: Key,
     pub before: Option<Arc<Stored>>,
-    /// Nothing: the object was removed; `last` shows it then.
+    /// `None`: the object was removed; `shown` has its last state.
     pub after: Option<Arc<Stored>>,
-    /// The object as a watcher sees it.
+    /// The object as watchers receive it.
     pub shown: Arc<Stored>,
 }
 
-/// One change, as a backend writes it.
+/// One change as a backend writes it.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub bucket: String,
@@ -61,7 +61,7 @@ pub struct Change {
 pub struct Store {
     names: Vec<String>,
     buckets: Vec<BTreeMap<Key, Arc<Stored>>>,
-    /// The last version given out, also to changes that were taken back since.
+    /// The last version assigned, including versions of changes that were rolled back.
     last_version: u64,
     log: VecDeque<Entry>,
     log_bytes: usize,
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Takes over an object from the disk; says whether its bucket is served.
+    /// Adds an object from disk; `false` when its bucket is not served.
     pub fn load(&mut self, bucket: &str, key: &str, value: Value) -> bool {
         let Some(bucket) = self.names.iter().position(|name| name == bucket) else { return false };
         let stored = Stored::new(value);
@@ -96,7 +96,7 @@ impl Store {
         true
     }
 
-    /// The version of the newest change that was not taken back.
+    /// The version of the newest change that was not rolled back.
     pub fn version(&self) -> u64 {
         self.log.back().map_or(self.compacted, |entry| entry.version)
     }
@@ -132,7 +132,7 @@ impl Store {
         stored
     }
 
-    /// Removes an object; watchers see `last` under the next version.
+    /// Removes an object; watchers receive `last` under the next version.
     pub fn remove(&mut self, bucket: usize, key: &str, last: &Value) {
         let Some(before) = self.buckets[bucket].remove(key) else { return };
         self.last_version += 1;
@@ -165,7 +165,8 @@ impl Store {
             after,
             shown,
         });
-        // The newest change always stays: a watcher that is up to date must never be told it is too old.
+        // The newest change always stays: a watcher that is up to date must never get "too old
+        // resource version".
         while self.log.len() > 1
             && (self.log.len() > LOG_MAX_ENTRIES || self.log_bytes > LOG_MAX_BYTES)
         {
@@ -212,13 +213,14 @@ impl Store {
         std::mem::take(&mut self.pending)
     }
 
-    /// The log after a version, up to another. The caller has checked that nothing before is compacted.
+    /// The log after a version, up to another. The caller has checked that the range is not
+    /// compacted.
     pub fn log_between(&self, after: u64, upto: u64) -> impl Iterator<Item = &Entry> {
         let start = self.log.partition_point(|entry| entry.version <= after);
         self.log.range(start..).take_while(move |entry| entry.version <= upto)
     }
 
-    /// A bucket as it was at an earlier version.
+    /// A bucket at an earlier version.
     pub fn bucket_at(&self, bucket: usize, version: u64) -> BTreeMap<Key, Arc<Stored>> {
         let mut objects = self.buckets[bucket].clone();
         let later = self.log.partition_point(|entry| entry.version <= version);
@@ -231,7 +233,8 @@ impl Store {
         objects
     }
 
-    /// Takes back every change after a version: the disk refused them. Versions are not used again.
+    /// Rolls back every change after a version, because the disk refused it. Versions are not
+    /// reused.
     pub fn roll_back(&mut self, version: u64) {
         while self.log.back().is_some_and(|entry| entry.version > version) {
             let Some(entry) = self.log.pop_back() else { break };

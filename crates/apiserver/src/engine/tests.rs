@@ -1,4 +1,5 @@
-//! Tests of the engine's rules that clients rarely meet: collection, propagation, expiry, the log's end.
+//! Tests of engine rules that clients rarely meet: garbage collection, propagation, expiry, the end
+//! of the log.
 
 use super::*;
 use crate::kind::builtin;
@@ -103,7 +104,7 @@ fn propagating(propagation: Propagation) -> DeleteOptions {
 }
 
 #[test]
-fn orphans_stay_without_their_owner() {
+fn orphaned_dependents_are_not_deleted() {
     let mut lab = Lab::new();
     let owner = lab.map("owner", json!({}));
     lab.map("child", owned_by(&owner, true));
@@ -116,7 +117,7 @@ fn orphans_stay_without_their_owner() {
 }
 
 #[test]
-fn a_foreground_owner_goes_last() {
+fn foreground_owner_is_removed_after_its_dependents() {
     let mut lab = Lab::new();
     let owner = lab.map("owner", json!({}));
     let mut metadata = owned_by(&owner, true);
@@ -134,7 +135,7 @@ fn a_foreground_owner_goes_last() {
 }
 
 #[test]
-fn a_dependent_of_two_loses_only_the_owner_that_went() {
+fn dependent_of_two_owners_loses_only_the_deleted_one() {
     let mut lab = Lab::new();
     let (one, two) = (lab.map("one", json!({})), lab.map("two", json!({})));
     let mut metadata = owned_by(&one, false);
@@ -149,7 +150,7 @@ fn a_dependent_of_two_loses_only_the_owner_that_went() {
 }
 
 #[test]
-fn owners_of_kinds_that_are_not_served_are_taken_to_exist() {
+fn owners_of_unserved_kinds_are_assumed_to_exist() {
     let mut lab = Lab::new();
     lab.map(
         "child",
@@ -161,7 +162,7 @@ fn owners_of_kinds_that_are_not_served_are_taken_to_exist() {
 }
 
 #[test]
-fn a_namespace_waits_for_what_is_in_it() {
+fn namespace_is_removed_after_its_contents() {
     let mut lab = Lab::new();
     lab.map("free", json!({}));
     lab.map("held", json!({"finalizers": ["example.com/held"]}));
@@ -173,7 +174,7 @@ fn a_namespace_waits_for_what_is_in_it() {
 }
 
 #[test]
-fn a_running_pod_is_removed_by_the_second_delete() {
+fn running_pod_is_removed_by_the_second_delete() {
     let mut lab = Lab::new();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "x", "containers": [{"name": "c"}]}});
     lab.create("pods", "n", pod);
@@ -203,10 +204,10 @@ fn old_events_expire() {
 }
 
 #[test]
-fn a_watch_that_fell_behind_is_told_so() {
+fn watch_that_fell_behind_gets_410_gone() {
     let mut lab = Lab::new();
-    let made = lab.map("m", json!({}));
-    let start: u64 = made["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let created = lab.map("m", json!({}));
+    let start: u64 = created["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let resource = lab.engine.registry.find("", "v1", "configmaps").unwrap();
     let call = Request {
         resource,
@@ -236,7 +237,7 @@ fn a_watch_that_fell_behind_is_told_so() {
 }
 
 #[test]
-fn what_the_disk_refused_never_happened() {
+fn failed_writes_are_rolled_back() {
     let mut lab = Lab::new();
     let owner = lab.map("owner", json!({}));
     lab.map("child", owned_by(&owner, false));
@@ -250,14 +251,14 @@ fn what_the_disk_refused_never_happened() {
         lab.get("configmaps", "n", "owner").is_some()
             && lab.get("configmaps", "n", "child").is_some()
     );
-    assert_eq!(lab.engine.version(), before, "nobody may see a version that is not on the disk");
+    assert_eq!(lab.engine.version(), before, "a version that is not on disk is never returned");
     lab.delete("configmaps", "n", "owner", DeleteOptions::default());
-    assert!(lab.get("configmaps", "n", "child").is_none(), "the indexes are as before, too");
+    assert!(lab.get("configmaps", "n", "child").is_none(), "the indexes are rolled back too");
     assert!(lab.engine.version() > before + 3, "versions are not used twice");
 }
 
 #[test]
-fn the_same_calls_lead_to_the_same_state() {
+fn equal_calls_lead_to_equal_state() {
     let run = || {
         let mut lab = Lab::new();
         let owner = lab.map("owner", json!({}));

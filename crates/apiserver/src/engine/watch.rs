@@ -23,13 +23,13 @@ pub struct WatchEvent {
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// What exists now comes first, as added.
+    /// Existing objects come first, as ADDED.
     Now,
     /// Changes after this version.
     After(u64),
 }
 
-/// A running watch: its filter and how far it got.
+/// A running watch: its filter and the last version it sent.
 #[derive(Clone, Debug)]
 pub struct Watching {
     request: Request,
@@ -64,7 +64,7 @@ impl Engine {
         Ok((events, Watching { request, options, cursor }))
     }
 
-    /// Events up to a durable version; moves the cursor there.
+    /// Events up to a durable version; advances the cursor to it.
     pub fn events(&self, watching: &mut Watching, upto: u64) -> Result<Vec<WatchEvent>, ApiError> {
         if watching.cursor < self.store.compacted() {
             let message = format!(
@@ -97,7 +97,8 @@ impl Engine {
                 (true, true) => {
                     WatchEvent { kind: WatchEventKind::Modified, object: entry.shown.clone() }
                 }
-                // It is gone for this watcher: shown as it was last seen, under the version of its leaving.
+                // It no longer matches: the watcher gets DELETED with the last matching state,
+                // under the version of this change.
                 (true, false) => {
                     WatchEvent { kind: WatchEventKind::Deleted, object: leaving(entry) }
                 }

@@ -1,5 +1,6 @@
-//! Owns create, update and patch, in the API server's order: take the body in (`intake`), confine it to what
-//! the write may change, validate it, ask the admission policies, and only then the store.
+//! Owns create, update and patch, in kube-apiserver's order: decode the body (`intake`), confine it
+//! to what the write may change, validate it, evaluate the admission policies, and only then store
+//! it.
 
 use super::intake::{decode, validate};
 use super::meta::{self, text};
@@ -13,7 +14,7 @@ use crate::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How often a generated name that is taken is drawn again.
+/// Number of attempts to find an unused generated name.
 const NAME_ATTEMPTS: usize = 8;
 
 impl Engine {
@@ -75,7 +76,7 @@ impl Engine {
             return Ok(Answer { warnings, ..Answer::object(201, Stored::new(object)) });
         }
         let stored = self.store.put(resource.bucket, &at, object);
-        self.settle(vec![(resource.bucket, at)], outside);
+        self.collect_garbage(vec![(resource.bucket, at)], outside);
         Ok(Answer { warnings, ..Answer::object(201, stored) })
     }
 
@@ -137,7 +138,7 @@ impl Engine {
         Ok(Answer { warnings: [warnings, answer.warnings].concat(), ..answer })
     }
 
-    /// The common end of update and patch: `object` replaces `old`, as far as it may.
+    /// Common end of update and patch: `object` replaces `old`, as far as the write may change it.
     fn replace(
         &mut self,
         resource: &Resource,
@@ -175,13 +176,13 @@ impl Engine {
         } else {
             self.store.put(resource.bucket, &at, object)
         };
-        // Owners may have changed on either side, or the object may be gone now.
+        // Owners may have changed on either side, or the object may have been removed.
         let mut touched = vec![(resource.bucket, at)];
         touched.extend(
             super::store::owner_uids(&old.value)
                 .filter_map(|uid| self.store.find_uid(uid).cloned()),
         );
-        self.settle_after(touched, old, outside);
+        self.collect_after(touched, old, outside);
         Ok(Answer { warnings, ..Answer::object(200, stored) })
     }
 
@@ -212,8 +213,8 @@ impl Engine {
         }
     }
 
-    /// Judged by the admission policies: warnings, or the refusal.
-    #[expect(clippy::too_many_arguments, reason = "one write, seen by admission from every side")]
+    /// Evaluates the admission policies: warnings, or the refusal.
+    #[expect(clippy::too_many_arguments, reason = "admission needs every part of the write")]
     pub(super) fn admit(
         &self,
         resource: &Resource,
@@ -280,7 +281,8 @@ impl Engine {
     }
 }
 
-/// Nothing holds the object any more: it was asked to go, and no finalizer or grace period is left.
+/// Whether the object can be removed: its deletion was requested, and no finalizer or grace period
+/// is left.
 pub(super) fn is_finished(object: &Value) -> bool {
     meta::is_deleting(object)
         && meta::finalizers(object).is_empty()
@@ -293,7 +295,7 @@ fn no_version(resource: &Resource, name: &str) -> ApiError {
     let named = resource.named();
     let error =
         FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-    // The server names the resource here, not the kind.
+    // kube-apiserver prints the resource here, not the kind.
     let as_kind = crate::status::Named { kind: named.resource, ..named };
     ApiError::invalid(&as_kind, name, &[error])
 }
@@ -317,7 +319,7 @@ fn check_preconditions(
     }
     if given.parse::<u64>().is_err() {
         let why = format!(
-            "the resourceVersion {given:?} is not a version of this server; send the one you read"
+            "resourceVersion {given:?} was not issued by this server; send the one you read"
         );
         return Err(ApiError::new(500, "", why));
     }

@@ -1,5 +1,5 @@
-//! Owns the table of built-in kinds and how one is made from its Kubernetes type. The simulator registers
-//! more of them through `Options::extra_kinds`.
+//! Owns the table of built-in kinds and creates one from its Kubernetes type. The simulator
+//! registers more through `Options::extra_kinds`.
 
 use super::{Hooks, Registry, Resource, StatusMode, View, api_version, core, event, storage};
 use crate::present::Columns;
@@ -42,7 +42,7 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// A kind without rules of its own: stored, listed, watched and merged, nothing more.
+    /// A kind without special rules: it is only stored, listed, watched and merged.
     pub fn of<K>() -> Self
     where
         K: Typed + JsonSchema,
@@ -91,13 +91,13 @@ impl BuiltIn {
         self
     }
 
-    /// Deletion of a Pod on a node only marks it; a second delete with grace period zero removes it.
+    /// Deleting a Pod on a node only marks it; a second delete with grace period zero removes it.
     pub fn graceful(mut self) -> Self {
         self.graceful = true;
         self
     }
 
-    /// Field labels, spelled as their path in the object.
+    /// Field labels, written as their path in the object.
     pub fn selectable(mut self, fields: &'static [&'static str]) -> Self {
         self.selectable = fields;
         self
@@ -113,7 +113,7 @@ impl BuiltIn {
         self
     }
 
-    /// The Pod, for simulations: with status, graceful deletion, and the selectors kubelets use.
+    /// Pod, for simulations: with status, graceful deletion and the selectors that kubelets use.
     pub fn pod() -> Self {
         Self {
             returns_deleted: true,
@@ -209,7 +209,7 @@ pub fn standard() -> Vec<BuiltIn> {
     ]
 }
 
-/// Adds built-in kinds to the registry, their schemas to its definitions.
+/// Adds built-in kinds to the registry and their schemas to its definitions.
 pub fn register(registry: &mut Registry, kinds: Vec<BuiltIn>) -> Result<(), schema::CompileError> {
     let mut generator = SchemaSettings::openapi3()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
@@ -259,7 +259,7 @@ pub fn register(registry: &mut Registry, kinds: Vec<BuiltIn>) -> Result<(), sche
     Ok(())
 }
 
-/// The lists of metadata that merge, for every kind.
+/// Merge keys of lists in metadata, for every kind.
 pub fn metadata_merge_keys(path: &[&str]) -> Option<&'static str> {
     match path {
         ["metadata", "ownerReferences"] => Some("uid"),
@@ -268,12 +268,12 @@ pub fn metadata_merge_keys(path: &[&str]) -> Option<&'static str> {
     }
 }
 
-/// Merge keys of the lists in built-in kinds, by the end of their path.
+/// Merge keys of lists in built-in kinds, by the end of their path.
 pub fn builtin_merge_keys(path: &[&str]) -> Option<&'static str> {
     if let Some(key) = metadata_merge_keys(path) {
         return Some(key);
     }
-    // A pod template carries metadata of its own.
+    // A pod template has its own metadata.
     if let [.., "metadata", "finalizers"] = path {
         return Some("");
     }

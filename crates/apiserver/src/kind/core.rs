@@ -1,4 +1,5 @@
-//! Owns the rules of Namespace, Node, Secret, ConfigMap and Lease: defaults, and the checks that matter.
+//! Owns the rules of Namespace, Node, Secret, ConfigMap and Lease: defaults, and the checks that
+//! Quarry needs.
 
 use super::builtin::builtin_merge_keys;
 use super::{Hooks, names};
@@ -19,7 +20,7 @@ pub const CONFIG_MAP: Hooks =
 pub const LEASE: Hooks =
     Hooks { prepare: |_, _, _| {}, validate: validate_lease, merge_keys: builtin_merge_keys };
 
-/// The largest Secret or ConfigMap.
+/// Maximum size of a Secret or ConfigMap.
 const DATA_MAX: usize = 1024 * 1024;
 
 fn prepare_namespace(object: &mut Value, old: Option<&Value>, _now: &str) {
@@ -36,7 +37,7 @@ fn prepare_namespace(object: &mut Value, old: Option<&Value>, _now: &str) {
 
 fn validate_namespace(object: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    // The generic check of a subdomain ran already; a namespace must be a single label, too.
+    // The generic subdomain check has passed already; a namespace must also be a single label.
     if name.contains('.') {
         errors.push(FieldError::invalid("metadata.name", name, "must not contain dots"));
     } else if names::subdomain(name).is_empty() {
@@ -54,7 +55,7 @@ fn prepare_node(object: &mut Value, _old: Option<&Value>, _now: &str) {
             object[field] = json!({});
         }
     }
-    // Fields that the server's type always prints.
+    // Fields that kube-apiserver always prints.
     let status = &mut object["status"];
     if status["daemonEndpoints"].is_null() {
         status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": 0}});

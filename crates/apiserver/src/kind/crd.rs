@@ -1,4 +1,4 @@
-//! Owns the way from a CustomResourceDefinition to served resources, one for each served version.
+//! Creates served resources from a CustomResourceDefinition, one per served version.
 
 use super::{Hooks, Registry, Resource, StatusMode, api_version, builtin};
 use crate::cel::Rules;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    #[error("the CRD {name} has no version that is stored; mark one with storage: true")]
+    #[error("CRD {name} has no stored version; set storage: true on one version")]
     NoStorageVersion { name: String },
     #[error("the schema of CRD {name} cannot be used")]
     Schema { name: String, source: schema::CompileError },

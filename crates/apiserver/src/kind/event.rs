@@ -1,4 +1,4 @@
-//! Owns Events: stored once in the core shape, shown in two groups. Expiry is the engine's.
+//! Owns Events: stored once in the core form, served in two groups. The engine expires them.
 
 use super::builtin::builtin_merge_keys;
 use super::{Hooks, View};
@@ -35,7 +35,7 @@ const NAMES: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
 ];
 
-/// The path that a field label reads in a stored object.
+/// The path that a field label refers to in a stored object.
 pub fn selectable_path(label: &str) -> (String, Vec<String>) {
     let path = match label {
         "source" => vec!["source".to_owned(), "component".to_owned()],
@@ -44,7 +44,7 @@ pub fn selectable_path(label: &str) -> (String, Vec<String>) {
     (label.to_owned(), path)
 }
 
-/// Fields that the server's core type always prints.
+/// Fields that kube-apiserver always prints for the core type.
 fn prepare_event(object: &mut Value, _old: Option<&Value>, _now: &str) {
     if object["source"].is_null() {
         object["source"] = serde_json::json!({});

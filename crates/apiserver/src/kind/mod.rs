@@ -1,6 +1,6 @@
-//! Owns what the API serves: one `Resource` for each group, version and plural, made from a CRD (`crd`) or
-//! from a built-in type (`builtin`, with its rules in `core`, `storage` and `event`), and the registry that
-//! finds them. Never holds objects; see `engine` for those.
+//! Owns what the API serves: one `Resource` per group, version and plural, created from a CRD
+//! (`crd`) or a built-in type (`builtin`, with its rules in `core`, `storage` and `event`), and the
+//! registry that finds them. Never holds objects; see `engine`.
 
 pub mod builtin;
 mod core;
@@ -23,19 +23,19 @@ use std::collections::HashMap;
 /// How a kind treats its `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusMode {
-    /// No status subresource: status is a field like any other.
+    /// No status subresource: status is an ordinary field.
     Plain,
-    /// A CRD with the subresource: `/status` writes change nothing but status.
+    /// A CRD with the subresource: `/status` writes change only status.
     Custom,
     /// A built-in kind: `/status` writes change status and metadata, never the spec.
     BuiltIn,
 }
 
-/// What only a built-in kind does. CRDs have the defaults.
+/// Behavior of built-in kinds. CRDs use the defaults.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// Sets defaults and the fields the server owns, with the time as text. `old` is the stored object of an
-    /// update.
+    /// Sets defaults and server-owned fields; the last argument is the current time. `old` is the
+    /// stored object of an update, `None` for a create.
     pub prepare: fn(&mut Value, Option<&Value>, &str),
     pub validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
     pub merge_keys: MergeKeys,
@@ -51,7 +51,7 @@ impl Default for Hooks {
     }
 }
 
-/// A second shape of the same stored objects (Events have two groups).
+/// A second form of the same stored objects (Events are in two groups).
 #[derive(Clone, Copy)]
 pub struct View {
     pub to_stored: fn(Value) -> Value,
@@ -68,22 +68,22 @@ pub struct Resource {
     pub namespaced: bool,
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
-    /// Index into the engine's buckets: versions and views of one kind share theirs.
+    /// Index into the engine's buckets: versions and views of one kind share a bucket.
     pub bucket: usize,
     /// `apiVersion` of the stored objects.
     pub stored_api_version: String,
     pub custom: bool,
     pub status: StatusMode,
     pub generation: bool,
-    /// Served from the options, never written.
+    /// Served from the options; writes are refused.
     pub read_only: bool,
     /// PUT of an absent object creates it (Lease, Event).
     pub create_on_update: bool,
     /// PUT without resourceVersion is accepted.
     pub unconditional_update: bool,
-    /// DELETE answers with the object instead of a Status.
+    /// DELETE returns the object instead of a Status.
     pub returns_deleted: bool,
-    /// Deletion waits for somebody to confirm it with a grace period of zero (Pod).
+    /// Deletion must be confirmed by a second delete with grace period zero (Pod).
     pub graceful: bool,
     pub keeps_status_on_create: bool,
     pub schema: Schema,
@@ -91,11 +91,11 @@ pub struct Resource {
     pub hooks: Hooks,
     pub view: Option<View>,
     pub columns: Columns,
-    /// Field labels beyond metadata.name and metadata.namespace, with their paths in the object.
+    /// Field labels besides metadata.name and metadata.namespace, with their paths in the object.
     pub selectable: Vec<(String, Vec<String>)>,
-    /// The schema as published in OpenAPI, its references pointing into the registry's definitions.
+    /// The schema as published in OpenAPI; its references point into the registry's definitions.
     pub openapi: Value,
-    /// The name of that schema.
+    /// Name of that schema.
     pub openapi_name: String,
 }
 
@@ -108,12 +108,12 @@ impl Resource {
         api_version(&self.group, &self.version)
     }
 
-    /// Whether stored objects can be shown as they are.
+    /// Whether stored objects can be returned unchanged.
     pub fn shows_stored(&self) -> bool {
         self.view.is_none() && self.stored_api_version == self.api_version()
     }
 
-    /// A stored object in this resource's shape.
+    /// A stored object in this resource's form.
     pub fn show(&self, stored: &Value) -> Value {
         let mut out = match self.view {
             Some(view) => (view.from_stored)(stored),
@@ -168,7 +168,7 @@ pub fn api_version(group: &str, version: &str) -> String {
 
 pub type ResourceId = usize;
 
-/// Everything that is served.
+/// All served resources.
 #[derive(Default)]
 pub struct Registry {
     resources: Vec<Resource>,
@@ -180,7 +180,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A bucket's index, made when it is new.
+    /// The index of a bucket; adds the bucket if it is new.
     pub fn bucket(&mut self, name: &str) -> usize {
         match self.buckets.iter().position(|known| known == name) {
             Some(index) => index,
@@ -219,7 +219,7 @@ impl Registry {
         self.resources.iter()
     }
 
-    /// Any resource of a bucket: the one whose objects are stored as they are shown.
+    /// The resource of a bucket whose objects are returned as stored.
     pub fn of_bucket(&self, bucket: usize) -> Option<(ResourceId, &Resource)> {
         let mut of_bucket =
             self.resources.iter().enumerate().filter(|(_, resource)| resource.bucket == bucket);
@@ -233,7 +233,7 @@ impl Registry {
             .find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// Groups in the order kubectl prefers names: core first, then as registered.
+    /// Groups in kubectl's order of preference: core first, then in order of registration.
     pub fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for resource in &self.resources {

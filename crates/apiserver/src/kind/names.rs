@@ -1,4 +1,4 @@
-//! Owns the rules for names, labels and annotation keys, worded as the API server words them.
+//! Owns the rules for names, labels and annotation keys, in kube-apiserver's wording.
 
 use crate::status::FieldError;
 
@@ -8,7 +8,7 @@ const NAME_PART: &str = "name part must consist of alphanumeric characters, '-',
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 
-/// The longest object name.
+/// Maximum length of an object name.
 const SUBDOMAIN_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
@@ -51,7 +51,7 @@ fn is_name_part(text: &str) -> bool {
         && text.ends_with(plain)
 }
 
-/// A label or annotation key, or a finalizer: `[prefix/]name`.
+/// A label key, annotation key or finalizer: `[prefix/]name`.
 pub fn qualified_name(key: &str) -> Result<(), String> {
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
@@ -82,7 +82,7 @@ pub fn label_value(value: &str) -> Result<(), String> {
     if value.is_empty() || is_name_part(value) { Ok(()) } else { Err(LABEL_VALUE.into()) }
 }
 
-/// Labels, annotations, finalizers and owner references of an object's metadata.
+/// Validates labels, annotations, finalizers and owner references in an object's metadata.
 pub fn validate_metadata(metadata: &serde_json::Value, errors: &mut Vec<FieldError>) {
     use crate::status::Problem;
     let empty = serde_json::Map::new();

@@ -1,10 +1,10 @@
-//! Owns the canonical form of quantities in built-in kinds: the server stores `1Gi` for `1024Mi`.
-//! Text that is no quantity is left alone; the kind's validation refuses it.
+//! Owns the canonical form of quantities in built-in kinds: kube-apiserver stores `1Gi` for
+//! `1024Mi`. Text that is not a quantity is left unchanged; the kind's validation refuses it.
 
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
 
-/// The canonical text, or nothing when the text is not a whole quantity this function can reduce.
+/// The canonical text; `None` when the text is not a whole quantity that this function can reduce.
 pub fn canonical(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if digits == 0 {
@@ -28,7 +28,7 @@ pub fn canonical(text: &str) -> Option<String> {
     Some(format!("{number}{}", table[power]))
 }
 
-/// Whether the text is a quantity at all.
+/// Whether the text is a quantity.
 pub fn is_quantity(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -45,7 +45,7 @@ pub fn is_quantity(text: &str) -> bool {
             || DECIMAL.contains(&suffix))
 }
 
-/// Whether it is above zero.
+/// Whether the quantity is greater than zero.
 pub fn is_positive(text: &str) -> bool {
     is_quantity(text) && !text.starts_with('-') && {
         let end =
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reduces_like_the_server() {
+    fn quantities_are_reduced_like_kube_apiserver_does() {
         for (given, wanted) in [
             ("1024Mi", Some("1Gi")),
             ("1000", Some("1k")),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_quantities() {
+    fn quantities_are_recognized() {
         for good in ["1", "1.5Gi", "100m", "1e3", "-5", "+1Ki"] {
             assert!(is_quantity(good), "{good}");
         }

@@ -1,5 +1,5 @@
-//! Owns the rules of PersistentVolume, PersistentVolumeClaim and StorageClass: defaults, and the checks
-//! that protect data. Never binds claims: a volume without a bound claim is simply Available.
+//! Owns the rules of PersistentVolume, PersistentVolumeClaim and StorageClass: defaults, and the
+//! checks that protect data. Never binds PVCs: a PersistentVolume without a bound PVC is Available.
 
 use super::builtin::builtin_merge_keys;
 use super::{Hooks, quantity};
@@ -7,9 +7,9 @@ use crate::status::{FieldError, Problem, Shown};
 use serde_json::{Map, Value, json};
 
 pub const PERSISTENT_VOLUME: Hooks =
-    Hooks { prepare: prepare_volume, validate: validate_volume, merge_keys: builtin_merge_keys };
+    Hooks { prepare: prepare_pv, validate: validate_pv, merge_keys: builtin_merge_keys };
 pub const CLAIM: Hooks =
-    Hooks { prepare: prepare_claim, validate: validate_claim, merge_keys: builtin_merge_keys };
+    Hooks { prepare: prepare_pvc, validate: validate_pvc, merge_keys: builtin_merge_keys };
 pub const CLASS: Hooks =
     Hooks { prepare: prepare_class, validate: validate_class, merge_keys: builtin_merge_keys };
 
@@ -46,7 +46,7 @@ fn default(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-fn prepare_volume(object: &mut Value, old: Option<&Value>, now: &str) {
+fn prepare_pv(object: &mut Value, old: Option<&Value>, now: &str) {
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }
@@ -56,7 +56,8 @@ fn prepare_volume(object: &mut Value, old: Option<&Value>, now: &str) {
         object["spec"].as_object_mut().map(|spec| spec.remove("storageClassName"));
     }
     if old.is_none() {
-        // Nobody binds here; what the binder would leave unbound is available at once.
+        // No binder runs here; a PersistentVolume that the binder would leave unbound is Available
+        // immediately.
         let bound = object["spec"]["claimRef"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
         object["status"] = json!({"phase": if bound { "Pending" } else { "Available" }});
     }
@@ -69,7 +70,7 @@ fn sources(spec: &Value) -> Vec<&'static str> {
     SOURCES.into_iter().filter(|source| spec[*source].is_object()).collect()
 }
 
-fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate_pv(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
     validate_access_modes(spec, "", errors);
     match spec["capacity"].as_object() {
@@ -191,7 +192,7 @@ fn validate_choice(
     }
 }
 
-fn prepare_claim(object: &mut Value, old: Option<&Value>, _now: &str) {
+fn prepare_pvc(object: &mut Value, old: Option<&Value>, _now: &str) {
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }
@@ -201,7 +202,7 @@ fn prepare_claim(object: &mut Value, old: Option<&Value>, _now: &str) {
     }
 }
 
-fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn validate_pvc(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
     validate_access_modes(spec, "at least 1 access mode is required", errors);
     match spec["resources"]["requests"]["storage"].as_str() {
@@ -217,7 +218,7 @@ fn validate_claim(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     }
     validate_choice(spec, "spec", "volumeMode", &["Block", "Filesystem"], errors);
     let Some(old) = old else { return };
-    // A claim is immutable but for the volume it gets, and for its size once it is bound.
+    // A PVC is immutable except for its volume, and for its size once it is bound.
     let bound = old["status"]["phase"] == "Bound";
     let fixed = |spec: &Value| {
         let mut spec = spec.clone();

@@ -1,11 +1,11 @@
-//! Owns JSON patch as the API server understands it: a `test` of an absent path against null holds
+//! Owns JSON patch with kube-apiserver's semantics: a `test` of an absent path against null passes
 //! (kube's finalizer helper relies on it), everything else is RFC 6902.
 
 use crate::status::ApiError;
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
 
-/// A patch longer than this is refused, as by the API server.
+/// Maximum number of operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
 
 pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
@@ -35,7 +35,8 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
                     return Err(refused());
                 }
             }
-            // The server's library makes a replaced key of an existing object when it is missing.
+            // kube-apiserver's library adds the key when `replace` names a missing key of an
+            // existing object.
             PatchOperation::Replace(replace) if out.pointer(replace.path.as_str()).is_none() => {
                 let add = PatchOperation::Add(json_patch::AddOperation {
                     path: replace.path.clone(),
@@ -51,7 +52,7 @@ pub fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
     Ok(out)
 }
 
-/// The server says no more than this; which operation failed stays its secret.
+/// kube-apiserver's message; it does not say which operation failed.
 fn refused() -> ApiError {
     ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
         .with_details(json!({}))

@@ -1,5 +1,5 @@
-//! Owns the three patch languages: JSON patch, merge patch, and strategic merge for built-in kinds.
-//! Never validates the result; the engine does, as for any update.
+//! Owns the three patch formats: JSON patch, merge patch, and strategic merge patch for built-in
+//! kinds. Never validates the result; the engine does, as for any update.
 
 mod json;
 mod strategic;

@@ -1,11 +1,12 @@
-//! Owns strategic merge patch for built-in kinds: lists with a merge key are merged item by item, and the
-//! directives `$patch`, `$setElementOrder`, `$deleteFromPrimitiveList` and `$retainKeys` are honoured.
+//! Owns strategic merge patch for built-in kinds: lists with a merge key are merged item by item,
+//! and the directives `$patch`, `$setElementOrder`, `$deleteFromPrimitiveList` and `$retainKeys`
+//! are supported.
 
 use crate::status::ApiError;
 use serde_json::{Map, Value};
 
-/// The merge key of the list under a field name, given the path of field names to it; `""` for a list of
-/// plain values that is merged as a set. `None`: the list is replaced.
+/// Merge key of the list at a path of field names; `""` for a list of scalars that is merged as a
+/// set. `None`: the list is replaced.
 pub type MergeKeys = fn(&[&str]) -> Option<&'static str>;
 
 const ORDER: &str = "$setElementOrder/";
@@ -41,9 +42,9 @@ fn merge_map<'a>(
     }
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(DELETE) {
-            let gone = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            let removed = value.as_array().map(Vec::as_slice).unwrap_or_default();
             if let Some(Value::Array(list)) = out.get_mut(field) {
-                list.retain(|item| !gone.contains(item));
+                list.retain(|item| !removed.contains(item));
             }
             continue;
         }
@@ -107,7 +108,7 @@ fn merge_list<'a>(
     for item in new {
         let Value::Object(item_map) = item else {
             return Err(ApiError::bad_request(format!(
-                "{} holds an item that is not an object",
+                "{} contains an item that is not an object",
                 path.join(".")
             )));
         };
@@ -131,8 +132,8 @@ fn merge_list<'a>(
     Ok(in_order(out, new, old, merge_key))
 }
 
-/// The server's order: what the patch names comes in the patch's order; what only the server has keeps its
-/// place relative to items that were there before, and otherwise follows.
+/// kube-apiserver's order: items in the patch have the patch's order; items only on the server keep
+/// their position relative to items that existed before, and otherwise follow.
 fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], merge_key: &str) -> Vec<Value> {
     let same = |a: &Value, b: &Value| {
         if merge_key.is_empty() {

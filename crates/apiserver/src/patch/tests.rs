@@ -1,4 +1,4 @@
-//! Tests of the patch languages.
+//! Tests of the patch formats.
 
 use super::*;
 use crate::kind::builtin::builtin_merge_keys;
@@ -10,7 +10,7 @@ fn strategic(current: Value, patch: Value) -> Value {
 }
 
 #[test]
-fn lists_with_a_key_are_merged_by_it() {
+fn lists_with_a_merge_key_are_merged() {
     let current = json!({"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}});
     assert_eq!(
         strategic(
@@ -36,14 +36,14 @@ fn lists_with_a_key_are_merged_by_it() {
 }
 
 #[test]
-fn lists_without_a_key_are_replaced() {
+fn lists_without_a_merge_key_are_replaced() {
     let current = json!({"spec": {"accessModes": ["a", "b"]}});
     let patch = json!({"spec": {"accessModes": ["c"]}});
     assert_eq!(strategic(current, patch.clone()), patch);
 }
 
 #[test]
-fn plain_lists_merge_as_sets_and_lose_what_is_named() {
+fn scalar_lists_are_merged_as_sets() {
     let current = json!({"metadata": {"finalizers": ["held", "other"]}});
     assert_eq!(
         strategic(current.clone(), json!({"metadata": {"finalizers": ["more", "held"]}})),
@@ -56,7 +56,7 @@ fn plain_lists_merge_as_sets_and_lose_what_is_named() {
 }
 
 #[test]
-fn the_order_of_the_patch_holds() {
+fn items_keep_the_order_of_the_patch() {
     let current = json!({"status": {"addresses": [{"type": "A"}, {"type": "B"}, {"type": "X"}]}});
     let patch = json!({"status": {
         "addresses": [{"type": "C"}], "$setElementOrder/addresses": [{"type": "B"}, {"type": "C"}, {"type": "A"}],
@@ -82,7 +82,7 @@ fn maps_are_replaced_deleted_or_kept_by_key() {
 }
 
 #[test]
-fn a_test_of_an_absent_path_against_null_holds() {
+fn test_of_an_absent_path_against_null_passes() {
     let current = json!({"metadata": {"name": "a"}});
     let patch = |value: Value| apply(PatchKind::Json, &current, &value, builtin_merge_keys);
     let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["f"]});
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn without_keyed_lists_both_merges_agree(current in any_object(), patch in any_object()) {
+    fn both_merges_agree_without_keyed_lists(current in any_object(), patch in any_object()) {
         let merged = apply(PatchKind::Merge, &current, &patch, builtin_merge_keys).unwrap();
         prop_assert_eq!(apply(PatchKind::Strategic, &current, &patch, builtin_merge_keys).unwrap(), merged);
     }

@@ -11,7 +11,7 @@ pub fn since(time: &Value, now: Timestamp) -> String {
     }
 }
 
-/// A duration with two units at most, the coarser the longer it is.
+/// A duration with at most two units; longer durations use coarser units.
 pub fn human(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".into();

@@ -1,11 +1,12 @@
-//! Owns the columns of each kind's table: what a CRD asks for, and what kubectl users know of built-in kinds.
+//! Owns the table columns of each kind: those of a CRD, and kubectl's usual ones for built-in
+//! kinds.
 
 use super::age::since;
 use super::jsonpath::JsonPath;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A column that a CRD asks for.
+/// A column defined in a CRD.
 #[derive(Clone, Debug)]
 pub struct CustomColumn {
     pub name: String,
@@ -143,7 +144,7 @@ impl Columns {
         }
     }
 
-    /// The cells of one object, in its stored shape.
+    /// The cells of one object in its stored form.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Value {
         let name = object["metadata"]["name"].clone();
         let age: Value = since(&object["metadata"]["creationTimestamp"], now).into();
@@ -162,9 +163,9 @@ impl Columns {
             Columns::Namespace => json!([name, text(&status["phase"]), age]),
             Columns::Node => node_cells(object, &name, &age),
             Columns::PersistentVolume => {
-                let claim = &spec["claimRef"];
-                let claim = match claim["name"].as_str() {
-                    Some(name) => format!("{}/{name}", text(&claim["namespace"])),
+                let claim_ref = &spec["claimRef"];
+                let pvc = match claim_ref["name"].as_str() {
+                    Some(name) => format!("{}/{name}", text(&claim_ref["namespace"])),
                     None => String::new(),
                 };
                 json!([
@@ -173,7 +174,7 @@ impl Columns {
                     access_modes(&spec["accessModes"]),
                     text(&spec["persistentVolumeReclaimPolicy"]),
                     phase(object),
-                    claim,
+                    pvc,
                     text(&spec["storageClassName"]),
                     unset(&spec["volumeAttributesClassName"]),
                     text(&status["reason"]),

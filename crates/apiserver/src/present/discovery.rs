@@ -1,10 +1,10 @@
-//! Owns discovery: what is served, in the old form (one document for each group and version) and in the
-//! aggregated one.
+//! Owns discovery of the served resources: the old form (one document per group and version) and
+//! the aggregated one.
 
 use crate::kind::{Registry, Resource, StatusMode, api_version};
 use serde_json::{Value, json};
 
-/// The Kubernetes version whose behaviour is followed; clients compare theirs with it.
+/// The Kubernetes version whose behavior is reproduced; clients compare theirs with it.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3+quarry");
 
 pub fn version() -> Value {
@@ -23,7 +23,7 @@ fn verbs(resource: &Resource) -> Value {
         return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
     }
     if resource.custom {
-        // The order in which the server lists the verbs of custom resources.
+        // The order in which kube-apiserver lists the verbs of custom resources.
         return json!([
             "delete",
             "deletecollection",
@@ -89,7 +89,7 @@ pub fn group_list(registry: &Registry) -> Value {
         .filter(|name| !name.is_empty())
         .filter_map(|name| {
             let mut entry = group(registry, name)?;
-            // Inside the list the entries carry no type of their own.
+            // Entries inside the list have no `kind` and `apiVersion`.
             entry.as_object_mut()?.retain(|key, _| key != "kind" && key != "apiVersion");
             Some(entry)
         })
@@ -97,7 +97,7 @@ pub fn group_list(registry: &Registry) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// The aggregated form: of the core group alone (`/api`), or of all others (`/apis`).
+/// The aggregated form of the core group (`/api`) or of all other groups (`/apis`).
 pub fn aggregated(registry: &Registry, core: bool, form: &str) -> Value {
     let groups = registry.groups().into_iter().filter(|name| name.is_empty() == core);
     let items: Vec<Value> = groups

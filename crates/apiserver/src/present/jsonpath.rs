@@ -1,4 +1,4 @@
-//! Owns the JSONPath subset of printer columns: fields, indexes, wildcards, and filters such as
+//! Owns the JSONPath subset for printer columns: fields, indexes, wildcards, and filters such as
 //! `[?(@.type=="Ready")]`.
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ enum Step {
         equal: bool,
         value: Value,
     },
-    /// Syntax this subset does not have: the column stays empty.
+    /// Syntax outside this subset: the column stays empty.
     Unsupported,
 }
 
@@ -45,7 +45,7 @@ impl JsonPath {
         Self(steps)
     }
 
-    /// Every value the path leads to.
+    /// Every value at the path.
     pub fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.0 {
@@ -79,7 +79,7 @@ impl Step {
     }
 }
 
-/// A field's name, with `\.` for a dot in it, and how many bytes it takes.
+/// A field name, with `\.` for a dot in it, and its length in bytes.
 fn field(text: &str) -> (String, usize) {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -93,7 +93,7 @@ fn field(text: &str) -> (String, usize) {
     (name, text.len())
 }
 
-/// Where the bracket closes, quotes and nested brackets respected.
+/// Position of the closing bracket; quotes and nested brackets are skipped.
 fn closing(text: &str) -> usize {
     let (mut depth, mut quote) = (0usize, None);
     for (at, c) in text.char_indices() {

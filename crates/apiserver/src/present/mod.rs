@@ -1,5 +1,6 @@
-//! Owns how objects are shown: whole, as tables (`table`, `columns`), as metadata only, and how the API
-//! describes itself (`discovery`, `openapi`). Never changes an object and never looks at the store.
+//! Owns the output forms of objects: complete, as tables (`table`, `columns`) and metadata only;
+//! and how the API describes itself (`discovery`, `openapi`). Never changes an object and never
+//! reads the store.
 
 mod age;
 mod columns;
@@ -18,7 +19,7 @@ pub use table::{Include, table};
 
 use serde_json::{Value, json};
 
-/// Metadata alone, for clients that need no more.
+/// Metadata only, for clients that need nothing else.
 pub fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }

@@ -1,5 +1,5 @@
-//! Owns OpenAPI v3: one document for each group and version, with what kubectl explain, apply and edit read:
-//! the schemas, and paths that name their kind and the query parameters a write takes.
+//! Owns OpenAPI v3: one document per group and version, with what kubectl explain, apply and edit
+//! read: schemas, and paths with their kind and the query parameters of a write.
 
 use crate::kind::{Registry, Resource, StatusMode};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ pub fn openapi_name(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", reversed.join("."))
 }
 
-/// A CRD's schema with the fields every object has.
+/// The schema of a CRD with the fields that every object has.
 pub fn custom_openapi(schema: &Value, group: &str, version: &str, kind: &str) -> Value {
     let mut out = if schema.is_object() { schema.clone() } else { json!({"type": "object"}) };
     let string = |description: &str| json!({"type": "string", "description": description});
@@ -35,7 +35,7 @@ pub fn index(registry: &Registry) -> Value {
     for group in registry.groups() {
         for version in registry.versions(group) {
             let path = path_of(group, version);
-            // The hash is only a cache key; what is compiled in changes with the program's version alone.
+            // The hash is only a cache key; compiled-in schemas change only with Quarry's version.
             let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
@@ -70,7 +70,7 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
     }))
 }
 
-/// Copies every definition that a schema refers to, and theirs.
+/// Copies every definition that a schema references, recursively.
 fn add_referenced(schemas: &mut Map<String, Value>, registry: &Registry, schema: &Value) {
     match schema {
         Value::Object(map) => {

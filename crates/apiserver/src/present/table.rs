@@ -5,7 +5,7 @@ use crate::kind::Resource;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What each row carries beside its cells.
+/// What each row contains besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Include {
     None,
@@ -14,7 +14,7 @@ pub enum Include {
     Object,
 }
 
-/// `objects` are in the stored shape. Later tables of a watch leave the header out.
+/// `objects` are in their stored form. Later tables of a watch omit the header.
 pub fn table<'a>(
     resource: &Resource,
     objects: impl Iterator<Item = &'a Value>,

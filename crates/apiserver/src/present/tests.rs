@@ -1,10 +1,10 @@
-//! Tests of tables, ages and paths.
+//! Tests of tables, ages and JSONPath.
 
 use super::*;
 use serde_json::json;
 
 #[test]
-fn paths_find_what_columns_ask_for() {
+fn jsonpath_finds_column_values() {
     let object = json!({"status": {"conditions": [
         {"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"},
     ]}, "spec": {"a.b": 1, "list": [{"n": "x"}, {"n": "y"}]}, "metadata": {"labels": {"example.com/a": "l"}}});
@@ -25,7 +25,7 @@ fn paths_find_what_columns_ask_for() {
 }
 
 #[test]
-fn ages_are_short() {
+fn ages_are_printed_like_kubectl_does() {
     for (seconds, wanted) in [
         (0, "0s"),
         (119, "119s"),
@@ -48,7 +48,7 @@ fn ages_are_short() {
 }
 
 #[test]
-fn built_in_rows_show_what_kubectl_users_know() {
+fn built_in_kinds_have_kubectl_columns() {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
     let pv = json!({
         "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -1,5 +1,5 @@
-//! Owns content negotiation: which form of the answer the Accept header asks for. JSON only; clients that
-//! prefer protobuf name JSON as their second choice.
+//! Owns content negotiation: which response form the Accept header requests. JSON only; clients
+//! that prefer protobuf accept JSON as their second choice.
 
 use crate::status::ApiError;
 

@@ -1,5 +1,6 @@
-//! Owns HTTP: one tower service for in-process clients and for the listener. Parses requests (`path`, `query`,
-//! `accept`), lets the engine decide, waits until the outcome is durable, and renders it (`render`, `watch`).
+//! Owns HTTP: one tower service for in-process clients and for the listener. Parses requests
+//! (`path`, `query`, `accept`), calls the engine, waits until the outcome is durable, and renders
+//! it (`render`, `watch`).
 
 mod accept;
 mod path;
@@ -28,13 +29,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The body of an answer: whole, or a stream of watch events.
+/// Body of a response: complete, or a stream of watch events.
 pub type ApiBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Larger requests are refused; the API server's own limit.
+/// Maximum request size, as in kube-apiserver.
 const BODY_MAX: usize = 3 << 20;
 
-/// The API as a service: clone it freely, every clone is the same server.
+/// The API as a service; every clone is the same server.
 #[derive(Clone)]
 pub struct ApiService {
     inner: Arc<Inner>,
@@ -73,7 +74,7 @@ where
                             format!("Request entity too large: limit is {BODY_MAX}"),
                         )
                     } else {
-                        ApiError::bad_request(format!("the body could not be read: {why}"))
+                        ApiError::bad_request(format!("failed to read the body: {why}"))
                     };
                     return Ok(failure(&error));
                 }
@@ -107,7 +108,7 @@ async fn answer(
         parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let form = match accept::negotiate(header) {
         Ok(form) => form,
-        // OpenAPI is asked for as protobuf first; JSON is what there is.
+        // kubectl requests OpenAPI as protobuf first; only JSON is available.
         Err(_) if matches!(route, Route::OpenApi { .. } | Route::OpenApiIndex) => Form::Whole,
         Err(error) => return Err(error),
     };
@@ -164,7 +165,7 @@ async fn objects(
     let Target { resource: id, namespace, name, status } = target;
     if parts.method == Method::GET && query.is_watch() {
         let mut list = query.list()?;
-        // `?watch` on one object's path is a watch with its name as selector.
+        // `?watch` on the path of one object is a watch with its name as selector.
         if !name.is_empty() {
             list.fields = crate::select::FieldSelector::parse(&format!("metadata.name={name}"))?;
         }
@@ -179,10 +180,10 @@ async fn objects(
     let (outcome, pending) = {
         let mut engine = inner.committer.engine();
         let outcome = engine.handle(call, &Outside { now, uids: &*inner.uids });
-        let pending = inner.committer.hand_over(&mut engine);
+        let pending = inner.committer.enqueue(&mut engine);
         (outcome, pending)
     };
-    // A refusal, too, may rest on what is not durable yet.
+    // A refusal may also depend on changes that are not durable yet.
     inner.committer.wait(pending).await?;
     render::answer(resource, outcome?, form, query.include(), now)
 }
@@ -255,7 +256,7 @@ fn parse(parts: &http::request::Parts, body: &[u8]) -> Result<ObjectBody, ApiErr
             Ok(ObjectBody { value, duplicates: Vec::new() })
         }
         "application/vnd.kubernetes.protobuf" => Err(ApiError::unsupported_media_type(
-            "Quarry's embedded API takes JSON and YAML, not protobuf: instead of kubectl create KIND use kubectl apply -f, or pipe it there with --dry-run=client -o yaml",
+            "Quarry's embedded API accepts JSON and YAML, not protobuf; instead of kubectl create KIND, use kubectl apply -f, or pipe the object to it with --dry-run=client -o yaml",
         )),
         _ => Err(ApiError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
@@ -293,7 +294,7 @@ fn patch(
         "application/strategic-merge-patch+json" if !resource.custom => PatchKind::Strategic,
         "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
             return Err(ApiError::unsupported_media_type(format!(
-                "server-side apply is not supported by Quarry's embedded API: use kubectl apply without --server-side, or a patch of type {accepted}"
+                "server-side apply is not supported by Quarry's embedded API; use kubectl apply without --server-side, or a patch of type {accepted}"
             )));
         }
         _ => {

@@ -1,4 +1,4 @@
-//! Owns URLs: from a path to what it names. Never looks at the body.
+//! Owns URLs: parses a path to the resource it names. Never reads the body.
 
 use crate::kind::{Registry, ResourceId};
 use crate::status::ApiError;
@@ -22,9 +22,9 @@ pub enum Route {
         group: String,
         version: String,
     },
-    /// What a path under a group and version names.
+    /// A path under a group and version.
     Objects(Target),
-    /// A list that kubectl's describe asks for of a kind that is not served: it is empty.
+    /// A list that `kubectl describe` requests for a kind that is not served: always empty.
     Nothing {
         kind: &'static str,
         version: &'static str,
@@ -74,7 +74,7 @@ fn objects(
     version: &str,
     rest: &[&str],
 ) -> Result<Route, ApiError> {
-    // A namespace's own path looks like the prefix of what is in it.
+    // The path of a Namespace looks like the prefix of the objects in it.
     let (namespace, rest) = match rest {
         ["namespaces", namespace, inner @ ..] if !matches!(inner, [] | ["status" | "finalize"]) => {
             (*namespace, inner)
@@ -98,10 +98,10 @@ fn objects(
     };
     let found = registry.get(resource);
     if found.namespaced && namespace.is_empty() && !name.is_empty() {
-        return Err(unknown(&format!("{plural} live in namespaces; name one in the path")));
+        return Err(unknown(&format!("{plural} are namespaced; add the namespace to the path")));
     }
     if !found.namespaced && !namespace.is_empty() {
-        return Err(unknown(&format!("{plural} do not live in namespaces")));
+        return Err(unknown(&format!("{plural} are cluster-scoped")));
     }
     let status = match sub {
         "" => false,
@@ -113,7 +113,7 @@ fn objects(
     Ok(Route::Objects(Target { resource, namespace: namespace.into(), name: name.into(), status }))
 }
 
-/// 404 in the server's words, and what is missing in ours.
+/// 404 in kube-apiserver's wording, with what is missing.
 pub fn unknown(what: &str) -> ApiError {
     ApiError::new(
         404,

@@ -1,4 +1,5 @@
-//! Owns query strings: from `?limit=10&labelSelector=...` to typed options, with the server's complaints.
+//! Owns query strings: parses `?limit=10&labelSelector=...` to typed options, with kube-apiserver's
+//! errors.
 
 use super::path::percent_decode;
 use crate::engine::{
@@ -12,12 +13,12 @@ use serde_json::{Value, json};
 #[derive(Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
-/// How a watch was asked for.
+/// Options of a watch.
 #[derive(Debug)]
 pub struct WatchOptions {
     pub from: WatchFrom,
     pub bookmarks: bool,
-    /// Ends the initial events with a marked bookmark.
+    /// Ends the initial events with an annotated bookmark.
     pub initial_events: bool,
     pub timeout_seconds: Option<u64>,
 }
@@ -147,13 +148,13 @@ impl Query {
         !values.is_empty()
     }
 
-    /// From the query, and from the body where there is one.
+    /// From the query, and from the body if there is one.
     pub fn delete(&self, body: &Value) -> Result<DeleteOptions, ApiError> {
         let mut errors = Vec::new();
         let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
         if kind != "DeleteOptions" {
             return Err(ApiError::bad_request(format!(
-                "the body of a deletion is a DeleteOptions object, not {kind}"
+                "the body of a delete request must be DeleteOptions, not {kind}"
             )));
         }
         let mut dry_run = self.dry_run(&mut errors);

@@ -1,5 +1,5 @@
-//! Owns answers: an engine's outcome as JSON, in the form the client asked for. Stored JSON is sent as it is
-//! wherever no other form is wanted.
+//! Owns responses: the engine's result as JSON, in the form the client requested. Stored JSON is
+//! sent unchanged unless another form is requested.
 
 use super::accept::Form;
 use super::{ApiBody, json_body, plain};
@@ -46,7 +46,7 @@ pub fn answer(
     Ok(response)
 }
 
-/// An object as JSON in the resource's shape.
+/// An object as JSON in the resource's form.
 pub fn whole(resource: &Resource, stored: &Stored) -> Bytes {
     if resource.shows_stored() {
         stored.json.clone()
@@ -81,7 +81,7 @@ fn render_list(
         Form::Whole | Form::Discovery(_) => {
             let head = json!({"apiVersion": resource.api_version(), "kind": resource.list_kind, "metadata": metadata});
             let mut out = head.to_string();
-            // Spliced by hand: the items are JSON already, and there may be many.
+            // Built by string concatenation: the items are JSON already, and there may be many.
             out.truncate(out.len() - 1);
             out.push_str(",\"items\":[");
             for (index, stored) in list.items.iter().enumerate() {
@@ -96,7 +96,7 @@ fn render_list(
     }
 }
 
-/// The items of built-in lists carry no type of their own, as in the API server.
+/// Items of built-in lists have no `kind` and `apiVersion`, as in kube-apiserver.
 fn item(resource: &Resource, stored: &Stored) -> String {
     if resource.custom {
         return String::from_utf8_lossy(&whole(resource, stored)).into_owned();
@@ -109,7 +109,7 @@ fn item(resource: &Resource, stored: &Stored) -> String {
     object.to_string()
 }
 
-/// Only whole lists of custom resources carry an empty token.
+/// Only complete lists of custom resources have an empty continue token.
 fn list_metadata(always_token: bool, list: &List) -> Value {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), list.version.to_string().into());

@@ -1,4 +1,4 @@
-//! Tests of paths, negotiation and the answers that only HTTP shows.
+//! Tests of paths, content negotiation and responses that are visible only over HTTP.
 
 use super::accept::negotiate;
 use super::*;
@@ -29,7 +29,7 @@ async fn ask(
 }
 
 #[test]
-fn the_accept_header_decides_the_form() {
+fn accept_header_decides_the_form() {
     for (header, wanted) in [
         ("", Ok(Form::Whole)),
         ("*/*", Ok(Form::Whole)),
@@ -77,7 +77,7 @@ fn paths_name_their_objects() {
 }
 
 #[tokio::test]
-async fn what_is_not_offered_says_so() {
+async fn unsupported_requests_get_a_clear_error() {
     let server = server();
     let (code, body) =
         ask(&server, "PATCH", "/api/v1/nodes/n", "application/apply-patch+yaml", "{}").await;
@@ -105,12 +105,12 @@ async fn what_is_not_offered_says_so() {
     assert_eq!(
         (code, &body["kind"]),
         (200, &json!("PodList")),
-        "describe asks for pods; there are none"
+        "kubectl describe lists pods; there are none"
     );
 }
 
 #[tokio::test]
-async fn bodies_may_be_yaml_and_may_not_be_huge() {
+async fn yaml_bodies_are_accepted_and_huge_ones_refused() {
     let server = server();
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {a: b}\n";
     let path = "/api/v1/namespaces/default/configmaps";
@@ -135,7 +135,7 @@ async fn openapi_describes_every_group() {
         let url = path["serverRelativeURL"].as_str().unwrap();
         let (code, document) = ask(&server, "GET", url, "", "").await;
         assert_eq!(code, 200, "{url}");
-        // Every reference leads somewhere: kubectl explain follows them.
+        // Every reference resolves: kubectl explain follows them.
         let text = document.to_string();
         for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
             let name = reference.split('"').next().unwrap();

@@ -1,5 +1,6 @@
-//! Owns watch streams: one JSON line an event, sent as soon as it is durable. A stream sleeps on the
-//! committer's progress; it never polls. Its timers are tokio's, so that a simulation's clock moves them.
+//! Owns watch streams: one line of JSON per event, sent as soon as it is durable. A stream waits
+//! for the committer's progress; it never polls. Its timers are tokio's, so that a simulation
+//! controls them.
 
 use super::accept::Form;
 use super::query::WatchOptions;
@@ -21,9 +22,9 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a watch lasts when the client does not say.
+/// Duration of a watch when the client sets no timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
-/// How often an idle watch hears how far it is.
+/// How often an idle watch gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 struct Stream {
@@ -36,7 +37,7 @@ struct Stream {
     progress: Receiver<Progress>,
     ends: Instant,
     next_bookmark: Instant,
-    /// Tables carry their header in the first event only.
+    /// Only the first event has the table header.
     header_sent: bool,
     ended: bool,
     first: Option<Vec<u8>>,
@@ -56,8 +57,8 @@ pub async fn start(
         let mut engine = inner.committer.engine();
         let (initial, watching) =
             engine.watch(call, ListOptions { limit: 0, ..list }, options.from)?;
-        // What the watch starts from, a bookmark's version included, must be durable.
-        let pending = inner.committer.hand_over(&mut engine);
+        // The start of the watch, including a bookmark's version, must be durable.
+        let pending = inner.committer.enqueue(&mut engine);
         (initial, watching, pending)
     };
     inner.committer.wait(pending).await?;
@@ -90,7 +91,7 @@ pub async fn start(
 }
 
 impl Stream {
-    /// The next lines, or the end.
+    /// The next lines; `None` at the end.
     async fn next(&mut self) -> Option<Vec<u8>> {
         if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
             return Some(first);

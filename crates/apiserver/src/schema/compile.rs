@@ -1,5 +1,5 @@
-//! Owns the way from an OpenAPI schema (JSON) to a compiled `Schema`. References are inlined, which the
-//! kinds served here allow: none of them is recursive.
+//! Compiles an OpenAPI schema (JSON) to a `Schema`. References are inlined, which is possible
+//! because no kind served here is recursive.
 
 use super::{Additional, Bounds, ListType, Schema, Type};
 use regex::Regex;
@@ -50,7 +50,7 @@ impl Compiler<'_> {
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
             return self.reference(reference, path, depth);
         }
-        // A reference with a description beside it is written as a single allOf.
+        // A reference with a description is written as an allOf with one element.
         if let Some([only]) = map.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
             && let Some(reference) = only.get("$ref").and_then(Value::as_str)
         {
@@ -100,7 +100,7 @@ impl Compiler<'_> {
                 .map(|branch| self.node(branch, format!("{path}.{key}"), depth + 1))
                 .collect()
         };
-        // int-or-string carries its own anyOf; the check is built in.
+        // int-or-string has its own anyOf; that check is built in.
         if !out.int_or_string {
             out.any_of = branches("anyOf")?;
             out.all_of = branches("allOf")?;
@@ -142,7 +142,7 @@ impl Compiler<'_> {
         let name = match map.get("type") {
             None => return Ok((Type::Any, false)),
             Some(Value::String(name)) => (name.as_str(), false),
-            // JSON Schema's way of saying nullable.
+            // JSON Schema's form of nullable.
             Some(Value::Array(names)) => {
                 let name = names
                     .iter()

@@ -1,5 +1,5 @@
-//! Owns defaulting, in the API server's order: a null that may not be null and has a default is dropped,
-//! the default is set, and defaulting goes on inside it.
+//! Owns defaulting, in kube-apiserver's order: a null in a non-nullable field with a default is
+//! dropped, the default is set, and defaulting continues inside it.
 
 use super::{Additional, Schema};
 use serde_json::Value;

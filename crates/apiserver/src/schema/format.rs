@@ -1,4 +1,5 @@
-//! Owns the string formats that the API server checks in CRD schemas. Unknown formats are ignored, as there.
+//! Owns the string formats that kube-apiserver checks in CRD schemas. Unknown formats are ignored,
+//! as upstream.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

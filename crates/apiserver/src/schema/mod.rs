@@ -1,6 +1,7 @@
-//! Owns structural schemas: compiled once from a CRD's (or a built-in type's) OpenAPI schema, then used
-//! to prune (`prune`), default (`default`) and validate (`validate`, `format`) objects. Collects every
-//! problem of an object. Never evaluates CEL (see `cel`) and never looks at other objects.
+//! Owns structural schemas: compiled once from the OpenAPI schema of a CRD or built-in type, then
+//! used to prune (`prune`), default (`default`) and validate (`validate`, `format`) objects.
+//! Reports every problem of an object. Never evaluates CEL (see `cel`) and never reads other
+//! objects.
 
 mod compile;
 mod default;
@@ -29,7 +30,7 @@ pub enum Type {
     Boolean,
     /// A Kubernetes quantity of a built-in kind: a string or a number.
     Quantity,
-    /// No type given: everything is allowed.
+    /// No type given: any value is allowed.
     Any,
 }
 
@@ -64,7 +65,7 @@ pub struct Schema {
     pub not: Option<Box<Schema>>,
 }
 
-/// What an object may hold besides its properties.
+/// What an object may contain besides its properties.
 #[derive(Clone, Debug, Default)]
 pub enum Additional {
     #[default]
@@ -73,7 +74,7 @@ pub enum Additional {
     Schema(Box<Schema>),
 }
 
-/// The value validations of a node.
+/// Value validations of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     pub enumeration: Option<Vec<Value>>,

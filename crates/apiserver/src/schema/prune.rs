@@ -1,13 +1,14 @@
-//! Owns pruning: fields a schema does not know are removed, and named, so that strict clients are refused.
+//! Owns pruning: removes and reports fields that are not in the schema, so that requests with
+//! strict field validation are refused.
 
 use super::{Additional, Schema, Type};
 use crate::status::child;
 use serde_json::Value;
 
-/// The path of a field that was removed.
+/// Path of a removed field.
 pub type Unknown = String;
 
-/// Removes what the schema does not know; returns the paths of what was removed, in order.
+/// Removes fields that are not in the schema; returns their paths, in order.
 pub fn prune(schema: &Schema, value: &mut Value) -> Vec<Unknown> {
     let mut unknown = Vec::new();
     walk(schema, value, "", &mut unknown);
@@ -17,11 +18,11 @@ pub fn prune(schema: &Schema, value: &mut Value) -> Vec<Unknown> {
 fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknown>) {
     match value {
         Value::Object(map) => {
-            // A typed scalar holding an object is the validator's business, not the pruner's.
+            // An object in place of a scalar is reported by validation, not by pruning.
             if !matches!(schema.kind, Type::Object | Type::Any) || (schema.int_or_string) {
                 return;
             }
-            let mut gone = Vec::new();
+            let mut removed = Vec::new();
             for (key, inner) in map.iter_mut() {
                 let at = child(path, key);
                 if schema.embedded_resource
@@ -30,9 +31,9 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
                     continue;
                 }
                 if let Some(property) = schema.properties.get(key) {
-                    // A null that may not be null counts as absent.
+                    // A null in a non-nullable field counts as absent.
                     if inner.is_null() && !property.nullable && property.kind != Type::Any {
-                        gone.push(key.clone());
+                        removed.push(key.clone());
                         continue;
                     }
                     walk(property, inner, &at, unknown);
@@ -41,10 +42,10 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
                 } else if !schema.preserve_unknown && !matches!(schema.additional, Additional::Any)
                 {
                     unknown.push(at);
-                    gone.push(key.clone());
+                    removed.push(key.clone());
                 }
             }
-            for key in gone {
+            for key in removed {
                 map.remove(&key);
             }
         }

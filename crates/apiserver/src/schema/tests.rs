@@ -1,4 +1,4 @@
-//! Tests of pruning, defaulting and validation: tables of schema and value, and properties over random ones.
+//! Tests of pruning, defaulting and validation: tables of schemas and values, and property tests.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn problems(raw: Value, value: Value) -> Vec<String> {
 }
 
 #[test]
-fn problems_are_worded_as_the_api_server_words_them() {
+fn messages_equal_those_of_kube_apiserver() {
     let object = |property: Value| json!({"type": "object", "properties": {"a": property}});
     for (property, value, wanted) in [
         (
@@ -93,7 +93,7 @@ fn problems_are_worded_as_the_api_server_words_them() {
 }
 
 #[test]
-fn every_problem_is_found_at_once() {
+fn all_problems_are_reported_together() {
     let raw = json!({"type": "object", "required": ["x"], "properties": {
         "a": {"type": "string"}, "b": {"type": "array", "items": {"type": "object", "properties": {"c": {"type": "integer"}}}},
     }});
@@ -101,7 +101,7 @@ fn every_problem_is_found_at_once() {
 }
 
 #[test]
-fn what_did_not_change_is_not_judged_again() {
+fn unchanged_values_are_not_validated_again() {
     let schema = schema(json!({"type": "object", "properties": {
         "a": {"type": "string", "enum": ["x"]},
         "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items":
@@ -116,7 +116,7 @@ fn what_did_not_change_is_not_judged_again() {
 }
 
 #[test]
-fn unknown_fields_are_pruned_and_named() {
+fn unknown_fields_are_pruned_and_reported() {
     let schema = schema(json!({"type": "object", "properties": {
         "a": {"type": "object", "properties": {"b": {"type": "string"}}},
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"in": {"type": "object"}}},
@@ -148,7 +148,7 @@ fn defaults_are_set_inside_defaults() {
 }
 
 #[test]
-fn formats_hold_or_not() {
+fn string_formats_are_checked() {
     for (name, good, bad) in [
         ("date-time", "2026-01-01T00:00:00Z", "2026-01-01"),
         ("date", "2026-01-01", "yesterday"),
@@ -163,7 +163,7 @@ fn formats_hold_or_not() {
         assert!(format::holds(name, good), "{name} {good}");
         assert!(!format::holds(name, bad), "{name} {bad}");
     }
-    assert!(format::holds("nobody-knows-it", "anything"));
+    assert!(format::holds("unknown-format", "anything"));
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -203,7 +203,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn pruning_and_defaulting_reach_a_fixed_point(raw in any_schema(), mut value in any_value()) {
+    fn pruning_and_defaulting_are_idempotent(raw in any_schema(), mut value in any_value()) {
         let schema = schema(raw);
         prune(&schema, &mut value);
         apply_defaults(&schema, &mut value);
@@ -214,14 +214,14 @@ proptest! {
     }
 
     #[test]
-    fn an_object_is_always_valid_against_itself(raw in any_schema(), value in any_value()) {
+    fn unchanged_object_is_always_valid(raw in any_schema(), value in any_value()) {
         prop_assert!(validate(&schema(raw), &value, Some(&value)).is_empty());
     }
 
     #[test]
-    fn pruning_never_makes_a_valid_object_invalid(raw in any_schema(), mut value in any_value()) {
+    fn pruning_keeps_a_valid_object_valid(raw in any_schema(), mut value in any_value()) {
         let schema = schema(raw);
-        // Most random pairs do not fit; those count as trivially fine rather than as rejects.
+        // Most random pairs do not match; they count as passed, not as rejected inputs.
         if validate(&schema, &value, None).is_empty() {
             prune(&schema, &mut value);
             prop_assert_eq!(validate(&schema, &value, None), vec![]);

@@ -1,6 +1,6 @@
-//! Owns validation against a structural schema: every problem at once, worded as the API server words it.
-//! A value that did not change since the stored object is not judged again (the server's ratcheting), so
-//! that an object stored under an older schema can still be edited elsewhere.
+//! Owns validation against a structural schema: reports all problems together, in kube-apiserver's
+//! wording. A value that equals the stored one is not validated again (upstream calls this
+//! ratcheting), so that other fields of an object stored under an older schema can still be edited.
 
 use super::{Additional, Bounds, ListType, Schema, Type, format};
 use crate::status::{FieldError, Problem, Shown, child};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, old, "", &mut errors);
-    // The server looks for duplicates in a second pass of its own.
+    // kube-apiserver searches for duplicates in a second pass.
     duplicates(schema, value, old, "", &mut errors);
     errors
 }
@@ -128,7 +128,7 @@ fn array(
     }
 }
 
-/// Only the items of a keyed list have an identity; those of other lists are judged anew.
+/// Only items of a keyed list have an identity; items of other lists are always validated.
 fn old_item<'a>(schema: &Schema, item: &Value, old: Option<&'a Vec<Value>>) -> Option<&'a Value> {
     if schema.list_type != ListType::Map {
         return None;
@@ -205,7 +205,8 @@ fn item_key(schema: &Schema, item: &Value) -> Option<Value> {
 fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let bounds = &schema.bounds;
     let length = text.chars().count();
-    // The server stops at the first bound that a string breaks; the format is judged apart.
+    // kube-apiserver stops at the first bound that a string violates; the format is checked
+    // separately.
     if let Some(max) = bounds.max_length
         && length > max
     {
@@ -275,7 +276,7 @@ fn combinators(
         inner
     };
     let mut refuse = |why: String| {
-        // Shown without field and value, as the server shows them.
+        // Printed without field and value, as by kube-apiserver.
         errors.push(FieldError::invalid("", "", format!("\"{path}\" {why}")));
     };
     let mut extra = Vec::new();
@@ -318,7 +319,7 @@ fn combinators(
     errors.extend(extra);
 }
 
-/// The branch that came closest: the one with the fewest problems.
+/// The closest branch: the one with the fewest problems.
 fn best(results: Vec<Vec<FieldError>>) -> Vec<FieldError> {
     results.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }

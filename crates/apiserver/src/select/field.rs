@@ -1,4 +1,4 @@
-//! Owns field selectors: `metadata.name=a,spec.nodeName!=b`, over the few fields a kind offers.
+//! Owns field selectors: `metadata.name=a,spec.nodeName!=b`, over the fields that a kind supports.
 
 use crate::status::ApiError;
 use serde_json::Value;
@@ -46,7 +46,7 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// `read` gives the text of a field of the object.
+    /// `read` returns the text of a field of the object.
     pub fn matches(&self, object: &Value, read: impl Fn(&Value, &str) -> String) -> bool {
         self.terms.iter().all(|term| (read(object, &term.field) == term.value) == term.equal)
     }

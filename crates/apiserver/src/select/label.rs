@@ -1,4 +1,5 @@
-//! Owns label selectors: the equality and set operators of Kubernetes, in the query string's grammar.
+//! Owns label selectors: the equality and set operators of Kubernetes, in the query string's
+//! grammar.
 
 use crate::status::ApiError;
 use serde_json::{Map, Value};
@@ -40,7 +41,7 @@ impl LabelSelector {
         Ok(Self(out))
     }
 
-    /// From a `LabelSelector` object, as admission policies carry it.
+    /// From a `LabelSelector` object, as in admission policies.
     pub fn from_object(selector: &Value) -> Self {
         let mut out = Vec::new();
         if let Some(labels) = selector.get("matchLabels").and_then(Value::as_object) {
@@ -61,7 +62,7 @@ impl LabelSelector {
                 Some("NotIn") => Test::NotIn(values()),
                 Some("Exists") => Test::Exists,
                 Some("DoesNotExist") => Test::Absent,
-                // An operator nobody knows selects nothing.
+                // An unknown operator selects nothing.
                 _ => Test::In(Vec::new()),
             };
             out.push(Requirement { key, test });
@@ -112,7 +113,7 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     if let Some(key) = part.strip_prefix('!') {
         return Ok(Requirement { key: key_of(key)?, test: Test::Absent });
     }
-    // `!=` before `=`: it contains it.
+    // `!=` before `=`, because it contains `=`.
     if let Some((key, value)) = part.split_once("!=") {
         return Ok(Requirement { key: key_of(key)?, test: Test::NotIn(vec![value_of(value)?]) });
     }

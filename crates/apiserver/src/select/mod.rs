@@ -1,5 +1,5 @@
-//! Owns label and field selectors: parsed from a query string, matched against objects. Which fields a
-//! kind lets one select by is the kind's own (`kind::Resource::field_labels`).
+//! Owns label and field selectors: parsed from a query string, matched against objects. The kind
+//! decides which fields can be selected (`kind::Resource::field_labels`).
 
 mod field;
 mod label;

@@ -38,7 +38,7 @@ fn every_operator_matches_as_in_kubernetes() {
 }
 
 #[test]
-fn what_is_no_selector_is_refused() {
+fn invalid_selectors_are_refused() {
     for text in ["a in b", "a in (b", "a=b c", "a b", ",", "a>x", "-a=b", "a=b/c"] {
         assert_eq!(LabelSelector::parse(text).map_err(|error| error.code), Err(400), "{text}");
     }
@@ -46,7 +46,7 @@ fn what_is_no_selector_is_refused() {
 }
 
 #[test]
-fn a_selector_object_matches_like_its_text() {
+fn selector_object_matches_like_its_text() {
     let selector = LabelSelector::from_object(&json!({
         "matchLabels": {"a": "b"},
         "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}, {"key": "e", "operator": "DoesNotExist"}],
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in ".{0,40}") {
+    fn parser_never_panics(text in ".{0,40}") {
         let _ = LabelSelector::parse(&text);
         let _ = FieldSelector::parse(&text);
     }

@@ -1,4 +1,4 @@
-//! A custom resource of these tests and a server that serves it.
+//! A custom resource for these tests and a server that serves it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

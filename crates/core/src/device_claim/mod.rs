@@ -12,7 +12,9 @@ pub mod demand;
 pub mod filter;
 pub mod glob;
 mod index;
+pub mod owner;
 pub mod pv;
+pub mod reads;
 mod stage;
 mod state_machine;
 pub mod status;
@@ -22,6 +24,8 @@ pub mod world;
 pub use assign::{Eligibility, Row, account};
 pub use demand::{Demand, owner_text};
 pub use index::Index;
+#[cfg(test)]
+use reads::{orphaned, unfamiliar};
 pub use stage::{Health, Stage};
 pub use state_machine::decide;
 pub use wipe::{claim_hash, wipe_policy};
@@ -167,26 +171,6 @@ fn orphans<'a>(
     world.pvs.iter().filter(unclaimed).filter_map(|found| {
         state_machine::orphan(world, found).map(|(step, keeps)| (found, step, keeps))
     })
-}
-
-/// The names of those: whoever has only seen them in a cache asks whether they are still there.
-pub fn orphaned(world: &NodeWorld) -> Vec<String> {
-    orphans(world, &Index::new(world))
-        .filter_map(|(found, _, _)| found.metadata.name.clone())
-        .collect()
-}
-
-/// The names of volumes that are used or going and are not those that their claims knew last. A cache that is behind may
-/// show one that is long gone, and what was on record about its successor would be lost: whoever has only seen them in a
-/// cache asks for them.
-pub fn unfamiliar(world: &NodeWorld) -> Vec<String> {
-    let is_other = |ctx: &ClaimContext<'_>| {
-        let (found, last) = ctx.pv.zip(ctx.claim.last_pv.as_ref())?;
-        let at_stake = pv::was_bound(found) || found.metadata.deletion_timestamp.is_some();
-        let other = pv::is_of(found, ctx.claim) && found.metadata.uid.as_ref() != Some(&last.uid);
-        found.metadata.name.clone().filter(|_| at_stake && other)
-    };
-    claim_contexts(world).iter().filter_map(is_other).collect()
 }
 
 /// A claim with everything that concerns it.

@@ -8,7 +8,7 @@ pub mod result;
 mod status;
 
 use crate::{
-    agent_daemon_set::Asker,
+    agent_daemon_set::{self, Asker, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -28,7 +28,8 @@ pub struct Observed {
     /// The one in force there, by name; possibly this one.
     pub active: Option<String>,
     pub nodes: Vec<NodeSeen>,
-    pub agents: Agents,
+    /// The agents' DaemonSet; `None` where this object is not in force, or agents are started by other means.
+    pub daemon_set: Option<DaemonSetObserved>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,10 +57,37 @@ pub enum Agents {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// `None` when nothing is to be said: the object is on its way out.
+    /// What is done about the agents' DaemonSet before the status is written.
+    pub daemon_set: Option<DaemonSetPlan>,
+}
+
+/// What is published once the plan was applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// `None` when nothing is reported: the object is being deleted.
     pub status: Option<LocalVolumeDiscoveryStatus>,
     pub requeue: Option<SignedDuration>,
     pub notes: Vec<PendingEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("the agents' DaemonSet: {0}")]
+    DaemonSet(agent_daemon_set::check::Violation),
+    #[error("a LocalVolumeDiscovery that is not in force deploys agents")]
+    NotInForce,
+}
+
+/// What may never be in a plan.
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let Some(planned) = &plan.daemon_set else { return Vec::new() };
+    let Some(observed) = &seen.daemon_set else { return vec![Violation::NotInForce] };
+    let found = agent_daemon_set::check::check_daemon_set(observed, planned);
+    let mut found: Vec<Violation> = found.into_iter().map(Violation::DaemonSet).collect();
+    if seen.active != seen.discovery.metadata.name {
+        found.push(Violation::NotInForce);
+    }
+    found
 }
 
 /// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.
@@ -130,23 +158,28 @@ pub fn asker(discovery: &LocalVolumeDiscovery) -> Option<Asker> {
 /// A refused DaemonSet is asked for again after this long.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
-pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+pub fn plan(seen: &Observed, _now: Timestamp) -> Plan {
+    Plan { daemon_set: seen.daemon_set.as_ref().map(plan_daemon_set) }
+}
+
+/// The status, given how the agents got onto nodes.
+pub fn report(seen: &Observed, agents: Agents, now: Timestamp) -> Report {
     if seen.discovery.metadata.deletion_timestamp.is_some() {
-        return Plan::default();
+        return Report::default();
     }
-    let saying = status::decide(seen);
-    let requeue = match &saying {
+    let update = status::decide(seen, &agents);
+    let requeue = match &update {
         status::StatusUpdate::Failed { reason, .. } => {
             (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
         }
-        // An agent that stops renewing its lease makes no event: look when the first lease runs out.
+        // An agent that stops renewing its Lease causes no event: requeued for when the first Lease expires.
         status::StatusUpdate::Waiting { .. } | status::StatusUpdate::Running { .. } => {
             first_lapse(seen)
                 .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
         }
     };
-    let (status, notes) = saying.into_status(&seen.discovery, now);
-    Plan { status: Some(status), requeue, notes }
+    let (status, notes) = update.into_status(&seen.discovery, now);
+    Report { status: Some(status), requeue, notes }
 }
 
 fn first_lapse(seen: &Observed) -> Option<Timestamp> {

@@ -39,7 +39,7 @@ pub enum StatusUpdate {
     Running { message: String, problems: Option<String> },
 }
 
-pub fn decide(seen: &Observed) -> StatusUpdate {
+pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
     let failed = |reason, message| StatusUpdate::Failed { reason, message };
     let discovery = &seen.discovery;
     let namespace = &seen.namespace;
@@ -65,8 +65,8 @@ pub fn decide(seen: &Observed) -> StatusUpdate {
     if !problems.is_empty() {
         return failed(INVALID_SPEC, problems.join("; "));
     }
-    match &seen.agents {
-        Agents::Deployed | Agents::Elsewhere => nodes(seen),
+    match agents {
+        Agents::Deployed | Agents::Elsewhere => nodes(seen, agents),
         Agents::Refused(answer) => failed(
             DAEMON_SET_FAILED,
             format!(
@@ -79,7 +79,7 @@ pub fn decide(seen: &Observed) -> StatusUpdate {
     }
 }
 
-fn nodes(seen: &Observed) -> StatusUpdate {
+fn nodes(seen: &Observed, agents: &Agents) -> StatusUpdate {
     let total =
         |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
     let mut covered: Vec<&NodeSeen> = Vec::new();
@@ -99,7 +99,7 @@ fn nodes(seen: &Observed) -> StatusUpdate {
     } else {
         format!("; left out: {}", tainted(&kept_away))
     };
-    let (missing, look) = missing_agents(seen, &covered);
+    let (missing, look) = missing_agents(seen, agents, &covered);
     if !missing.is_empty() {
         let message = format!(
             "no agent on {} of {}: {}; {look}{left_out}",
@@ -138,8 +138,12 @@ fn nodes(seen: &Observed) -> StatusUpdate {
 }
 
 /// Who has no agent, and where to look: agents are pods only where we deploy them.
-fn missing_agents(seen: &Observed, covered: &[&NodeSeen]) -> (Vec<String>, String) {
-    match seen.agents {
+fn missing_agents(
+    seen: &Observed,
+    agents: &Agents,
+    covered: &[&NodeSeen],
+) -> (Vec<String>, String) {
+    match agents {
         Agents::Deployed => (
             covered.iter().filter_map(|one| one.agent.complaint(name_of(one))).collect(),
             format!("`kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),

@@ -53,7 +53,17 @@ fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
         namespace: "quarry-system".into(),
         active: Some("disks".into()),
         nodes,
-        agents: Agents::Deployed,
+        daemon_set: None,
+    }
+}
+
+/// How agents are deployed in the cases below.
+fn agents_of(case: &str) -> Agents {
+    match case {
+        "agents are missing and nobody deploys them" => Agents::Elsewhere,
+        "a DaemonSet of somebody else" => Agents::NameTaken,
+        "no DaemonSet" => Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
+        _ => Agents::Deployed,
     }
 }
 
@@ -81,10 +91,7 @@ fn the_status_says_what_is_so_and_what_to_do() {
         ),
         (
             "agents are missing and nobody deploys them",
-            Observed {
-                agents: Agents::Elsewhere,
-                ..observed(json!({}), vec![node("n1", Presence::Never)])
-            },
+            observed(json!({}), vec![node("n1", Presence::Never)]),
         ),
         (
             "one agent has said nothing yet",
@@ -95,13 +102,7 @@ fn the_status_says_what_is_so_and_what_to_do() {
             observed(json!({}), vec![silent("n1"), silent("n2"), tainted("cp")]),
         ),
         ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
-        (
-            "a DaemonSet of somebody else",
-            Observed {
-                agents: Agents::NameTaken,
-                ..observed(json!({}), vec![node("n1", present())])
-            },
-        ),
+        ("a DaemonSet of somebody else", observed(json!({}), vec![node("n1", present())])),
         (
             "a tainted node is left out",
             observed(json!({}), vec![node("n1", present()), tainted("cp")]),
@@ -144,13 +145,7 @@ fn the_status_says_what_is_so_and_what_to_do() {
                 ..observed(json!({}), vec![node("n1", present())])
             },
         ),
-        (
-            "no DaemonSet",
-            Observed {
-                agents: Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
-                ..observed(json!({}), vec![node("n1", present())])
-            },
-        ),
+        ("no DaemonSet", observed(json!({}), vec![node("n1", present())])),
         ("an agent has trouble", observed(json!({}), vec![problem])),
         (
             "on its way out",
@@ -163,9 +158,9 @@ fn the_status_says_what_is_so_and_what_to_do() {
     let shown: Vec<Value> = cases
         .iter()
         .map(|(case, seen)| {
-            let plan = plan(seen, now());
+            let plan = report(seen, agents_of(case), now());
             let again = Observed { discovery: LocalVolumeDiscovery { status: plan.status.clone(), ..seen.discovery.clone() }, ..seen.clone() };
-            let second = super::plan(&again, now() + SignedDuration::from_secs(10));
+            let second = report(&again, agents_of(case), now() + SignedDuration::from_secs(10));
             assert_eq!((&second.status, &second.notes), (&plan.status, &Vec::new()), "{case}: a plan on its own result is empty");
             let conditions: Vec<String> = plan
                 .status
@@ -186,12 +181,12 @@ fn the_status_says_what_is_so_and_what_to_do() {
 #[test]
 fn times_move_with_the_status_of_a_condition_alone() {
     let mut seen = observed(json!({}), vec![node("n1", present())]);
-    let first = plan(&seen, now()).status.unwrap();
+    let first = report(&seen, Agents::Deployed, now()).status.unwrap();
     seen.discovery.status = Some(first.clone());
     seen.discovery.metadata.generation = Some(5);
     seen.nodes.push(node("n2", present()));
     let later = now() + SignedDuration::from_secs(60);
-    let second = plan(&seen, later).status.unwrap();
+    let second = report(&seen, Agents::Deployed, later).status.unwrap();
     assert_eq!(second.observed_generation, Some(5));
     assert_eq!(second.conditions[0].message.as_deref(), Some("the devices of 2 nodes are listed"));
     assert_eq!(
@@ -199,7 +194,7 @@ fn times_move_with_the_status_of_a_condition_alone() {
         "still True"
     );
     seen.nodes[1].agent = Presence::Never;
-    let third = plan(&seen, later).status.unwrap();
+    let third = report(&seen, Agents::Deployed, later).status.unwrap();
     assert_eq!(third.conditions[0].last_transition_time.as_ref().unwrap().0, later);
     assert_eq!(third.phase, Some(DiscoveryPhase::Discovering));
 }

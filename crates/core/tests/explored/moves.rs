@@ -6,7 +6,7 @@ use super::model::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    device_claim::{ClaimContext, Step, check, claim_contexts, decide, plan, pv, unfamiliar},
+    device_claim::{ClaimContext, Step, claim_contexts, decide, pv, reads::unfamiliar},
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
 };
@@ -417,22 +417,23 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
             seen.demands.push(demand);
         }
     }
-    let planned = plan(&seen, now());
-    if let Err(violation) = check::check(&seen, &planned) {
-        next.wrong.push(format!("the checker refused a plan: {violation}"));
-        return Some(next);
-    }
     let observed = node_inventory::Observed {
         name: super::model::NODE.into(),
         node_exists: true,
         inventory: Some(seen.inventory.clone()),
-        claims: Some(planned.clone()),
+        world: Some(seen.clone()),
         ..node_inventory::Observed::default()
     };
+    let planned = node_inventory::plan(&observed, now());
+    let violations = node_inventory::check(&observed, &planned);
+    if !violations.is_empty() {
+        next.wrong.push(format!("the checker refused a plan: {violations:?}"));
+        return Some(next);
+    }
     let forgets = next.mistake == Some(Mistake::NothingIsKept);
     let mut left = writes;
     let mut changed = false;
-    if let Some(node_inventory::Step::Update(update)) = node_inventory::plan(&observed) {
+    if let Some(node_inventory::Step::Update(update)) = planned.inventory {
         if version(&next.api.inventory) != update.resource_version
             && next.mistake != Some(Mistake::NoVersions)
         {
@@ -449,7 +450,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
         });
         (left, changed) = (left - 1, true);
     }
-    for step in planned.steps {
+    for step in planned.claims.map(|claims| claims.steps).unwrap_or_default() {
         if left == 0 {
             break;
         }

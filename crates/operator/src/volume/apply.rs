@@ -2,7 +2,7 @@
 
 use crate::{
     Context,
-    context::Failure,
+    controller::Failure,
     writer::{Written, is_code},
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -39,7 +39,7 @@ async fn apply_one(
     let volumes: Api<Volume> = Api::all(context.client.clone());
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed =
-        |error: kube::Error| Failure::api(format!("volume {name}: {}", step.name()), error);
+        |error: kube::Error| Failure::api(format!("Volume {name}: {}", step.name()), error);
     match step {
         Step::AddFinalizer => {
             let finalizers: Vec<String> = volume
@@ -65,7 +65,7 @@ async fn apply_one(
         }
         Step::CreateJob(job) => {
             let jobs: Api<NodeJob> = Api::all(context.client.clone());
-            // The name is a hash of the spec: one of that name is the same job, made by an earlier run.
+            // The name is a hash of the spec: one of that name is the same job, created by an earlier run.
             context.writer.create(&jobs, job).await.map_err(failed)?;
             Ok(Some(volume))
         }
@@ -76,8 +76,8 @@ async fn apply_one(
             if !live.is_some_and(|live| {
                 live.uid() == volume.uid() && live.resource_version() == volume.resource_version()
             }) {
-                return Err(Failure::behind(format!(
-                    "volume {name}: it has changed since it was read"
+                return Err(Failure::stale(format!(
+                    "Volume {name}: it has changed since it was read"
                 )));
             }
             if context.writer.create(&pvs, pv).await.map_err(failed)? == Written::Unchanged {
@@ -85,8 +85,8 @@ async fn apply_one(
                 if !found.is_some_and(|found| {
                     pv::is_owned_by(&found, &seen.volume.uid().unwrap_or_default())
                 }) {
-                    return Err(Failure::behind(format!(
-                        "volume {name}: a PersistentVolume of that name has appeared"
+                    return Err(Failure::stale(format!(
+                        "Volume {name}: a PersistentVolume of that name has appeared"
                     )));
                 }
             }

@@ -1,59 +1,102 @@
-//! The Volume controller: observe → plan → check → apply → status.
+//! The Volume controller: prepares the storage of Volumes through NodeJobs and publishes it. Decided in
+//! `quarry_core::volume`.
 
 mod apply;
 mod observe;
-
-pub use observe::observe;
+mod triggers;
 
 use crate::{
     Context,
-    context::{Failure, Next},
+    controller::{Controller, Failure, Group, Need, Next},
     events,
+    registry::group,
+    trigger::Triggers,
     writer::Written,
 };
-use kube::{Api, ResourceExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Api, Resource, ResourceExt};
 use quarry_api::Volume;
-use quarry_core::volume;
+use quarry_core::volume::{self, Observed, Plan, check::Violation};
 use serde_json::json;
 
-/// One look at one Volume, and everything that follows from it.
-pub async fn reconcile_once(context: &Context, name: &str) -> Result<Next, Failure> {
-    let Some(seen) = observe(context, name).await? else { return Ok(Next::AwaitChange) };
-    let plan = volume::plan(&seen, context.now());
-    if let Err(violation) = volume::check::check(&seen, &plan) {
-        // A bug in the planner: nothing of the plan is applied, and it is said loudly.
-        tracing::error!(volume = name, %violation, steps = ?plan.steps.iter().map(volume::Step::name).collect::<Vec<_>>(), "a plan was refused");
-        return Err(Failure {
-            attempt: format!("volume {name}: the plan was refused: {violation}"),
-            source: None,
-            at_once: false,
-        });
+pub struct VolumeController;
+
+impl Controller for VolumeController {
+    const NAME: &'static str = "volume";
+    const GROUP: Group = group::VOLUME;
+    const NEEDS: &'static [Need] = &[Need {
+        crd: "volumes.storage.metalk8s.scality.com",
+        fields: &[
+            "spec.nodeName",
+            "spec.storageClassName",
+            "spec.sparseLoopDevice.size",
+            "spec.mode",
+            "status.conditions",
+            "status.job",
+            "status.deviceName",
+            "status.phase",
+        ],
+    }];
+    type Observed = Observed;
+    type Plan = Plan;
+    type Violation = Violation;
+
+    fn triggers(triggers: &mut Triggers<'_>) {
+        triggers::register(triggers);
     }
-    let applied = match apply::apply(context, &seen, &plan.steps).await {
-        Ok(applied) => applied,
-        Err(failure) => return Err(tell_refusal(context, &seen, failure).await),
-    };
-    if let (Some(status), Some(current)) = (&plan.status, &applied) {
-        write_status(context, current, status).await?;
+
+    async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
+        observe::observe(context, key).await
     }
-    events::tell(context, &seen.volume, &plan.notes).await;
-    Ok(plan.requeue.map_or(Next::AwaitChange, Next::Requeue))
+
+    fn plan(observed: &Observed, now: Timestamp) -> Plan {
+        volume::plan(observed, now)
+    }
+
+    fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
+        volume::check::check(observed, plan).err().into_iter().collect()
+    }
+
+    async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {
+        let applied = match apply::apply(context, observed, &plan.steps).await {
+            Ok(applied) => applied,
+            Err(failure) => return Err(report_refusal(context, observed, failure).await),
+        };
+        if let (Some(status), Some(current)) = (&plan.status, &applied) {
+            write_status(context, current, status).await?;
+        }
+        events::publish(context, &observed.volume, &plan.notes).await;
+        Ok(plan.requeue.into())
+    }
+
+    fn subject(observed: &Observed) -> Option<ObjectReference> {
+        Some(observed.volume.object_ref(&()))
+    }
+
+    fn waiting_since(context: &Context, key: &str) -> Option<Timestamp> {
+        let volume = context.caches.get::<Volume>(key)?;
+        let updated =
+            volume.ready().and_then(|ready| ready.last_update_time.as_ref()).map(|time| time.0);
+        updated.or(volume.creation_timestamp().map(|time| time.0))
+    }
 }
 
-/// The API server refuses what we ask for (a policy, a webhook, a missing right): nobody should have to read our
-/// log to learn that. The work is tried again; the failure is handed back for that.
-async fn tell_refusal(context: &Context, seen: &volume::Observed, failure: Failure) -> Failure {
+/// The API server refuses what the plan asks for (a policy, a webhook, a missing right): reported in the status, where
+/// users look, not only in the operator's log. The failure is returned, so that the plan is retried.
+async fn report_refusal(context: &Context, observed: &Observed, failure: Failure) -> Failure {
     let Some(answer) = failure.refusal() else { return failure };
-    let refused = volume::status::refused(seen, &failure.attempt, answer, context.now());
-    if let Err(error) = write_status(context, &seen.volume, &refused.status).await {
-        tracing::warn!(volume = seen.volume.name_any(), %error, "a refusal could not be told");
+    let refused = volume::status::refused(observed, &failure.attempt, answer, context.now());
+    if let Err(error) = write_status(context, &observed.volume, &refused.status).await {
+        let volume = observed.volume.name_any();
+        tracing::warn!(volume, %error, "failed to report a refusal");
         return failure;
     }
-    events::tell(context, &seen.volume, &refused.notes).await;
+    events::publish(context, &observed.volume, &refused.notes).await;
     failure
 }
 
-/// Only what differs is written, and only if the object is still the one that was applied to.
+/// Writes only what differs, and only if the object is still the one that was applied to.
 async fn write_status(
     context: &Context,
     current: &Volume,
@@ -62,18 +105,15 @@ async fn write_status(
     let name = current.name_any();
     let api: Api<Volume> = Api::all(context.client.clone());
     let (old, new) = (json!(current.status.clone().unwrap_or_default()), json!(status));
-    let written = context
-        .writer
-        .patch_status(&api, &name, &current.resource_version().unwrap_or_default(), &old, &new)
-        .await;
+    let version = current.resource_version().unwrap_or_default();
+    let written = context.writer.patch_status(&api, &name, &version, &old, &new).await;
     match written
-        .map_err(|error| Failure::api(format!("writing the status of volume {name}"), error))?
+        .map_err(|error| Failure::api(format!("writing the status of Volume {name}"), error))?
     {
-        Written::Changed(_) => tracing::info!(
-            volume = name,
-            phase = status.phase.map_or("", quarry_api::volume::Phase::as_str),
-            "status"
-        ),
+        Written::Changed(_) => {
+            let phase = status.phase.map_or("", quarry_api::volume::Phase::as_str);
+            tracing::info!(volume = name, phase, "updated status");
+        }
         Written::Unchanged => {}
     }
     Ok(())

@@ -1,43 +1,36 @@
 //! Gathers what a decision about one Volume needs. Decides nothing.
 
-use crate::{Context, context::Failure};
+use crate::{Context, controller::Failure};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt};
-use quarry_api::{NodeJob, Volume, names, node_inventory::Device};
-use quarry_core::{
-    presence::presence,
-    volume::{self, Observed, jobs},
+use quarry_api::{NodeJob, Volume};
+use quarry_core::volume::{
+    self, Observed,
+    observed::{job_name, observed},
 };
 
 /// `None` when there is no such Volume.
 pub async fn observe(context: &Context, name: &str) -> Result<Option<Observed>, Failure> {
-    let caches = &context.caches;
-    let Some(volume) = caches.volumes.get(name) else { return Ok(None) };
-    let node_name = &volume.spec.node_name;
-    Ok(Some(Observed {
-        pv: find_pv(context, &volume).await?,
-        class: caches.classes.get(&volume.spec.storage_class_name).map(|class| (*class).clone()),
-        node: caches.nodes.get(node_name).map(|node| (*node).clone()),
-        agent: presence(
-            caches.leases.get(&names::agent_lease(node_name)).as_deref(),
-            context.now(),
-        ),
-        job: find_job(context, &volume).await?,
-        device: find_device(context, &volume),
-        inventory_changed: caches.inventories.get(node_name).and_then(|inventory| {
-            inventory.status.as_ref()?.last_change.as_ref().map(|time| time.0)
-        }),
-        other_pv: find_other_pv(context, &volume),
-        volume: (*volume).clone(),
-    }))
+    let caches = context.caches.as_ref();
+    let Some(volume) = caches.get::<Volume>(name) else { return Ok(None) };
+    let mut seen = observed(caches, &volume, context.now());
+    if seen.pv.is_none() {
+        seen.pv = read_pv(context, &volume).await?;
+    }
+    if seen.job.is_none() {
+        seen.job = read_job(context, &volume).await?;
+    }
+    // Read only for a Volume that is deleted: nothing else depends on it.
+    if volume.metadata.deletion_timestamp.is_some() {
+        let pvs = caches.store::<PersistentVolume>().each();
+        seen.other_pv = volume::pv::published_elsewhere(pvs, &volume);
+    }
+    Ok(Some(seen))
 }
 
-/// "There is none" is a strong word: it is asked of the API itself, unless nothing can have been made yet.
-async fn find_pv(context: &Context, volume: &Volume) -> Result<Option<PersistentVolume>, Failure> {
+/// Absence counts, so the API is asked, unless nothing can have been created yet.
+async fn read_pv(context: &Context, volume: &Volume) -> Result<Option<PersistentVolume>, Failure> {
     let name = volume.name_any();
-    if let Some(pv) = context.caches.pvs.get(&name) {
-        return Ok(Some((*pv).clone()));
-    }
     if volume.status.is_none() {
         return Ok(None);
     }
@@ -48,30 +41,8 @@ async fn find_pv(context: &Context, volume: &Volume) -> Result<Option<Persistent
 }
 
 /// The job that the status names, for the same reason never declared absent from a cache.
-async fn find_job(context: &Context, volume: &Volume) -> Result<Option<NodeJob>, Failure> {
-    let handle = volume.status.as_ref().and_then(|status| status.job.as_deref());
-    let Some((_, name)) = handle.and_then(jobs::parse_handle) else { return Ok(None) };
-    if let Some(job) = context.caches.jobs.get(name) {
-        return Ok(Some((*job).clone()));
-    }
+async fn read_job(context: &Context, volume: &Volume) -> Result<Option<NodeJob>, Failure> {
+    let Some(name) = job_name(volume) else { return Ok(None) };
     let api: Api<NodeJob> = Api::all(context.client.clone());
-    api.get_opt(name).await.map_err(|error| Failure::api(format!("reading NodeJob {name}"), error))
-}
-
-fn find_device(context: &Context, volume: &Volume) -> Option<Device> {
-    let inventory = context.caches.inventories.get(&volume.spec.node_name)?;
-    let uid = volume.uid()?;
-    inventory
-        .status
-        .as_ref()?
-        .devices
-        .iter()
-        .find(|device| device.volume_uid.as_deref() == Some(uid.as_str()))
-        .cloned()
-}
-
-/// Asked only of a volume that goes: nothing else depends on it.
-fn find_other_pv(context: &Context, volume: &Volume) -> Option<String> {
-    volume.metadata.deletion_timestamp.as_ref()?;
-    volume::pv::published_elsewhere(context.caches.pvs.each(), volume)
+    api.get_opt(&name).await.map_err(|error| Failure::api(format!("reading NodeJob {name}"), error))
 }

@@ -34,7 +34,7 @@ fn every_documented_command_parses() {
         "quarry plan -f set.yaml --host-root /host",
         "quarry ledger",
         "quarry ledger --host-root /host --data-dir /var/lib/quarry -o json",
-        "quarry operator --controllers nodeinventory,claims",
+        "quarry operator --controllers nodeinventory,deviceclaims",
         "quarry devices",
         "quarry devices n1 n2 -o wide --watch --all",
         "quarry devices --local -o yaml",
@@ -69,7 +69,7 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry volume delete v1 --timeout 0s", "write it as 30s, 5m or 1h"),
         (
             "quarry operator --controllers volumes",
-            "possible values: volume, nodeinventory, nodejob, agent, discovery, claims",
+            "possible values: volume, nodeinventory, nodejob, agentdaemonset, discovery, deviceclaims",
         ),
         ("quarry explain set/", "write it as set/NAME"),
         ("quarry plan", "--file <FILE>"),
@@ -126,7 +126,7 @@ fn the_target_of_explain_is_parsed_by_its_form() {
 }
 
 #[test]
-fn every_controller_runs_by_default() {
+fn every_group_of_controllers_runs_by_default() {
     let Command::Operator(args) = parse("quarry operator").unwrap().command else { panic!() };
-    assert_eq!(args.controllers, Controller::value_variants());
+    assert_eq!(args.controllers, quarry_operator::Registry::standard().groups());
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, runtime::wait::await_condition};
 use quarry_api::{NodeInventory, names};
 use quarry_node::AgentOptions;
-use quarry_operator::{ControllerName, OperatorOptions};
+use quarry_operator::{OperatorOptions, Registry, group};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -98,15 +98,8 @@ fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
 fn operator_options() -> OperatorOptions {
     OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.into(),
-        controllers: vec![
-            ControllerName::Volume,
-            ControllerName::NodeInventory,
-            ControllerName::NodeJob,
-            ControllerName::Discovery,
-            ControllerName::DiscoveryResult,
-            ControllerName::LocalVolumeSet,
-            ControllerName::LocalVolume,
-        ],
+        // The agent runs in this process.
+        registry: Registry::standard().without(group::AGENT_DAEMON_SET),
         election_identity: None,
         agent_daemon_set: None,
         job_retention: JOB_RETENTION,

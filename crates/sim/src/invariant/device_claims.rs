@@ -106,9 +106,7 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
 fn lost_data(world: &World, disk: &Disk) -> Vec<String> {
     let selection = |keeper: &Keeper| match keeper {
         Keeper::Somebody => true,
-        Keeper::Pvc(uid) => {
-            world.all(Kind::DeviceClaim).any(|claim| claim["metadata"]["uid"] == *uid)
-        }
+        Keeper::Pvc(uid) => world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid),
     };
     let lost = |wwn: &str| {
         let (kept, found) = (&disk.kept[wwn], disk.every_disk().find(|found| found.wwn == wwn));
@@ -231,7 +229,7 @@ mod tests {
         });
         add(Kind::Pv, pv);
         if bound {
-            add(Kind::DeviceClaim, json!({"metadata": {"name": "c", "uid": "c"}}));
+            add(Kind::Pvc, json!({"metadata": {"name": "c", "uid": "c"}}));
         }
         world
     }

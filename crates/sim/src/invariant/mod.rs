@@ -25,7 +25,7 @@ fn pv_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
 
 fn claim_exists(world: &World, pv: &Value) -> bool {
     let uid = &pv["spec"]["claimRef"]["uid"];
-    uid.is_string() && world.all(Kind::DeviceClaim).any(|claim| claim["metadata"]["uid"] == *uid)
+    uid.is_string() && world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid)
 }
 
 fn deleting(object: &Value) -> bool {
@@ -196,7 +196,7 @@ mod tests {
             }),
         );
         if claim {
-            add(Kind::DeviceClaim, json!({"metadata": {"name": "c", "uid": "c"}}));
+            add(Kind::Pvc, json!({"metadata": {"name": "c", "uid": "c"}}));
         }
         world
     }

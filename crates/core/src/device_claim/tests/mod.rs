@@ -204,6 +204,7 @@ mod check;
 mod confirm;
 mod edges;
 mod guarded;
+mod owner;
 mod retained_data;
 mod state_machine;
 mod status;

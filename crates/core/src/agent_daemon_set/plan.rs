@@ -1,0 +1,146 @@
+//! What to do about the agents' DaemonSet and about outdated agent pods. Checked in `check.rs`.
+
+use super::{Asked, Wanted, changes, desired, is_ours, outdated, replaceable};
+use jiff::SignedDuration;
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The DaemonSet of the agents, and who needs it.
+#[derive(Clone, Debug)]
+pub struct DaemonSetObserved {
+    pub settings: Wanted,
+    pub demand: Asked,
+    pub found: Option<DaemonSet>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// `None`: agents are started by other means.
+    pub daemon_set: Option<DaemonSetObserved>,
+    pub pods: Vec<Pod>,
+    /// Nodes with an unfinished job.
+    pub busy_nodes: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum DaemonSetStep {
+    /// It is as it should be, or nothing needs it.
+    Nothing,
+    Create(Box<DaemonSet>),
+    Update {
+        resource_version: String,
+        changes: Box<Value>,
+    },
+    Delete {
+        uid: String,
+        resource_version: String,
+    },
+    /// Another project's DaemonSet has its name.
+    LeaveAlone,
+    /// It is being deleted, and is recreated afterwards.
+    AwaitDeletion,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DaemonSetPlan {
+    pub step: DaemonSetStep,
+    /// The DaemonSet as it should be; `None`: no agent is needed.
+    pub wanted: Option<Box<DaemonSet>>,
+}
+
+impl DaemonSetPlan {
+    pub fn is_name_taken(&self) -> bool {
+        self.step == DaemonSetStep::LeaveAlone
+    }
+}
+
+/// A pod, by name and UID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodId {
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub daemon_set: Option<DaemonSetPlan>,
+    /// The outdated agent that is deleted, so that the DaemonSet controller starts a new one.
+    pub replace: Option<PodId>,
+    pub requeue: SignedDuration,
+}
+
+/// The DaemonSet is not watched, its changes are rare: it is read at the start and every minute.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(60);
+const WHILE_REPLACING: SignedDuration = SignedDuration::from_secs(5);
+
+pub fn plan(seen: &Observed) -> Plan {
+    let daemon_set = seen.daemon_set.as_ref().map(plan_daemon_set);
+    let wanted = daemon_set.as_ref().and_then(|plan| plan.wanted.as_deref());
+    let left_alone = daemon_set.as_ref().is_some_and(DaemonSetPlan::is_name_taken);
+    let replacement = match wanted.filter(|_| !left_alone) {
+        Some(wanted) => decide_replacement(seen, wanted),
+        None => Replacement::None,
+    };
+    let (replace, requeue) = match replacement {
+        Replacement::None => (None, INTERVAL),
+        Replacement::Await => (None, WHILE_REPLACING),
+        Replacement::Replace(pod) => (Some(pod), WHILE_REPLACING),
+    };
+    Plan { daemon_set, replace, requeue }
+}
+
+/// Also used by the LocalVolumeDiscovery controller, whose status reports the API server's answer.
+pub fn plan_daemon_set(seen: &DaemonSetObserved) -> DaemonSetPlan {
+    let wanted = desired(&seen.settings, &seen.demand).map(Box::new);
+    let deleting = |found: &DaemonSet| found.metadata.deletion_timestamp.is_some();
+    let version = |found: &DaemonSet| found.metadata.resource_version.clone().unwrap_or_default();
+    let step = match (&seen.found, &wanted) {
+        (None, None) => DaemonSetStep::Nothing,
+        (None, Some(wanted)) => DaemonSetStep::Create(wanted.clone()),
+        (Some(found), Some(_)) if !is_ours(found) => DaemonSetStep::LeaveAlone,
+        (Some(found), Some(_)) if deleting(found) => DaemonSetStep::AwaitDeletion,
+        (Some(found), Some(wanted)) if outdated(found, wanted) => DaemonSetStep::Update {
+            resource_version: version(found),
+            changes: Box::new(changes(wanted)),
+        },
+        (Some(found), None) if is_ours(found) && !deleting(found) => DaemonSetStep::Delete {
+            uid: found.metadata.uid.clone().unwrap_or_default(),
+            resource_version: version(found),
+        },
+        (Some(_), Some(_) | None) => DaemonSetStep::Nothing,
+    };
+    DaemonSetPlan { step, wanted }
+}
+
+enum Replacement {
+    None,
+    /// A new agent is not ready yet.
+    Await,
+    Replace(PodId),
+}
+
+/// One at a time: a bad agent must not reach every node before it is noticed.
+fn decide_replacement(seen: &Observed, wanted: &DaemonSet) -> Replacement {
+    let outdated = replaceable(&seen.pods, wanted, |node| seen.busy_nodes.contains(node));
+    let Some(pod) = outdated.first() else { return Replacement::None };
+    // A new agent that is not ready (yet, or in a crash loop) keeps the next one from being replaced.
+    let is_new = |pod: &Pod| !outdated.iter().any(|old| old.metadata.uid == pod.metadata.uid);
+    let unproven = seen.pods.iter().any(|pod| is_new(pod) && !is_ready(pod));
+    if is_ready(pod) && unproven {
+        return Replacement::Await;
+    }
+    Replacement::Replace(PodId {
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+    })
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,111 @@
+use super::{
+    Asked, DaemonSetObserved, DaemonSetStep, HASH_ANNOTATION, Observed, Plan, PodId, Wanted,
+    check::{Violation, check},
+    plan,
+};
+use jiff::SignedDuration;
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use quarry_api::names;
+use serde_json::json;
+
+fn seen(everywhere: bool, found: Option<DaemonSet>) -> Observed {
+    let settings = Wanted {
+        namespace: "quarry-system".into(),
+        image: "quarry:1".into(),
+        image_pull_policy: "IfNotPresent".into(),
+        data_dir: "/var/lib/quarry".into(),
+        rescan_interval: SignedDuration::from_mins(60),
+        settling_time: SignedDuration::from_mins(1),
+        deployment: None,
+    };
+    let demand = Asked { everywhere, ..Asked::default() };
+    let daemon_set = Some(DaemonSetObserved { settings, demand, found });
+    Observed { daemon_set, pods: Vec::new(), busy_nodes: Default::default() }
+}
+
+/// As the API server returns it.
+fn created() -> DaemonSet {
+    let Some(DaemonSetStep::Create(set)) = step(&plan(&seen(true, None))) else { panic!() };
+    let mut set = *set;
+    set.metadata.uid = Some("u".into());
+    set.metadata.resource_version = Some("7".into());
+    set
+}
+
+fn step(plan: &Plan) -> Option<DaemonSetStep> {
+    plan.daemon_set.as_ref().map(|plan| plan.step.clone())
+}
+
+fn pod(name: &str, hash: &str, ready: bool) -> Pod {
+    let status = if ready { "True" } else { "False" };
+    let object = json!({
+        "metadata": {"name": name, "uid": name, "annotations": {HASH_ANNOTATION: hash}},
+        "spec": {"nodeName": format!("node-{name}"), "containers": []},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn current_hash() -> String {
+    created().metadata.annotations.unwrap()[HASH_ANNOTATION].clone()
+}
+
+#[test]
+fn the_daemon_set_is_created_kept_updated_and_deleted() {
+    let kept = seen(true, Some(created()));
+    assert_eq!(step(&plan(&kept)), Some(DaemonSetStep::Nothing), "same input, no writes");
+    let mut old = created();
+    old.metadata.annotations.as_mut().unwrap().insert(HASH_ANNOTATION.into(), "old".into());
+    let update = plan(&seen(true, Some(old)));
+    assert!(
+        matches!(step(&update), Some(DaemonSetStep::Update { resource_version, .. }) if resource_version == "7")
+    );
+    let unneeded = seen(false, Some(created()));
+    let delete = DaemonSetStep::Delete { uid: "u".into(), resource_version: "7".into() };
+    assert_eq!(step(&plan(&unneeded)), Some(delete));
+    let mut deleting = created();
+    deleting.metadata.deletion_timestamp =
+        Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    assert_eq!(step(&plan(&seen(true, Some(deleting)))), Some(DaemonSetStep::AwaitDeletion));
+    let unmanaged = DaemonSet::default();
+    assert_eq!(step(&plan(&seen(true, Some(unmanaged)))), Some(DaemonSetStep::LeaveAlone));
+    assert_eq!(step(&plan(&seen(false, None))), Some(DaemonSetStep::Nothing));
+    let elsewhere = Observed { daemon_set: None, ..seen(true, None) };
+    assert_eq!(step(&plan(&elsewhere)), None);
+}
+
+#[test]
+fn outdated_agents_are_replaced_one_at_a_time_when_idle() {
+    let hash = current_hash();
+    let replaced = |pods: &[Pod], busy: &[&str]| {
+        let mut seen = seen(true, Some(created()));
+        seen.pods = pods.to_vec();
+        seen.busy_nodes = busy.iter().map(|node| (*node).to_owned()).collect();
+        let plan = plan(&seen);
+        assert_eq!(check(&seen, &plan), []);
+        (plan.replace.map(|pod| pod.name), plan.requeue.as_secs())
+    };
+    let (old, new) = (|name| pod(name, "old", true), |name, ready| pod(name, &hash, ready));
+    assert_eq!(replaced(&[new("a", true)], &[]), (None, 60));
+    assert_eq!(replaced(&[old("a"), old("b")], &[]), (Some("a".into()), 5));
+    assert_eq!(replaced(&[old("a"), old("b")], &["node-a"]), (Some("b".into()), 5));
+    assert_eq!(replaced(&[old("a"), new("b", false)], &[]), (None, 5), "b is not proven yet");
+    let broken = pod("a", "old", false);
+    assert_eq!(replaced(&[broken, new("b", false)], &[]), (Some("a".into()), 5));
+}
+
+#[test]
+fn check_reports_every_violation() {
+    let mut seen = seen(true, Some(created()));
+    seen.pods = vec![pod("a", "old", true)];
+    seen.busy_nodes = [("node-a".to_owned())].into();
+    let mut wrong = plan(&seen);
+    let delete = DaemonSetStep::Delete { uid: "u".into(), resource_version: "7".into() };
+    wrong.daemon_set.as_mut().unwrap().step = delete.clone();
+    wrong.replace = Some(PodId { name: "a".into(), uid: "a".into() });
+    assert_eq!(check(&seen, &wrong), [Violation::NeededAgents, Violation::BusyAgent]);
+    wrong.replace = Some(PodId { name: "a".into(), uid: String::new() });
+    seen.daemon_set.as_mut().unwrap().found.as_mut().unwrap().metadata.labels =
+        Some([("app".to_owned(), names::AGENT_DAEMON_SET.to_owned())].into());
+    assert_eq!(check(&seen, &wrong), [Violation::NotOurs, Violation::NoAgent]);
+}

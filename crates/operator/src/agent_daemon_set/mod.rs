@@ -1,0 +1,196 @@
+//! The AgentDaemonSet controller: creates, keeps and removes the agents' DaemonSet, and replaces outdated agents one
+//! by one while idle. Decided in `quarry_core::agent_daemon_set`.
+
+use crate::{
+    Context,
+    controller::{Controller, Failure, Group, Need, Next},
+    device_claim_owner::{OwnsDeviceClaims, demand_differs},
+    local_volume_discovery::active_discovery,
+    registry::group,
+    trigger::{Change, Triggers},
+    writer::Written,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node, Pod},
+};
+use kube::{Api, ResourceExt, api::ListParams};
+use quarry_api::{
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeSet, NodeInventory, NodeJob, names,
+    node_job::JobPhase,
+};
+use quarry_core::{
+    agent_daemon_set::{
+        self, Asked, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
+        check::{Violation, check},
+        desired, name_taken,
+    },
+    device_claim::{Demand, world::demands},
+    discovery,
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+pub struct AgentDaemonSetController;
+
+/// There is one DaemonSet: one key.
+const KEY: &str = names::AGENT_DAEMON_SET;
+
+impl Controller for AgentDaemonSetController {
+    const NAME: &'static str = "agentdaemonset";
+    const GROUP: Group = group::AGENT_DAEMON_SET;
+    const NEEDS: &'static [Need] = &[];
+    const INITIAL_KEYS: &'static [&'static str] = &[KEY];
+    type Observed = Observed;
+    type Plan = Plan;
+    type Violation = Violation;
+
+    fn triggers(triggers: &mut Triggers<'_>) {
+        triggers
+            .read::<Node>()
+            .read::<NodeJob>()
+            .also_on::<LocalVolumeSet>(|change, _, enqueue| owner(change, enqueue))
+            .also_on::<LocalVolume>(|change, _, enqueue| owner(change, enqueue))
+            // The one in force deploys the agents itself: two that do it at once would only conflict.
+            .also_on::<LocalVolumeDiscovery>(|change, _, enqueue| {
+                let deleting =
+                    |one: &LocalVolumeDiscovery| one.metadata.deletion_timestamp.is_some();
+                if change.after.is_none_or(deleting) {
+                    enqueue(KEY.to_owned());
+                }
+            })
+            .on::<NodeInventory>(|change, _, enqueue| {
+                let has_claims =
+                    |inventory: &NodeInventory| !inventory.spec.device_claims.is_empty();
+                let claims = |inventory: Option<&NodeInventory>| inventory.is_some_and(has_claims);
+                if claims(change.before) != claims(change.after) {
+                    enqueue(KEY.to_owned());
+                }
+            });
+    }
+
+    async fn observe(context: &Context, _key: &str) -> Result<Option<Observed>, Failure> {
+        let daemon_set = observe_daemon_set(context).await?;
+        let needed =
+            daemon_set.as_ref().is_some_and(|seen| desired(&seen.settings, &seen.demand).is_some());
+        let pods = if needed { list_agents(context).await? } else { Vec::new() };
+        let jobs = context.caches.all::<NodeJob>();
+        let busy_nodes = jobs.iter().filter(|job| is_unfinished(job));
+        let busy_nodes = busy_nodes.map(|job| job.spec.node_name.clone()).collect();
+        Ok(Some(Observed { daemon_set, pods, busy_nodes }))
+    }
+
+    fn plan(observed: &Observed, _now: Timestamp) -> Plan {
+        agent_daemon_set::plan(observed)
+    }
+
+    fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
+        check(observed, plan)
+    }
+
+    async fn apply(context: &Context, _observed: &Observed, plan: Plan) -> Result<Next, Failure> {
+        if let Some(daemon_set) = &plan.daemon_set {
+            apply_daemon_set(context, daemon_set).await?;
+        }
+        if let Some(pod) = &plan.replace {
+            let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+            let deleted = context.writer.delete(&api, &pod.name, &pod.uid, None).await;
+            deleted
+                .map_err(|error| Failure::api(format!("replacing agent {}", pod.name), error))?;
+            tracing::info!(pod = pod.name, "deleted outdated agent");
+        }
+        Ok(Next::Requeue(plan.requeue))
+    }
+}
+
+/// `None` where agents are started by other means.
+pub async fn observe_daemon_set(context: &Context) -> Result<Option<DaemonSetObserved>, Failure> {
+    let Some(settings) = context.agent_daemon_set.clone() else { return Ok(None) };
+    let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
+    let found = api.get_opt(names::AGENT_DAEMON_SET).await;
+    let found = found.map_err(|error| Failure::api("reading the agents' DaemonSet", error))?;
+    Ok(Some(DaemonSetObserved { settings, demand: observe_demand(context), found }))
+}
+
+pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result<(), Failure> {
+    let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
+    let failed = |error| Failure::api("the agents' DaemonSet", error);
+    let name = names::AGENT_DAEMON_SET;
+    match &plan.step {
+        DaemonSetStep::Nothing => Ok(()),
+        DaemonSetStep::Create(wanted) => {
+            if let Written::Changed(_) =
+                context.writer.create(&api, wanted).await.map_err(failed)?
+            {
+                tracing::info!(name, "created DaemonSet");
+            }
+            Ok(())
+        }
+        DaemonSetStep::Update { resource_version, changes } => {
+            let changes = changes.as_ref().clone();
+            context.writer.patch(&api, name, resource_version, changes).await.map_err(failed)?;
+            tracing::info!(name, "updated DaemonSet");
+            Ok(())
+        }
+        DaemonSetStep::Delete { uid, resource_version } => {
+            let deleted = context.writer.delete(&api, name, uid, Some(resource_version)).await;
+            deleted.map_err(failed)?;
+            tracing::info!(name, "deleted DaemonSet: nothing needs agents");
+            Ok(())
+        }
+        DaemonSetStep::LeaveAlone => {
+            tracing::warn!("skipped the agents: {}", name_taken(&context.namespace));
+            Ok(())
+        }
+        DaemonSetStep::AwaitDeletion => {
+            Err(Failure::stale("the agents' DaemonSet is being deleted"))
+        }
+    }
+}
+
+/// Who needs agents, and which nodes keep theirs in any case.
+fn observe_demand(context: &Context) -> Asked {
+    let caches = context.caches.as_ref();
+    let discovery = context.is_on(group::DISCOVERY).then(|| active_discovery(context)).flatten();
+    let owners = if context.is_on(group::DEVICE_CLAIMS) { demands(caches) } else { Vec::new() };
+    let askers = discovery
+        .as_deref()
+        .and_then(discovery::asker)
+        .into_iter()
+        .chain(owners.iter().filter_map(Demand::asker))
+        .collect();
+    let everywhere = context.is_on(group::VOLUME);
+    let kept_nodes = if everywhere { Vec::new() } else { nodes_in_use(context) };
+    Asked { everywhere, askers, kept_nodes }
+}
+
+/// Nodes with device claims or unfinished jobs.
+fn nodes_in_use(context: &Context) -> Vec<Arc<Node>> {
+    let caches = &context.caches;
+    let (inventories, jobs) = (caches.all::<NodeInventory>(), caches.all::<NodeJob>());
+    let claimed = inventories.iter().filter(|one| !one.spec.device_claims.is_empty());
+    let working = jobs.iter().filter(|job| is_unfinished(job));
+    let names: BTreeSet<String> = claimed
+        .map(|inventory| inventory.name_any())
+        .chain(working.map(|job| job.spec.node_name.clone()))
+        .collect();
+    names.iter().filter_map(|name| caches.get::<Node>(name)).collect()
+}
+
+fn is_unfinished(job: &NodeJob) -> bool {
+    !job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished)
+}
+
+async fn list_agents(context: &Context) -> Result<Vec<Pod>, Failure> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+    let selector = format!("app.kubernetes.io/name={}", names::AGENT_DAEMON_SET);
+    let pods = api.list(&ListParams::default().labels(&selector)).await;
+    Ok(pods.map_err(|error| Failure::api("listing the agents' pods", error))?.items)
+}
+
+/// An owner of device claims came, went, or demands something else.
+fn owner<K: OwnsDeviceClaims>(change: &Change<'_, K>, enqueue: &mut dyn FnMut(String)) {
+    if demand_differs(change) {
+        enqueue(KEY.to_owned());
+    }
+}

@@ -1,0 +1,328 @@
+//! What the LocalVolumeSet and LocalVolume controllers share: both own device claims, which are planned per node by
+//! `node_inventory/`, and report how these stand. Decided in `quarry_core::device_claim::owner`.
+
+use crate::{
+    Context,
+    cache::{Cached, Caches},
+    controller::{Failure, Next},
+    events,
+    node_inventory::{inventory_devices_differ, node_differs},
+    trigger::{Change, Triggers},
+    writer::Written,
+};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
+use quarry_api::{
+    NodeInventory, NodeJob,
+    crds::MANAGED_BY_LABEL,
+    local_volume_discovery::OperatorCondition,
+    names,
+    node_inventory::{ClaimOwner, DeviceClaim},
+    node_job::OwnerKind,
+};
+use quarry_core::{
+    device_claim::{
+        self, Demand,
+        owner::{ClassUse, Observed, Plan, Report, is_released, node_part},
+        owner_text, pv,
+        status::{self, NodePart, StatusUpdate},
+        world::{demands, node_world},
+    },
+    presence::{Presence, is_renewal, presence},
+    source::Source,
+    unmanaged_pv::places,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A kind that owns device claims.
+pub trait OwnsDeviceClaims: Cached + Resource<Scope = NamespaceResourceScope> {
+    const KIND: OwnerKind;
+    type Spec: PartialEq + Clone;
+
+    fn spec(&self) -> &Self::Spec;
+    fn demand(&self, source: &impl Source) -> Demand;
+    fn conditions(&self) -> Vec<OperatorCondition>;
+    /// As it is, for the difference; an empty object when there is none.
+    fn old_status(&self) -> Value;
+    fn new_status(&self, update: &StatusUpdate) -> Value;
+}
+
+/// Whether anything differs that decides who gets which device.
+pub fn demand_differs<K: OwnsDeviceClaims>(change: &Change<'_, K>) -> bool {
+    change.differs(|one| {
+        let meta = one.meta();
+        let deleting = meta.deletion_timestamp.is_some();
+        (one.uid(), one.spec().clone(), deleting, meta.finalizers.clone(), meta.annotations.clone())
+    })
+}
+
+/// Enqueues what both kinds wait for. `K` is the controller's own kind, `Other` competes for the same devices.
+pub fn register<K: OwnsDeviceClaims, Other: OwnsDeviceClaims>(triggers: &mut Triggers<'_>) {
+    triggers
+        .on::<K>(|change, caches, enqueue| {
+            enqueue(K::key(change.object().meta()));
+            if demand_differs(change) {
+                enqueue_all::<K>(caches, enqueue);
+            }
+        })
+        .on::<Other>(|change, caches, enqueue| {
+            if demand_differs(change) {
+                enqueue_all::<K>(caches, enqueue);
+            }
+        })
+        .on::<PersistentVolume>(|change, caches, enqueue| {
+            let found = change.object();
+            if !pv::is_ours(found) {
+                return;
+            }
+            // That it was bound or released counts, too.
+            let nodes = places(found);
+            for node in nodes.iter().flat_map(|place| crate::node_index::nodes_at(caches, place)) {
+                let inventory = caches.get::<NodeInventory>(&node);
+                let claims = claims(inventory.as_deref()).iter();
+                claims
+                    .filter(|claim| pv::is_of(found, claim))
+                    .filter_map(|claim| key_of::<K>(&claim.owner))
+                    .for_each(&mut *enqueue);
+            }
+        })
+        .on::<StorageClass>(|change, caches, enqueue| {
+            if provisioner_differs(change) {
+                enqueue_all::<K>(caches, enqueue);
+            }
+        })
+        .on::<Node>(|change, caches, enqueue| {
+            if node_differs(change) {
+                enqueue_all::<K>(caches, enqueue);
+            }
+        })
+        .on::<NodeJob>(|change, _, enqueue| {
+            let owner = &change.object().spec.owner;
+            if owner.kind == K::KIND {
+                let namespace = owner.namespace.as_deref().unwrap_or_default();
+                enqueue(format!("{namespace}/{}", owner.name));
+            }
+        })
+        .on::<Lease>(|change, caches, enqueue| {
+            if !is_renewal(change.before, change.after) {
+                enqueue_all::<K>(caches, enqueue);
+            }
+        })
+        .on::<NodeInventory>(|change, caches, enqueue| {
+            let paths = |inventory: &NodeInventory| {
+                inventory.status.as_ref().map(|status| status.paths.clone()).unwrap_or_default()
+            };
+            let reports = |inventory: &NodeInventory| {
+                let reports = inventory.status.as_ref().map(|status| status.device_claims.clone());
+                (inventory.spec.device_claims.clone(), reports.unwrap_or_default())
+            };
+            if inventory_devices_differ(change)
+                || change.before.map(paths).unwrap_or_default()
+                    != change.after.map(paths).unwrap_or_default()
+            {
+                enqueue_all::<K>(caches, enqueue);
+            } else if change.before.map(reports).unwrap_or_default()
+                != change.after.map(reports).unwrap_or_default()
+            {
+                let both = claims(change.before).iter().chain(claims(change.after));
+                both.filter_map(|claim| key_of::<K>(&claim.owner)).for_each(&mut *enqueue);
+            }
+        });
+}
+
+/// A class of another provisioner came or went: an owner that names it takes nothing until it is gone.
+pub fn provisioner_differs(change: &Change<'_, StorageClass>) -> bool {
+    let other = |class: &StorageClass| {
+        Some(class.provisioner.clone()).filter(|other| other != pv::NO_PROVISIONER)
+    };
+    change.before.and_then(other) != change.after.and_then(other)
+}
+
+fn claims(inventory: Option<&NodeInventory>) -> &[DeviceClaim] {
+    inventory.map(|inventory| inventory.spec.device_claims.as_slice()).unwrap_or_default()
+}
+
+fn enqueue_all<K: OwnsDeviceClaims>(caches: &Caches, enqueue: &mut dyn FnMut(String)) {
+    caches.store::<K>().keys().into_iter().for_each(enqueue);
+}
+
+/// The key of the owner, if it is of this kind.
+fn key_of<K: OwnsDeviceClaims>(owner: &ClaimOwner) -> Option<String> {
+    let namespace = owner.namespace.as_deref().unwrap_or_default();
+    (owner.kind == K::KIND.as_str()).then(|| format!("{namespace}/{}", owner.name))
+}
+
+fn metrics_subject<K: OwnsDeviceClaims>(key: &str) -> String {
+    format!("{}/{key}", K::KIND.as_str())
+}
+
+/// Every node that concerns the owner: selected, or still with a device claim of it.
+pub async fn observe<K: OwnsDeviceClaims>(
+    context: &Context,
+    key: &str,
+) -> Result<Option<(K, Observed)>, Failure> {
+    let (caches, now) = (context.caches.as_ref(), context.now());
+    let Some(found) = caches.get::<K>(key) else {
+        context.metrics.set_stages(&metrics_subject::<K>(key), std::iter::empty());
+        return Ok(None);
+    };
+    let demand = found.demand(caches);
+    let in_namespace = demand.owner.namespace.as_deref() == Some(context.namespace.as_str());
+    let everyone = if in_namespace { demands(caches) } else { Vec::new() };
+    let mut parts: Vec<NodePart> = Vec::new();
+    let mut first_lapse = None;
+    for inventory in caches.store::<NodeInventory>().each().filter(|_| in_namespace) {
+        let agent = presence(caches.agent_lease(&inventory.name_any()).as_deref(), now);
+        let world = node_world(caches, &inventory, everyone.clone(), now);
+        let Some(part) = node_part(&world, &demand, agent, now) else { continue };
+        if let Presence::Present { until } = agent {
+            first_lapse = [first_lapse, Some(until)].into_iter().flatten().min();
+        }
+        parts.push(part);
+    }
+    let status = status::Observed {
+        demand,
+        in_namespace,
+        namespace: context.namespace.clone(),
+        parts,
+        conditions: found.conditions(),
+    };
+    let released = is_released(&status, found.finalizers());
+    let classes =
+        if released { observe_classes(context, &status.demand).await? } else { Vec::new() };
+    let observed = Observed {
+        status,
+        finalizers: found.finalizers().to_vec(),
+        resource_version: found.resource_version().unwrap_or_default(),
+        first_lapse,
+        classes,
+    };
+    Ok(Some(((*found).clone(), observed)))
+}
+
+/// The StorageClasses that were created for it, and who uses each.
+async fn observe_classes(context: &Context, demand: &Demand) -> Result<Vec<ClassUse>, Failure> {
+    let caches = context.caches.as_ref();
+    let failed = |error| Failure::api("reading the StorageClasses that Quarry created", error);
+    let api: Api<StorageClass> = Api::all(context.client.clone());
+    // Listed as well: a class that the cache has not seen yet would stay for ever.
+    let created =
+        ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
+    let created = api.list(&created).await.map_err(failed)?;
+    let known = caches.all::<StorageClass>().into_iter().map(|class| (*class).clone());
+    let all: BTreeMap<String, StorageClass> =
+        known.chain(created.items).map(|class| (class.name_any(), class)).collect();
+    let own: Vec<StorageClass> =
+        all.into_values().filter(|class| pv::is_class_of(class, demand)).collect();
+    if own.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pvcs: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
+    let pvcs = pvcs.list(&ListParams::default()).await.map_err(failed)?.items;
+    let others: Vec<Demand> =
+        demands(caches).into_iter().filter(|one| one.owner.uid != demand.owner.uid).collect();
+    let mut found = Vec::new();
+    for class in own {
+        let name = class.name_any();
+        let names_it = |pvc: &PersistentVolumeClaim| {
+            pvc.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref()) == Some(&name)
+        };
+        let claimed = caches.all::<NodeInventory>().iter().any(|inventory| {
+            claims(Some(inventory)).iter().any(|claim| claim.storage_class_name == name)
+        });
+        found.push(ClassUse {
+            uid: class.uid().unwrap_or_default(),
+            resource_version: class.resource_version(),
+            claimed,
+            demanded: others.iter().any(|one| one.classes().any(|class| class == name)),
+            published: is_published(context, &name).await.map_err(failed)?,
+            requested: pvcs.iter().any(names_it),
+            name,
+        });
+    }
+    Ok(found)
+}
+
+/// A PersistentVolume of this class exists. The cache may show one that is gone by now.
+async fn is_published(context: &Context, class: &str) -> kube::Result<bool> {
+    let api: Api<PersistentVolume> = Api::all(context.client.clone());
+    let of_class = |pv: &PersistentVolume| {
+        pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some(class)
+    };
+    for pv in context.caches.store::<PersistentVolume>().each().filter(|pv| of_class(pv)) {
+        if api.get_metadata_opt(&pv.name_any()).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub async fn apply<K: OwnsDeviceClaims>(
+    context: &Context,
+    found: &K,
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Next, Failure> {
+    let (name, namespace) = (found.name_any(), found.namespace().unwrap_or_default());
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    let failed = |error| Failure::api(format!("{} {namespace}/{name}", K::kind(&())), error);
+    let version = &observed.resource_version;
+    let owner = owner_text(&observed.status.demand.owner);
+    let stages = observed.status.parts.iter().flat_map(|part| &part.claims);
+    let subject = metrics_subject::<K>(&format!("{namespace}/{name}"));
+    context.metrics.set_stages(&subject, stages.map(|(_, stage)| stage.as_str()));
+    match plan {
+        Plan::SetFinalizers(finalizers) => {
+            let changes = json!({"metadata": {"finalizers": finalizers}});
+            context.writer.patch(&api, &name, version, changes).await.map_err(failed)?;
+            Ok(Next::AwaitChange)
+        }
+        Plan::Release { delete_classes, finalizers } => {
+            for class in &delete_classes {
+                delete_class(context, class).await?;
+            }
+            let changes = json!({"metadata": {"finalizers": finalizers}});
+            context.writer.patch(&api, &name, version, changes).await.map_err(failed)?;
+            context.forget_news(&observed.status.demand.owner.uid);
+            tracing::info!(owner, "deleted: nothing is left of it on any node");
+            Ok(Next::AwaitChange)
+        }
+        Plan::Report(report) => {
+            let Report { update, summaries, requeue } = *report;
+            let (old, new) = (found.old_status(), found.new_status(&update));
+            let written = context.writer.patch_status(&api, &name, version, &old, &new).await;
+            match written.map_err(failed)? {
+                Written::Changed(_) => {
+                    tracing::info!(owner, provisioned = update.provisioned, "updated status");
+                }
+                Written::Unchanged => {}
+            }
+            events::publish(context, found, &update.notes).await;
+            for (node, event) in summaries {
+                if context.is_news(&observed.status.demand.owner.uid, &node, &event.message) {
+                    events::publish(context, found, &[event]).await;
+                }
+            }
+            Ok(requeue.into())
+        }
+    }
+}
+
+async fn delete_class(context: &Context, class: &ClassUse) -> Result<(), Failure> {
+    let api: Api<StorageClass> = Api::all(context.client.clone());
+    let version = class.resource_version.as_deref();
+    let deleted = context.writer.delete(&api, &class.name, &class.uid, version).await;
+    deleted.map_err(|error| Failure::api(format!("StorageClass {}", class.name), error))?;
+    tracing::info!(class = class.name, "deleted StorageClass");
+    Ok(())
+}
+
+pub use device_claim::owner::Violation;
