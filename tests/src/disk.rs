@@ -6,11 +6,11 @@
 //! everything a test left; it only ever touches loop devices over files in its own directory.
 
 use quarry_api::{node_job::FsType, quantity::Bytes};
-use quarry_core::sparse::{Format, Target};
-use quarry_node::{
-    HostRoot, LinuxNode, NodeOps, ScanRequest,
-    agent::{JobOutcome, JobRun, Progress, Task, Workers, carry_out},
+use quarry_core::{
+    job::{CleanupVolume, Format, JobOutcome, JobRun, PrepareVolume, Task, VolumeTask},
+    storage::sparse::Sparse,
 };
+use quarry_node::{DeviceOps, HostRoot, JobRunner, LinuxNode, Progress, ScanRequest, Workers};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -230,18 +230,22 @@ pub fn filesystem(fs: FsType) -> Format {
 }
 
 pub fn prepare_order(uid: &str, size: u64, format: Format) -> JobRun {
-    let target = Target { uid: uid.to_owned(), size: Bytes(size), format };
-    JobRun { job: format!("prepare-{uid}"), uid: uid.to_owned(), task: Task::Prepare(target) }
+    let task = PrepareVolume { uid: uid.into(), size: Bytes(size), format };
+    JobRun { job: format!("prepare-{uid}").into(), task: Task::Volume(VolumeTask::Prepare(task)) }
 }
 
 pub fn cleanup_order(uid: &str) -> JobRun {
-    JobRun { job: format!("cleanup-{uid}"), uid: uid.to_owned(), task: Task::Cleanup }
+    let task = CleanupVolume { uid: uid.into() };
+    JobRun { job: format!("cleanup-{uid}").into(), task: Task::Volume(VolumeTask::Cleanup(task)) }
 }
 
 /// Runs a job as the agent does, without an API.
+#[track_caller]
 pub fn execute(ops: &Arc<LinuxNode>, order: &JobRun) -> JobOutcome {
+    let Task::Volume(task) = &order.task else { panic!("{order:?} needs an API") };
+    let runner = JobRunner::new(ops.clone(), Workers::Inline);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(carry_out(ops, &Workers::Inline, order, &Progress::default()))
+    runtime.block_on(runner.run_volume::<Sparse>(&order.job, task, &Progress::default()))
 }
 
 /// The devices of our volumes, as the agent would publish them.
@@ -253,7 +257,8 @@ pub fn volumes_of(ops: &LinuxNode) -> Vec<quarry_core::device::Facts> {
 #[track_caller]
 pub fn succeed(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<quarry_api::node_job::JobResult> {
     match execute(ops, order) {
-        JobOutcome::Succeeded(result) => result,
+        JobOutcome::Prepared(result) => Some(result),
+        JobOutcome::Removed => None,
         JobOutcome::Erased(how) => panic!("{:?} erased a device: {how}", order.task),
         JobOutcome::Failed(why) => panic!("{:?} failed: {why}", order.task),
     }
@@ -262,8 +267,8 @@ pub fn succeed(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<quarry_api::node_
 #[track_caller]
 pub fn fail(ops: &Arc<LinuxNode>, order: &JobRun) -> String {
     match execute(ops, order) {
-        JobOutcome::Succeeded(_) | JobOutcome::Erased(_) => panic!("{:?} succeeded", order.task),
         JobOutcome::Failed(why) => why,
+        other => panic!("{:?} succeeded: {other:?}", order.task),
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod device_claim;
 pub mod disk;
 pub mod guest;
+pub mod hooked_node;
 pub mod lab;
 pub mod parity;
 pub mod process;

@@ -10,6 +10,7 @@
 
 pub mod admission;
 pub mod crds;
+pub mod ids;
 pub mod local_volume;
 pub mod local_volume_discovery;
 pub mod local_volume_set;

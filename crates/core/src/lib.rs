@@ -2,13 +2,17 @@
 //!
 //! Owns: planners, checkers, the agent's step functions, invariants. Never does I/O, reads no clock, starts
 //! no task, draws no random number: time and world come in as arguments, plans come out as values.
-//! Next to read: `volume/mod.rs` (a controller's planner), `sparse.rs` (an agent's step function).
+//! Next to read: `volume/mod.rs` (a controller's planner), `job/mod.rs` and `storage/sparse.rs` (tasks and their steps),
+//! `agent_schedule.rs` (when an agent does what).
 
 pub mod agent_daemon_set;
+pub mod agent_schedule;
+pub mod backoff;
 pub mod device;
 pub mod device_claim;
 pub mod discovery;
 pub mod event;
+pub mod job;
 pub mod mkfs_options;
 pub mod node_inventory;
 pub mod node_job;
@@ -17,6 +21,6 @@ pub mod precondition;
 pub mod presence;
 pub mod quarantine;
 pub mod source;
-pub mod sparse;
+pub mod storage;
 pub mod unmanaged_pv;
 pub mod volume;

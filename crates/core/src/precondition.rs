@@ -1,10 +1,11 @@
-//! The agent's last look at the API before it acts: is the reason for this job still true?
+//! Whether the reason for a job is still true, right before it is run.
 //!
 //! Everything here was read live, not from a cache. Invariant 2 (checked while held) and invariant 5 (a
 //! bound PersistentVolume's storage is never touched) end here, on the node, whatever an operator planned.
 
 use crate::{
     device_claim::{claim_hash, pv},
+    job::{VolumeTask, WipeDevice},
     volume::{
         spec_hash,
         usage::{PvUsage, pv_usage},
@@ -12,9 +13,7 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
-    NodeInventory, Volume, names,
-    node_inventory::DeviceClaim,
-    node_job::{Action, NodeJobSpec},
+    NodeInventory, Volume, names, node_inventory::DeviceClaim, node_job::NodeJobSpec,
 };
 
 /// What the API says now.
@@ -29,10 +28,10 @@ pub struct VolumePrecondition {
     pub claim_uid: Option<String>,
 }
 
-/// Why a job may not be carried out. Final for this job: the operator makes another if it is still wanted.
+/// Why a job may not be run. Final for this job: the operator creates another if it is still wanted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreconditionError {
-    #[error("the Node object was made anew since the job was planned")]
+    #[error("the Node was recreated after the job was planned")]
     OtherNode,
     #[error("the volume that asked for it is gone")]
     OwnerGone,
@@ -54,8 +53,12 @@ pub enum PreconditionError {
     PvGone(String),
 }
 
-/// Whether the job may act, given what the API says now.
-pub fn check(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), PreconditionError> {
+/// Whether the task of this job may be run, given what the API says now.
+pub fn check(
+    job: &NodeJobSpec,
+    task: &VolumeTask,
+    live: &VolumePrecondition,
+) -> Result<(), PreconditionError> {
     if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
         return Err(PreconditionError::OtherNode);
     }
@@ -67,13 +70,11 @@ pub fn check(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), Precond
         return Err(PreconditionError::SpecChanged);
     }
     let terminating = owner.metadata.deletion_timestamp.is_some();
-    match (job.action, terminating) {
-        (Action::Prepare, false) => Ok(()),
-        (Action::Prepare, true) => Err(PreconditionError::OwnerTerminating),
-        (Action::Cleanup, false) => Err(PreconditionError::OwnerNotTerminating),
-        (Action::Cleanup, true) => check_unused(job, live),
-        // Asked with `check_wipe`: a claimed device has another owner and another reason.
-        (Action::Wipe, _) => Err(PreconditionError::SpecChanged),
+    match (task, terminating) {
+        (VolumeTask::Prepare(_), false) => Ok(()),
+        (VolumeTask::Prepare(_), true) => Err(PreconditionError::OwnerTerminating),
+        (VolumeTask::Cleanup(_), false) => Err(PreconditionError::OwnerNotTerminating),
+        (VolumeTask::Cleanup(_), true) => check_unused(job, live),
     }
 }
 
@@ -90,10 +91,11 @@ pub struct WipePrecondition {
     pub claim_uid: Option<String>,
 }
 
-/// Whether a wipe may act, given what the API says now; the claim that it is for.
+/// Whether a wipe may be run, given what the API says now; the device claim that it is for.
 pub fn check_wipe<'a>(
     name: &str,
     job: &NodeJobSpec,
+    device: &WipeDevice,
     live: &'a WipePrecondition,
 ) -> Result<&'a DeviceClaim, PreconditionError> {
     if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
@@ -104,20 +106,14 @@ pub fn check_wipe<'a>(
         Some(uid) if uid != job.owner.uid => return Err(PreconditionError::OtherOwner),
         Some(_) => {}
     }
-    let device = job
-        .device
-        .claimed
-        .as_ref()
-        .filter(|_| job.action == Action::Wipe)
-        .ok_or(PreconditionError::SpecChanged)?;
     let claims = live.inventory.iter().flat_map(|inventory| &inventory.spec.device_claims);
     let claim = claims
         .into_iter()
-        .find(|claim| claim.identity == device.identity && claim.owner.uid == job.owner.uid)
+        .find(|claim| device.identity == claim.identity && claim.owner.uid == job.owner.uid)
         .ok_or(PreconditionError::ClaimGone)?;
     if claim.job.as_ref().is_none_or(|recorded| recorded.name != name)
         || claim_hash(claim) != job.precondition.spec_hash
-        || claim.size != device.size
+        || !device.has_size(claim.size)
     {
         return Err(PreconditionError::ClaimChanged);
     }
@@ -125,7 +121,7 @@ pub fn check_wipe<'a>(
         .pv
         .as_ref()
         .filter(|pv| pv.metadata.uid.as_deref() == Some(device.pv_uid.as_str()))
-        .ok_or_else(|| PreconditionError::PvGone(device.pv_name.clone()))?;
+        .ok_or_else(|| PreconditionError::PvGone(device.pv.to_string()))?;
     let in_use = |why: String| Err(PreconditionError::PvInUse(why));
     // Its name is a hash of node and device: as good as the annotation, which may have been lost.
     let named = pv
@@ -133,21 +129,21 @@ pub fn check_wipe<'a>(
         .annotations
         .as_ref()
         .is_some_and(|annotations| annotations.contains_key(names::IDENTITY_ANNOTATION))
-        || device.pv_name == names::local_pv(&job.node_name, &device.identity);
+        || device.pv == names::local_pv(&job.node_name, device.identity.as_str());
     if !named || !pv::is_of(pv, claim) || !pv::deletes(pv) {
-        return in_use(format!("PersistentVolume {} keeps its data", device.pv_name));
+        return in_use(format!("PersistentVolume {} keeps its data", device.pv));
     }
     if pv.metadata.deletion_timestamp.is_none() {
-        return in_use(format!("PersistentVolume {} is not being deleted", device.pv_name));
+        return in_use(format!("PersistentVolume {} is not being deleted", device.pv));
     }
     if let PvUsage::InUse(why) = pv_usage(pv) {
         return in_use(why);
     }
-    check_claim_gone(pv, live.claim_uid.as_deref(), &device.pv_name)?;
+    check_claim_gone(pv, live.claim_uid.as_deref(), device.pv.as_str())?;
     Ok(claim)
 }
 
-/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID nobody ever used it.
+/// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID it was never used.
 fn check_claim_gone(
     pv: &PersistentVolume,
     found: Option<&str>,
@@ -173,7 +169,7 @@ fn check_unused(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), Prec
     let Some(pv) = &live.pv else { return Ok(()) };
     let ours = crate::volume::pv::is_owned_by(pv, &job.owner.uid);
     if !ours {
-        // Somebody else's PV of the same name is none of our business, unless it publishes our storage.
+        // An unmanaged PV of the same name does not matter, unless it publishes our storage.
         let path =
             pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
         return match path {

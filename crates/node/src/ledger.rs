@@ -1,19 +1,19 @@
-//! What this node's agent set out to do, and how it ended: append-only, one JSON line a record.
+//! What this node's agent set out to do, and how it ended: append-only, one JSON line per record.
 //!
 //! An intent is on disk before the first byte of the volume is, an outcome after the last. The intents decide which
-//! files are ours. A line that a crash cut short was never acted upon and is dropped; a line damaged later is told
-//! and skipped, the others count. Never rewritten: whoever asks what happened on the node reads it here.
+//! files are ours. A line that a crash cut short was never acted upon and is dropped; a line damaged later is reported
+//! and skipped, the others count. Never rewritten: it is the record of what happened on the node.
 
-use crate::{
-    error::NodeError,
-    node_ops::{Intent, Outcome, OutcomeResult, Subject},
-};
+use crate::error::NodeError;
 use jiff::Timestamp;
 use quarry_api::{
     node_inventory::{DeviceClaim, RetainedData},
     node_job::Action,
 };
-use quarry_core::device_claim::{confirm::Remembered, owner_text};
+use quarry_core::{
+    device_claim::{confirm::Remembered, owner_text},
+    job::{Intent, Outcome, OutcomeResult, Task},
+};
 use quarry_failpoint::failpoint;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
@@ -84,45 +84,31 @@ pub enum Kind {
 
 impl Record {
     pub fn intent(time: Timestamp, entry: &Intent) -> Self {
-        Record::new(time, Kind::Intent, &entry.job, entry.action, &entry.subject, &entry.text)
+        Record {
+            job: entry.job.to_string(),
+            text: entry.task.describe(),
+            ..Record::of_task(time, Kind::Intent, &entry.task)
+        }
     }
 
     pub fn outcome(time: Timestamp, entry: &Outcome) -> Self {
         Record {
+            job: entry.job.to_string(),
             result: Some(entry.result),
-            ..Record::new(
-                time,
-                Kind::Outcome,
-                &entry.job,
-                entry.action,
-                &entry.subject,
-                &entry.text,
-            )
+            text: entry.text.clone(),
+            ..Record::of_task(time, Kind::Outcome, &entry.task)
         }
     }
 
-    fn new(
-        time: Timestamp,
-        kind: Kind,
-        job: &str,
-        action: Action,
-        subject: &Subject,
-        text: &str,
-    ) -> Self {
-        let (device, pv) = match subject {
-            Subject::Volume(_) => (None, None),
-            Subject::Device { identity, pv_name, pv_uid } => {
-                (Some(identity.clone()), Some(Pv { name: pv_name.clone(), uid: pv_uid.clone() }))
-            }
-        };
-        Record {
-            job: job.to_owned(),
-            action: Some(action),
-            volume_uid: subject.volume_uid().to_owned(),
-            device,
-            pv,
-            text: text.to_owned(),
-            ..Record::bare(time, kind)
+    fn of_task(time: Timestamp, kind: Kind, task: &Task) -> Self {
+        let of_action = Record { action: Some(task.action()), ..Record::bare(time, kind) };
+        match task {
+            Task::Volume(task) => Record { volume_uid: task.uid().to_string(), ..of_action },
+            Task::Wipe(wipe) => Record {
+                device: Some(wipe.identity.to_string()),
+                pv: Some(Pv { name: wipe.pv.to_string(), uid: wipe.pv_uid.to_string() }),
+                ..of_action
+            },
         }
     }
 
@@ -355,175 +341,4 @@ pub fn parse(bytes: &[u8]) -> Parsed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use quarry_api::node_inventory::ClaimOwner;
-    use std::fs;
-
-    fn intent(uid: &str) -> Record {
-        let entry = Intent {
-            job: "prepare-1".into(),
-            action: Action::Prepare,
-            subject: Subject::Volume(uid.into()),
-            text: "1 GiB xfs".into(),
-        };
-        Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry)
-    }
-
-    #[test]
-    fn a_record_reads_as_written() {
-        let text = serde_json::to_string(&intent("u")).unwrap();
-        assert_eq!(
-            text,
-            r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#
-        );
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
-    }
-
-    #[test]
-    fn a_wipe_names_device_and_volume_and_makes_no_file_ours() {
-        let subject = Subject::Device {
-            identity: "wwn:5".into(),
-            pv_name: "local-pv-1".into(),
-            pv_uid: "p".into(),
-        };
-        let entry = Intent {
-            job: "wipe-1".into(),
-            action: Action::Wipe,
-            subject,
-            text: "Discard of sdb".into(),
-        };
-        let record = Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry);
-        let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(
-            text,
-            r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"text":"Discard of sdb"}"#
-        );
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
-        let folder = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
-        ledger.append(&record).unwrap();
-        assert!(
-            !ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows("")
-        );
-    }
-
-    #[test]
-    fn what_was_erased_is_known_after_a_restart_and_what_failed_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ledger");
-        let mut ledger = Ledger::open(&path).unwrap();
-        let outcome = |pv_uid: &str, action: Action, result: OutcomeResult| {
-            let subject = Subject::Device {
-                identity: "wwn:5".into(),
-                pv_name: "p".into(),
-                pv_uid: pv_uid.into(),
-            };
-            Record::outcome(
-                Timestamp::UNIX_EPOCH,
-                &Outcome { job: "j".into(), action, subject, result, text: String::new() },
-            )
-        };
-        ledger.append(&outcome("done", Action::Wipe, OutcomeResult::Succeeded)).unwrap();
-        ledger.append(&outcome("failed", Action::Wipe, OutcomeResult::Failed)).unwrap();
-        ledger.append(&outcome("other", Action::Cleanup, OutcomeResult::Succeeded)).unwrap();
-        for ledger in [ledger, Ledger::open(&path).unwrap()] {
-            let erased = |uid: &str| ledger.remembered("wwn:5", uid).erased;
-            assert!(erased("done") && !erased("failed") && !erased("other") && !erased(""));
-        }
-    }
-
-    /// What an API that was restored from a backup does not know any more.
-    #[test]
-    fn the_last_claim_of_a_device_and_what_was_kept_are_known_after_a_restart_and_told_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ledger");
-        let mut ledger = Ledger::open(&path).unwrap();
-        let claim = |owner: &str, round: i64| {
-            let owner = ClaimOwner {
-                kind: "LocalVolumeSet".into(),
-                namespace: Some("s".into()),
-                name: "fast".into(),
-                uid: owner.into(),
-            };
-            Record::confirmed(
-                Timestamp::UNIX_EPOCH,
-                &DeviceClaim { identity: "wwn:5".into(), owner, round, ..DeviceClaim::default() },
-            )
-        };
-        let kept = Record::retained(
-            Timestamp::UNIX_EPOCH,
-            &RetainedData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
-        );
-        let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
-        assert_eq!(ledger.unrecorded(all.clone()), all);
-        ledger.append_all(&all).unwrap();
-        ledger.append_all(&[]).unwrap();
-        assert_eq!(
-            ledger.unrecorded(vec![claim("b", 1), kept, claim("a", 2)]),
-            [claim("a", 2)],
-            "the last one counts"
-        );
-        for ledger in [ledger, Ledger::open(&path).unwrap()] {
-            assert_eq!(
-                ledger.remembered("wwn:5", "u"),
-                Remembered { erased: false, retained: true, confirmed: Some(("b".into(), 1)) }
-            );
-            assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
-        }
-        let lines = fs::read_to_string(&path).unwrap();
-        let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;
-        assert_eq!((lines.lines().count(), lines.lines().next()), (4, Some(line)));
-    }
-
-    #[test]
-    fn a_line_torn_at_any_byte_loses_nothing_before_it_and_blocks_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ledger");
-        let mut ledger = Ledger::open(&path).unwrap();
-        ledger.append(&intent("first")).unwrap();
-        let kept = fs::read(&path).unwrap();
-        ledger.append(&intent("torn")).unwrap();
-        let all = fs::read(&path).unwrap();
-        for cut in kept.len()..all.len() {
-            fs::write(&path, &all[..cut]).unwrap();
-            let mut ledger = Ledger::open(&path).unwrap();
-            assert!(ledger.knows("first") && !ledger.knows("torn"), "cut at {cut}");
-            ledger.append(&intent("next")).unwrap();
-            let again = Ledger::open(&path).unwrap();
-            assert!(
-                again.knows("first") && again.knows("next") && again.damaged().is_empty(),
-                "cut at {cut}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_damaged_line_is_told_and_the_others_count() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ledger");
-        let mut bytes = serde_json::to_vec(&intent("a")).unwrap();
-        bytes.extend_from_slice(b"\n{\"time\":\0\0\xff\n");
-        bytes.extend(serde_json::to_vec(&intent("b")).unwrap());
-        bytes.push(b'\n');
-        fs::write(&path, bytes).unwrap();
-        let ledger = Ledger::open(&path).unwrap();
-        assert_eq!(ledger.damaged(), [2]);
-        assert!(ledger.knows("a") && ledger.knows("b"));
-    }
-
-    #[test]
-    fn an_outcome_alone_does_not_make_a_file_ours() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
-        let entry = Outcome {
-            job: "j".into(),
-            action: Action::Prepare,
-            subject: Subject::Volume("u".into()),
-            result: OutcomeResult::Failed,
-            text: "refused".into(),
-        };
-        ledger.append(&Record::outcome(Timestamp::UNIX_EPOCH, &entry)).unwrap();
-        assert!(!ledger.knows("u"));
-    }
-}
+mod tests;

@@ -1,9 +1,9 @@
-//! A node's eyes and hands, and the agent that drives them.
+//! Operations on a node, and the agent that drives them.
 //!
-//! `inspect/` reads the node and never writes. `act/` carries out one step at a time and decides nothing: what to
-//! do comes from `quarry_core::sparse`. `hands.rs` joins the two behind the trait that the simulator implements
-//! as well. `agent/` is the loop between the Kubernetes API and the hands. `unsafe` is in `sys.rs` alone.
-//! Next to read: `hands.rs`, then `agent/mod.rs`.
+//! `inspect/` reads the node and never writes. `act/` applies one step at a time and decides nothing: what to do comes
+//! from `quarry_core::storage`. `linux/` joins the two behind the traits of `node_ops.rs`, which the simulator
+//! implements as well. `job_runner/` runs tasks on them, `agent/` is the loop between them and the Kubernetes API.
+//! `unsafe` is in `sys/` alone. Next to read: `node_ops.rs`, `job_runner/mod.rs`, then `agent/mod.rs`.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -18,12 +18,15 @@ pub mod error;
 pub mod failpoints;
 pub mod host_root;
 pub mod inspect;
+pub mod job_runner;
 pub mod ledger;
+mod linux;
 pub mod lock;
 pub mod node_ops;
 pub mod progress;
 mod sys;
 pub mod wait;
+pub mod workers;
 
 pub use agent::{Agent, AgentOptions, run, uevent};
 pub use device_claim::{
@@ -32,8 +35,10 @@ pub use device_claim::{
 };
 pub use error::NodeError;
 pub use host_root::HostRoot;
-pub use node_ops::{
-    Intent, LinuxNode, NodeOps, NodeScan, Outcome, OutcomeResult, ScanRequest, Subject,
-};
+pub use job_runner::JobRunner;
+pub use linux::LinuxNode;
+pub use node_ops::{DeviceOps, LedgerOps, NodeOps, NodeScan, ScanRequest, VolumeOps};
 pub use progress::Progress;
+pub use quarry_core::job::OutcomeResult;
 pub use sys::keep_memory_small;
+pub use workers::Workers;

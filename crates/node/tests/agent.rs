@@ -1,4 +1,4 @@
-//! The agent on the embedded API with hands that only remember: what it writes, and what it does not.
+//! The agent on the embedded API, on a node that has nothing: what it writes, and what it does not.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
@@ -14,16 +14,24 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use quarry_api::{NodeInventory, NodeJob, Volume, crds, names, node_job::JobPhase};
+use quarry_api::{
+    NodeInventory, NodeJob, Volume, crds,
+    ids::Uid,
+    names,
+    node_inventory::{PathReport, RetainedData},
+    node_job::JobPhase,
+};
 use quarry_apiserver::{Options, Server};
 use quarry_core::{
     device::Facts,
-    sparse::{Observed, Step},
+    job::{Intent, Outcome},
+    storage::sparse::{Observed, Sparse, Step},
     volume::spec_hash,
 };
 use quarry_node::{
-    Agent, AgentOptions, Intent, NodeError, NodeOps, NodeScan, Outcome, ScanRequest,
-    agent::{Clock, Published, RunResult, ScanReason, Workers},
+    Agent, AgentOptions, ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest,
+    LedgerOps, LinkOrder, LinkState, NodeError, NodeScan, ScanRequest, VolumeOps,
+    agent::{Clock, JobOutcome, Published, RunResult, ScanReason, Workers},
 };
 use serde_json::{Value, json};
 use std::{
@@ -43,31 +51,55 @@ struct Empty {
     gate: Option<Mutex<mpsc::Receiver<()>>>,
 }
 
-impl NodeOps for Empty {
-    fn look(&self, _: &str) -> Result<Observed, NodeError> {
+impl VolumeOps<Sparse> for Empty {
+    fn observe(&self, _: &Uid) -> Result<Observed, NodeError> {
         if let Some(gate) = &self.gate {
             gate.lock().unwrap().recv().unwrap();
         }
         Ok(Observed::default())
     }
-    fn act(&self, _: &str, step: &Step) -> Result<(), NodeError> {
+    fn observe_shared(&self, _: &Uid) -> Result<Observed, NodeError> {
+        Ok(Observed::default())
+    }
+    fn apply(&self, _: &Uid, step: &Step) -> Result<(), NodeError> {
         panic!("there is nothing to do on an empty node: {step:?}")
     }
-    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
-        Ok(())
-    }
-    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
-        Ok(())
-    }
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
+    fn known_volumes(&self) -> Result<Vec<Uid>, NodeError> {
         Ok(Vec::new())
     }
+}
+
+impl DeviceOps for Empty {
     fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
         Ok(NodeScan {
             devices: self.devices.lock().unwrap().clone(),
             machine_id: Some("m".into()),
             ..NodeScan::default()
         })
+    }
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
+        panic!("no device is claimed: {request:?}")
+    }
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+        panic!("no device is claimed: {orders:?}")
+    }
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
+        panic!("no path is asked for: {paths:?}")
+    }
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
+        panic!("no device is claimed: {request:?}")
+    }
+}
+
+impl LedgerOps for Empty {
+    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
+        panic!("no data is retained: {retained:?}")
     }
 }
 
@@ -159,7 +191,7 @@ async fn a_quick_job_is_written_once() {
     let job = world.cleanup("v").await;
     let agent = world.agent(Empty::default(), Workers::Inline);
     let before = world.server.write_count();
-    assert_eq!(agent.run_job(&job).await.unwrap(), RunResult::Succeeded(None));
+    assert_eq!(agent.run_job(&job).await.unwrap(), RunResult::Finished(JobOutcome::Removed));
     assert_eq!(world.server.write_count() - before, 1);
     let status = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
     assert_eq!(
@@ -196,7 +228,7 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
     let label = json!({"metadata": {"labels": {"seen": "yes"}}});
     world.jobs().patch("cleanup-v", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     open.send(()).unwrap();
-    assert_eq!(running.await.unwrap(), RunResult::Succeeded(None));
+    assert_eq!(running.await.unwrap(), RunResult::Finished(JobOutcome::Removed));
     let ended = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
     assert_eq!(
         (ended.runs, ended.phase, ended.start_time),

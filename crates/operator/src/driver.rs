@@ -14,6 +14,7 @@ use crate::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use quarry_core::backoff::Backoff;
 use std::{sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -192,11 +193,11 @@ fn report(key: &Key, failure: &Failure) {
     );
 }
 
-/// Half as long as it has been waiting, from a quarter of a second to a minute: a young object is retried
-/// often, an old one seldom, and no counter needs to survive a restart.
+/// Half as long as the object has been waiting: a young one is retried often, an old one seldom, and no counter needs
+/// to survive a restart.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(60));
+
 fn backoff(since: Option<Timestamp>, now: Timestamp) -> Duration {
-    let waited = since.map_or(Duration::from_secs(2), |since| {
-        Duration::try_from(now.duration_since(since)).unwrap_or_default()
-    });
-    (waited / 2).clamp(Duration::from_millis(250), Duration::from_secs(60))
+    let waited = since.map(|since| Duration::try_from(now.duration_since(since)));
+    BACKOFF.after(waited.map_or(Duration::from_secs(2), Result::unwrap_or_default))
 }

@@ -1,4 +1,4 @@
-//! A simulated agent process: the real agent on simulated hands, its parts called one by one as its loop calls them.
+//! A simulated agent process: the real agent and its real schedule on simulated operations, one piece of work at a time.
 //!
 //! Disk operations go to a queue that the scheduler empties, so that they take time and others act meanwhile.
 //! A crash drops everything here; what is on the disk and in the API is all that the next one finds.
@@ -20,12 +20,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
 use quarry_api::{NodeJob, names};
 use quarry_apiserver::ApiService;
+use quarry_core::agent_schedule::{AgentSchedule, ScanEnd, Work as Due};
 use quarry_node::{
     Agent as RealAgent, AgentOptions,
-    agent::{
-        AgentError, Clock as AgentClock, Publication, Queue, RESTORE_AGAIN, RunResult, ScanReason,
-        Workers, settle,
-    },
+    agent::{AgentError, Clock as AgentClock, Publication, RunResult, Workers, run_end},
 };
 use serde::Deserialize;
 use std::{
@@ -35,11 +33,8 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// As the agent's own loop: how long changes are gathered, how often it looks anyway, its first pause.
-const DEBOUNCE: Duration = Duration::from_millis(10);
-const LOOK_ANYWAY: Duration = Duration::from_secs(600);
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How soon a list that failed is tried again.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -61,14 +56,10 @@ pub struct Agent {
     work: VecDeque<(Instant, Work)>,
     pace: Duration,
     lease: Option<Box<Lease>>,
-    lease_due: Instant,
-    restore_due: Option<Instant>,
     list_due: Option<Instant>,
-    inventory_due: Instant,
-    debounce: Duration,
-    queue: Queue,
-    /// Taken from the queue, to be run one after the other.
-    ready: VecDeque<NodeJob>,
+    schedule: AgentSchedule,
+    /// From which the schedule counts.
+    started: Instant,
     jobs_cursor: Option<u64>,
     held_until: Instant,
     inventory_cursor: u64,
@@ -84,6 +75,7 @@ impl Agent {
         disk: Arc<Mutex<Versioned<Disk>>>,
         number: u32,
         pace: Duration,
+        renew_every: Duration,
     ) -> Self {
         let gate = Arc::new(Gate::default());
         let door =
@@ -95,6 +87,7 @@ impl Agent {
         let mut options = AgentOptions::new(NODE);
         options.identity = format!("agent-{number}");
         options.clock = AgentClock::new(move || clock.now());
+        let schedule = AgentSchedule::new(renew_every, options.rescan_interval, Duration::ZERO);
         let agent =
             Arc::new(RealAgent::new(client.clone(), Arc::new(ops), Workers::Pool(sender), options));
         let now = Instant::now();
@@ -108,19 +101,19 @@ impl Agent {
             work: VecDeque::new(),
             pace,
             lease: None,
-            lease_due: now,
-            restore_due: Some(now),
             list_due: Some(now),
-            inventory_due: now + LOOK_ANYWAY,
-            debounce: PAUSE,
-            queue: Queue::default(),
-            ready: VecDeque::new(),
+            schedule,
+            started: now,
             jobs_cursor: None,
             held_until: now,
             inventory_cursor: 0,
             disk,
             uevent_cursor,
         }
+    }
+
+    fn since_start(&self, now: Instant) -> Duration {
+        now.duration_since(self.started)
     }
 
     /// Disk operations that were asked for and not yet done.
@@ -143,13 +136,13 @@ impl Agent {
         self.work.front().map(|(due, _)| *due)
     }
 
-    /// Takes in what its two watches have to say. Events of jobs may be lost or late, as an operator's.
+    /// Takes the events of its two watches. Events of jobs may be lost or late, as an operator's.
     pub fn watch(&mut self) {
         let now = Instant::now();
         let world = lock(&self.shared.world);
         while let Some(change) = world.next_change(Kind::Inventory, self.inventory_cursor) {
             self.inventory_cursor = change.version;
-            self.inventory_due = self.inventory_due.min(Instant::now() + DEBOUNCE);
+            self.schedule.request_scan(now.duration_since(self.started));
         }
         drop(world);
         self.hear_kernel(now);
@@ -187,16 +180,15 @@ impl Agent {
                 None => cursor = change.version,
             }
             match change.after.as_ref().map(NodeJob::deserialize) {
-                Some(Ok(job)) if job.spec.node_name == NODE => self.queue.seen(job),
+                Some(Ok(job)) if job.spec.node_name == NODE => self.schedule.jobs.seen(job),
                 Some(_) => {}
-                None => self.queue.deleted(&change.name),
+                None => self.schedule.jobs.deleted(&change.name),
             }
         }
         self.jobs_cursor = Some(cursor);
-        self.ready.extend(self.queue.take_due(now));
     }
 
-    /// A lost event is found by the look that comes anyway.
+    /// What a lost event was about is found by the scan that comes anyway.
     fn hear_kernel(&mut self, now: Instant) {
         let sent = lock(&self.disk).uevents;
         while self.uevent_cursor < sent {
@@ -208,109 +200,90 @@ impl Agent {
             );
             self.shared.note(|| format!("kernel: event{}", fault.map_or("", |_| "  <== Lost")));
             if fault.is_none() {
-                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
+                // Whichever device it names: a simulated scan reads them all.
+                self.schedule.on_device_event("sda".to_owned(), self.since_start(now));
             }
         }
     }
 
-    /// The most pressing thing to do, in the order of the agent's own loop.
+    /// Begins what is due, in the order of the schedule.
     pub fn begin_due(&mut self, now: Instant) -> bool {
         let agent = self.agent.clone();
-        if self.lease_due <= now {
-            let last = self.lease.take().map(|lease| *lease);
-            self.task = Some(
-                async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }
-                    .boxed(),
-            );
-        } else if self.restore_due.is_some_and(|due| due <= now) {
-            self.restore_due = None;
-            self.task = Some(
-                async move {
-                    Done::Restored {
-                        all: agent.restore().await.is_ok_and(|restored| restored.failed.is_empty()),
-                    }
-                }
-                .boxed(),
-            );
-        } else if self.list_due.is_some_and(|due| due <= now) {
+        if self.list_due.is_some_and(|due| due <= now) {
             self.list_due = None;
             let jobs: Api<NodeJob> = Api::all(self.client.clone());
             self.task = Some(list(jobs).boxed());
-        } else if let Some(job) = self.ready.pop_front() {
-            let name = job.metadata.name.clone().unwrap_or_default();
-            self.task =
-                Some(async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed());
-        } else if self.inventory_due <= now {
-            self.inventory_due = now + LOOK_ANYWAY;
-            self.task = Some(
-                async move {
-                    Done::Inventory(agent.publish_inventory(ScanReason::default()).await.ok())
-                }
-                .boxed(),
-            );
-        } else {
-            return false;
+            return true;
         }
+        let Some(due) = self.schedule.start_due(self.since_start(now)) else { return false };
+        self.task = Some(match due {
+            Due::RenewLease => {
+                let last = self.lease.take().map(|lease| *lease);
+                async move { Done::Lease(agent.renew_lease(last).await.ok().map(Box::new)) }.boxed()
+            }
+            Due::Restore => async move {
+                let restored = agent.restore().await;
+                Done::Restored { all: restored.is_ok_and(|restored| restored.failed.is_empty()) }
+            }
+            .boxed(),
+            Due::Job(job) => {
+                let name = job.metadata.name.clone().unwrap_or_default();
+                async move { Done::Job { name, ran: agent.run_job(&job).await } }.boxed()
+            }
+            Due::Scan(reason) => {
+                async move { Done::Inventory(agent.publish_inventory(reason).await.ok()) }.boxed()
+            }
+        });
         true
     }
 
     pub fn due(&self, now: Instant) -> bool {
-        !self.ready.is_empty() || self.next_due() <= now
+        let list = self.list_due.is_some_and(|due| due <= now);
+        let now = self.since_start(now);
+        list || self.schedule.next_due().is_some_and(|due| due <= now)
     }
 
-    pub fn next_due(&self) -> Instant {
+    /// When it has something to do, if nothing else happens.
+    pub fn next_due(&self) -> Option<Instant> {
         let held = (self.held_until > Instant::now()).then_some(self.held_until);
-        self.queue
-            .next_due()
-            .into_iter()
-            .chain(held)
-            .chain(self.restore_due)
-            .chain(self.list_due)
-            .chain([self.lease_due, self.inventory_due])
-            .min()
-            .unwrap_or(self.lease_due)
+        let scheduled = self.schedule.next_due().map(|due| self.started + due);
+        [held, self.list_due, scheduled].into_iter().flatten().min()
     }
 
-    pub fn finish(&mut self, done: Done, renew_every: Duration) {
-        let now = Instant::now();
+    pub fn finish(&mut self, done: Done) {
+        let instant = Instant::now();
+        let now = self.since_start(instant);
         self.task = None;
         match done {
             Done::Lease(lease) => {
-                self.lease_due = now + if lease.is_some() { renew_every } else { PAUSE };
+                self.schedule.lease_finished(lease.is_some(), now);
                 self.lease = lease;
             }
-            Done::Restored { all } => {
-                self.restore_due = (!all).then(|| now + RESTORE_AGAIN);
-                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
-            }
-            Done::Listed(None) => self.list_due = Some(now + PAUSE),
+            Done::Restored { all } => self.schedule.restore_finished(all, now),
+            Done::Listed(None) => self.list_due = Some(instant + LIST_AGAIN),
             Done::Listed(Some((version, jobs))) => {
                 self.jobs_cursor = Some(version);
-                self.queue.relist();
-                jobs.into_iter().for_each(|job| self.queue.seen(job));
-                self.queue.relisted();
-                self.ready.extend(self.queue.take_due(now));
+                let queue = &mut self.schedule.jobs;
+                queue.relist();
+                jobs.into_iter().for_each(|job| queue.seen(job));
+                queue.relisted();
             }
             Done::Job { name, ran } => {
-                self.inventory_due = self.inventory_due.min(now + DEBOUNCE);
-                settle(&mut self.queue, &name, Some(ran));
+                self.schedule.job_finished(&name, run_end(&name, Some(&ran)), now)
             }
-            Done::Inventory(Some(publication)) => {
-                self.debounce = PAUSE;
-                if let Some(after) = publication.again_in {
-                    self.inventory_due = self.inventory_due.min(now + after);
-                }
-            }
-            Done::Inventory(None) => {
-                self.inventory_due = now + self.debounce;
-                self.debounce = (self.debounce * 2).min(LONGEST_PAUSE);
+            Done::Inventory(publication) => {
+                let end = match publication {
+                    Some(Publication { again_in, .. }) => ScanEnd::Published { again_in },
+                    None => ScanEnd::Failed,
+                };
+                self.schedule.scan_finished(end, now);
             }
         }
     }
 
-    /// The next renewal is not before this long.
+    /// From now on, renewals are this rare.
     pub fn slow_down(&mut self, renew_every: Duration) {
-        self.lease_due = Instant::now() + renew_every;
+        self.schedule.renew_lease_every(renew_every, self.since_start(Instant::now()));
     }
 }
 

@@ -518,8 +518,8 @@ fn wipe_fails() -> Vec<Step> {
             Step::Take("sda", true),
             Step::Break("sda", false),
             // Whoever held it is gone when the power is.
-            Step::Await("held by somebody", |world, disk| {
-                degraded(world, "by somebody else") || first_is_free(world, disk)
+            Step::Await("held by another process", |world, disk| {
+                degraded(world, "by another process") || first_is_free(world, disk)
             }),
             Step::Take("sda", false),
             Step::Await("offered again", first_is_free),

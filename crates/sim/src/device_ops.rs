@@ -1,4 +1,4 @@
-//! Claimed devices on the simulated node: what `crates/node/src/claim` does for real, with the same judgement.
+//! Claimed devices on the simulated node: what `crates/node/src/linux/device.rs` does, with the same decisions.
 
 use crate::disk::{Disk, Sabotage};
 use quarry_api::{
@@ -14,8 +14,8 @@ use quarry_node::{
     NodeError, NodeScan, NodeView,
 };
 
-/// What a look sees.
-pub fn look(disk: &Disk) -> NodeScan {
+/// What a scan sees.
+pub fn scan(disk: &Disk) -> NodeScan {
     NodeScan {
         devices: disk.scan_node(),
         problems: Vec::new(),
@@ -27,13 +27,13 @@ pub fn look(disk: &Disk) -> NodeScan {
 
 impl Disk {
     pub fn confirm(&mut self, request: &ConfirmRequest) -> Confirmation {
-        let known = request.view.known(&look(self));
+        let known = request.view.known(&scan(self));
         let answers = request
             .claims
             .iter()
             .map(|claim| self.confirm_one(claim, &known, &request.view))
             .collect();
-        Confirmation { answers, scan: look(self) }
+        Confirmation { answers, scan: scan(self) }
     }
 
     /// Some are confirmed and linked, the others are not yet.
@@ -53,7 +53,7 @@ impl Disk {
             verify(claim, Expected::of_claim(claim), known, &view.spec)?;
             if self.is_held(&device.facts.name) {
                 return Err(format!(
-                    "{} is opened exclusively by somebody else",
+                    "{} is opened exclusively by another process",
                     device.facts.name
                 ));
             }
@@ -90,7 +90,9 @@ impl Disk {
                 }
                 true
             }
-            LinkWish::Look(device) => device.as_ref().is_some_and(|device| leads_to(self, device)),
+            LinkWish::Observe(device) => {
+                device.as_ref().is_some_and(|device| leads_to(self, device))
+            }
             LinkWish::Await => {
                 if self.behind(&order.link).is_some() {
                     self.claim_links.remove(&order.link);
@@ -118,9 +120,9 @@ impl Disk {
     /// Takes the claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
             .map_err(NodeError::Refused)?;
-        let known = view.known(&look(self));
+        let known = view.known(&scan(self));
         let name = find(&claim.identity, &known).map_err(NodeError::Refused)?.facts.name.clone();
         if self.sabotage != Some(Sabotage::HoldAnything) {
             verify(claim, expected, &known, &view.spec)
@@ -128,7 +130,7 @@ impl Disk {
             if self.is_held(&name) {
                 return Err(NodeError::InUse {
                     device: name,
-                    users: "opened exclusively by somebody else".into(),
+                    users: "opened exclusively by another process".into(),
                 });
             }
         }
@@ -151,7 +153,7 @@ impl Disk {
                 source: None,
             });
         }
-        // A quick wipe leaves what nobody can mount any more; told apart from data that is still in use by nothing else.
+        // A quick wipe leaves what cannot be mounted any more; nothing else tells it apart from data that is in use.
         if !half {
             found.data = None;
         }

@@ -2,20 +2,16 @@
 //!
 //! Files and ledger survive everything; loops, links and mounts survive the agent but not the node; what was not
 //! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
-//! Next to read: `hands.rs` (the agent's way to it), `invariant.rs` (what must never be seen here).
+//! Next to read: `node_ops.rs` (the agent's way to it), `invariant/mod.rs` (what must never be seen here).
 
 use crate::raw_disks::{Kept, RawDisk};
-use quarry_api::{
-    node_inventory::Evidence,
-    node_job::{Action, FsType},
-    quantity::Bytes,
-};
+use quarry_api::{node_inventory::Evidence, quantity::Bytes};
 use quarry_core::{
     device::{BackingFile, Content, Facts, Held},
     device_claim::confirm::Remembered,
-    sparse::{self, Format, Link, Observed, User, link_path},
+    job::{Format, OutcomeResult, Task},
+    storage::sparse::{self, Link, Observed, User, link_path},
 };
-use quarry_node::OutcomeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A GPT takes the first and the last MiB.
@@ -50,16 +46,12 @@ pub struct Loop {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Of a volume; empty for a device.
-    pub uid: String,
-    /// The identity of a device, and the UID of the PersistentVolume whose data is on it.
-    pub device: Option<(String, String)>,
-    pub action: Action,
+    pub task: Task,
     /// `None`: an intent.
     pub outcome: Option<OutcomeResult>,
 }
 
-/// Deliberate mistakes of the hands, so that the checks themselves are tested.
+/// Deliberate mistakes of the simulated node, so that the checks themselves are tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// Nothing is seen on the disk once a pod has used it.
@@ -166,16 +158,19 @@ impl Disk {
     }
 
     pub fn knows(&self, uid: &str) -> bool {
-        self.ledger.iter().any(|record| record.uid == uid && record.outcome.is_none())
+        self.ledger.iter().any(|record| match &record.task {
+            Task::Volume(task) => *task.uid() == *uid && record.outcome.is_none(),
+            Task::Wipe(_) => false,
+        })
     }
 
     /// The data of this PersistentVolume was erased on this node.
     pub fn erased(&self, pv_uid: &str) -> bool {
-        let of = |record: &Record| record.device.as_ref().is_some_and(|(_, uid)| uid == pv_uid);
-        self.ledger.iter().any(|record| {
-            of(record)
-                && record.action == Action::Wipe
-                && record.outcome == Some(OutcomeResult::Succeeded)
+        self.ledger.iter().any(|record| match &record.task {
+            Task::Wipe(wipe) => {
+                wipe.pv_uid == *pv_uid && record.outcome == Some(OutcomeResult::Succeeded)
+            }
+            Task::Volume(_) => false,
         })
     }
 
@@ -252,7 +247,7 @@ impl Disk {
             .collect()
     }
 
-    pub fn look(&self, uid: &str) -> Observed {
+    pub fn observe(&self, uid: &str) -> Observed {
         if self.sabotage == Some(Sabotage::Blind) && self.pod_wrote && self.mounts.is_empty() {
             return Observed { in_ledger: true, ..Observed::default() };
         }
@@ -338,10 +333,5 @@ pub fn both_links(uid: &str) -> [String; 2] {
 }
 
 pub fn link_of(uid: &str, partitioned: bool) -> String {
-    let format = if partitioned {
-        Format::Partition
-    } else {
-        Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }
-    };
-    link_path(uid, &format)
+    link_path(uid, partitioned)
 }

@@ -1,4 +1,4 @@
-//! The agent's hands on the simulated disk: every operation is numbered, may meet a fault, and is checked by a witness.
+//! `NodeOps` on the simulated disk: every operation is numbered, may meet a fault, and is checked by a witness.
 //!
 //! A crash unwinds with a payload of its own, which the scheduler catches: everything the agent remembers is dropped.
 
@@ -11,13 +11,17 @@ use crate::{
     versioned::Versioned,
 };
 use quarry_api::{
+    ids::Uid,
     node_inventory::{PathReport, RetainedData},
-    node_job::{Action, WipePolicy},
+    node_job::WipePolicy,
 };
-use quarry_core::sparse::{Observed, Step};
+use quarry_core::{
+    job::{Intent, Outcome},
+    storage::sparse::{Observed, Sparse, Step},
+};
 use quarry_node::{
-    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, Intent, LinkOrder, LinkState, NodeError,
-    NodeOps, NodeScan, Outcome, OutcomeResult, Progress, ScanRequest, Subject,
+    ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest, LedgerOps, LinkOrder,
+    LinkState, NodeError, NodeScan, Progress, ScanRequest, VolumeOps,
 };
 use std::sync::{Arc, Mutex};
 
@@ -108,60 +112,78 @@ impl SimNode {
     }
 }
 
-fn record(subject: &Subject, action: Action, outcome: Option<OutcomeResult>) -> Record {
-    let device = match subject {
-        Subject::Volume(_) => None,
-        Subject::Device { identity, pv_uid, .. } => Some((identity.clone(), pv_uid.clone())),
-    };
-    Record { uid: subject.volume_uid().to_owned(), device, action, outcome }
-}
-
 fn failure(label: &str, retryable: bool) -> NodeError {
     NodeError::Other { attempt: format!("simulated failure: {label}"), retryable, source: None }
 }
 
-impl NodeOps for SimNode {
-    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.read("look", |disk| disk.look(uid))
+impl VolumeOps<Sparse> for SimNode {
+    fn observe(&self, uid: &Uid) -> Result<Observed, NodeError> {
+        self.read("observe", |disk| disk.observe(uid.as_str()))
     }
 
-    fn glance(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.read("glance", |disk| disk.look(uid))
+    fn observe_shared(&self, uid: &Uid) -> Result<Observed, NodeError> {
+        self.read("observe shared", |disk| disk.observe(uid.as_str()))
     }
 
-    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
+    fn apply(&self, uid: &Uid, step: &Step) -> Result<(), NodeError> {
+        let uid = uid.as_str();
         let mut possible = WRITE.to_vec();
-        if lock(&self.disk).clone().act_half(uid, step, false) {
+        if lock(&self.disk).clone().apply_half(uid, step, false) {
             possible.push((When::During, What::Crash));
         }
-        if !lock(&self.disk).clone().act_half(uid, step, true) {
+        if !lock(&self.disk).clone().apply_half(uid, step, true) {
             possible.retain(|(when, _)| *when != When::During);
         }
         let label = format!("{step:?}");
         let half = |disk: &mut Disk, what: What| {
-            disk.act_half(uid, step, what == What::PowerCut);
+            disk.apply_half(uid, step, what == What::PowerCut);
         };
         self.operate(&label, &possible, half, |disk| {
-            let told = invariant::witness(uid, step, disk, &lock(&self.shared.world));
-            lock(&self.shared.violations).extend(told);
-            disk.act(uid, step)
+            let wrong = invariant::witness(uid, step, disk, &lock(&self.shared.world));
+            lock(&self.shared.violations).extend(wrong);
+            disk.apply(uid, step)
         })
     }
 
+    fn known_volumes(&self) -> Result<Vec<Uid>, NodeError> {
+        let known = self.read("known volumes", Disk::known_volumes)?;
+        Ok(known.into_iter().map(Uid::from).collect())
+    }
+}
+
+impl LedgerOps for SimNode {
     fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
-        self.append("intent", record(&entry.subject, entry.action, None))
+        self.append("intent", Record { task: entry.task.clone(), outcome: None })
     }
 
     fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
-        self.append("outcome", record(&entry.subject, entry.action, Some(entry.result)))
+        let record = Record { task: entry.task.clone(), outcome: Some(entry.result) };
+        self.append("outcome", record)
     }
 
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        self.read("known volumes", Disk::known_volumes)
+    fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
+        let known =
+            |disk: &Disk| retained.iter().all(|data| disk.kept_volumes.contains(&data.pv_uid));
+        if known(&lock(&self.disk)) {
+            return Ok(());
+        }
+        let possible: Vec<(When, What)> =
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        self.operate(
+            "retain",
+            &possible,
+            |_, _| {},
+            |disk| {
+                disk.kept_volumes.extend(retained.iter().map(|data| data.pv_uid.clone()));
+                Ok(())
+            },
+        )
     }
+}
 
+impl DeviceOps for SimNode {
     fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
-        self.read("survey", device_ops::look)
+        self.read("scan", device_ops::scan)
     }
 
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
@@ -191,24 +213,6 @@ impl NodeOps for SimNode {
         self.read("resolve", |disk| disk.resolve(paths))
     }
 
-    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
-        let known = |disk: &Disk| kept.iter().all(|kept| disk.kept_volumes.contains(&kept.pv_uid));
-        if known(&lock(&self.disk)) {
-            return Ok(());
-        }
-        let possible: Vec<(When, What)> =
-            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
-        self.operate(
-            "remember kept",
-            &possible,
-            |_, _| {},
-            |disk| {
-                disk.kept_volumes.extend(kept.iter().map(|kept| kept.pv_uid.clone()));
-                Ok(())
-            },
-        )
-    }
-
     fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
         let holder = self.clone();
         self.operate(
@@ -224,7 +228,7 @@ impl NodeOps for SimNode {
     }
 }
 
-/// A disk that the agent holds; let go however that ends.
+/// A disk that the agent holds; released however that ends.
 struct Held {
     ops: SimNode,
     name: String,
@@ -245,8 +249,8 @@ impl HeldDevice for Held {
             &possible,
             |disk, _| disk.wipe_half(name),
             |disk| {
-                let told = invariant::witness_wipe(name, identity, disk, &lock(&shared.world));
-                lock(&shared.violations).extend(told);
+                let wrong = invariant::witness_wipe(name, identity, disk, &lock(&shared.world));
+                lock(&shared.violations).extend(wrong);
                 disk.wipe(name, policy)
             },
         )

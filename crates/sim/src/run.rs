@@ -22,6 +22,7 @@ use crate::{
     world::{Observer, World},
 };
 use quarry_apiserver::{Server, Snapshot};
+use quarry_core::agent_schedule::RENEW_LEASE_EVERY;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -56,7 +57,6 @@ pub struct Failed {
     pub trace: Vec<String>,
 }
 
-const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Once the script is through, time moves in large steps: renewals would be most of the work.
 const RENEW_SELDOM: Duration = Duration::from_secs(15 * 60);
 /// Long enough for jobs to be forgotten.
@@ -165,7 +165,7 @@ impl Sim {
             snapshot: None,
             retried: None,
             retries: 0,
-            renew_every: RENEW_EVERY,
+            renew_every: RENEW_LEASE_EVERY,
             volume_uid: String::new(),
             version: 0,
             checked: None,

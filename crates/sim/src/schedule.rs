@@ -133,6 +133,7 @@ impl Sim {
                     self.disk.clone(),
                     self.agents,
                     self.story.pace,
+                    self.renew_every,
                 );
                 self.agent = Slot::Up(agent);
             }
@@ -197,7 +198,7 @@ impl Sim {
             Slot::Up(agent) => {
                 next.extend(agent.work_due());
                 if agent.task.is_none() {
-                    next.push(agent.next_due());
+                    next.extend(agent.next_due());
                 }
                 sleeps = agent.task.is_some();
             }
@@ -245,7 +246,7 @@ impl Sim {
         let Some(mut task) = agent.task.take() else { return };
         let gate = agent.gate.clone();
         match turn(&mut task, &gate, || agent.gather(), limit).await {
-            Turn::Done(done) => agent.finish(done, self.renew_every),
+            Turn::Done(done) => agent.finish(done),
             Turn::Waits | Turn::Sleeps => agent.task = Some(task),
             Turn::Crashed(how) => {
                 drop(task);

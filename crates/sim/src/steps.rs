@@ -1,11 +1,14 @@
 //! What each step of the agent does to the simulated disk, whole or half: as `crates/node/src/act` does it for real.
 
 use crate::disk::{Disk, Draft, File, Loop, Sabotage, both_links, link_of};
-use quarry_core::sparse::{Format, Step, User};
+use quarry_core::{
+    job::Format,
+    storage::sparse::{Step, User},
+};
 use quarry_node::NodeError;
 
 impl Disk {
-    pub fn act(&mut self, uid: &str, step: &Step) -> Result<(), NodeError> {
+    pub fn apply(&mut self, uid: &str, step: &Step) -> Result<(), NodeError> {
         match (self.sabotage, step) {
             (Some(Sabotage::AttachTwice), Step::Attach { .. }) => {
                 self.loops
@@ -67,7 +70,7 @@ impl Disk {
     }
 
     /// The state in which a crash in the middle of the step leaves the disk; `false` when the step is atomic.
-    pub fn act_half(&mut self, uid: &str, step: &Step, power_cut: bool) -> bool {
+    pub fn apply_half(&mut self, uid: &str, step: &Step, power_cut: bool) -> bool {
         match step {
             Step::MakeDraft { .. } => {
                 let empty = Draft { size: quarry_api::Bytes(0), format: None, synced: false };
@@ -81,7 +84,7 @@ impl Disk {
                 }
                 true
             }
-            // Renamed, the folder not synced: a power cut may bring the old name back, a crash does not.
+            // Renamed, the directory not synced: a power cut may bring the old name back, a crash does not.
             Step::PublishDraft if power_cut => true,
             Step::Detach { device } => {
                 if let Ok(found) = self.loop_named(device, uid) {

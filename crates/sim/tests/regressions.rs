@@ -38,7 +38,7 @@ fn a_job_is_forgotten_although_an_event_was_lost() {
 fn a_device_comes_back_although_the_first_try_failed() {
     let at_start = |call: &str| {
         call == "known volumes"
-            || call == "glance"
+            || call == "observe shared"
             || call.starts_with("Attach")
             || call.starts_with("AwaitLink")
     };

@@ -8,19 +8,19 @@
 use kube::{Api, Client, api::ListParams};
 use quarry_api::{
     NodeJob,
-    node_inventory::{ClaimOwner, DeviceClaim, PathReport, RetainedData},
+    node_inventory::{ClaimOwner, DeviceClaim},
     node_job::{FsType, WipePolicy},
 };
-use quarry_core::sparse::{Format, Observed, Step};
+use quarry_core::job::{Format, JobOutcome, JobRun};
 use quarry_failpoint::failpoint;
 use quarry_node::{
-    Agent, AgentOptions, ConfirmRequest, Confirmation, HeldDevice, HoldRequest, HostRoot, Intent,
-    LinkOrder, LinkState, LinuxNode, NodeError, NodeOps, NodeScan, Outcome, Progress, ScanRequest,
-    agent::{JobOutcome, JobRun, RunResult, Workers},
+    Agent, AgentOptions, HeldDevice, HostRoot, LinuxNode, NodeError, Progress,
+    agent::{RunResult, Workers},
 };
 use quarry_tests::{
     device_claim::{NODE, World},
     disk::{cleanup_order, execute, filesystem, prepare_order},
+    hooked_node::{HookedNode, Hooks},
 };
 use std::{
     process::ExitCode,
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 
 fn volume(ops: &Arc<LinuxNode>, order: &JobRun) -> Option<String> {
     match execute(ops, order) {
-        JobOutcome::Succeeded(_) | JobOutcome::Erased(_) => None,
+        JobOutcome::Prepared(_) | JobOutcome::Removed | JobOutcome::Erased(_) => None,
         JobOutcome::Failed(why) => Some(why),
     }
 }
@@ -85,7 +85,7 @@ fn claim_in(world: &World, text: &str) -> DeviceClaim {
 
 async fn look(world: &World, ops: Arc<LinuxNode>, claim: &str) -> Option<String> {
     world.claim(&[claim_in(world, claim)]).await;
-    let ops = Arc::new(Points { ops, told: None });
+    let ops = Arc::new(HookedNode { ops, hooks: Points { told: None } });
     failpoint!("hand.look");
     let status = world.publish(&ops).await;
     println!("{}", serde_json::to_string(&status.device_claims).expect("reports"));
@@ -97,11 +97,12 @@ async fn wipe(
     ops: Arc<LinuxNode>,
     claim: &str,
     policy: &str,
-    told: bool,
+    announced: bool,
 ) -> Option<String> {
     let policy = WipePolicy::parse(policy).expect("a policy");
     let job = world.wipe_wanted(&claim_in(world, claim), policy).await;
-    let told = told.then(|| Told { client: world.client.clone(), runtime: Handle::current() });
+    let told = announced
+        .then(|| Announcements { client: world.client.clone(), runtime: Handle::current() });
     let mut options = AgentOptions { settling_time: Duration::ZERO, ..AgentOptions::new(NODE) };
     if told.is_some() {
         options = AgentOptions {
@@ -110,30 +111,49 @@ async fn wipe(
             ..options
         };
     }
-    let ops = Arc::new(Points { ops, told });
+    let ops = Arc::new(HookedNode { ops, hooks: Points { told } });
     let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).expect("threads"), options);
     failpoint!("hand.job");
     match agent.run_job(&job).await.expect("an API that answers") {
-        RunResult::Succeeded(_) => None,
-        RunResult::Failed(why) => Some(why),
+        RunResult::Finished(JobOutcome::Failed(why)) => Some(why),
+        RunResult::Finished(_) => None,
         RunResult::Skipped | RunResult::Gone => Some("not run".into()),
     }
 }
 
-/// The real NodeOps, with failpoints right before they open a device.
+/// Failpoints right before a device is opened.
 struct Points {
-    ops: Arc<LinuxNode>,
-    told: Option<Told>,
+    told: Option<Announcements>,
+}
+
+impl Hooks for Points {
+    fn before_confirm(&self) {
+        failpoint!("hand.confirm");
+    }
+
+    fn before_hold(&self) {
+        failpoint!("hand.hold");
+        if let Some(told) = &self.told {
+            told.wait_for(None);
+        }
+    }
+
+    fn after_hold(&self, held: Box<dyn HeldDevice>) -> Box<dyn HeldDevice> {
+        match &self.told {
+            Some(told) => Box::new(Announced { held, told: told.clone() }),
+            None => held,
+        }
+    }
 }
 
 /// What the agent has announced through its API.
 #[derive(Clone)]
-struct Told {
+struct Announcements {
     client: Client,
     runtime: Handle,
 }
 
-impl Told {
+impl Announcements {
     /// Called on a worker thread while the agent keeps announcing.
     fn wait_for(&self, percent: Option<i32>) {
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
@@ -157,53 +177,10 @@ impl Told {
     }
 }
 
-impl NodeOps for Points {
-    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.ops.look(uid)
-    }
-    fn glance(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.ops.glance(uid)
-    }
-    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
-        self.ops.act(uid, step)
-    }
-    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
-        self.ops.record_intent(entry)
-    }
-    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
-        self.ops.record_outcome(entry)
-    }
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        self.ops.known_volumes()
-    }
-    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
-        self.ops.scan_node(request)
-    }
-    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
-        failpoint!("hand.confirm");
-        self.ops.confirm(request)
-    }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
-        self.ops.follow_links(orders)
-    }
-    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
-        self.ops.record_retained(kept)
-    }
-    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
-        self.ops.resolve(paths)
-    }
-    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
-        failpoint!("hand.hold");
-        let Some(told) = &self.told else { return self.ops.hold(request) };
-        told.wait_for(None);
-        Ok(Box::new(Announced { held: self.ops.hold(request)?, told: told.clone() }))
-    }
-}
-
 /// A held device that is erased only after the agent has announced it.
 struct Announced {
     held: Box<dyn HeldDevice>,
-    told: Told,
+    told: Announcements,
 }
 
 impl HeldDevice for Announced {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use quarry_api::node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim};
 use quarry_core::device::{Facts, Held};
-use quarry_node::{LinuxNode, NodeOps, NodeView, ScanRequest, Spare};
+use quarry_node::{DeviceOps, LinuxNode, NodeView, ScanRequest, Spare};
 use quarry_tests::{
     device_claim::{SET, World, claim_of},
     disk::{Bed, Links, Mounted, eventually, run},
@@ -165,7 +165,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     }
 
     let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();
-    refused(&claim, "opened exclusively by").await;
+    refused(&claim, "opened exclusively by another process").await;
     drop(held);
 
     // The kubelet creates a loop device over a Block volume, which O_EXCL does not detect.

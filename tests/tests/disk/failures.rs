@@ -1,9 +1,9 @@
 //! Failures on a node: full disks, lost devices, two agents, a removed file.
 
 use quarry_api::node_job::FsType;
-use quarry_core::sparse::Format;
+use quarry_core::job::Format;
 use quarry_node::{
-    Agent, AgentOptions, LinuxNode, NodeOps,
+    Agent, AgentOptions, LinuxNode, VolumeOps,
     agent::{Restored, Workers},
 };
 use quarry_tests::disk::{
@@ -110,7 +110,11 @@ fn removed_backing_file_leaves_nothing_behind() {
         let (ops, uid) = (bed.ops(), new_uid());
         succeed(&ops, &prepare_order(&uid, 16 * MIB, format));
         fs::remove_file(bed.file(&uid)).unwrap();
-        assert_eq!(ops.look(&uid).unwrap().loops.len(), 1, "the loop is still known to be ours");
+        assert_eq!(
+            ops.observe(&uid.as_str().into()).unwrap().loops.len(),
+            1,
+            "the loop is still known to be ours"
+        );
         succeed(&ops, &cleanup_order(&uid));
         assert_eq!(bed.loops(), Vec::<String>::new());
     }

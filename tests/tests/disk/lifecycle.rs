@@ -1,8 +1,8 @@
 //! From nothing to a device with a link, and back to nothing.
 
 use quarry_api::node_job::FsType;
-use quarry_core::sparse::{Format, Observed};
-use quarry_node::NodeOps;
+use quarry_core::{job::Format, storage::sparse::Observed};
+use quarry_node::VolumeOps;
 use quarry_tests::disk::{
     Bed, Links, MIB, Mounted, cleanup_order, drop_partitions, filesystem, new_uid, prepare_order,
     run, snatch, succeed, volumes_of,
@@ -120,7 +120,7 @@ fn every_partial_state_leads_to_the_same_result() {
             bed.assert_clean(&uid);
             // Nothing exists: nothing to do.
             succeed(&ops, &cleanup_order(&uid));
-            let seen = ops.look(&uid).unwrap();
+            let seen = ops.observe(&uid.as_str().into()).unwrap();
             assert_eq!(
                 seen,
                 Observed { in_ledger: true, udev: links == Links::Udev, ..Observed::default() }

@@ -2,8 +2,8 @@
 //! reported.
 
 use quarry_api::node_job::FsType;
-use quarry_core::sparse::Format;
-use quarry_node::{LinuxNode, NodeOps};
+use quarry_core::job::Format;
+use quarry_node::{LinuxNode, VolumeOps};
 use quarry_tests::disk::{
     Bed, Links, MIB, Mounted, cleanup_order, fail, filesystem, new_uid, prepare_order, run, snatch,
     succeed,

@@ -13,7 +13,9 @@ use quarry_api::{
 };
 use quarry_core::device::Content;
 use quarry_node::{
-    HeldDevice, HoldRequest, NodeOps, NodeView, Progress, agent::RunResult, failpoints::ALL,
+    DeviceOps, HeldDevice, HoldRequest, NodeView, Progress,
+    agent::{JobOutcome, RunResult},
+    failpoints::ALL,
 };
 use quarry_tests::{
     device_claim::World,
@@ -105,9 +107,9 @@ async fn each_policy_erases_exactly_what_it_promises() {
             let claim = quarry_tests::device_claim::claim_of(&ground.facts(&device), world.owner());
             let (ran, job) = world.wipe(&ground.ops, &claim, policy).await;
             let status = job.status.unwrap();
-            assert_eq!(
-                (ran, status.phase),
-                (RunResult::Succeeded(None), Some(JobPhase::Succeeded)),
+            assert!(
+                matches!(ran, RunResult::Finished(JobOutcome::Erased(_)))
+                    && status.phase == Some(JobPhase::Succeeded),
                 "{policy:?} {sector}: {:?}",
                 status.message
             );
@@ -441,7 +443,7 @@ async fn disk_pulled_during_a_wipe_fails_the_job() {
     eventually("the wipe has started", || has_begun(&path));
     export_daemon.pull();
     let ran = running.await.unwrap();
-    let RunResult::Failed(why) = &ran else { panic!("{ran:?}") };
+    let RunResult::Finished(JobOutcome::Failed(why)) = &ran else { panic!("{ran:?}") };
     assert!(why.contains("check the node's kernel log"), "{why}");
     assert!(!found(&path).is_empty(), "the wipe was in progress");
     let ledger = fs::read_to_string(ground.bed.data.join("ledger")).unwrap();

@@ -16,18 +16,18 @@ use kube::{
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeJob, names,
-    node_inventory::{DeviceClaim, Quarantine, RetainedData},
+    node_inventory::{DeviceClaim, Quarantine},
     node_job::{JobPhase, WipePolicy},
 };
-use quarry_core::sparse::{Observed, Step};
+use quarry_core::job::JobOutcome;
 use quarry_node::{
-    Agent, AgentOptions, HeldDevice, HoldRequest, Intent, LinuxNode, NodeError, NodeOps, NodeScan,
-    Outcome, ScanRequest,
+    Agent, AgentOptions, HeldDevice,
     agent::{RunResult, Workers},
 };
 use quarry_tests::{
     device_claim::{NODE, SET, World},
     disk::run,
+    hooked_node::{HookedNode, Hooks},
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -41,42 +41,17 @@ use std::{
     time::Duration,
 };
 
-/// The real NodeOps; reports to the test when the device is held for the first time, and waits
-/// until the test continues it.
-struct Between {
-    ops: Arc<LinuxNode>,
-    pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-}
+/// Reports to the test when the device is held for the first time, and waits until the test
+/// continues it.
+struct PauseOnHold(Mutex<Option<(Sender<()>, Receiver<()>)>>);
 
-impl NodeOps for Between {
-    fn look(&self, uid: &str) -> Result<Observed, NodeError> {
-        self.ops.look(uid)
-    }
-    fn act(&self, uid: &str, step: &Step) -> Result<(), NodeError> {
-        self.ops.act(uid, step)
-    }
-    fn record_intent(&self, entry: &Intent) -> Result<(), NodeError> {
-        self.ops.record_intent(entry)
-    }
-    fn record_outcome(&self, entry: &Outcome) -> Result<(), NodeError> {
-        self.ops.record_outcome(entry)
-    }
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        self.ops.known_volumes()
-    }
-    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
-        self.ops.scan_node(request)
-    }
-    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
-        self.ops.record_retained(kept)
-    }
-    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
-        let held = self.ops.hold(request)?;
-        if let Some((held, go_on)) = self.pause.lock().unwrap().take() {
+impl Hooks for PauseOnHold {
+    fn after_hold(&self, device: Box<dyn HeldDevice>) -> Box<dyn HeldDevice> {
+        if let Some((held, go_on)) = self.0.lock().unwrap().take() {
             held.send(()).unwrap();
             go_on.recv().unwrap();
         }
-        Ok(held)
+        device
     }
 }
 
@@ -117,7 +92,8 @@ async fn run_with(
     let pv = world.release(&claim).await;
     let job = world.wipe_job(&claim, &pv, WipePolicy::Zero).await;
     let ((held, is_held), (go_on, waits)) = (channel(), channel());
-    let ops = Arc::new(Between { ops: ground.ops.clone(), pause: Mutex::new(Some((held, waits))) });
+    let hooks = PauseOnHold(Mutex::new(Some((held, waits))));
+    let ops = Arc::new(HookedNode { ops: ground.ops.clone(), hooks });
     let options =
         AgentOptions { progress_after: Duration::from_secs(60), ..AgentOptions::new(NODE) };
     let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).unwrap(), options);
@@ -157,7 +133,7 @@ async fn refused(
     let before = bytes(path);
     let (ran, job) = run_with(ground, device, meanwhile).await;
     let why = match ran {
-        Ok(RunResult::Failed(why)) => why,
+        Ok(RunResult::Finished(JobOutcome::Failed(why))) => why,
         Ok(RunResult::Gone) => "the job is gone".to_owned(),
         other => panic!("{words}: {other:?}"),
     };
@@ -251,7 +227,7 @@ async fn api_is_read_again_while_the_device_is_held() {
             .await;
     })
     .await;
-    assert_eq!(ran, Ok(RunResult::Succeeded(None)));
+    assert_eq!(ran, Ok(RunResult::Finished(JobOutcome::Erased("zeroed".into()))));
     assert_eq!(job.unwrap().status.unwrap().message.as_deref(), Some("zeroed"));
     assert!(bytes(&path).iter().all(|byte| *byte == 0));
     assert_eq!(intents(&ground), 1);
@@ -314,7 +290,7 @@ async fn long_wipe_reports_its_progress() {
             }
         }
     });
-    assert_eq!(running.await.unwrap(), RunResult::Succeeded(None));
+    assert_eq!(running.await.unwrap(), RunResult::Finished(JobOutcome::Erased("zeroed".into())));
     slow.join().unwrap();
     let seen = watched.await.unwrap();
     assert!(

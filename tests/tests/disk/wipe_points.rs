@@ -14,7 +14,7 @@ use quarry_api::{
     node_job::WipePolicy,
 };
 use quarry_failpoint::VARIABLE;
-use quarry_node::{NodeOps, ScanRequest, failpoints::ALL};
+use quarry_node::{DeviceOps, ScanRequest, failpoints::ALL};
 use quarry_tests::{
     device_claim::claim_of,
     disk::{Bed, Links, Mounted, eventually, run},

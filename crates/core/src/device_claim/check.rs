@@ -5,12 +5,15 @@ use super::{
     index::{Index, Seen},
     is_forgotten, is_frozen, is_released, pv, retained_data_on, state_machine,
 };
-use crate::volume::usage::{PvUsage, pv_usage};
+use crate::{
+    job::Task,
+    volume::usage::{PvUsage, pv_usage},
+};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     NodeJob,
     node_inventory::{ClaimContent, ClaimState, DeviceClaim, RetainedData},
-    node_job::{Action, JobPhase, WipePolicy},
+    node_job::{JobPhase, WipePolicy},
 };
 use std::collections::{HashMap, HashSet};
 
@@ -306,11 +309,10 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Violation> {
 }
 
 fn is_quick(job: &NodeJob) -> bool {
-    job.spec
-        .parameters
-        .as_ref()
-        .and_then(|parameters| parameters.wipe.as_ref())
-        .is_none_or(|wipe| wipe.policy == WipePolicy::Quick)
+    match Task::try_from(&job.spec) {
+        Ok(Task::Wipe(wipe)) => wipe.policy == WipePolicy::Quick,
+        Ok(Task::Volume(_)) | Err(_) => true,
+    }
 }
 
 /// The PersistentVolume, ours and in nobody's use.
@@ -333,13 +335,12 @@ fn check_unused<'a>(
 }
 
 fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(), Violation> {
-    let Some(device) = job.spec.device.claimed.as_ref().filter(|_| job.spec.action == Action::Wipe)
-    else {
+    let Ok(Task::Wipe(device)) = Task::try_from(&job.spec) else {
         return Err(Violation::UnfoundedWipe(job.metadata.name.clone().unwrap_or_default()));
     };
-    let unfounded = || Violation::UnfoundedWipe(device.identity.clone());
-    let found = check_unused(world, index, &device.pv_name)?;
-    let claim = index.claim_of_pv(&device.pv_name).ok_or_else(unfounded)?;
+    let unfounded = || Violation::UnfoundedWipe(device.identity.to_string());
+    let found = check_unused(world, index, device.pv.as_str())?;
+    let claim = index.claim_of_pv(device.pv.as_str()).ok_or_else(unfounded)?;
     let recorded = claim
         .job
         .as_ref()
@@ -347,7 +348,7 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(),
     let node = world.node.as_ref().and_then(|node| node.metadata.uid.as_deref())
         == Some(job.spec.precondition.node_uid.as_str());
     let same = device.identity == claim.identity
-        && device.size == claim.size
+        && device.has_size(claim.size)
         && job.spec.owner.uid == claim.owner.uid
         && job.spec.node_name == world.name;
     let going = found.metadata.deletion_timestamp.is_some()
@@ -362,7 +363,7 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(),
                 .device
                 .claimed
                 .as_ref()
-                .is_some_and(|other| other.identity == device.identity)
+                .is_some_and(|other| device.identity == other.identity)
             && other.metadata.name != job.metadata.name
     });
     if !recorded || !node || !same || !going || !released || another_runs || is_frozen(world) {

@@ -4,15 +4,14 @@ use super::{
     ClaimContext, NodeWorld, Stage, Step,
     state_machine::{Erased, Transition, missing, over, wipe_remnant},
 };
+use crate::job::{Task, WipeDevice};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use quarry_api::{
     NodeJob, NodeJobSpec, names,
     node_inventory::{ClaimJob, DeviceClaim},
-    node_job::{
-        Action, ClaimedDevice, JobDevice, JobOwner, JobPhase, OwnerKind, Parameters, Precondition,
-        WipeParameters, WipePolicy, hex_digest,
-    },
+    node_job::{JobOwner, JobPhase, OwnerKind, Precondition, WipePolicy, hex_digest},
+    quantity::Bytes,
     volume::VolumeMode,
 };
 
@@ -97,13 +96,11 @@ pub fn wipe(
         Some(JobPhase::Succeeded) => {
             let uid = found.metadata.uid.clone().unwrap_or_default();
             // By what was done, not by what the class says meanwhile.
-            let erased = match job
-                .spec
-                .parameters
-                .as_ref()
-                .and_then(|parameters| parameters.wipe.as_ref())
-                .map(|wipe| wipe.policy)
-            {
+            let policy = match Task::try_from(&job.spec) {
+                Ok(Task::Wipe(wipe)) => Some(wipe.policy),
+                Ok(Task::Volume(_)) | Err(_) => None,
+            };
+            let erased = match policy {
                 Some(WipePolicy::Discard | WipePolicy::Zero) => Erased::Whole,
                 Some(WipePolicy::Quick) | None => {
                     Erased::Signatures(wipe_remnant(world, &ctx.claim.identity, uid.clone()))
@@ -175,8 +172,15 @@ pub fn wipe_job(
     policy: WipePolicy,
     attempt: i32,
 ) -> Option<NodeJob> {
+    let task = Task::Wipe(WipeDevice {
+        identity: claim.identity.as_str().into(),
+        size: Bytes(u64::try_from(claim.size).ok()?),
+        pv: found.metadata.name.as_deref()?.into(),
+        pv_uid: found.metadata.uid.as_deref()?.into(),
+        policy,
+    });
     let spec = NodeJobSpec {
-        action: Action::Wipe,
+        action: task.action(),
         node_name: world.name.clone(),
         owner: JobOwner {
             kind: OwnerKind::parse(&claim.owner.kind)?,
@@ -184,25 +188,12 @@ pub fn wipe_job(
             name: claim.owner.name.clone(),
             uid: claim.owner.uid.clone(),
         },
-        device: JobDevice {
-            sparse_file: None,
-            claimed: Some(ClaimedDevice {
-                identity: claim.identity.clone(),
-                size: claim.size,
-                pv_name: found.metadata.name.clone()?,
-                pv_uid: found.metadata.uid.clone()?,
-            }),
-        },
+        device: task.device(),
         precondition: Precondition {
             node_uid: world.node.as_ref()?.metadata.uid.clone()?,
             spec_hash: claim_hash(claim),
         },
-        parameters: Some(Parameters {
-            size: claim.size,
-            filesystem: None,
-            partition: None,
-            wipe: Some(WipeParameters { policy }),
-        }),
+        parameters: task.parameters(),
         attempt,
         retry: None,
     };

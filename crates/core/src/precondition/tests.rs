@@ -1,4 +1,5 @@
-use super::*;
+use super::{check as check_task, *};
+use crate::job::Task;
 use serde_json::{Value, json};
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -17,9 +18,15 @@ fn volume(deleted: bool) -> Volume {
 fn job(action: &str) -> NodeJobSpec {
     serde_json::from_value(json!({
         "action": action, "nodeName": "n1", "owner": {"kind": "Volume", "name": "v1", "uid": UID}, "device": {"sparseFile": {"volumeUID": UID}},
-        "precondition": {"nodeUID": "node", "specHash": spec_hash(&volume(false).spec)}, "attempt": 1,
+        "precondition": {"nodeUID": "node", "specHash": spec_hash(&volume(false).spec)},
+        "parameters": (action == "Prepare").then(|| json!({"size": 1 << 30, "partition": {}})), "attempt": 1,
     }))
     .unwrap()
+}
+
+fn check(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), PreconditionError> {
+    let Ok(Task::Volume(task)) = Task::try_from(job) else { panic!("{job:?}") };
+    check_task(job, &task, live)
 }
 
 fn live(deleted: bool) -> VolumePrecondition {
@@ -55,7 +62,7 @@ fn a_job_whose_reason_is_still_true_may_act() {
 }
 
 #[test]
-fn whatever_changed_since_the_plan_voids_the_job() {
+fn a_change_since_the_plan_voids_the_job() {
     for action in ["Prepare", "Cleanup"] {
         let deleted = action == "Cleanup";
         assert_eq!(
@@ -65,7 +72,7 @@ fn whatever_changed_since_the_plan_voids_the_job() {
         assert_eq!(
             check(
                 &job(action),
-                &VolumePrecondition { node_uid: Some("anew".into()), ..live(deleted) }
+                &VolumePrecondition { node_uid: Some("recreated".into()), ..live(deleted) }
             ),
             Err(PreconditionError::OtherNode)
         );
@@ -124,7 +131,7 @@ fn storage_of_a_used_persistent_volume_is_not_cleaned_up() {
 }
 
 #[test]
-fn somebody_elses_persistent_volume_counts_only_if_it_publishes_our_storage() {
+fn an_unmanaged_pv_counts_only_if_it_publishes_our_storage() {
     let foreign = |path: &str| {
         pv(
             json!({"/metadata/ownerReferences": null, "/spec/local/path": path, "/status/phase": "Bound"}),
@@ -145,8 +152,8 @@ fn somebody_elses_persistent_volume_counts_only_if_it_publishes_our_storage() {
 }
 
 mod wipe {
-    use super::super::{PreconditionError, WipePrecondition, check_wipe};
-    use crate::device_claim::claim_hash;
+    use super::super::{PreconditionError, WipePrecondition, check_wipe as check_task};
+    use crate::{device_claim::claim_hash, job::Task};
     use quarry_api::{NodeInventory, NodeJobSpec, names, node_inventory::DeviceClaim};
     use serde_json::{Value, json};
 
@@ -165,6 +172,15 @@ mod wipe {
             "precondition": {"nodeUID": "node", "specHash": claim_hash(&claim())}, "parameters": {"size": 4096, "wipe": {"policy": "Quick"}}, "attempt": 1,
         }))
         .unwrap()
+    }
+
+    fn check_wipe<'a>(
+        name: &str,
+        job: &NodeJobSpec,
+        live: &'a WipePrecondition,
+    ) -> Result<&'a DeviceClaim, PreconditionError> {
+        let Ok(Task::Wipe(device)) = Task::try_from(job) else { panic!("{job:?}") };
+        check_task(name, job, &device, live)
     }
 
     /// Everything as it must be, but for the changes: paths into inventory, PersistentVolume, node, owner and claim.
@@ -196,9 +212,9 @@ mod wipe {
     }
 
     #[test]
-    fn a_wipe_acts_only_for_the_very_reason_that_it_was_planned_for() {
+    fn a_wipe_runs_only_for_the_reason_it_was_planned_for() {
         assert_eq!(check_wipe("wipe-1", &job(), &live(json!({}))), Ok(&claim()));
-        // Another claim of the same name, made since, is nobody's reason to wait.
+        // Another claim of the same name, made since, is no reason to wait.
         assert!(check_wipe("wipe-1", &job(), &live(json!({"/pvc": "another"}))).is_ok());
         let in_use = |void: &PreconditionError, said: &str| matches!(void, PreconditionError::PvInUse(why) if why.contains(said));
         for (changes, expected) in [
@@ -258,32 +274,12 @@ mod wipe {
             )
             .is_ok()
         );
-        for action in ["Prepare", "Cleanup"] {
-            let other =
-                NodeJobSpec { action: serde_json::from_value(json!(action)).unwrap(), ..job() };
-            assert_eq!(
-                check_wipe("wipe-1", &other, &live(json!({}))),
-                Err(PreconditionError::SpecChanged)
-            );
-        }
         let mut resized = job();
         resized.device.claimed.as_mut().unwrap().size = 1;
+        resized.parameters.as_mut().unwrap().size = 1;
         assert_eq!(
             check_wipe("wipe-1", &resized, &live(json!({}))),
             Err(PreconditionError::ClaimChanged)
         );
-    }
-
-    /// Asked with the question for Volumes, a wipe is always void.
-    #[test]
-    fn a_wipe_is_no_job_of_a_volume() {
-        for deleted in [true, false] {
-            let spec =
-                NodeJobSpec { action: quarry_api::node_job::Action::Wipe, ..super::job("Cleanup") };
-            assert_eq!(
-                super::check(&spec, &super::live(deleted)),
-                Err(PreconditionError::SpecChanged)
-            );
-        }
     }
 }

@@ -9,10 +9,8 @@ use super::{
     jobs, pv,
     usage::{PvUsage, pv_usage},
 };
-use quarry_api::{
-    node_job::{Action, JobPhase},
-    volume::Phase,
-};
+use crate::job::VolumeTask;
+use quarry_api::{node_job::JobPhase, volume::Phase};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -22,9 +20,11 @@ pub enum Violation {
     JobWithoutRecord,
     #[error("more than one job in a plan (rule 1)")]
     SeveralJobs,
+    #[error("a job that is not a valid job of a volume")]
+    InvalidJob,
     #[error("a PersistentVolume without a finished preparation (invariant 1)")]
     UnprovenPublication,
-    #[error("a PersistentVolume of somebody else is touched (invariant 3)")]
+    #[error("an unmanaged PersistentVolume is touched (invariant 3)")]
     UnmanagedPv,
     #[error("the finalizer goes although storage may be left behind (invariant 9)")]
     StorageLeftBehind,
@@ -45,13 +45,18 @@ pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
                 if job_count > 1 {
                     return Err(Violation::SeveralJobs);
                 }
-                if recorded.as_deref() != Some(jobs::handle(job).as_str()) {
+                let task = jobs::volume_task(job).ok_or(Violation::InvalidJob)?;
+                let (handle, frees_storage) = match task {
+                    VolumeTask::Prepare(_) => (jobs::handle(jobs::PREPARE, job), false),
+                    VolumeTask::Cleanup(_) => (jobs::handle(jobs::UNPREPARE, job), true),
+                };
+                if recorded.as_deref() != Some(handle.as_str()) {
                     return Err(Violation::JobWithoutRecord);
                 }
                 if !finalizer {
                     return Err(Violation::JobWithoutFinalizer);
                 }
-                if job.spec.action == Action::Cleanup && !storage_is_free(seen) {
+                if frees_storage && !storage_is_free(seen) {
                     return Err(Violation::CleanupOfUsedStorage);
                 }
             }
@@ -93,8 +98,7 @@ fn storage_is_free(seen: &Observed) -> bool {
 
 fn prepared(seen: &Observed) -> bool {
     seen.job.as_ref().is_some_and(|job| {
-        job.spec.action == Action::Prepare
-            && job.spec.owner.uid == seen.uid()
+        matches!(jobs::volume_task(job), Some(VolumeTask::Prepare(task)) if task.uid == *seen.uid())
             && job.status.as_ref().is_some_and(|status| {
                 status.phase == Some(JobPhase::Succeeded) && status.result.is_some()
             })
@@ -103,8 +107,7 @@ fn prepared(seen: &Observed) -> bool {
 
 fn nothing_left(seen: &Observed) -> bool {
     let cleaned = seen.job.as_ref().is_some_and(|job| {
-        job.spec.action == Action::Cleanup
-            && job.spec.owner.uid == seen.uid()
+        matches!(jobs::volume_task(job), Some(VolumeTask::Cleanup(task)) if task.uid == *seen.uid())
             && job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
     });
     let known = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_some());

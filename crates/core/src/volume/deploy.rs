@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     NodeJob, names,
-    node_job::{Action, JobPhase},
+    node_job::JobPhase,
     volume::{Phase, Reason},
 };
 
@@ -116,7 +116,7 @@ fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
 /// A prepare job exists: wait for it, publish its result, or report its failure.
 fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     let status = job.status.clone().unwrap_or_default();
-    let handle = Some(jobs::handle(job));
+    let handle = Some(jobs::handle(jobs::PREPARE, job));
     let voided = seen
         .node
         .as_ref()
@@ -217,12 +217,18 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         Some(Reason::Pending),
         format!("the storage is being prepared on node {}", job.spec.node_name),
     )
-    .with_job(Some(jobs::handle(&job)));
-    begin(seen, job, saying, now)
+    .with_job(Some(jobs::handle(jobs::PREPARE, &job)));
+    begin(seen, "preparing the storage", job, saying, now)
 }
 
 /// Finalizer, then the record of the job, then the job: in this order, so that a crash anywhere loses nothing.
-pub(super) fn begin(seen: &Observed, job: NodeJob, saying: StatusUpdate, now: Timestamp) -> Plan {
+pub(super) fn begin(
+    seen: &Observed,
+    verb: &str,
+    job: NodeJob,
+    saying: StatusUpdate,
+    now: Timestamp,
+) -> Plan {
     let mut plan = say(seen, saying, now);
     let needs_finalizer =
         !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
@@ -234,10 +240,6 @@ pub(super) fn begin(seen: &Observed, job: NodeJob, saying: StatusUpdate, now: Ti
     {
         plan.steps.push(Step::RecordJob(status));
     }
-    let verb = match job.spec.action {
-        Action::Prepare => "preparing the storage",
-        Action::Cleanup | Action::Wipe => "cleaning up the storage",
-    };
     plan.notes.push(PendingEvent {
         warning: false,
         reason: "JobStarted",

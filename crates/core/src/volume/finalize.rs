@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     NodeJob, names,
-    node_job::{Action, JobPhase},
+    node_job::JobPhase,
     volume::{Phase, Reason},
 };
 
@@ -32,7 +32,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             job.metadata.name.as_deref().unwrap_or_default()
         );
         let saying = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
-            .with_job(Some(jobs::handle(job)));
+            .with_job(Some(jobs::handle(jobs::PREPARE, job)));
         let mut plan = deploy::say(seen, saying, now);
         plan.requeue = Some(SignedDuration::from_secs(30));
         return plan;
@@ -61,7 +61,8 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 /// A prepare job that may still change the node. Its owner is being deleted, so the agent refuses to start
 /// it; one that runs already is let run to its end.
 fn running_prepare(seen: &Observed) -> Option<&NodeJob> {
-    let job = seen.job.as_ref().filter(|job| job.spec.action == Action::Prepare)?;
+    // An invalid job may be one of another version: it is waited for as well.
+    let job = seen.job.as_ref().filter(|job| !jobs::is_cleanup(job))?;
     let finished =
         job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished);
     let same_node = seen.node.as_ref().and_then(|node| node.metadata.uid.as_deref())
@@ -112,14 +113,15 @@ fn pv_blocker(pv: &PersistentVolume) -> Option<String> {
 }
 
 fn cleanup_handle(seen: &Observed) -> Option<String> {
-    seen.job.as_ref().filter(|job| job.spec.action == Action::Cleanup).map(jobs::handle)
+    let job = seen.job.as_ref().filter(|job| jobs::is_cleanup(job))?;
+    Some(jobs::handle(jobs::UNPREPARE, job))
 }
 
 fn clean_up(seen: &Observed, now: Timestamp) -> Plan {
     if nothing_started(seen) || abandoned(seen) {
         return let_go(seen);
     }
-    match seen.job.as_ref().filter(|job| job.spec.action == Action::Cleanup) {
+    match seen.job.as_ref().filter(|job| jobs::is_cleanup(job)) {
         None => start(seen, 1, now),
         Some(job) => follow(seen, job, now),
     }
@@ -169,14 +171,14 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         .complaint(node)
         .unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
     let mut saying = StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message)
-        .with_job(Some(jobs::handle(&job)));
+        .with_job(Some(jobs::handle(jobs::UNPREPARE, &job)));
     saying.device_name = device_name(seen);
-    deploy::begin(seen, job, saying, now)
+    deploy::begin(seen, "cleaning up the storage", job, saying, now)
 }
 
 fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     let status = job.status.clone().unwrap_or_default();
-    let handle = Some(jobs::handle(job));
+    let handle = Some(jobs::handle(jobs::UNPREPARE, job));
     let voided = seen
         .node
         .as_ref()

@@ -1,9 +1,12 @@
 //! The jobs of a Volume: their specs and names, and what `status.job` says.
 
 use super::{Observed, request::Request, spec_hash};
+use crate::job::{CleanupVolume, PrepareVolume, Task, VolumeTask};
 use quarry_api::{
-    NodeJob, NodeJobSpec, names,
-    node_job::{Action, JobDevice, JobOwner, OwnerKind, Precondition, SparseFile},
+    NodeJob, NodeJobSpec,
+    ids::Uid,
+    names,
+    node_job::{JobOwner, OwnerKind, Precondition},
 };
 
 /// The seed's step names, as stored in front of the job's name.
@@ -17,12 +20,25 @@ pub fn parse_handle(handle: &str) -> Option<(&str, &str)> {
         .filter(|(step, name)| (*step == PREPARE || *step == UNPREPARE) && !name.is_empty())
 }
 
-pub fn handle(job: &NodeJob) -> String {
-    let step = match job.spec.action {
-        Action::Prepare => PREPARE,
-        Action::Cleanup | Action::Wipe => UNPREPARE,
-    };
+/// `step` is `PREPARE` or `UNPREPARE`.
+pub fn handle(step: &str, job: &NodeJob) -> String {
     format!("{step}/{}", job.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// What the job does to a volume; `None`: it is not a valid job of a volume.
+pub fn volume_task(job: &NodeJob) -> Option<VolumeTask> {
+    match Task::try_from(&job.spec) {
+        Ok(Task::Volume(task)) => Some(task),
+        Ok(Task::Wipe(_)) | Err(_) => None,
+    }
+}
+
+pub fn is_prepare(job: &NodeJob) -> bool {
+    matches!(volume_task(job), Some(VolumeTask::Prepare(_)))
+}
+
+pub fn is_cleanup(job: &NodeJob) -> bool {
+    matches!(volume_task(job), Some(VolumeTask::Cleanup(_)))
 }
 
 pub fn prepare_job(seen: &Observed, request: &Request, attempt: i32) -> NodeJob {
@@ -33,30 +49,29 @@ pub fn prepare_job(seen: &Observed, request: &Request, attempt: i32) -> NodeJob 
         .iter()
         .flatten()
         .find(|(key, _)| *key == names::RETRY_ANNOTATION);
-    build(
-        seen,
-        Action::Prepare,
-        &request.node_uid,
-        Some(request),
-        attempt,
-        retry.map(|(_, value)| value.clone()),
-    )
+    let task = VolumeTask::Prepare(PrepareVolume {
+        uid: Uid::from(seen.uid()),
+        size: request.size,
+        format: request.format.clone(),
+    });
+    build(seen, task, &request.node_uid, attempt, retry.map(|(_, value)| value.clone()))
 }
 
 pub fn cleanup_job(seen: &Observed, node_uid: &str, attempt: i32) -> NodeJob {
-    build(seen, Action::Cleanup, node_uid, None, attempt, None)
+    let task = VolumeTask::Cleanup(CleanupVolume { uid: Uid::from(seen.uid()) });
+    build(seen, task, node_uid, attempt, None)
 }
 
 fn build(
     seen: &Observed,
-    action: Action,
+    task: VolumeTask,
     node_uid: &str,
-    request: Option<&Request>,
     attempt: i32,
     retry: Option<String>,
 ) -> NodeJob {
+    let task = Task::Volume(task);
     let spec = NodeJobSpec {
-        action,
+        action: task.action(),
         node_name: seen.volume.spec.node_name.clone(),
         owner: JobOwner {
             kind: OwnerKind::Volume,
@@ -64,15 +79,12 @@ fn build(
             name: seen.name().to_owned(),
             uid: seen.uid().to_owned(),
         },
-        device: JobDevice {
-            sparse_file: Some(SparseFile { volume_uid: seen.uid().to_owned() }),
-            claimed: None,
-        },
+        device: task.device(),
         precondition: Precondition {
             node_uid: node_uid.to_owned(),
             spec_hash: spec_hash(&seen.volume.spec),
         },
-        parameters: request.map(|request| request.parameters.clone()),
+        parameters: task.parameters(),
         attempt,
         retry,
     };

@@ -89,7 +89,7 @@ pub fn build_pv(seen: &Observed, request: &Request, result: &JobResult) -> Persi
             claim_ref: template_claim(volume),
             local: Some(LocalVolumeSource {
                 path: result.path.clone(),
-                fs_type: request.fs.map(|fs| fs.as_str().to_owned()),
+                fs_type: request.fs().map(|fs| fs.as_str().to_owned()),
             }),
             mount_options: Some(request.mount_options.clone())
                 .filter(|options| !options.is_empty()),

@@ -1,20 +1,26 @@
 //! What a Volume asks for, parsed once: `Request` is valid by construction.
 
 use super::Observed;
-use crate::mkfs_options;
+use crate::{job::Format, mkfs_options};
 use k8s_openapi::api::storage::v1::StorageClass;
-use quarry_api::{
-    node_job::{FilesystemParameters, FsType, Parameters, PartitionParameters},
-    validate,
-    volume::VolumeMode,
-};
+use quarry_api::{node_job::FsType, quantity::Bytes, validate, volume::VolumeMode};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    pub parameters: Parameters,
-    pub fs: Option<FsType>,
+    pub size: Bytes,
+    pub format: Format,
     pub mount_options: Vec<String>,
     pub node_uid: String,
+}
+
+impl Request {
+    /// `None`: the volume has no file system.
+    pub fn fs(&self) -> Option<FsType> {
+        match &self.format {
+            Format::Filesystem { fs, .. } => Some(*fs),
+            Format::Partition => None,
+        }
+    }
 }
 
 /// Why there is no request.
@@ -46,9 +52,8 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
             message: format!("{field}: {ONLY_SPARSE}"),
         });
     };
-    // A quantity holds at most 2^63-1, so the conversion cannot lose anything.
     let size = match sparse.size.bytes() {
-        Ok(bytes) => i64::try_from(bytes.0).unwrap_or(i64::MAX),
+        Ok(bytes) => bytes,
         Err(error) => {
             return Err(NoRequest::Invalid {
                 internal: true,
@@ -59,20 +64,10 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     let class = seen.class.as_ref().ok_or_else(|| {
         NoRequest::Waiting(format!("spec.storageClassName: StorageClass {} does not exist; create it, the volume goes on by itself", spec.storage_class_name))
     })?;
-    let parameters = match spec.mode {
-        // fsType is not asked of a class that is used for Block only, unlike the shipped operator.
-        VolumeMode::Block => Parameters {
-            size,
-            filesystem: None,
-            partition: Some(PartitionParameters {}),
-            wipe: None,
-        },
-        VolumeMode::Filesystem => Parameters {
-            size,
-            filesystem: Some(parse_filesystem(class)?),
-            partition: None,
-            wipe: None,
-        },
+    let format = match spec.mode {
+        // fsType is not asked of a class that is used for Block only, unlike the upstream operator.
+        VolumeMode::Block => Format::Partition,
+        VolumeMode::Filesystem => parse_filesystem(class)?,
     };
     let node_uid = seen
         .node
@@ -83,8 +78,8 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
         return Err(NoRequest::Waiting(complaint));
     }
     Ok(Request {
-        fs: parameters.filesystem.as_ref().map(|fs| fs.kind),
-        parameters,
+        size,
+        format,
         mount_options: match spec.mode {
             VolumeMode::Filesystem => class.mount_options.clone().unwrap_or_default(),
             VolumeMode::Block => Vec::new(),
@@ -93,7 +88,7 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     })
 }
 
-fn parse_filesystem(class: &StorageClass) -> Result<FilesystemParameters, NoRequest> {
+fn parse_filesystem(class: &StorageClass) -> Result<Format, NoRequest> {
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let parameter = |key: &str| {
         class
@@ -113,6 +108,6 @@ fn parse_filesystem(class: &StorageClass) -> Result<FilesystemParameters, NoRequ
     let kind = FsType::parse(text).ok_or_else(|| {
         invalid(format!("parameter fsType is {text:?}, which is not supported; set it to {known}"))
     })?;
-    let mkfs_options = mkfs_options::parse(kind, parameter("mkfsOptions")).map_err(invalid)?;
-    Ok(FilesystemParameters { kind, mkfs_options })
+    let options = mkfs_options::parse(kind, parameter("mkfsOptions")).map_err(invalid)?;
+    Ok(Format::Filesystem { fs: kind, options })
 }

@@ -511,7 +511,7 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
     seen.pv = Some(used);
     let job = jobs::cleanup_job(&seen, "node-uid", 1);
     let recorded = StatusUpdate {
-        job: Some(jobs::handle(&job)),
+        job: Some(jobs::handle(jobs::UNPREPARE, &job)),
         ..status::StatusUpdate::new(Phase::Terminating, None, "")
     }
     .into_status(&seen.volume, now());

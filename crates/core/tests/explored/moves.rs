@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
     device_claim::{ClaimContext, Step, claim_contexts, decide, pv, reads::unfamiliar},
+    job::Task,
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
 };
@@ -521,8 +522,8 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
     {
         return None;
     }
-    let device = job.spec.device.claimed.as_ref()?;
-    let pv = next.api.pvs.get(&device.pv_name).cloned();
+    let Ok(Task::Wipe(device)) = Task::try_from(&job.spec) else { return None };
+    let pv = next.api.pvs.get(device.pv.as_str()).cloned();
     let claimed = pv.as_ref().and_then(claim_of);
     let unused = claimed.is_none();
     let live = WipePrecondition {
@@ -534,8 +535,8 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
             .map(|user| format!("claim-{user}")),
         pv,
     };
-    let allowed = check_wipe(name, &job.spec, &live).is_ok();
-    let disk = next.slot.filter(|disk| identity(*disk) == device.identity);
+    let allowed = check_wipe(name, &job.spec, &device, &live).is_ok();
+    let disk = next.slot.filter(|disk| device.identity == identity(*disk));
     let (true, Some(disk)) = (allowed, disk) else {
         // Void: the job fails, and a new one is made if it is still wanted. Failing is left to the simulator.
         return None;

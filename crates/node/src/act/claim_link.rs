@@ -63,16 +63,16 @@ enum LinkTarget {
 /// One order, to its end; what keeps it from that is told in the answer.
 pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
     let done = match &order.wish {
-        LinkWish::Lead(device) => lead(host, &order.link, device).map(|mended| (true, mended)),
-        LinkWish::Look(device) => {
+        LinkWish::Lead(device) => lead(host, &order.link, device).map(|repaired| (true, repaired)),
+        LinkWish::Observe(device) => {
             looks(host, &order.link, device.as_ref()).map(|linked| (linked, None))
         }
         LinkWish::Await => await_device(host, &order.link).map(|()| (false, None)),
         LinkWish::Remove => remove(host, &order.link).map(|()| (false, None)),
     };
     match done {
-        Ok((linked, mended)) => LinkState { linked, problem: None, mended },
-        Err(error) => LinkState { linked: false, problem: Some(error.message()), mended: None },
+        Ok((linked, repaired)) => LinkState { linked, problem: None, repaired },
+        Err(error) => LinkState { linked: false, problem: Some(error.message()), repaired: None },
     }
 }
 

@@ -120,7 +120,7 @@ fn planted_links_lead_nowhere_else() {
         symlink(&target, &class).unwrap();
         symlink("/dev/sdb", root.path().join("etc/wwn-1")).unwrap();
         for wish in
-            [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Look(None)]
+            [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Observe(None)]
         {
             let problem = follow(&host_c, &order(wish)).problem.unwrap();
             assert!(problem.contains("is not a folder: it is left alone"), "{problem}");

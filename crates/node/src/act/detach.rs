@@ -10,7 +10,7 @@ use crate::{
     inspect::{device_users, loops},
     sys, wait,
 };
-use quarry_core::sparse::User;
+use quarry_core::storage::sparse::User;
 use quarry_failpoint::failpoint;
 use rustix::io::Errno;
 use std::{fs, io, os::fd::OwnedFd, time::Duration};

@@ -13,7 +13,7 @@ use crate::{
     sys::DevNumber,
 };
 use quarry_api::quantity::Bytes;
-use quarry_core::sparse::Format;
+use quarry_core::job::Format;
 use quarry_failpoint::failpoint;
 use rustix::fs::RenameFlags;
 use std::{

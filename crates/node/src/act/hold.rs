@@ -70,7 +70,7 @@ impl Held<Opened> {
             Err(Errno::BUSY) => {
                 return Err(NodeError::InUse {
                     device: name.to_owned(),
-                    users: "mounted or opened exclusively by somebody else".into(),
+                    users: "mounted or opened exclusively by another process".into(),
                 });
             }
             Err(error) => return Err(NodeError::io(attempt())(error)),

@@ -1,7 +1,7 @@
-//! Carrying out one step: each function does one thing, proves it done, and decides nothing.
+//! Applying one step: each function does one thing, proves it done, and decides nothing.
 //!
 //! `draft.rs` builds the file, `attach.rs` puts a loop device and its partition over it, `links.rs` names it,
-//! `detach.rs` takes it down again. What a step may be done to was decided in `quarry_core::sparse`; what can
+//! `detach.rs` takes it down again. What a step may be done to was decided in `quarry_core::storage::sparse`; what can
 //! only be known while the device is held is checked again here. Claimed devices: `hold.rs` (checked while held),
 //! `wipe.rs`, `claim_link.rs`. Next to read: `draft.rs`, `hold.rs`.
 
@@ -16,11 +16,11 @@ pub mod wipe;
 mod zeros;
 
 use crate::{error::NodeError, host_root::HostRoot};
-use quarry_core::sparse::Step;
+use quarry_core::storage::sparse::Step;
 use uuid::Uuid;
 
 /// One step for one volume.
-pub fn act(host: &HostRoot, uid: &str, step: &Step) -> Result<(), NodeError> {
+pub fn apply(host: &HostRoot, uid: &str, step: &Step) -> Result<(), NodeError> {
     let id = Uuid::parse_str(uid).map_err(|_| NodeError::NotAUid(uid.to_owned()))?;
     match step {
         Step::DiscardDraft => draft::discard(host, uid),

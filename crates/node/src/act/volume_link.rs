@@ -12,8 +12,7 @@ use crate::{
     },
     wait,
 };
-use quarry_api::node_job::FsType;
-use quarry_core::sparse::{Format, link_path};
+use quarry_core::storage::sparse::link_path;
 use quarry_failpoint::failpoint;
 use std::{
     fs, io,
@@ -29,10 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The two links that a volume can have: by file system UUID, by partition label.
 pub fn both(uid: &str) -> [String; 2] {
-    [
-        link_path(uid, &Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }),
-        link_path(uid, &Format::Partition),
-    ]
+    [link_path(uid, false), link_path(uid, true)]
 }
 
 /// The link that leads, or should lead, to this device.

@@ -1,14 +1,14 @@
-//! What the agent says to the claims and paths of its NodeInventory, in every look.
+//! What the agent reports about the device claims and paths of its NodeInventory, with every scan.
 //!
-//! A claim that was confirmed stays so, and its device is never opened again by a look: it may be in use. Only its link
+//! A claim that was confirmed stays so, and its device is never opened again by a scan: it may be in use. Only its link
 //! is kept true. What is not confirmed yet is confirmed together, by one scan while all of it is held. Same input, same
-//! answers: at rest nothing is written.
+//! reports: at rest nothing is written.
 
 use super::Agent;
 use crate::{
     device_claim::{ConfirmRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView},
     error::NodeError,
-    node_ops::{NodeOps, NodeScan},
+    node_ops::{DeviceOps, LedgerOps, NodeScan},
 };
 use quarry_api::{
     NodeInventory,
@@ -24,7 +24,7 @@ use quarry_core::{
 };
 use std::time::Duration;
 
-/// A claim that is refused is looked at again this soon: what keeps it may end without an event.
+/// A claim that is refused is checked again this soon: what blocks it may end without an event.
 const REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,11 +34,11 @@ pub(super) struct ClaimReports {
     pub again_in: Option<Duration>,
 }
 
-/// Confirmed in this look and not written yet: a conflict must not make us open the devices again.
+/// Confirmed in this scan and not written yet: a conflict must not make us open the devices again.
 #[derive(Debug, Default)]
 pub(super) struct UnreportedClaims(Vec<DeviceClaim>);
 
-/// A claim and what is to be said about it.
+/// A claim and what is to be reported about it.
 struct ClaimCheck<'a> {
     claim: &'a DeviceClaim,
     action: ClaimAction,
@@ -47,8 +47,8 @@ struct ClaimCheck<'a> {
     refused: Option<String>,
 }
 
-impl<H: NodeOps> Agent<H> {
-    /// `survey` is looked at anew where devices were held.
+impl<H: DeviceOps + LedgerOps> Agent<H> {
+    /// `scan` is replaced where devices were held.
     pub(super) async fn attend(
         &self,
         scan: &mut NodeScan,
@@ -59,11 +59,12 @@ impl<H: NodeOps> Agent<H> {
         let mut attended = ClaimReports::default();
         if !paths.is_empty() {
             attended.paths =
-                self.with_hands("following paths", move |ops| ops.resolve(&paths)).await?;
+                self.runner.call("following paths", move |ops| ops.resolve(&paths)).await?;
         }
         if !inventory.spec.retained_data.is_empty() {
-            let kept = inventory.spec.retained_data.clone();
-            self.with_hands("remembering what is kept", move |ops| ops.record_retained(&kept))
+            let retained = inventory.spec.retained_data.clone();
+            self.runner
+                .call("recording retained data", move |ops| ops.record_retained(&retained))
                 .await?;
         }
         if claims.is_empty() {
@@ -78,9 +79,10 @@ impl<H: NodeOps> Agent<H> {
         let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
         let asked = orders.clone();
         let links = self
-            .with_hands("looking at the links of claims", move |ops| ops.follow_links(&asked))
+            .runner
+            .call("checking the links of device claims", move |ops| ops.follow_links(&asked))
             .await?;
-        self.tell(inventory, &mended(&orders, &links)).await;
+        self.publish_events(inventory, &repaired(&orders, &links)).await;
         attended.claims =
             cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
         let waits = attended.claims.iter().any(|report| {
@@ -91,7 +93,7 @@ impl<H: NodeOps> Agent<H> {
         Ok(attended)
     }
 
-    /// All that is to be confirmed, at once. What the last look speaks against is not even opened.
+    /// All that is to be confirmed, at once. What the last scan speaks against is not even opened.
     async fn confirm(
         &self,
         scan: &mut NodeScan,
@@ -117,13 +119,13 @@ impl<H: NodeOps> Agent<H> {
             scan: scan.clone(),
         };
         let confirmation =
-            self.with_hands("confirming claims", move |ops| ops.confirm(&request)).await?;
+            self.runner.call("confirming device claims", move |ops| ops.confirm(&request)).await?;
         for (case, answer) in asked.iter_mut().zip(confirmation.answers) {
             tracing::info!(
                 device = case.claim.identity,
                 owner = case.claim.owner.name,
                 answer = answer.as_ref().err(),
-                "looked at a claimed device"
+                "checked a claimed device"
             );
             case.refused = answer.err();
             if case.refused.is_none() {
@@ -166,7 +168,7 @@ fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
 fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
     let device =
         find(&case.claim.identity, known).ok().map(|device| LinkDevice::from(&device.facts));
-    let nobody =
+    let absent =
         !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
     let confirmed = match case.action {
         ClaimAction::Keep => true,
@@ -176,16 +178,16 @@ fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
     let wish = match (case.action, device) {
         (ClaimAction::End, _) => LinkWish::Remove,
         (_, Some(device)) if confirmed => LinkWish::Lead(device),
-        (_, None) if confirmed && nobody => LinkWish::Await,
-        (_, device) => LinkWish::Look(device),
+        (_, None) if confirmed && absent => LinkWish::Await,
+        (_, device) => LinkWish::Observe(device),
     };
     LinkOrder { link: case.claim.link.clone(), wish }
 }
 
-/// Links that were not as they should be, and are now.
-fn mended(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
-    let mended =
-        orders.iter().zip(links).filter_map(|(order, state)| match (&order.wish, &state.mended) {
+/// Links that were wrong, and are repaired.
+fn repaired(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
+    let repaired = orders.iter().zip(links).filter_map(|(order, state)| {
+        match (&order.wish, &state.repaired) {
             (LinkWish::Lead(device), Some(before)) => {
                 let message = format!(
                     "the link {} leads to {} ({}) again: it {before}",
@@ -194,8 +196,9 @@ fn mended(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
                 Some(PendingEvent { reason: LINK_RECREATED, warning: true, message })
             }
             _ => None,
-        });
-    limited(LINK_RECREATED, mended.collect())
+        }
+    });
+    limited(LINK_RECREATED, repaired.collect())
 }
 
 fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> ClaimReport {

@@ -1,10 +1,10 @@
-//! What is asked of the hands and what is reported, over hands that only remember.
+//! What is asked of the node and what is reported, over operations that only remember.
 
 use super::*;
 use crate::{
     agent::{AgentOptions, Workers},
-    device_claim::Confirmation,
-    node_ops::{Intent, Outcome, ScanRequest},
+    device_claim::{Confirmation, HeldDevice, HoldRequest},
+    node_ops::ScanRequest,
 };
 use kube::Client;
 use quarry_api::{
@@ -14,7 +14,7 @@ use quarry_api::{
 };
 use quarry_core::{
     device::{Content, Facts, Held},
-    sparse::{Observed, Step},
+    job::{Intent, Outcome},
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -24,7 +24,7 @@ struct World {
     /// What is asked, in order.
     diary: Vec<String>,
     refuse: Option<String>,
-    /// The first link whose folder is not one.
+    /// No link can be made or removed.
     broken_link: bool,
 }
 
@@ -37,22 +37,7 @@ impl Fake {
     }
 }
 
-impl NodeOps for Fake {
-    fn look(&self, _: &str) -> Result<Observed, NodeError> {
-        panic!("no volumes here")
-    }
-    fn act(&self, _: &str, step: &Step) -> Result<(), NodeError> {
-        panic!("{step:?}")
-    }
-    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
-        panic!("nothing is recorded for a claim")
-    }
-    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
-        panic!("nothing is recorded for a claim")
-    }
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        Ok(Vec::new())
-    }
+impl DeviceOps for Fake {
     fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
         Ok(NodeScan {
             devices: self.world().devices.clone(),
@@ -70,25 +55,21 @@ impl NodeOps for Fake {
             scan: request.scan.clone(),
         })
     }
-    fn record_retained(&self, kept: &[RetainedData]) -> Result<(), NodeError> {
-        self.world().diary.extend(kept.iter().map(|kept| format!("remember {}", kept.pv_uid)));
-        Ok(())
-    }
     fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
         let mut world = self.world();
         let mut states = Vec::new();
         for order in orders {
             let (said, linked) = match &order.wish {
                 LinkWish::Lead(device) => (format!("lead to {}", device.target), true),
-                LinkWish::Look(device) => {
-                    (format!("look for {:?}", device.as_ref().map(|device| &device.name)), false)
+                LinkWish::Observe(device) => {
+                    (format!("check {:?}", device.as_ref().map(|device| &device.name)), false)
                 }
                 LinkWish::Await => ("await".to_owned(), false),
                 LinkWish::Remove => ("remove".to_owned(), false),
             };
             world.diary.push(said);
             let problem = world.broken_link.then(|| "broken".to_owned());
-            states.push(LinkState { linked: linked && problem.is_none(), problem, mended: None });
+            states.push(LinkState { linked: linked && problem.is_none(), problem, repaired: None });
         }
         Ok(states)
     }
@@ -97,6 +78,22 @@ impl NodeOps for Fake {
             .iter()
             .map(|path| PathReport { path: path.clone(), ..PathReport::default() })
             .collect())
+    }
+    fn hold(&self, _: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
+        panic!("a scan erases nothing")
+    }
+}
+
+impl LedgerOps for Fake {
+    fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
+        panic!("nothing is recorded for a claim")
+    }
+    fn record_outcome(&self, _: &Outcome) -> Result<(), NodeError> {
+        panic!("nothing is recorded for a claim")
+    }
+    fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
+        self.world().diary.extend(retained.iter().map(|data| format!("retain {}", data.pv_uid)));
+        Ok(())
     }
 }
 
@@ -146,7 +143,7 @@ fn confirmed(claim: &DeviceClaim) -> ClaimReport {
     answer(claim, ClaimState::Confirmed)
 }
 
-/// One look; the reports, and what was asked of the hands.
+/// One scan; the reports, and what was asked of the node.
 fn attend(
     devices: &[Facts],
     inventory: &NodeInventory,
@@ -173,7 +170,7 @@ fn said(report: &ClaimReport) -> (ClaimState, Option<&str>, bool, Option<&str>) 
 }
 
 #[test]
-fn all_that_is_new_is_confirmed_at_once_and_what_was_confirmed_is_not_opened_again() {
+fn new_claims_are_confirmed_together_and_only_once() {
     let mut inventory = inventory(vec![claim(1), claim(2), claim(3)]);
     let status = inventory.status.as_mut().unwrap();
     status.device_claims =
@@ -199,14 +196,14 @@ fn all_that_is_new_is_confirmed_at_once_and_what_was_confirmed_is_not_opened_aga
         ["sda", "sdb", "sdc"].map(|name| (ClaimState::Confirmed, name.to_owned(), true, 1))
     );
     assert_eq!(attended.again_in, None);
-    // On its own result: nothing but a look at the links, and the same answers.
+    // On its own result: only the links are checked, and the reports are the same.
     inventory.status.as_mut().unwrap().device_claims.clone_from(&attended.claims);
     let (again, diary) = attend(&devices, &inventory, |_| {});
     assert_eq!((again, diary.len()), (attended, 3));
 }
 
 #[test]
-fn what_was_confirmed_before_a_conflict_counts_only_if_nothing_new_speaks_against_it() {
+fn a_confirmation_before_a_conflict_is_checked_again() {
     let claimed = claim(1);
     let scan = NodeScan {
         devices: vec![disk("sda", 1)],
@@ -232,12 +229,12 @@ fn what_was_confirmed_before_a_conflict_counts_only_if_nothing_new_speaks_agains
     assert_eq!(
         action_of(&inventory, &claimed),
         ClaimAction::Confirm,
-        "somebody else claims it, too"
+        "another owner claims it, too"
     );
 }
 
 #[test]
-fn what_the_last_look_speaks_against_is_not_even_opened() {
+fn a_device_that_the_last_scan_rules_out_is_not_opened() {
     type Spoil = fn(&mut Facts);
     let spoil: [(Spoil, &str); 5] = [
         (|facts| facts.content = Content::TimedOut, "does not answer"),
@@ -253,13 +250,13 @@ fn what_the_last_look_speaks_against_is_not_even_opened() {
         let (state, name, linked, message) = said(&attended.claims[0]);
         assert_eq!((state, name, linked), (ClaimState::Refused, Some("sda"), false));
         assert!(message.unwrap().contains(word), "{message:?}");
-        assert_eq!(diary, ["look for Some(\"sda\")"]);
+        assert_eq!(diary, ["check Some(\"sda\")"]);
         assert_eq!(attended.again_in, Some(REFUSED_AGAIN));
     }
 }
 
 #[test]
-fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
+fn a_confirmed_claim_stays_so_without_its_device() {
     let mut inventory = inventory(vec![claim(1)]);
     inventory.status.as_mut().unwrap().device_claims = vec![confirmed(&claim(1))];
     let (gone, diary) = attend(&[], &inventory, |_| {});
@@ -268,13 +265,13 @@ fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
         (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there"))
     );
     assert_eq!(diary, ["await"]);
-    // Two that go by it: the link is nobody's to change.
+    // Two with that identity: the link is not changed.
     let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
     assert_eq!(
         said(&twice.claims[0]),
         (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001"))
     );
-    assert_eq!(diary, ["look for None"]);
+    assert_eq!(diary, ["check None"]);
     let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);
     assert_eq!(
         said(&broken.claims[0]),
@@ -283,7 +280,7 @@ fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
 }
 
 #[test]
-fn an_ending_claim_loses_its_link_and_nothing_more() {
+fn a_terminating_claim_loses_its_link_and_nothing_more() {
     let ending = DeviceClaim { terminating: true, ..claim(1) };
     let mut inventory = inventory(vec![ending.clone()]);
     inventory.status.as_mut().unwrap().device_claims = vec![confirmed(&ending)];
@@ -302,7 +299,7 @@ fn an_ending_claim_loses_its_link_and_nothing_more() {
 }
 
 #[test]
-fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
+fn a_claim_with_a_job_or_of_another_machine_is_left_alone() {
     let job = Some(ClaimJob { name: "wipe-1".into(), attempt: 1 });
     let (waits, diary) =
         attend(&[disk("sda", 1)], &inventory(vec![DeviceClaim { job, ..claim(1) }]), |_| {});
@@ -310,7 +307,7 @@ fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
         said(&waits.claims[0]),
         (ClaimState::Refused, Some("sda"), false, Some("a job is under way on the device"))
     );
-    assert_eq!(diary, ["look for Some(\"sda\")"]);
+    assert_eq!(diary, ["check Some(\"sda\")"]);
     for claim in [claim(1), DeviceClaim { terminating: true, ..claim(1) }] {
         let mut inventory = inventory(vec![claim.clone()]);
         inventory.spec.machine_id = Some("another".into());
@@ -321,12 +318,12 @@ fn a_claim_with_a_job_waits_and_one_of_another_machine_is_left_alone() {
             (ClaimState::Confirmed, false)
         );
         assert!(frozen.claims[0].message.as_ref().unwrap().contains("another machine"));
-        assert_eq!(diary, ["look for Some(\"sda\")"]);
+        assert_eq!(diary, ["check Some(\"sda\")"]);
     }
 }
 
 #[test]
-fn a_refusal_while_held_is_told_and_an_administrators_choice_keeps_its_content() {
+fn a_refusal_is_reported_and_content_any_keeps_its_data() {
     let (refused, _) = attend(&[disk("sda", 1)], &inventory(vec![claim(1)]), |world| {
         world.refuse = Some("sda is busy".into())
     });
@@ -349,16 +346,16 @@ fn a_refusal_while_held_is_told_and_an_administrators_choice_keeps_its_content()
     let (refused, diary) = attend(&[data], &inventory(vec![any(VolumeMode::Filesystem)]), |_| {});
     assert_eq!(
         (refused.claims[0].state, diary),
-        (ClaimState::Refused, vec!["look for Some(\"sda\")".to_owned()]),
+        (ClaimState::Refused, vec!["check Some(\"sda\")".to_owned()]),
         "kubelet would format it"
     );
 }
 
 #[test]
-fn what_is_kept_is_remembered_on_the_node_before_anything_else() {
+fn retained_data_is_recorded_on_the_node_first() {
     let mut inventory = inventory(vec![]);
     inventory.spec.retained_data =
         vec![RetainedData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
     let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
-    assert_eq!(diary, ["remember u"]);
+    assert_eq!(diary, ["retain u"]);
 }

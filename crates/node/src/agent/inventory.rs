@@ -1,6 +1,6 @@
 //! Publishing what the node has: written only when it changed, never at rest.
 //!
-//! Hands see, core decides (`quarry_core::device`), this file writes. The last object is kept from the watch, so that a
+//! The scan reads, core decides (`quarry_core::device`), this file writes. The last object is kept from the watch, so that a
 //! disk that appears costs one write and one read; without a watch, or after a conflict, the object is read first.
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     device_claim::{NodeView, known},
-    node_ops::{NodeOps, NodeScan, ScanRequest},
+    node_ops::{DeviceOps, LedgerOps, NodeScan, ScanRequest},
 };
 use jiff::SignedDuration;
 use k8s_openapi::{
@@ -23,6 +23,7 @@ use kube::{
 };
 use quarry_api::{NodeInventory, NodeInventoryStatus, names};
 use quarry_core::{
+    agent_schedule::ScanReason,
     device::{
         events::changes,
         inventory::{NodeFacts, status, unseen},
@@ -33,50 +34,40 @@ use quarry_core::{
 use quarry_failpoint::failpoint;
 use serde_json::json;
 use std::{
-    collections::BTreeSet,
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 const TRIES: usize = 5;
-/// After a look that failed as a whole.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Devices have their own time limits, far below this. Something else is in the way then, and it is said.
-const LOOK_LIMIT: Duration = Duration::from_secs(180);
-
-/// Why the devices are looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScanReason {
-    /// Read every device again.
-    pub everything: bool,
-    /// The kernel told about these.
-    pub touched: BTreeSet<String>,
-}
+/// After a scan that failed as a whole.
+const SCAN_AGAIN: Duration = Duration::from_secs(10);
+/// Devices have their own time limits, far below this. Something else is in the way then, and that is reported.
+const SCAN_LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     Changed,
     Unchanged,
-    /// The operator has not made this node's NodeInventory yet.
+    /// The operator has not created this node's NodeInventory yet.
     NoInventory,
 }
 
-/// How it went, and when it is time to look again: a device will have settled, or may have answered.
+/// The result, and when the next scan is due: a device will have settled, or may have answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
     pub published: Published,
     pub again_in: Option<Duration>,
 }
 
-impl<H: NodeOps> Agent<H> {
-    pub async fn publish_inventory(&self, occasion: ScanReason) -> Result<Publication, AgentError> {
+impl<H: DeviceOps + LedgerOps> Agent<H> {
+    pub async fn publish_inventory(&self, reason: ScanReason) -> Result<Publication, AgentError> {
         let name = self.options.node_name.as_str();
         let attempt = || format!("publishing the inventory of {name}");
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut current = self.known_inventory().await?;
         let request = ScanRequest {
-            everything: occasion.everything,
-            touched: occasion.touched,
+            everything: reason.everything,
+            touched: reason.touched,
             unmanaged_pvs: current
                 .as_ref()
                 .map(|current| current.spec.unmanaged_pvs.clone())
@@ -88,17 +79,16 @@ impl<H: NodeOps> Agent<H> {
                 .unwrap_or_default(),
             proves: false,
         };
-        let limit = (LOOK_LIMIT, &self.looking);
-        let scan =
-            self.workers.call_within(&self.ops, "looking at the devices", limit, move |ops| {
-                ops.scan_node(&request)
-            });
+        let limit = (SCAN_LIMIT, &self.scanning);
+        let scan = self
+            .runner
+            .call_within("scanning the devices", limit, move |ops| ops.scan_node(&request));
         let (node, mut scan) = futures::join!(nodes.get_opt(name), scan);
         let node_uid = node.map_err(AgentError::api(attempt()))?.and_then(|node| node.metadata.uid);
         let (mut tries, mut fresh) = (0, UnreportedClaims::default());
         loop {
             let Some(inventory) = current else {
-                // Looked at even when nobody wants to know yet: the settling time runs from the first sight.
+                // Scanned even before there is an inventory: the settling time runs from the first sight.
                 let again_in = scan.as_ref().ok().map(|scan| {
                     self.assess(
                         scan,
@@ -129,13 +119,10 @@ impl<H: NodeOps> Agent<H> {
                         self.assess(scan, &inventory, node_uid.clone(), attended);
                     (status, settles_in.into_iter().chain(scan.again_in).chain(refused).min())
                 }
-                // Said where people look, and no device stays Available that nobody can look at.
+                // Reported where people read it, and no device stays Available that cannot be scanned.
                 Err(error) => {
-                    tracing::warn!(
-                        error,
-                        "this node's devices cannot be looked at; the inventory says so"
-                    );
-                    (unseen(inventory.status.clone().unwrap_or_default(), &error), Some(LOOK_AGAIN))
+                    tracing::warn!(error, "failed to scan the devices; the inventory reports it");
+                    (unseen(inventory.status.clone().unwrap_or_default(), &error), Some(SCAN_AGAIN))
                 }
             };
             wanted.last_change =
@@ -147,7 +134,7 @@ impl<H: NodeOps> Agent<H> {
             match self.write_inventory(&inventory, &wanted).await {
                 Ok(()) => {
                     if let Some(before) = &inventory.status {
-                        self.tell(&inventory, &changes(before, &wanted)).await;
+                        self.publish_events(&inventory, &changes(before, &wanted)).await;
                     }
                     return Ok(Publication { published: Published::Changed, again_in });
                 }
@@ -188,7 +175,9 @@ impl<H: NodeOps> Agent<H> {
         let settles_in = settling.next(needed).map(|due| due.saturating_sub(now));
         (status(facts, &known, &settling, &inventory.spec), settles_in)
     }
+}
 
+impl<H> Agent<H> {
     async fn write_inventory(
         &self,
         inventory: &NodeInventory,
@@ -237,7 +226,7 @@ impl<H: NodeOps> Agent<H> {
         self.kept_inventory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps what is newer: an event may be older than our own last write. `true` when it tells something new.
+    /// Keeps what is newer: an event may be older than our own last write. `true` when it is news.
     pub(super) fn keep(&self, inventory: Option<NodeInventory>) -> bool {
         let version = |inventory: &NodeInventory| {
             inventory.resource_version().and_then(|version| version.parse::<u64>().ok())
@@ -257,7 +246,7 @@ impl<H: NodeOps> Agent<H> {
     }
 
     /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
-    pub(super) async fn tell(&self, inventory: &NodeInventory, news: &[PendingEvent]) {
+    pub(super) async fn publish_events(&self, inventory: &NodeInventory, news: &[PendingEvent]) {
         let about = AboutObject {
             reference: inventory.object_ref(&()),
             namespace: EVENTS_OF_CLUSTER_OBJECTS.to_owned(),
@@ -269,7 +258,7 @@ impl<H: NodeOps> Agent<H> {
             tracing::info!(reason = one.reason, "{}", one.message);
             let event =
                 about.event(one.warning, one.reason, &one.message, self.options.clock.now());
-            // Told before, in the same words: the API has it, and an agent does not read Events.
+            // Published before, in the same words: the API has it, and an agent does not read Events.
             match events.create(&PostParams::default(), &event).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(refusal)) if refusal.code == 409 => {
@@ -278,10 +267,10 @@ impl<H: NodeOps> Agent<H> {
                     if let Err(error) =
                         events.patch(name, &PatchParams::default(), &Patch::Merge(&again)).await
                     {
-                        tracing::warn!(error = chain(&error), "an Event could not be told again");
+                        tracing::warn!(error = chain(&error), "failed to update Event");
                     }
                 }
-                Err(error) => tracing::warn!(error = chain(&error), "no Event could be written"),
+                Err(error) => tracing::warn!(error = chain(&error), "failed to publish Event"),
             }
         }
     }

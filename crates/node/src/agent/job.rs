@@ -2,19 +2,18 @@
 
 use super::{
     Agent, AgentError,
-    execute::{JobOutcome, JobRun, Task, carry_out},
-    precondition::LiveRead,
+    precondition::{LiveJob, LiveRead},
     report::{ReportResult, finished},
 };
 use crate::{node_ops::NodeOps, progress::Progress};
 use futures::future::{Either, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use quarry_api::{
-    NodeJob, NodeJobStatus,
-    node_job::{Action, JobPhase, JobResult},
+use quarry_api::{NodeJob, NodeJobStatus, node_job::JobPhase};
+use quarry_core::{
+    job::{JobOutcome, JobRun, Task, queue::is_finished},
+    precondition,
 };
-use quarry_core::precondition;
 use quarry_failpoint::failpoint;
 use std::{
     pin::pin,
@@ -26,28 +25,29 @@ use std::{
 pub enum RunResult {
     /// Not ours, or finished already.
     Skipped,
-    /// The API does not have it. The watch tells whether it was deleted, or the answer was older than the watch.
+    /// The API does not have it. The watch shows whether it was deleted, or the answer was older than the watch.
     Gone,
-    Succeeded(Option<JobResult>),
-    Failed(String),
+    /// It was run to its end, and that was reported.
+    Finished(JobOutcome),
 }
 
 impl<H: NodeOps> Agent<H> {
-    /// Runs the job to its end and reports it. An error means that the API could not be asked or told: run it again later.
+    /// Runs the job to its end and reports it. An error means that the API did not answer: run it again later.
     pub async fn run_job(&self, job: &NodeJob) -> Result<RunResult, AgentError> {
         if is_finished(job) || job.spec.node_name != self.options.node_name {
             return Ok(RunResult::Skipped);
         }
-        let (job, allowed) = match job.spec.action {
-            Action::Prepare | Action::Cleanup => {
+        let run = JobRun::try_from(job).map_err(|invalid| invalid.to_string());
+        let (job, allowed) = match &run {
+            Ok(JobRun { task: Task::Volume(task), .. }) => {
                 let LiveRead { job, live } = self.read_live(job).await?;
                 let allowed = job.as_ref().map(|job| {
-                    precondition::check(&job.spec, &live).map_err(|void| void.to_string())
+                    precondition::check(&job.spec, task, &live).map_err(|void| void.to_string())
                 });
                 (job, allowed.unwrap_or(Ok(())))
             }
-            // Asked by whoever carries it out: before the device is opened, and again while it is held.
-            Action::Wipe => (self.read_job(job).await?, Ok(())),
+            // A wipe is checked by the runner: before the device is opened, and again while it is held.
+            Ok(JobRun { task: Task::Wipe(_), .. }) | Err(_) => (self.read_job(job).await?, Ok(())),
         };
         let Some(job) = job else { return Ok(RunResult::Gone) };
         if is_finished(&job) {
@@ -59,104 +59,77 @@ impl<H: NodeOps> Agent<H> {
         let runs = job.status.as_ref().map_or(0, |status| status.runs).saturating_add(1);
         let base = NodeJobStatus { runs, start_time: Some(started), ..NodeJobStatus::default() };
 
-        let (job, ended) = match allowed.and_then(|()| JobRun::of(&job)) {
+        let (job, outcome) = match allowed.and(run) {
             Err(why) => (job, JobOutcome::Failed(why)),
-            Ok(order) => {
-                let (told, ended) = self.carry_while_announcing(&job, &base, &order).await;
-                (told.unwrap_or(job), ended?)
+            Ok(run) => {
+                let (announced, outcome) = self.run_and_announce(&job, &base, &run).await;
+                (announced.unwrap_or(job), outcome?)
             }
         };
-        let status = finished(&base, &ended, self.options.clock.now());
+        let status = finished(&base, &outcome, self.options.clock.now());
         failpoint!("status.finished.before");
-        let told = self.write_status(&job, &status).await?;
+        let reported = self.write_status(&job, &status).await?;
         failpoint!("status.finished.after");
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        if let ReportResult::Gone = told {
-            tracing::warn!(
-                job = name,
-                "the job was deleted or finished by somebody else while it ran"
-            );
+        if let ReportResult::Gone = reported {
+            tracing::warn!(job = name, "the job was deleted or finished elsewhere while it ran");
             return Ok(RunResult::Gone);
         }
-        Ok(match ended {
-            JobOutcome::Succeeded(result) => {
-                tracing::info!(
-                    job = name,
-                    volume = job.spec.owner.name,
-                    action = job.spec.action.as_str(),
-                    "succeeded"
-                );
-                RunResult::Succeeded(result)
+        let (owner, action) = (job.spec.owner.name.as_str(), job.spec.action.as_str());
+        match &outcome {
+            JobOutcome::Prepared(_) | JobOutcome::Removed => {
+                tracing::info!(job = name, volume = owner, action, "succeeded")
             }
             JobOutcome::Erased(how) => {
-                tracing::info!(
-                    job = name,
-                    owner = job.spec.owner.name,
-                    action = job.spec.action.as_str(),
-                    how,
-                    "succeeded"
-                );
-                RunResult::Succeeded(None)
+                tracing::info!(job = name, owner, action, how, "succeeded")
             }
             JobOutcome::Failed(why) => {
-                tracing::warn!(
-                    job = name,
-                    volume = job.spec.owner.name,
-                    action = job.spec.action.as_str(),
-                    why,
-                    "failed"
-                );
-                RunResult::Failed(why)
+                tracing::warn!(job = name, owner, action, why, "failed")
             }
-        })
+        }
+        Ok(RunResult::Finished(outcome))
     }
 
-    /// Tells "Running" only of what takes long, a write less for every volume; and how far it is, of what says so.
-    async fn carry_while_announcing(
+    /// Reports "Running" only for what takes long, which saves a write per volume; and progress, where there is any.
+    async fn run_and_announce(
         &self,
         job: &NodeJob,
         base: &NodeJobStatus,
-        order: &JobRun,
+        run: &JobRun,
     ) -> (Option<NodeJob>, Result<JobOutcome, AgentError>) {
         let progress = Progress::default();
-        let told = Mutex::new(None);
-        let carry = pin!(async {
-            match &order.task {
-                Task::Prepare(_) | Task::Cleanup => {
-                    Ok(carry_out(&self.ops, &self.workers, order, &progress).await)
-                }
-                Task::Wipe { policy, .. } => self.wipe(job, order, *policy, &progress).await,
-            }
-        });
+        let announced = Mutex::new(None);
+        let live = LiveJob { agent: self, job };
+        let work = pin!(self.runner.run(run, &live, &progress));
         let announce = pin!(async {
             tokio::time::sleep(self.options.progress_after).await;
-            let mut said = None;
+            let mut last = None;
             loop {
                 let stand = progress.get();
-                if said.as_ref() != Some(&stand) {
+                if last.as_ref() != Some(&stand) {
                     let status = NodeJobStatus {
                         phase: Some(JobPhase::Running),
                         message: Some(stand.words.clone().into_owned()),
                         progress: stand.percent,
                         ..base.clone()
                     };
-                    let current = lock(&told).clone();
+                    let current = lock(&announced).clone();
                     failpoint!("status.running.before");
                     let written =
                         self.write_status_once(current.as_ref().unwrap_or(job), &status).await;
                     failpoint!("status.running.after");
                     match written {
-                        Some(written) => *lock(&told) = Some(written),
-                        // Somebody else wrote to it: the next announcement is about what is there now.
+                        Some(written) => *lock(&announced) = Some(written),
+                        // The job was changed meanwhile: the next announcement is about what is there now.
                         None => {
                             if let Ok(Some(found)) = self.read_job(job).await {
-                                *lock(&told) = Some(found);
+                                *lock(&announced) = Some(found);
                             }
                         }
                     }
-                    said = Some(stand);
+                    last = Some(stand);
                 }
-                // What does not say how far it is ends soon: told once.
+                // What has no progress ends soon: announced once.
                 while progress.get().percent.is_none() {
                     tokio::time::sleep(self.options.progress_every).await;
                 }
@@ -164,11 +137,11 @@ impl<H: NodeOps> Agent<H> {
             }
         });
         // An announcement cut off in flight at worst makes the next write meet a conflict.
-        let ended = match select(carry, announce).await {
-            Either::Left((ended, _)) => ended,
+        let outcome = match select(work, announce).await {
+            Either::Left((outcome, _)) => outcome,
             Either::Right((never, _)) => never,
         };
-        (lock(&told).take(), ended)
+        (lock(&announced).take(), outcome)
     }
 
     async fn read_job(&self, job: &NodeJob) -> Result<Option<NodeJob>, AgentError> {
@@ -184,8 +157,4 @@ impl<H: NodeOps> Agent<H> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn is_finished(job: &NodeJob) -> bool {
-    job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished)
 }

@@ -1,7 +1,6 @@
 //! The lease by which the operator knows that this agent is there.
 
 use super::{Agent, AgentError};
-use crate::node_ops::NodeOps;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -12,12 +11,10 @@ use kube::{
 };
 use quarry_api::names;
 use serde_json::json;
-use std::time::Duration;
 
-pub(super) const RENEW_EVERY: Duration = Duration::from_secs(10);
 const DURATION_SECONDS: i32 = 40;
 
-impl<H: NodeOps> Agent<H> {
+impl<H> Agent<H> {
     /// Renews the lease, or takes it; `last` is what the previous call returned and saves a read.
     pub async fn renew_lease(&self, last: Option<Lease>) -> Result<Lease, AgentError> {
         let name = names::agent_lease(&self.options.node_name);
@@ -51,7 +48,7 @@ impl<H: NodeOps> Agent<H> {
         let mut spec = json!({"holderIdentity": self.options.identity, "leaseDurationSeconds": DURATION_SECONDS, "renewTime": now});
         let held = current.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
         if held != Some(self.options.identity.as_str()) {
-            // The lock file on the node decides who is the agent; whoever holds the lease is a former one.
+            // The lock file on the node decides who is the agent; another holder of the lease is a former one.
             spec["acquireTime"] = json!(now);
             spec["leaseTransitions"] = json!(
                 current.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0) + 1
@@ -60,7 +57,7 @@ impl<H: NodeOps> Agent<H> {
         self.patch_lease(&leases, &current, spec).await.map_err(AgentError::api(attempt()))
     }
 
-    /// Gives it back, so that nobody waits for it to run out.
+    /// Releases it, so that it need not expire.
     pub async fn release_lease(&self) -> Result<(), AgentError> {
         let name = names::agent_lease(&self.options.node_name);
         let attempt = || format!("giving back the lease {name}");

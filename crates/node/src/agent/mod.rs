@@ -1,40 +1,37 @@
-//! The agent of one node: between the Kubernetes API and the hands.
+//! The agent of one node: between the Kubernetes API and the operations on the node.
 //!
-//! Decides nothing: what to do comes from jobs, whether it may be done from `quarry_core::live`, how from
-//! `quarry_core::sparse`. Remembers nothing that matters: kill it anywhere, the next one continues. `run_job`,
-//! `publish_inventory`, `restore` and `renew_lease` can each be called by themselves, as the simulator does.
-//! Next to read: `job.rs` (one job), `carry.rs` (its local half), `serve.rs` (the loop).
+//! Decides nothing: what to do comes from jobs, whether it may be done from `quarry_core::precondition`, how from
+//! `quarry_core::storage`, when from `quarry_core::agent_schedule`. Remembers nothing that matters: kill it anywhere,
+//! the next one continues. `run_job`, `publish_inventory`, `restore` and `renew_lease` can be called on their own, as
+//! the simulator does. Next to read: `job.rs` (one job), `run.rs` (the loop), `../job_runner/mod.rs`.
 
 mod device_claims;
-mod execute;
+mod events;
 mod inventory;
-mod inventory_loop;
 mod job;
 mod lease;
 mod mount_watch;
 mod precondition;
-mod queue;
 mod report;
 mod restore;
 mod run;
 pub mod uevent;
-mod wipe;
-mod workers;
 
-pub use crate::progress::Progress;
-pub use execute::{JobOutcome, JobRun, Task, carry_out};
-pub use inventory::{Publication, Published, ScanReason};
+pub use crate::{progress::Progress, workers::Workers};
+pub use inventory::{Publication, Published};
 pub use job::RunResult;
-pub use queue::Queue;
+pub use quarry_core::{
+    agent_schedule::ScanReason,
+    job::{JobOutcome, JobRun},
+};
 pub use restore::Restored;
-pub use run::{RESTORE_AGAIN, run, settle};
-use workers::InFlight;
-pub use workers::Workers;
+pub use run::{run, run_end};
 
 use crate::{
     error::{NodeError, chain},
     host_root::DEFAULT_DATA_DIR,
-    node_ops::NodeOps,
+    job_runner::JobRunner,
+    workers::InFlight,
 };
 use jiff::Timestamp;
 use kube::Client;
@@ -97,17 +94,17 @@ pub struct AgentOptions {
     pub data_dir: PathBuf,
     /// Who holds the lease: the pod's name, or any name of this process.
     pub identity: String,
-    /// How many threads carry out steps. Fixed for the life of the agent.
+    /// How many threads apply steps. Fixed for the life of the agent.
     pub workers: usize,
     /// A job that takes longer is reported as running; one that ends sooner is reported once, by its end.
     pub progress_after: Duration,
-    /// How far a long job is is told this often at most.
+    /// The progress of a long job is reported this often at most.
     pub progress_every: Duration,
     /// A device is not Available before it has been there, unchanged, for this long.
     pub settling_time: Duration,
-    /// Every device is read again this often, whether the kernel told of a change or not.
+    /// Every device is read again this often, whether the kernel sent an event or not.
     pub rescan_interval: Duration,
-    /// Real disks (all but loops over files in the data folder) are never opened exclusively and never used.
+    /// Real disks (all but loops over files in the data directory) are never opened exclusively and never used.
     pub observe_only: bool,
     pub clock: Clock,
 }
@@ -134,36 +131,25 @@ impl AgentOptions {
 
 pub struct Agent<H> {
     client: Client,
-    ops: Arc<H>,
-    workers: Workers,
+    runner: JobRunner<H>,
     options: AgentOptions,
     settling: Mutex<Settling>,
-    /// A look at the devices that has not come back.
-    looking: InFlight,
-    /// What the watch last told, while there is one.
+    /// A scan of the devices that has not come back.
+    scanning: InFlight,
+    /// What the watch last delivered, while there is one.
     kept_inventory: Mutex<Option<Arc<NodeInventory>>>,
 }
 
-impl<H: NodeOps> Agent<H> {
+impl<H: Send + Sync + 'static> Agent<H> {
     pub fn new(client: Client, ops: Arc<H>, workers: Workers, options: AgentOptions) -> Self {
         Agent {
             client,
-            ops,
-            workers,
+            runner: JobRunner::new(ops, workers),
             options,
             settling: Mutex::default(),
-            looking: InFlight::default(),
+            scanning: InFlight::default(),
             kept_inventory: Mutex::default(),
         }
-    }
-
-    /// A blocking call to the hands, on a worker.
-    async fn with_hands<T: Send + 'static>(
-        &self,
-        doing: &'static str,
-        call: impl FnOnce(&H) -> Result<T, NodeError> + Send + 'static,
-    ) -> Result<T, NodeError> {
-        self.workers.call(&self.ops, doing, call).await
     }
 }
 

@@ -1,56 +1,57 @@
-//! Mounts and swap come without a uevent: the kernel wakes whoever polls its tables of them.
+//! Mounts and swap cause no uevent: a process that polls the kernel's tables of them is woken.
 //!
 //! A node with pods mounts all the time, and nearly all of it has no disk of its own. Only when the disks that are in use
-//! differ is there anything to look at. Mounts of other namespaces are not in the first process's table; they are
-//! found by the looks that are made anyway.
+//! differ is a scan needed. Mounts of other namespaces are not in the first process's table; they are found by the
+//! scans that are made anyway.
 
-use super::inventory_loop::RescanTrigger;
+use super::events::Trigger;
 use crate::{
     host_root::HostRoot,
     inspect::mounts::{parse_mount_lines, parse_swaps},
     sys,
 };
+use quarry_core::agent_schedule::MOUNT_DEBOUNCE;
 use rustix::fd::{AsFd, OwnedFd};
-use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io};
 use tokio::{
     io::{Interest, unix::AsyncFd},
+    sync::mpsc::Sender,
     time::sleep,
 };
 
-/// A pod mounts many things at once.
-const DEBOUNCE: Duration = Duration::from_millis(200);
-
 type Uses = fn(&[u8]) -> BTreeSet<Vec<u8>>;
 
-/// Rings when a disk is mounted that was not, or not any more; likewise for swap.
-pub(super) async fn watch_uses(bell: Arc<RescanTrigger>, host: HostRoot) {
+/// Sends a trigger when a disk is mounted that was not, or not any more; likewise for swap.
+pub(super) async fn watch_uses(triggers: Sender<Trigger>, host: HostRoot) {
     let tables: [(io::Result<OwnedFd>, Uses); 2] =
         [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
     let watches = tables.into_iter().map(|(table, uses)| {
-        let bell = Arc::clone(&bell);
+        let triggers = triggers.clone();
         async move {
-            if let Err(error) = async { watch(&bell, table?, uses).await }.await
+            if let Err(error) = async { watch(&triggers, table?, uses).await }.await
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, "mounts are seen with the next look only, not at once");
+                tracing::warn!(%error, "mounts are seen with the next scan only, not at once");
             }
         }
     });
     futures::future::join_all(watches).await;
 }
 
-async fn watch(bell: &RescanTrigger, table: OwnedFd, uses: Uses) -> io::Result<()> {
+async fn watch(triggers: &Sender<Trigger>, table: OwnedFd, uses: Uses) -> io::Result<()> {
     let table = sys::wait_for(table, Interest::PRIORITY)?;
     let mut before = uses(&read(&table)?);
     loop {
         let mut changed = table.ready(Interest::PRIORITY).await?;
-        sleep(DEBOUNCE).await;
-        // Before it is read: what comes meanwhile wakes us again.
+        sleep(MOUNT_DEBOUNCE).await;
+        // Before it is read: a change meanwhile wakes us again.
         changed.clear_ready();
         let now = uses(&read(&table)?);
         if now != before {
             before = now;
-            bell.ring();
+            if triggers.send(Trigger::UsesChanged).await.is_err() {
+                return Ok(());
+            }
         }
     }
 }

@@ -1,7 +1,10 @@
-//! The last look at the API before a job acts: everything read live, nothing from a cache.
+//! What the API says right before a job is run: everything read live, nothing from a cache.
 
 use super::{Agent, AgentError};
-use crate::node_ops::NodeOps;
+use crate::{
+    device_claim::{HoldRequest, NodeView},
+    job_runner::LiveCheck,
+};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api,
@@ -11,7 +14,10 @@ use quarry_api::{
     LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume,
     node_job::{JobOwner, OwnerKind},
 };
-use quarry_core::precondition::{VolumePrecondition, WipePrecondition};
+use quarry_core::{
+    job::WipeDevice,
+    precondition::{VolumePrecondition, WipePrecondition, check_wipe},
+};
 
 /// The job as it is now, and what its reason looks like.
 pub(super) struct LiveRead {
@@ -20,7 +26,32 @@ pub(super) struct LiveRead {
     pub live: VolumePrecondition,
 }
 
-impl<H: NodeOps> Agent<H> {
+/// A job whose reason is checked against the API whenever its runner asks.
+pub(super) struct LiveJob<'a, H> {
+    pub agent: &'a Agent<H>,
+    pub job: &'a NodeJob,
+}
+
+impl<H: Send + Sync> LiveCheck for LiveJob<'_, H> {
+    type Error = AgentError;
+
+    async fn check_wipe(
+        &self,
+        task: &WipeDevice,
+    ) -> Result<Result<HoldRequest, String>, AgentError> {
+        let name = self.job.metadata.name.as_deref().unwrap_or_default();
+        let (current, live) = self.agent.read_live_wipe(self.job, task).await?;
+        let Some(current) = current else { return Ok(Err("the job was deleted".into())) };
+        let claim = match check_wipe(name, &current.spec, task, &live) {
+            Ok(claim) => claim.clone(),
+            Err(void) => return Ok(Err(void.to_string())),
+        };
+        let view = live.inventory.as_ref().map(NodeView::of).unwrap_or_default();
+        Ok(Ok(HoldRequest { claim, pv_uid: task.pv_uid.clone(), view }))
+    }
+}
+
+impl<H> Agent<H> {
     /// Any failure means no: the job waits.
     pub(super) async fn read_live(&self, job: &NodeJob) -> Result<LiveRead, AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -47,31 +78,24 @@ impl<H: NodeOps> Agent<H> {
     }
 
     /// The job, and everything that a wipe rests on. Asked twice: before the device is opened, and while it is held.
-    pub(super) async fn read_live_wipe(
+    async fn read_live_wipe(
         &self,
         job: &NodeJob,
+        task: &WipeDevice,
     ) -> Result<(Option<NodeJob>, WipePrecondition), AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        let pv_name = job
-            .spec
-            .device
-            .claimed
-            .as_ref()
-            .map(|device| device.pv_name.as_str())
-            .unwrap_or_default();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
         let inventories: Api<NodeInventory> = Api::all(self.client.clone());
         let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
         let node_name = self.options.node_name.as_str();
         let owner = async { self.owner_uid(&job.spec.owner).await };
-        let pv = async { if pv_name.is_empty() { Ok(None) } else { pvs.get_opt(pv_name).await } };
         let (fresh, node, owner_uid, inventory, pv) = futures::try_join!(
             jobs.get_opt(name),
             nodes.get_opt(node_name),
             owner,
             inventories.get_opt(node_name),
-            pv
+            pvs.get_opt(task.pv.as_str())
         )
         .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
         let claim_uid = self.claim_uid(pv.as_ref()).await?;
@@ -85,7 +109,7 @@ impl<H: NodeOps> Agent<H> {
         Ok((fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live))
     }
 
-    /// Whatever else is in the object: one that this version cannot read all of still exists.
+    /// By metadata alone: an owner that this version cannot read all of still exists.
     async fn owner_uid(&self, owner: &JobOwner) -> kube::Result<Option<String>> {
         let resource = match owner.kind {
             OwnerKind::LocalVolumeSet => ApiResource::erase::<LocalVolumeSet>(&()),

@@ -1,7 +1,6 @@
-//! Telling the API how a job stands: merge patches on its status, under its resourceVersion.
+//! Reporting a job's state to the API: merge patches on its status, under its resourceVersion.
 
-use super::{Agent, AgentError, execute::JobOutcome, job::is_finished};
-use crate::node_ops::NodeOps;
+use super::{Agent, AgentError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -9,31 +8,39 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use quarry_api::{NodeJob, NodeJobStatus, node_job::JobPhase};
+use quarry_core::{
+    backoff::Backoff,
+    job::{JobOutcome, queue::is_finished},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// In a row, before the job is put off and run again as a whole: then it is done at once and only reported.
+/// In a row, before the job is run again as a whole: then nothing is left to do, and it is only reported.
 const TRIES: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_millis(3200));
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
 pub(super) enum ReportResult {
     Written,
-    /// Deleted, made anew, or finished by somebody else.
+    /// Deleted, recreated, or finished elsewhere.
     Gone,
 }
 
 /// The status of a job that has ended.
-pub(super) fn finished(base: &NodeJobStatus, ended: &JobOutcome, now: Timestamp) -> NodeJobStatus {
-    let (phase, message, result) = match ended {
-        JobOutcome::Succeeded(Some(result)) => (
+pub(super) fn finished(
+    base: &NodeJobStatus,
+    outcome: &JobOutcome,
+    now: Timestamp,
+) -> NodeJobStatus {
+    let (phase, message, result) = match outcome {
+        JobOutcome::Prepared(result) => (
             JobPhase::Succeeded,
             format!("ready at {} ({})", result.path, result.device_name),
             Some(result.clone()),
         ),
-        JobOutcome::Succeeded(None) => (JobPhase::Succeeded, "removed".to_owned(), None),
+        JobOutcome::Removed => (JobPhase::Succeeded, "removed".to_owned(), None),
         JobOutcome::Erased(how) => (JobPhase::Succeeded, how.clone(), None),
         JobOutcome::Failed(why) => (JobPhase::Failed, why.clone(), None),
     };
@@ -46,7 +53,7 @@ pub(super) fn finished(base: &NodeJobStatus, ended: &JobOutcome, now: Timestamp)
     }
 }
 
-impl<H: NodeOps> Agent<H> {
+impl<H> Agent<H> {
     /// Until it is written or the job is gone; an API that stays away is an error.
     pub(super) async fn write_status(
         &self,
@@ -74,9 +81,9 @@ impl<H: NodeOps> Agent<H> {
                 tracing::warn!(
                     job = name,
                     error = super::chain(&error),
-                    "reporting again in a moment"
+                    "failed to report the job; trying again"
                 );
-                tokio::time::sleep(FIRST_PAUSE * 2u32.pow(failures)).await;
+                tokio::time::sleep(BACKOFF.after_failures(failures)).await;
             }
             // Also after a lost answer: the write may have gone through.
             match jobs.get_opt(name).await {
@@ -96,7 +103,7 @@ impl<H: NodeOps> Agent<H> {
         }
     }
 
-    /// For news that nothing depends on; the job as it is then.
+    /// For progress that nothing depends on; the job as it is then.
     pub(super) async fn write_status_once(
         &self,
         job: &NodeJob,

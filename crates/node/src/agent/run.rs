@@ -1,47 +1,46 @@
-//! The agent's loop: lease, inventory, jobs, until it is told to stop.
+//! The agent's loop: starts what its schedule says is due, and tells the schedule how that ended, until shutdown.
+//!
+//! Never waits for any of it: lease, scan and jobs run beside each other. When what is due is decided in
+//! `quarry_core::agent_schedule`, which the simulator drives as well.
 
 use super::{
-    Agent, AgentError, AgentOptions, Restored, RunResult, Workers, chain,
-    inventory_loop::{RescanTrigger, watch_kernel},
-    lease::RENEW_EVERY,
+    Agent, AgentError, AgentOptions, Publication, Published, Restored, RunResult, Workers, chain,
+    events::{Trigger, watch_kernel},
     mount_watch::watch_uses,
-    queue::Queue,
+    uevent::KernelEvent,
 };
-use crate::{
-    host_root::HostRoot,
-    node_ops::{LinuxNode, NodeOps},
-};
+use crate::{host_root::HostRoot, linux::LinuxNode, node_ops::NodeOps};
 use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::DeserializeGuard,
     runtime::{WatchStreamExt, watcher},
 };
-use quarry_api::{NodeInventory, NodeJob};
-use quarry_core::event::PendingEvent;
+use quarry_api::{NodeInventory, NodeJob, ids::Uid};
+use quarry_core::{
+    agent_schedule::{AgentSchedule, RENEW_LEASE_EVERY, ScanEnd, Work},
+    event::PendingEvent,
+    job::queue::RunEnd,
+};
 use serde_json::json;
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tokio::{
+    sync::mpsc::{Receiver, channel},
     task::JoinSet,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-/// When what could not be brought back is tried again, first and at most.
-pub const RESTORE_AGAIN: Duration = Duration::from_secs(10);
-const RESTORE_SELDOM: Duration = Duration::from_secs(600);
 /// Together below ten seconds: a pod that is slower is killed.
 const DRAIN: Duration = Duration::from_secs(7);
-const FAREWELL: Duration = Duration::from_secs(2);
+const RELEASE: Duration = Duration::from_secs(2);
+/// Triggers that wait for the loop; it empties them at once.
+const TRIGGERS: usize = 64;
 
-/// Volumes without their device.
-#[derive(Default)]
-struct Missing {
-    due: Option<Instant>,
-    tries: u32,
-    told: Vec<(String, String)>,
-}
+/// Volumes that have no device, and why.
+type Unrestored = Vec<(Uid, String)>;
 
 /// Runs the agent of this node until `shutdown`. Fails at once while another agent runs here.
 pub async fn run(
@@ -51,7 +50,7 @@ pub async fn run(
 ) -> Result<(), AgentError> {
     crate::sys::keep_memory_small();
     let host = HostRoot::open(&options.host_root, &options.data_dir)
-        .map_err(AgentError::ops("opening the data folder"))?;
+        .map_err(AgentError::ops("opening the data directory"))?;
     let ops = LinuxNode::open(host, options.observe_only)
         .map_err(AgentError::ops("starting the agent"))?;
     let workers = Workers::pool(options.workers).map_err(AgentError::ops("starting the agent"))?;
@@ -60,101 +59,188 @@ pub async fn run(
 }
 
 impl<H: NodeOps> Agent<H> {
-    /// The loop over any hands; returns after `shutdown`, within ten seconds.
+    /// The loop; returns after `shutdown`, within ten seconds.
     pub async fn serve(self: Arc<Self>, shutdown: CancellationToken) {
         tracing::info!(node = self.options.node_name, "agent started");
-        let bell = Arc::new(RescanTrigger::default());
-        let mut helpers = JoinSet::new();
-        helpers.spawn(self.clone().keep_lease());
-        helpers.spawn(self.clone().keep_inventory(bell.clone()));
-        helpers.spawn(self.clone().watch_inventory(bell.clone()));
-        helpers.spawn(watch_kernel(bell.clone()));
+        let (triggers, received) = channel(TRIGGERS);
+        let mut watches = JoinSet::new();
+        watches.spawn(self.clone().watch_inventory(triggers.clone()));
+        watches.spawn(watch_kernel(triggers.clone()));
         match HostRoot::view(&self.options.host_root) {
-            Ok(host) => drop(helpers.spawn(watch_uses(bell.clone(), host))),
+            Ok(host) => drop(watches.spawn(watch_uses(triggers.clone(), host))),
             Err(error) => tracing::warn!(
                 error = error.message(),
-                "mounts are seen with the next look only, not at once"
+                "mounts are seen with the next scan only, not at once"
             ),
         }
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = async {
-                let mut missing = Missing::default();
-                self.bring_back(&mut missing).await;
-                bell.ring();
-                self.clone().serve_jobs(&bell, &shutdown, missing).await;
-            } => {}
-        }
-        helpers.shutdown().await;
-        match timeout(FAREWELL, self.release_lease()).await {
+        Loop::new(self.clone()).run(received, &shutdown).await;
+        watches.shutdown().await;
+        match timeout(RELEASE, self.release_lease()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = error.message(), "the lease runs out by itself")
+                tracing::warn!(error = error.message(), "failed to release the lease; it expires")
             }
-            Err(_) => tracing::warn!("the lease runs out by itself: the API does not answer"),
+            Err(_) => tracing::warn!("failed to release the lease: no answer; it expires"),
         }
         tracing::info!(node = self.options.node_name, "agent stopped");
     }
+}
 
-    async fn serve_jobs(
-        self: Arc<Self>,
-        bell: &RescanTrigger,
-        shutdown: &CancellationToken,
-        mut missing: Missing,
-    ) {
-        let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.client.clone());
-        let config =
-            watcher::Config::default().fields(&format!("spec.nodeName={}", self.options.node_name));
-        let mut events = watcher(jobs, config).default_backoff().boxed();
-        let mut queue = Queue::default();
-        let mut running: JoinSet<(String, Option<Result<RunResult, AgentError>>)> = JoinSet::new();
-        loop {
-            // Never beside a job: a restore and a cleanup of the same volume would undo each other.
-            if !queue.has_volumes_running() && missing.due.is_some_and(|due| due <= Instant::now())
-            {
-                self.bring_back(&mut missing).await;
-                bell.ring();
-            }
-            for job in queue.take_due(Instant::now()) {
-                let (agent, name) = (self.clone(), job.name_any());
-                let run = async move { agent.run_job(&job).await };
-                // A panic in one job must not hold its volume for ever.
-                running
-                    .spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
-            }
-            let next = queue
-                .next_due()
-                .into_iter()
-                .chain(missing.due.filter(|_| !queue.has_volumes_running()))
-                .min();
-            tokio::select! {
-                () = shutdown.cancelled() => break,
-                event = events.next() => match event {
-                    Some(Ok(event)) => self.take_event(&mut queue, event).await,
-                    Some(Err(error)) => tracing::warn!(error = chain(&error), "the watch on jobs broke; it is taken up again"),
-                    None => break,
-                },
-                Some(ended) = running.join_next() => {
-                    if let Ok((name, result)) = ended {
-                        settle(&mut queue, &name, result);
-                        bell.ring();
-                    }
-                },
-                () = async { match next { Some(due) => sleep_until(due).await, None => std::future::pending().await } } => {}
-            }
-        }
-        let drained = timeout(DRAIN, async { while running.join_next().await.is_some() {} }).await;
-        if drained.is_err() {
-            // Safe at any point: the next agent looks at what is there and continues.
-            tracing::warn!(jobs = running.len(), "leaving jobs unfinished");
+struct Loop<H> {
+    agent: Arc<Agent<H>>,
+    schedule: AgentSchedule,
+    started: Instant,
+    jobs: JoinSet<(String, Option<Result<RunResult, AgentError>>)>,
+    /// All other work. Safe to drop at any point.
+    chores: JoinSet<Chore>,
+    /// What the last renewal returned.
+    lease: Option<Lease>,
+    unrestored: Unrestored,
+}
+
+/// Other work that has ended; `None`: it failed.
+enum Chore {
+    Lease(Option<Box<Lease>>),
+    Restore(Option<Unrestored>),
+    Scan(Option<Publication>),
+    /// Nothing waits for it.
+    Other,
+}
+
+impl<H: NodeOps> Loop<H> {
+    fn new(agent: Arc<Agent<H>>) -> Self {
+        let rescan_interval = agent.options.rescan_interval;
+        let schedule = AgentSchedule::new(RENEW_LEASE_EVERY, rescan_interval, Duration::ZERO);
+        Loop {
+            agent,
+            schedule,
+            started: Instant::now(),
+            jobs: JoinSet::new(),
+            chores: JoinSet::new(),
+            lease: None,
+            unrestored: Vec::new(),
         }
     }
 
-    async fn take_event(
-        &self,
-        queue: &mut Queue,
-        event: watcher::Event<DeserializeGuard<NodeJob>>,
-    ) {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    async fn run(mut self, mut triggers: Receiver<Trigger>, shutdown: &CancellationToken) {
+        let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.agent.client.clone());
+        let of_node = format!("spec.nodeName={}", self.agent.options.node_name);
+        let config = watcher::Config::default().fields(&of_node);
+        let mut events = watcher(jobs, config).default_backoff().boxed();
+        loop {
+            while let Some(work) = self.schedule.start_due(self.now()) {
+                self.start(work);
+            }
+            let due = self.schedule.next_due().map(|due| self.started + due);
+            let sleep = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.on_job_event(event),
+                    Some(Err(error)) => {
+                        tracing::warn!(error = chain(&error), "the watch on jobs broke; watching again")
+                    }
+                    None => break,
+                },
+                Some(trigger) = triggers.recv() => self.on_trigger(trigger),
+                Some(ended) = self.jobs.join_next() => {
+                    if let Ok((name, result)) = ended {
+                        let end = run_end(&name, result.as_ref());
+                        self.schedule.job_finished(&name, end, self.now());
+                    }
+                },
+                Some(ended) = self.chores.join_next() => {
+                    if let Ok(chore) = ended {
+                        self.on_chore(chore);
+                    }
+                },
+                () = sleep => {}
+            }
+        }
+        let drained =
+            timeout(DRAIN, async { while self.jobs.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            // Safe at any point: the next agent observes what is there and continues.
+            tracing::warn!(jobs = self.jobs.len(), "leaving jobs unfinished");
+        }
+        self.chores.shutdown().await;
+    }
+
+    fn start(&mut self, work: Work) {
+        let agent = self.agent.clone();
+        match work {
+            Work::RenewLease => {
+                let last = self.lease.take();
+                self.spawn(Chore::Lease(None), async move { agent.renew_or_log(last).await });
+            }
+            Work::Restore => {
+                let reported = self.unrestored.clone();
+                self.spawn(Chore::Restore(None), async move {
+                    Chore::Restore(agent.restore_and_report(&reported).await)
+                });
+            }
+            Work::Scan(reason) => self.spawn(Chore::Scan(None), async move {
+                let published = agent.publish_inventory(reason).await;
+                Chore::Scan(published.map_err(log_unpublished).ok())
+            }),
+            Work::Job(job) => {
+                let name = job.name_any();
+                let run = async move { agent.run_job(&job).await };
+                // A panic in one job must not block its volume for ever.
+                self.jobs
+                    .spawn(AssertUnwindSafe(run).catch_unwind().map(|result| (name, result.ok())));
+            }
+        }
+    }
+
+    /// A panic is a failure like any other.
+    fn spawn(&mut self, failed: Chore, work: impl Future<Output = Chore> + Send + 'static) {
+        self.chores
+            .spawn(AssertUnwindSafe(work).catch_unwind().map(|ended| ended.unwrap_or(failed)));
+    }
+
+    fn on_chore(&mut self, chore: Chore) {
+        let now = self.now();
+        match chore {
+            Chore::Lease(lease) => {
+                self.schedule.lease_finished(lease.is_some(), now);
+                self.lease = lease.map(|lease| *lease);
+            }
+            Chore::Restore(unrestored) => {
+                let complete = unrestored.as_ref().is_some_and(Vec::is_empty);
+                self.unrestored = unrestored.unwrap_or_else(|| self.unrestored.clone());
+                self.schedule.restore_finished(complete, now);
+            }
+            Chore::Scan(publication) => {
+                self.schedule.scan_finished(scan_end(publication), now);
+                if !self.schedule.expects_follow_ups() {
+                    crate::sys::give_memory_back();
+                }
+            }
+            Chore::Other => {}
+        }
+    }
+
+    fn on_trigger(&mut self, trigger: Trigger) {
+        let now = self.now();
+        match trigger {
+            Trigger::Kernel(KernelEvent::Device(name)) => self.schedule.on_device_event(name, now),
+            Trigger::Kernel(KernelEvent::Lost) => self.schedule.on_events_lost(now),
+            Trigger::UsesChanged | Trigger::InventoryChanged => self.schedule.request_scan(now),
+        }
+    }
+
+    fn on_job_event(&mut self, event: watcher::Event<DeserializeGuard<NodeJob>>) {
+        let queue = &mut self.schedule.jobs;
         match event {
             watcher::Event::Init => queue.relist(),
             watcher::Event::InitDone => queue.relisted(),
@@ -163,23 +249,71 @@ impl<H: NodeOps> Agent<H> {
             | watcher::Event::InitApply(DeserializeGuard(read)) => match read {
                 Ok(job) => queue.seen(job),
                 Err(invalid) => {
-                    let name = invalid.metadata.name.clone().unwrap_or_default();
+                    let name = invalid.metadata.name.unwrap_or_default();
                     tracing::error!(
                         job = name,
                         error = invalid.error,
-                        "this job cannot be read; it is failed, the others go on"
+                        "this job cannot be read; it is failed, the others continue"
                     );
-                    self.fail_unreadable(&name, &invalid.error).await;
+                    let agent = self.agent.clone();
+                    self.spawn(Chore::Other, async move {
+                        agent.fail_unreadable(&name, &invalid.error).await;
+                        Chore::Other
+                    });
                 }
             },
         }
     }
+}
 
-    /// Told once: a job that says Failed already is left alone.
+impl<H: NodeOps> Agent<H> {
+    async fn renew_or_log(&self, last: Option<Lease>) -> Chore {
+        let renewed = self.renew_lease(last).await.inspect_err(|error| {
+            tracing::warn!(error = error.message(), "failed to renew the lease")
+        });
+        Chore::Lease(renewed.ok().map(Box::new))
+    }
+
+    /// `None`: no volume was restored.
+    async fn restore_and_report(&self, reported: &Unrestored) -> Option<Unrestored> {
+        match self.restore().await {
+            Ok(restored) => {
+                // Reported when it changes: at rest nothing is written.
+                if restored.failed != *reported {
+                    self.report_unrestored(&restored).await;
+                }
+                Some(restored.failed)
+            }
+            Err(error) => {
+                tracing::error!(error = error.message(), "failed to restore the volumes");
+                None
+            }
+        }
+    }
+
+    async fn report_unrestored(&self, restored: &Restored) {
+        if restored.failed.is_empty() {
+            return;
+        }
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else {
+            return;
+        };
+        let events = restored.failed.iter().map(|(uid, why)| {
+            let message = format!("the device of volume {uid} could not be brought back: {why}")
+                .chars()
+                .take(1000)
+                .collect();
+            PendingEvent { reason: "RestoreFailed", warning: true, message }
+        });
+        self.publish_events(&inventory, &events.collect::<Vec<_>>()).await;
+    }
+
+    /// Once: a job that is Failed already is left alone.
     async fn fail_unreadable(&self, name: &str, why: &str) {
         let jobs: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<NodeJob>(&()));
-        let told = async {
+        let failed = async {
             let current = jobs.get(name).await?;
             if current.data["status"]["phase"] == "Failed" {
                 return Ok(());
@@ -190,88 +324,40 @@ impl<H: NodeOps> Agent<H> {
             });
             jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
         };
-        if let Err(error) = told.await {
-            tracing::warn!(job = name, error = chain(&error), "could not mark the job as failed");
+        if let Err(error) = failed.await {
+            tracing::warn!(job = name, error = chain(&error), "failed to mark the job as failed");
         }
-    }
-
-    async fn keep_lease(self: Arc<Self>) {
-        let mut last = None;
-        loop {
-            let begun = Instant::now();
-            last = match self.renew_lease(last).await {
-                Ok(lease) => Some(lease),
-                Err(error) => {
-                    tracing::warn!(
-                        error = error.message(),
-                        "the lease is renewed again in a moment"
-                    );
-                    sleep(Duration::from_secs(1)).await;
-                    None
-                }
-            };
-            if last.is_some() {
-                sleep_until(begun + RENEW_EVERY).await;
-            }
-        }
-    }
-
-    /// At the start, and again while something is missing: a node that was short of loop devices for a moment must not
-    /// keep a volume away until its agent is restarted.
-    async fn bring_back(&self, missing: &mut Missing) {
-        let failed = match self.restore().await {
-            Ok(restored) => {
-                // Told when it changes: at rest nothing is written.
-                if restored.failed != missing.told {
-                    self.tell_restored(&restored).await;
-                }
-                missing.told = restored.failed;
-                !missing.told.is_empty()
-            }
-            Err(error) => {
-                tracing::error!(error = error.message(), "no volume was brought back");
-                true
-            }
-        };
-        let pause =
-            RESTORE_AGAIN.saturating_mul(2u32.saturating_pow(missing.tries)).min(RESTORE_SELDOM);
-        missing.tries = missing.tries.saturating_add(1);
-        missing.due = failed.then(|| Instant::now() + pause);
-    }
-
-    async fn tell_restored(&self, restored: &Restored) {
-        if restored.failed.is_empty() {
-            return;
-        }
-        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
-        let Ok(Some(inventory)) = inventories.get_opt(&self.options.node_name).await else {
-            return;
-        };
-        let told = restored.failed.iter().map(|(uid, why)| {
-            let message = format!("the device of volume {uid} could not be brought back: {why}")
-                .chars()
-                .take(1000)
-                .collect();
-            PendingEvent { reason: "RestoreFailed", warning: true, message }
-        });
-        self.tell(&inventory, &told.collect::<Vec<_>>()).await;
     }
 }
 
-/// What a run means for the queue; `None`: it panicked.
-pub fn settle(queue: &mut Queue, name: &str, result: Option<Result<RunResult, AgentError>>) {
-    match result {
-        Some(Ok(RunResult::Gone)) => queue.put_off(name, Instant::now()),
-        Some(Ok(RunResult::Skipped | RunResult::Succeeded(_) | RunResult::Failed(_))) => {
-            queue.reported(name)
+fn log_unpublished(error: AgentError) {
+    tracing::warn!(error = error.message(), "failed to publish the inventory; trying again");
+}
+
+fn scan_end(publication: Option<Publication>) -> ScanEnd {
+    let Some(Publication { published, again_in }) = publication else { return ScanEnd::Failed };
+    match published {
+        // The watch delivers it once the operator has created it.
+        Published::NoInventory => {
+            tracing::debug!("the operator has not created the NodeInventory yet")
         }
+        Published::Changed | Published::Unchanged => {}
+    }
+    ScanEnd::Published { again_in }
+}
+
+/// What a run means for its job; `None`: it panicked.
+pub fn run_end(name: &str, result: Option<&Result<RunResult, AgentError>>) -> RunEnd {
+    match result {
+        Some(Ok(RunResult::Gone)) => RunEnd::RunAgain,
+        Some(Ok(RunResult::Skipped | RunResult::Finished(_))) => RunEnd::Reported,
         None => {
             tracing::error!(job = name, "running the job panicked; it is run again later");
-            queue.put_off(name, Instant::now());
+            RunEnd::RunAgain
         }
         Some(Err(error)) => {
             tracing::warn!(job = name, error = error.message(), "the job is run again later");
-            queue.put_off(name, Instant::now());
+            RunEnd::RunAgain
         }
     }
 }

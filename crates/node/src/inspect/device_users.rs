@@ -8,7 +8,7 @@ use super::{
     mounts::{parse_mountinfo, parse_swaps},
 };
 use crate::{error::NodeError, host_root::HostRoot, sys::DevNumber};
-use quarry_core::sparse::User;
+use quarry_core::storage::sparse::User;
 use rustix::{
     fd::OwnedFd,
     fs::{Mode, OFlags},

@@ -1,7 +1,7 @@
 //! Where a persistent link leads.
 
 use crate::{host_root::HostRoot, sys::DevNumber};
-use quarry_core::sparse::Link;
+use quarry_core::storage::sparse::Link;
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},

@@ -6,6 +6,7 @@ use quarry_api::{
     names::{IDENTITY_ANNOTATION, PV_OWNER_LABELS},
     node_job::OwnerKind,
 };
+use quarry_core::job::Task;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
         .ledger
         .iter()
         .rev()
-        .find(|record| record.device.as_ref().is_some_and(|(device, _)| device == identity));
+        .find(|record| matches!(&record.task, Task::Wipe(wipe) if wipe.identity == *identity));
     if last.is_none_or(|record| record.outcome.is_some()) {
         wrong.push(format!("{name} is erased without an intent in the ledger"));
     }
@@ -189,7 +190,8 @@ pub fn left_behind(world: &World, disk: &Disk) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::{disk::Record, raw_disks::RawDisk};
-    use quarry_api::node_job::Action;
+    use quarry_api::{Bytes, node_job::WipePolicy};
+    use quarry_core::job::WipeDevice;
     use serde_json::json;
 
     type Spoil = fn(&mut Disk);
@@ -202,12 +204,14 @@ mod tests {
         disk.plug("sdb", RawDisk::new(2));
         disk.claim_links.insert(LINK.into(), "/dev/disk/by-id/wwn-0x5000c50000000001".into());
         disk.held.insert("sda".into());
-        disk.ledger.push(Record {
-            uid: String::new(),
-            device: Some(("wwn:5000c50000000001".into(), "p".into())),
-            action: Action::Wipe,
-            outcome: None,
+        let task = Task::Wipe(WipeDevice {
+            identity: "wwn:5000c50000000001".into(),
+            size: Bytes(1 << 40),
+            pv: "p".into(),
+            pv_uid: "p".into(),
+            policy: WipePolicy::Zero,
         });
+        disk.ledger.push(Record { task, outcome: None });
         disk
     }
 

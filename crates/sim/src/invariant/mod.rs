@@ -8,7 +8,7 @@ pub use device_claims::{left_behind, witness_wipe};
 
 use crate::{disk::Disk, kind::Kind, world::World};
 use quarry_api::names::IDENTITY_ANNOTATION;
-use quarry_core::sparse::Step;
+use quarry_core::storage::sparse::Step;
 use serde_json::Value;
 
 /// The Volume with this UID.
@@ -176,6 +176,7 @@ fn check_job(job: &Value, world: &World) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quarry_core::job::{CleanupVolume, Task, VolumeTask};
     use serde_json::json;
 
     fn world(phase: &str, claim: bool, deleting: bool) -> World {
@@ -203,18 +204,14 @@ mod tests {
 
     fn disk() -> Disk {
         let mut disk = Disk::new(false, true);
-        disk.ledger.push(crate::disk::Record {
-            uid: "u".into(),
-            device: None,
-            action: quarry_api::node_job::Action::Prepare,
-            outcome: None,
-        });
+        let task = Task::Volume(VolumeTask::Cleanup(CleanupVolume { uid: "u".into() }));
+        disk.ledger.push(crate::disk::Record { task, outcome: None });
         for step in [
             Step::MakeDraft { size: quarry_api::Bytes(1) },
             Step::PublishDraft,
             Step::Attach { partitioned: false },
         ] {
-            disk.act("u", &step).unwrap();
+            disk.apply("u", &step).unwrap();
         }
         disk
     }

@@ -1,15 +1,13 @@
-//! Claimed devices, as the agent asks its hands about them: confirm, keep the link true, hold for a wipe.
+//! Claimed devices, as `DeviceOps` is asked about them: confirm, keep the link true, hold for a wipe.
 //!
 //! The simulator answers the same questions. What a claim may be confirmed for is decided in
-//! `quarry_core::claim::confirm`; `real.rs` is the node's own answer. Next to read: `real.rs`, `act/hold.rs`.
-
-mod linux;
-
-pub(crate) use linux::{follow_links, resolve_path};
+//! `quarry_core::device_claim::confirm`. Next to read: `linux/device.rs`, `act/hold.rs`.
 
 use crate::{error::NodeError, node_ops::NodeScan, progress::Progress};
 use quarry_api::{
-    NodeInventory, NodeInventorySpec, NodeInventoryStatus, names,
+    NodeInventory, NodeInventorySpec, NodeInventoryStatus,
+    ids::Uid,
+    names,
     node_inventory::{ClaimReport, ClaimState, DeviceClaim, PathReport},
     node_job::WipePolicy,
 };
@@ -40,7 +38,7 @@ impl NodeView {
         group(&scan.devices, self.status.as_ref(), scan.boot_id.as_deref(), &self.accepted)
     }
 
-    /// The devices that a look must not open exclusively: their PersistentVolume may be mounted at any moment.
+    /// The devices that a scan must not open exclusively: their PersistentVolume may be mounted at any moment.
     pub fn spared(&self) -> Vec<Spare> {
         let confirmed = |claim: &&DeviceClaim| {
             confirm::previous(claim, self.status.as_ref())
@@ -92,7 +90,7 @@ pub struct Spare {
 pub struct ConfirmRequest {
     pub claims: Vec<DeviceClaim>,
     pub view: NodeView,
-    /// The last look.
+    /// The last one.
     pub scan: NodeScan,
 }
 
@@ -100,7 +98,7 @@ pub struct ConfirmRequest {
 pub struct Confirmation {
     /// In the order of the claims; `Err` says why not.
     pub answers: Vec<Result<(), String>>,
-    /// The devices as they are now that nobody holds them any more.
+    /// The devices as they are after they were released.
     pub scan: NodeScan,
 }
 
@@ -116,8 +114,8 @@ pub struct LinkOrder {
 pub enum LinkWish {
     /// It leads to this device, or is made to.
     Lead(LinkDevice),
-    /// Only looked at.
-    Look(Option<LinkDevice>),
+    /// Only read.
+    Observe(Option<LinkDevice>),
     /// The device is not there. The link waits for it, unless it leads to another device now.
     Await,
     Remove,
@@ -152,8 +150,8 @@ pub struct LinkState {
     /// It is there and leads to the device.
     pub linked: bool,
     pub problem: Option<String>,
-    /// What was wrong with it until just now: continues "it …".
-    pub mended: Option<String>,
+    /// What was wrong with it until just now: continues "it ...".
+    pub repaired: Option<String>,
 }
 
 /// A device that is to be erased.
@@ -161,12 +159,12 @@ pub struct LinkState {
 pub struct HoldRequest {
     pub claim: DeviceClaim,
     /// The PersistentVolume whose data is to go. Erased once, it is not erased again: an API that was restored from a
-    /// backup may ask for it although somebody else's data is there by now.
-    pub pv_uid: String,
+    /// backup may ask for it although other data is there by now.
+    pub pv_uid: Uid,
     pub view: NodeView,
 }
 
-/// A device that nobody else can open exclusively or mount, and that was verified while that was so.
+/// A device that no other process can open exclusively or mount, and that was verified while that was so.
 pub trait HeldDevice: Send {
     /// The kernel's name.
     fn name(&self) -> &str;

@@ -1,68 +1,78 @@
-//! What an agent does next for a volume in a sparse file: a step function over what it sees on the node.
+//! Storage in a sparse file behind a loop device: a step function over what is seen on the node.
 //!
-//! Owns the order of steps and every refusal. The hands (`crates/node`, or the simulator's) look and carry
-//! out one step at a time; after each look the plan is made anew, so a crash anywhere needs no memory.
+//! Owns the order of steps and every refusal; observes and applies nothing itself (`VolumeOps` in `crates/node`, or the
+//! simulator's).
 //!
 //! A finished file is told from an unfinished one by its name alone: it is built as a draft and renamed when
-//! mkfs has ended and everything is on disk. Looking at the content would not do: an XFS superblock is
-//! readable long before mkfs.xfs ends.
+//! mkfs has ended and everything is on disk. Its content proves nothing: an XFS superblock is readable long
+//! before mkfs.xfs ends.
 
-use quarry_api::{
-    node_job::{FsType, JobResult, Parameters},
-    quantity::Bytes,
-};
+use super::{Backend, Done, Next};
+use crate::job::{Format, PrepareVolume, VolumeTask};
+use quarry_api::{ids::Uid, node_job::JobResult, quantity::Bytes};
 use std::fmt;
 
-/// What to put into the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Format {
-    Filesystem { fs: FsType, options: Vec<String> },
-    Partition,
-}
+/// The backend of `sparseLoopDevice` Volumes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse;
 
-/// The volume that a Prepare job asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    pub uid: String,
-    pub size: Bytes,
-    pub format: Format,
-}
+impl Backend for Sparse {
+    type Observed = Observed;
+    type Step = Step;
+    type Refusal = Refusal;
 
-impl Target {
-    /// `None` when the parameters name no format, which the schema refuses already.
-    pub fn from_parameters(uid: &str, parameters: &Parameters) -> Option<Self> {
-        let format = match (&parameters.filesystem, &parameters.partition) {
-            (Some(fs), None) => {
-                Format::Filesystem { fs: fs.kind, options: fs.mkfs_options.clone() }
-            }
-            (None, Some(_)) => Format::Partition,
-            (Some(_), Some(_)) | (None, None) => return None,
-        };
-        Some(Target {
-            uid: uid.to_owned(),
-            size: Bytes(u64::try_from(parameters.size).ok()?),
-            format,
-        })
+    fn next(task: &VolumeTask, seen: &Observed) -> Plan {
+        match task {
+            VolumeTask::Prepare(task) => plan_prepare(task, seen),
+            VolumeTask::Cleanup(_) => plan_cleanup(seen),
+        }
     }
 
-    /// The persistent link of this volume, on the node.
-    pub fn link(&self) -> String {
-        link_path(&self.uid, &self.format)
+    fn next_restore(uid: &Uid, seen: &Observed) -> Plan {
+        match &seen.file {
+            Some(file) => plan_attached(uid, file, seen),
+            None => Next::Done(Done::Removed),
+        }
+    }
+
+    fn discard(seen: &Observed) -> Option<Step> {
+        (seen.draft && seen.in_ledger).then_some(Step::DiscardDraft)
+    }
+
+    fn describe(step: &Step) -> &'static str {
+        match step {
+            Step::DiscardDraft => "removing an unfinished file",
+            Step::MakeDraft { .. } => "making the file",
+            Step::FormatDraft(Format::Filesystem { .. }) => "making the file system",
+            Step::FormatDraft(Format::Partition) => "making the partition table",
+            Step::PublishDraft => "finishing the file",
+            Step::Attach { .. } => "attaching the loop device",
+            Step::AddPartition { .. } => "adding the partition",
+            Step::MakeLink { .. } => "making the persistent link",
+            Step::AwaitLink { .. } => "waiting for udev to make the persistent link",
+            Step::Detach { .. } => "detaching the loop device",
+            Step::RemoveLink => "removing the persistent link",
+            Step::AwaitNoLink => "waiting for udev to remove the persistent link",
+            Step::RemoveFile => "removing the file",
+        }
     }
 }
 
-/// The persistent path: by file system UUID, or by partition label.
-pub fn link_path(uid: &str, format: &Format) -> String {
-    match format {
-        Format::Filesystem { .. } => format!("/dev/disk/by-uuid/{uid}"),
-        Format::Partition => format!("/dev/disk/by-partlabel/{uid}"),
+type Plan = Next<Step, Refusal>;
+
+/// The persistent path: by partition label, or by file system UUID.
+pub fn link_path(uid: &str, partitioned: bool) -> String {
+    if partitioned {
+        format!("/dev/disk/by-partlabel/{uid}")
+    } else {
+        format!("/dev/disk/by-uuid/{uid}")
     }
 }
 
-/// What the hands see on the node for one volume.
+/// What is seen of one volume on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The ledger holds an intent of ours for this volume: files named after it are our work.
+    /// The ledger has an intent for this volume: files named after it are our work.
     pub in_ledger: bool,
     /// The finished file.
     pub file: Option<File>,
@@ -93,7 +103,7 @@ pub struct Loop {
     pub users: Vec<User>,
 }
 
-/// Somebody who uses a device, in words for people.
+/// A user of a device; displayed for people.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum User {
     Mount(String),
@@ -123,7 +133,6 @@ pub enum Link {
     To(String),
 }
 
-/// One thing for the hands to do. Each is atomic or harmless to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     DiscardDraft,
@@ -159,20 +168,11 @@ pub enum Step {
     RemoveFile,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// Carry these out in order, then look again.
-    Steps(Vec<Step>),
-    /// Nothing is left to do. Prepare has a result, cleanup has none.
-    Done(Option<JobResult>),
-    Refused(Refusal),
-}
-
 /// Why nothing is done. None of these resolves by trying the same again at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
-        "a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume folder"
+        "a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume directory"
     )]
     ForeignFile,
     #[error(
@@ -192,25 +192,25 @@ pub enum Refusal {
 }
 
 /// The next steps of a Prepare job.
-pub fn plan_prepare(target: &Target, seen: &Observed) -> Plan {
+fn plan_prepare(task: &PrepareVolume, seen: &Observed) -> Plan {
     if !seen.in_ledger && (seen.file.is_some() || seen.draft) {
-        return Plan::Refused(Refusal::ForeignFile);
+        return Next::Refused(Refusal::ForeignFile);
     }
-    let partitioned = matches!(target.format, Format::Partition);
+    let partitioned = matches!(task.format, Format::Partition);
     let Some(file) = &seen.file else {
         let mut steps = Vec::new();
         if seen.draft {
             steps.push(Step::DiscardDraft);
         }
         steps.extend([
-            Step::MakeDraft { size: target.size },
-            Step::FormatDraft(target.format.clone()),
+            Step::MakeDraft { size: task.size },
+            Step::FormatDraft(task.format.clone()),
             Step::PublishDraft,
         ]);
-        return Plan::Steps(steps);
+        return Next::Steps(steps);
     };
-    if file.size != target.size {
-        return Plan::Refused(Refusal::OtherSize { found: file.size, wanted: target.size });
+    if file.size != task.size {
+        return Next::Refused(Refusal::OtherSize { found: file.size, wanted: task.size });
     }
     if file.partitioned != partitioned {
         let found = if file.partitioned {
@@ -218,24 +218,20 @@ pub fn plan_prepare(target: &Target, seen: &Observed) -> Plan {
         } else {
             "a file system instead of a partition table"
         };
-        return Plan::Refused(Refusal::OtherContent(found));
+        return Next::Refused(Refusal::OtherContent(found));
     }
-    plan_attached(&target.uid, partitioned, file, seen)
+    plan_attached(&task.uid, file, seen)
 }
 
 /// A finished file of ours: bring it up to a device with its link. Also what the agent does at its start.
-pub fn plan_attached(uid: &str, partitioned: bool, file: &File, seen: &Observed) -> Plan {
-    let format = if partitioned {
-        Format::Partition
-    } else {
-        Format::Filesystem { fs: FsType::Ext4, options: Vec::new() }
-    };
-    let link = link_path(uid, &format);
+fn plan_attached(uid: &Uid, file: &File, seen: &Observed) -> Plan {
+    let partitioned = file.partitioned;
+    let link = link_path(uid.as_str(), partitioned);
     let attached = match seen.loops.as_slice() {
-        [] => return Plan::Steps(vec![Step::Attach { partitioned }]),
+        [] => return Next::Steps(vec![Step::Attach { partitioned }]),
         [one] => one,
         several => {
-            return Plan::Refused(Refusal::SeveralLoops(
+            return Next::Refused(Refusal::SeveralLoops(
                 several.iter().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", "),
             ));
         }
@@ -244,21 +240,21 @@ pub fn plan_attached(uid: &str, partitioned: bool, file: &File, seen: &Observed)
         (false, _) => (attached.name.clone(), file.size),
         (true, Some((name, size))) => (name.clone(), *size),
         (true, None) => {
-            return Plan::Steps(vec![Step::AddPartition { device: attached.name.clone() }]);
+            return Next::Steps(vec![Step::AddPartition { device: attached.name.clone() }]);
         }
     };
     match (&seen.link, seen.udev) {
-        (Link::To(found), _) if *found == device => Plan::Done(Some(JobResult {
+        (Link::To(found), _) if *found == device => Next::Done(Done::Prepared(JobResult {
             path: link,
             device_name: attached.name.clone(),
             capacity: i64::try_from(capacity.0).unwrap_or(i64::MAX),
         })),
         // A loop that was attached before under another number leaves a stale link behind only without udev: replace it.
         (Link::To(found), false) if !is_loop(found) => {
-            Plan::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device })
+            Next::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device })
         }
-        (Link::To(_) | Link::Absent, false) => Plan::Steps(vec![Step::MakeLink { device }]),
-        (Link::To(_) | Link::Absent, true) => Plan::Steps(vec![Step::AwaitLink { device }]),
+        (Link::To(_) | Link::Absent, false) => Next::Steps(vec![Step::MakeLink { device }]),
+        (Link::To(_) | Link::Absent, true) => Next::Steps(vec![Step::AwaitLink { device }]),
     }
 }
 
@@ -269,20 +265,20 @@ fn is_loop(kernel_name: &str) -> bool {
 }
 
 /// The next steps of a Cleanup job.
-pub fn plan_cleanup(seen: &Observed) -> Plan {
+fn plan_cleanup(seen: &Observed) -> Plan {
     let anything = seen.file.is_some() || seen.draft;
     if anything && !seen.in_ledger {
-        return Plan::Refused(Refusal::ForeignFile);
+        return Next::Refused(Refusal::ForeignFile);
     }
     if let Some(busy) = seen.loops.iter().find(|l| !l.users.is_empty()) {
         let users = busy.users.iter().map(User::to_string).collect::<Vec<_>>().join(", ");
-        return Plan::Refused(Refusal::InUse { device: busy.name.clone(), users });
+        return Next::Refused(Refusal::InUse { device: busy.name.clone(), users });
     }
     let mut steps: Vec<Step> =
         seen.loops.iter().map(|l| Step::Detach { device: l.name.clone() }).collect();
     if !steps.is_empty() {
-        // Look again before the file goes: it must not be removed under a loop that would not detach.
-        return Plan::Steps(steps);
+        // Observed again before the file goes: it must not be removed under a loop that would not detach.
+        return Next::Steps(steps);
     }
     if seen.link != Link::Absent {
         steps.push(if seen.udev { Step::AwaitNoLink } else { Step::RemoveLink });
@@ -293,7 +289,7 @@ pub fn plan_cleanup(seen: &Observed) -> Plan {
     if seen.file.is_some() {
         steps.push(Step::RemoveFile);
     }
-    if steps.is_empty() { Plan::Done(None) } else { Plan::Steps(steps) }
+    if steps.is_empty() { Next::Done(Done::Removed) } else { Next::Steps(steps) }
 }
 
 #[cfg(test)]

@@ -16,16 +16,16 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-type Task = Box<dyn FnOnce() + Send>;
+type Call = Box<dyn FnOnce() + Send>;
 
 #[derive(Clone)]
 pub enum Workers {
     /// In place, on the caller's thread.
     Inline,
-    /// Whoever has the other end does the work.
-    Pool(mpsc::Sender<Task>),
+    /// The other end of the channel does the work.
+    Pool(mpsc::Sender<Call>),
     /// As `Pool`, and what takes long gets a thread of its own.
-    Threads(mpsc::Sender<Task>),
+    Threads(mpsc::Sender<Call>),
 }
 
 /// Whether a call that has a limit is still out.
@@ -50,7 +50,7 @@ impl Drop for InFlightGuard {
 impl Workers {
     /// The threads end when the last clone is dropped and their work is done.
     pub fn pool(count: usize) -> Result<Self, NodeError> {
-        let (sender, receiver) = mpsc::channel::<Task>();
+        let (sender, receiver) = mpsc::channel::<Call>();
         let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..count.max(1) {
             let receiver = receiver.clone();
@@ -63,7 +63,7 @@ impl Workers {
                 }
             };
             thread::Builder::new()
-                .name(format!("quarry-hands-{number}"))
+                .name(format!("quarry-worker-{number}"))
                 .spawn(work)
                 .map_err(NodeError::io("starting a worker thread"))?;
         }
@@ -86,7 +86,7 @@ impl Workers {
         };
         let (answer, answered) = oneshot::channel();
         let ops = ops.clone();
-        let task: Task = Box::new(move || {
+        let task: Call = Box::new(move || {
             // Nobody waits any more when the job was abandoned; the step itself is finished all the same.
             let _ = answer.send(call(&ops));
         });

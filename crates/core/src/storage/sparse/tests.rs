@@ -1,7 +1,8 @@
 use super::*;
+use quarry_api::node_job::FsType;
 
-fn target(format: Format) -> Target {
-    Target { uid: "u".into(), size: Bytes(1 << 20), format }
+fn target(format: Format) -> PrepareVolume {
+    PrepareVolume { uid: "u".into(), size: Bytes(1 << 20), format }
 }
 
 fn xfs() -> Format {
@@ -22,7 +23,7 @@ fn attached(partition: Option<(String, Bytes)>) -> Vec<Loop> {
 
 #[test]
 fn a_fresh_volume_is_built_as_a_draft_and_published_last() {
-    let Plan::Steps(steps) =
+    let Next::Steps(steps) =
         plan_prepare(&target(xfs()), &Observed { in_ledger: true, ..Observed::default() })
     else {
         panic!()
@@ -34,9 +35,9 @@ fn a_fresh_volume_is_built_as_a_draft_and_published_last() {
 }
 
 #[test]
-fn a_leftover_draft_is_built_anew_never_continued() {
+fn a_leftover_draft_is_rebuilt_and_never_continued() {
     let seen = Observed { in_ledger: true, draft: true, ..Observed::default() };
-    let Plan::Steps(steps) = plan_prepare(&target(xfs()), &seen) else { panic!() };
+    let Next::Steps(steps) = plan_prepare(&target(xfs()), &seen) else { panic!() };
     assert_eq!(steps[0], Step::DiscardDraft);
 }
 
@@ -46,8 +47,8 @@ fn a_file_that_the_ledger_does_not_know_is_left_alone() {
         Observed { in_ledger: false, ..ready(false) },
         Observed { draft: true, ..Observed::default() },
     ] {
-        assert_eq!(plan_prepare(&target(xfs()), &seen), Plan::Refused(Refusal::ForeignFile));
-        assert_eq!(plan_cleanup(&seen), Plan::Refused(Refusal::ForeignFile));
+        assert_eq!(plan_prepare(&target(xfs()), &seen), Next::Refused(Refusal::ForeignFile));
+        assert_eq!(plan_cleanup(&seen), Next::Refused(Refusal::ForeignFile));
     }
 }
 
@@ -55,7 +56,7 @@ fn a_file_that_the_ledger_does_not_know_is_left_alone() {
 fn a_finished_file_is_never_formatted_again() {
     for seen in [ready(false), ready(true)] {
         for format in [xfs(), Format::Partition] {
-            if let Plan::Steps(steps) = plan_prepare(&target(format), &seen) {
+            if let Next::Steps(steps) = plan_prepare(&target(format), &seen) {
                 assert!(!steps.iter().any(|s| matches!(
                     s,
                     Step::FormatDraft(_)
@@ -74,11 +75,11 @@ fn another_size_or_content_is_refused() {
     seen.file = Some(File { size: Bytes(5), partitioned: false });
     assert!(matches!(
         plan_prepare(&target(xfs()), &seen),
-        Plan::Refused(Refusal::OtherSize { .. })
+        Next::Refused(Refusal::OtherSize { .. })
     ));
     assert!(matches!(
         plan_prepare(&target(Format::Partition), &ready(false)),
-        Plan::Refused(Refusal::OtherContent(_))
+        Next::Refused(Refusal::OtherContent(_))
     ));
 }
 
@@ -87,12 +88,12 @@ fn without_udev_the_link_is_made_with_udev_it_is_awaited() {
     let mut seen = Observed { loops: attached(None), ..ready(false) };
     assert_eq!(
         plan_prepare(&target(xfs()), &seen),
-        Plan::Steps(vec![Step::MakeLink { device: "loop3".into() }])
+        Next::Steps(vec![Step::MakeLink { device: "loop3".into() }])
     );
     seen.udev = true;
     assert_eq!(
         plan_prepare(&target(xfs()), &seen),
-        Plan::Steps(vec![Step::AwaitLink { device: "loop3".into() }])
+        Next::Steps(vec![Step::AwaitLink { device: "loop3".into() }])
     );
 }
 
@@ -101,12 +102,12 @@ fn a_link_to_a_real_disk_is_never_replaced() {
     let seen = Observed { loops: attached(None), link: Link::To("sda1".into()), ..ready(false) };
     assert!(matches!(
         plan_prepare(&target(xfs()), &seen),
-        Plan::Refused(Refusal::ForeignLink { .. })
+        Next::Refused(Refusal::ForeignLink { .. })
     ));
     let stale = Observed { link: Link::To("loop9".into()), ..seen };
     assert_eq!(
         plan_prepare(&target(xfs()), &stale),
-        Plan::Steps(vec![Step::MakeLink { device: "loop3".into() }])
+        Next::Steps(vec![Step::MakeLink { device: "loop3".into() }])
     );
 }
 
@@ -115,14 +116,14 @@ fn a_block_volume_needs_its_partition_before_its_link() {
     let seen = Observed { loops: attached(None), ..ready(true) };
     assert_eq!(
         plan_prepare(&target(Format::Partition), &seen),
-        Plan::Steps(vec![Step::AddPartition { device: "loop3".into() }])
+        Next::Steps(vec![Step::AddPartition { device: "loop3".into() }])
     );
     let seen = Observed {
         loops: attached(Some(("loop3p1".into(), Bytes(99)))),
         link: Link::To("loop3p1".into()),
         ..ready(true)
     };
-    let Plan::Done(Some(result)) = plan_prepare(&target(Format::Partition), &seen) else {
+    let Next::Done(Done::Prepared(result)) = plan_prepare(&target(Format::Partition), &seen) else {
         panic!()
     };
     assert_eq!(
@@ -144,19 +145,23 @@ fn a_device_in_use_is_not_detached_and_its_file_not_removed() {
             loops: vec![Loop { name: "loop3".into(), partition: None, users: vec![user] }],
             ..ready(false)
         };
-        assert!(matches!(plan_cleanup(&seen), Plan::Refused(Refusal::InUse { .. })));
+        assert!(matches!(plan_cleanup(&seen), Next::Refused(Refusal::InUse { .. })));
     }
 }
 
 #[test]
 fn the_file_goes_only_when_no_loop_is_left() {
     let seen = Observed { loops: attached(None), link: Link::To("loop3".into()), ..ready(false) };
-    assert_eq!(plan_cleanup(&seen), Plan::Steps(vec![Step::Detach { device: "loop3".into() }]));
+    assert_eq!(plan_cleanup(&seen), Next::Steps(vec![Step::Detach { device: "loop3".into() }]));
     let seen = Observed { loops: vec![], ..seen };
-    assert_eq!(plan_cleanup(&seen), Plan::Steps(vec![Step::RemoveLink, Step::RemoveFile]));
+    assert_eq!(plan_cleanup(&seen), Next::Steps(vec![Step::RemoveLink, Step::RemoveFile]));
     assert_eq!(
         plan_cleanup(&Observed { in_ledger: true, ..Observed::default() }),
-        Plan::Done(None)
+        Next::Done(Done::Removed)
     );
-    assert_eq!(plan_cleanup(&Observed::default()), Plan::Done(None), "nothing was ever made");
+    assert_eq!(
+        plan_cleanup(&Observed::default()),
+        Next::Done(Done::Removed),
+        "nothing was ever made"
+    );
 }

@@ -1,11 +1,14 @@
-//! The driver over hands that only remember: the order of intent, steps and outcome, and what follows a failure.
+//! The runner over operations that only remember: the order of intent, steps and outcome, and what follows a failure.
 
 use super::*;
-use crate::node_ops::{NodeScan, ScanRequest};
-use quarry_api::quantity::Bytes;
-use quarry_core::sparse::{File, Link, Loop, Observed, User};
+use crate::workers::Workers;
+use quarry_api::{NodeJob, node_inventory::RetainedData, quantity::Bytes};
+use quarry_core::{
+    job::{Intent, Outcome},
+    storage::sparse::{File, Link, Loop, Observed, Sparse, Step, User},
+};
 use serde_json::json;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const UID: &str = "0b0f1f9e-3c1c-4a5e-8e0e-0123456789ab";
 
@@ -27,14 +30,18 @@ impl Fake {
     }
 }
 
-impl NodeOps for Fake {
-    fn look(&self, _: &str) -> Result<Observed, NodeError> {
+impl VolumeOps<Sparse> for Fake {
+    fn observe(&self, _: &Uid) -> Result<Observed, NodeError> {
         Ok(self.world().seen.clone())
     }
 
-    fn act(&self, _: &str, step: &Step) -> Result<(), NodeError> {
+    fn observe_shared(&self, _: &Uid) -> Result<Observed, NodeError> {
+        Ok(self.world().seen.clone())
+    }
+
+    fn apply(&self, _: &Uid, step: &Step) -> Result<(), NodeError> {
         let mut world = self.world();
-        let name = words(step);
+        let name = Sparse::describe(step);
         if let Some((broken, left, retryable)) = &mut world.broken
             && *broken == name
             && *left > 0
@@ -76,6 +83,12 @@ impl NodeOps for Fake {
         Ok(())
     }
 
+    fn known_volumes(&self) -> Result<Vec<Uid>, NodeError> {
+        Ok(Vec::new())
+    }
+}
+
+impl LedgerOps for Fake {
     fn record_intent(&self, _: &Intent) -> Result<(), NodeError> {
         let mut world = self.world();
         world.seen.in_ledger = true;
@@ -88,12 +101,8 @@ impl NodeOps for Fake {
         Ok(())
     }
 
-    fn known_volumes(&self) -> Result<Vec<String>, NodeError> {
-        Ok(Vec::new())
-    }
-
-    fn scan_node(&self, _: &ScanRequest) -> Result<NodeScan, NodeError> {
-        Ok(NodeScan::default())
+    fn record_retained(&self, _: &[RetainedData]) -> Result<(), NodeError> {
+        panic!("a volume's task retains nothing")
     }
 }
 
@@ -113,16 +122,16 @@ fn xfs() -> serde_json::Value {
     json!({"size": 1 << 30, "filesystem": {"type": "xfs"}})
 }
 
-async fn carry(ops: &Arc<Fake>, job: &NodeJob) -> JobOutcome {
-    carry_out(ops, &Workers::Inline, &JobRun::of(job).unwrap(), &Progress::default()).await
+async fn run(ops: &Arc<Fake>, job: &NodeJob) -> JobOutcome {
+    let JobRun { job, task: Task::Volume(task) } = JobRun::try_from(job).unwrap() else { panic!() };
+    let runner = JobRunner::new(ops.clone(), Workers::Inline);
+    runner.run_volume::<Sparse>(&job, &task, &Progress::default()).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_intent_comes_first_and_the_outcome_last() {
     let ops = Arc::new(Fake::default());
-    let JobOutcome::Succeeded(Some(result)) = carry(&ops, &job("Prepare", xfs())).await else {
-        panic!()
-    };
+    let JobOutcome::Prepared(result) = run(&ops, &job("Prepare", xfs())).await else { panic!() };
     assert_eq!((result.device_name.as_str(), result.capacity), ("loop3", 1 << 30));
     insta::assert_snapshot!(ops.world().diary.join("\n"), @"
     intent
@@ -134,7 +143,7 @@ async fn the_intent_comes_first_and_the_outcome_last() {
     outcome Succeeded
     ");
     ops.world().diary.clear();
-    assert_eq!(carry(&ops, &job("Cleanup", json!(null))).await, JobOutcome::Succeeded(None));
+    assert_eq!(run(&ops, &job("Cleanup", json!(null))).await, JobOutcome::Removed);
     insta::assert_snapshot!(ops.world().diary.join("\n"), @"
     intent
     detaching the loop device
@@ -145,21 +154,21 @@ async fn the_intent_comes_first_and_the_outcome_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_leaves_no_intent_so_a_foreign_file_never_becomes_ours() {
+async fn a_refusal_leaves_no_intent() {
     let ops = Arc::new(Fake::default());
     ops.world().seen.file = Some(File { size: Bytes(5), partitioned: false });
     for job in [job("Prepare", xfs()), job("Cleanup", json!(null))] {
-        let JobOutcome::Failed(why) = carry(&ops, &job).await else { panic!() };
+        let JobOutcome::Failed(why) = run(&ops, &job).await else { panic!() };
         assert!(why.contains("not made by this agent"), "{why}");
     }
     assert_eq!(ops.world().diary, ["outcome Failed", "outcome Failed"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_from_a_fresh_look() {
+async fn a_retryable_step_is_retried_from_a_new_observation() {
     let ops = Arc::new(Fake::default());
     ops.world().broken = Some(("attaching the loop device", 3, true));
-    assert!(matches!(carry(&ops, &job("Prepare", xfs())).await, JobOutcome::Succeeded(_)));
+    assert!(matches!(run(&ops, &job("Prepare", xfs())).await, JobOutcome::Prepared(_)));
     let diary = ops.world().diary.clone();
     assert_eq!(diary.iter().filter(|line| *line == "failed attaching the loop device").count(), 3);
     assert_eq!(
@@ -174,7 +183,7 @@ async fn a_failed_format_leaves_no_draft() {
     let ops = Arc::new(Fake::default());
     ops.world().broken = Some(("making the file system", 99, false));
     assert_eq!(
-        carry(&ops, &job("Prepare", xfs())).await,
+        run(&ops, &job("Prepare", xfs())).await,
         JobOutcome::Failed("making the file system failed".into())
     );
     let world = ops.world();
@@ -194,12 +203,12 @@ async fn a_failed_format_leaves_no_draft() {
 async fn a_failed_attach_keeps_the_finished_file() {
     let ops = Arc::new(Fake::default());
     ops.world().broken = Some(("attaching the loop device", 99, false));
-    assert!(matches!(carry(&ops, &job("Prepare", xfs())).await, JobOutcome::Failed(_)));
+    assert!(matches!(run(&ops, &job("Prepare", xfs())).await, JobOutcome::Failed(_)));
     assert!(ops.world().seen.file.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_in_use_is_told_and_nothing_is_done() {
+async fn a_device_in_use_is_reported_and_nothing_is_done() {
     let ops = Arc::new(Fake::default());
     ops.world().seen = Observed {
         in_ledger: true,
@@ -211,18 +220,7 @@ async fn a_device_in_use_is_told_and_nothing_is_done() {
         }],
         ..Observed::default()
     };
-    let JobOutcome::Failed(why) = carry(&ops, &job("Cleanup", json!(null))).await else { panic!() };
+    let JobOutcome::Failed(why) = run(&ops, &job("Cleanup", json!(null))).await else { panic!() };
     assert!(why.contains("loop3 is mounted at /mnt"), "{why}");
     assert_eq!(ops.world().diary, ["outcome Failed"]);
-}
-
-#[test]
-fn a_job_that_does_not_fit_is_refused_with_a_reason() {
-    let mut other = job("Cleanup", json!(null));
-    other.spec.owner.uid = "1b0f1f9e-3c1c-4a5e-8e0e-0123456789ab".into();
-    assert!(JobRun::of(&other).unwrap_err().contains("not that of the volume"));
-    let path = json!({"size": 1 << 30, "filesystem": {"type": "xfs", "mkfsOptions": ["-l", "logdev=/dev/sda"]}});
-    assert!(JobRun::of(&job("Prepare", path)).unwrap_err().contains("not allowed"));
-    assert!(JobRun::of(&job("Prepare", json!(null))).unwrap_err().contains("what to prepare"));
-    assert!(JobRun::of(&job("Prepare", json!({"size": -1, "partition": {}}))).is_err());
 }

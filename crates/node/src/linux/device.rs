@@ -1,23 +1,24 @@
-//! Claimed devices on the node itself: held while they are read, verified by what was read then, and let go.
+//! Devices and device claims on the machine: held while they are read, verified by what was read then, and released.
 //!
 //! Facts decide whether a device is opened at all: one that timed out, is only observed or is in use is not. While a
-//! device is held the scanner reads it anew, and only that reading counts.
+//! device is held the scanner reads it again, and only that reading counts.
 
-use super::{
-    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState, Spare,
-    no_device,
-};
+use super::LinuxNode;
 use crate::{
     act::{
         claim_link,
         hold::{For, Held, Opened, Verified},
         wipe,
     },
+    device_claim::{
+        ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
+        Spare, no_device,
+    },
     error::NodeError,
     host_root::HostRoot,
     inspect::loops,
     ledger::Record,
-    node_ops::{LinuxNode, NodeOps, ScanRequest},
+    node_ops::{DeviceOps, NodeScan, ScanRequest},
     progress::Progress,
     sys::DevNumber,
 };
@@ -37,11 +38,30 @@ use quarry_failpoint::failpoint;
 use rustix::{fs::FileType, io::Errno};
 use std::{collections::BTreeSet, fs, path::Path};
 
+impl DeviceOps for LinuxNode {
+    fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
+        self.scan(request).map(|(scan, _)| scan)
+    }
+
+    fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
+        self.confirm_claims(request)
+    }
+
+    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+        Ok(orders.iter().map(|order| claim_link::follow(&self.host, order)).collect())
+    }
+
+    fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
+        Ok(paths.iter().map(|path| resolve_path(&self.host, path)).collect())
+    }
+
+    fn hold(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
+        self.hold_for_wipe(request)
+    }
+}
+
 impl LinuxNode {
-    pub(crate) fn confirm_claims(
-        &self,
-        request: &ConfirmRequest,
-    ) -> Result<Confirmation, NodeError> {
+    fn confirm_claims(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
         let ConfirmRequest { claims, view, scan } = request;
         let before = view.known(scan);
         let opened: Vec<Result<Held<Opened>, String>> = claims
@@ -58,7 +78,7 @@ impl LinuxNode {
         }
         failpoint!("confirm.held");
         let (seen, silent) =
-            self.see(&ScanRequest { touched: names.clone(), proves: true, ..request.around() })?;
+            self.scan(&ScanRequest { touched: names.clone(), proves: true, ..request.around() })?;
         let known = view.known(&seen);
         // All stay held until the last one is linked.
         let mut verified: Vec<Held<Verified>> = Vec::new();
@@ -76,7 +96,7 @@ impl LinuxNode {
         }
         failpoint!("confirm.linked");
         let confirmed = claims.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
-        self.record_news(
+        self.record_new(
             confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect(),
         )?;
         failpoint!("confirm.recorded");
@@ -89,7 +109,7 @@ impl LinuxNode {
         Ok(Confirmation { answers, scan })
     }
 
-    /// Not opened unless the last look speaks for it: a hung or foreign device is left alone.
+    /// Not opened unless the last scan speaks for it: a device that hangs or is not as claimed is left alone.
     fn open_claimed(
         &self,
         claim: &DeviceClaim,
@@ -104,12 +124,9 @@ impl LinuxNode {
         Held::open(self.host(), &facts.name, purpose).map_err(|error| error.message())
     }
 
-    pub(crate) fn hold_for_wipe(
-        &self,
-        request: &HoldRequest,
-    ) -> Result<Box<dyn HeldDevice>, NodeError> {
+    fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
         let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid))
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
             .map_err(NodeError::Refused)?;
         let refused = |why: String| NodeError::Refused(expected.explain(why));
         let around = ScanRequest {
@@ -117,7 +134,7 @@ impl LinuxNode {
             spare: view.spared(),
             ..ScanRequest::default()
         };
-        let (scan, _) = self.see(&around)?;
+        let (scan, _) = self.scan(&around)?;
         if is_other_machine(&view.spec, Some(scan.machine_id.as_deref())) {
             return Err(NodeError::Refused(
                 "this is another machine than the one that the device was claimed on".into(),
@@ -130,18 +147,18 @@ impl LinuxNode {
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
         let (seen, silent) =
-            self.see(&ScanRequest { touched: [name].into(), proves: true, ..around })?;
+            self.scan(&ScanRequest { touched: [name].into(), proves: true, ..around })?;
         answered(&held, &silent).map_err(NodeError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
         if expected == Expected::Erased {
-            // Done before, and the word of it was lost: whatever lies where nobody has looked is not ours to erase.
+            // Done before, and the report of it was lost: what is on unread parts of the device is not ours to erase.
             return Ok(Box::new(Erased(held)));
         }
         Ok(Box::new(ToWipe { host: self.host().clone(), held }))
     }
 
     /// The numbers of devices that must not be opened exclusively.
-    pub(crate) fn spared(&self, spare: &[Spare]) -> BTreeSet<DevNumber> {
+    pub(super) fn spared(&self, spare: &[Spare]) -> BTreeSet<DevNumber> {
         let host = self.host();
         let boot_id = host.boot_id();
         let behind = |spare: &Spare| {
@@ -152,10 +169,10 @@ impl LinuxNode {
             Some(DevNumber::from_stat(stat.st_rdev))
         };
         let named = |spare: &Spare| {
-            let folder = host.sys_block(
+            let directory = host.sys_block(
                 &spare.name.as_ref().filter(|_| spare.boot_id == boot_id)?.replace('/', "!"),
             );
-            let read = |attribute: &str| fs::read_to_string(folder.join(attribute)).ok();
+            let read = |attribute: &str| fs::read_to_string(directory.join(attribute)).ok();
             let diskseq: Option<u64> = read("diskseq")
                 .or_else(|| read("../diskseq"))
                 .and_then(|text| text.trim().parse().ok());
@@ -212,12 +229,8 @@ impl HeldDevice for ToWipe {
     }
 }
 
-pub(crate) fn follow_links(host: &HostRoot, orders: &[LinkOrder]) -> Vec<LinkState> {
-    orders.iter().map(|order| claim_link::follow(host, order)).collect()
-}
-
 /// The device at the end of a path of the node.
-pub(crate) fn resolve_path(host: &HostRoot, path: &str) -> PathReport {
+fn resolve_path(host: &HostRoot, path: &str) -> PathReport {
     if !path.starts_with('/') {
         return no_device(path, "is not an absolute path");
     }
@@ -245,7 +258,7 @@ pub(crate) fn resolve_path(host: &HostRoot, path: &str) -> PathReport {
             };
         }
         FileType::RegularFile => "a file",
-        FileType::Directory => "a folder",
+        FileType::Directory => "a directory",
         FileType::CharacterDevice => "a character device",
         FileType::Symlink | FileType::Fifo | FileType::Socket | FileType::Unknown => {
             "something else"

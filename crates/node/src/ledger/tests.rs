@@ -1,0 +1,169 @@
+use super::*;
+use quarry_api::{
+    node_inventory::ClaimOwner,
+    node_job::{FsType, WipePolicy},
+    quantity::Bytes,
+};
+use quarry_core::job::{Format, PrepareVolume, VolumeTask, WipeDevice};
+use std::fs;
+
+fn prepare(uid: &str) -> Task {
+    let format = Format::Filesystem { fs: FsType::Xfs, options: Vec::new() };
+    Task::Volume(VolumeTask::Prepare(PrepareVolume {
+        uid: uid.into(),
+        size: Bytes(1 << 30),
+        format,
+    }))
+}
+
+fn wipe(pv: &str, pv_uid: &str) -> Task {
+    Task::Wipe(WipeDevice {
+        identity: "wwn:5".into(),
+        size: Bytes(4096),
+        pv: pv.into(),
+        pv_uid: pv_uid.into(),
+        policy: WipePolicy::Discard,
+    })
+}
+
+fn intent(uid: &str) -> Record {
+    let entry = Intent { job: "prepare-1".into(), task: prepare(uid) };
+    Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry)
+}
+
+#[test]
+fn a_record_reads_as_written() {
+    let text = serde_json::to_string(&intent("u")).unwrap();
+    assert_eq!(
+        text,
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#
+    );
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
+}
+
+#[test]
+fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
+    let entry = Intent { job: "wipe-1".into(), task: wipe("local-pv-1", "p") };
+    let record = Record::intent("2026-01-01T00:00:00Z".parse().unwrap(), &entry);
+    let text = serde_json::to_string(&record).unwrap();
+    assert_eq!(
+        text,
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"text":"Discard of 4 KiB"}"#
+    );
+    assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+    ledger.append(&record).unwrap();
+    assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
+}
+
+#[test]
+fn a_successful_wipe_is_known_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let mut ledger = Ledger::open(&path).unwrap();
+    let outcome = |task: Task, result: OutcomeResult| {
+        let entry = Outcome { job: "j".into(), task, result, text: String::new() };
+        Record::outcome(Timestamp::UNIX_EPOCH, &entry)
+    };
+    ledger.append(&outcome(wipe("p", "done"), OutcomeResult::Succeeded)).unwrap();
+    ledger.append(&outcome(wipe("p", "failed"), OutcomeResult::Failed)).unwrap();
+    ledger.append(&outcome(prepare("other"), OutcomeResult::Succeeded)).unwrap();
+    for ledger in [ledger, Ledger::open(&path).unwrap()] {
+        let erased = |uid: &str| ledger.remembered("wwn:5", uid).erased;
+        assert!(erased("done") && !erased("failed") && !erased("other") && !erased(""));
+    }
+}
+
+/// What an API that was restored from a backup does not know any more.
+#[test]
+fn the_last_claim_and_retained_data_are_recorded_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let mut ledger = Ledger::open(&path).unwrap();
+    let claim = |owner: &str, round: i64| {
+        let owner = ClaimOwner {
+            kind: "LocalVolumeSet".into(),
+            namespace: Some("s".into()),
+            name: "fast".into(),
+            uid: owner.into(),
+        };
+        Record::confirmed(
+            Timestamp::UNIX_EPOCH,
+            &DeviceClaim { identity: "wwn:5".into(), owner, round, ..DeviceClaim::default() },
+        )
+    };
+    let kept = Record::retained(
+        Timestamp::UNIX_EPOCH,
+        &RetainedData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
+    );
+    let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
+    assert_eq!(ledger.unrecorded(all.clone()), all);
+    ledger.append_all(&all).unwrap();
+    ledger.append_all(&[]).unwrap();
+    assert_eq!(
+        ledger.unrecorded(vec![claim("b", 1), kept, claim("a", 2)]),
+        [claim("a", 2)],
+        "the last one counts"
+    );
+    for ledger in [ledger, Ledger::open(&path).unwrap()] {
+        assert_eq!(
+            ledger.remembered("wwn:5", "u"),
+            Remembered { erased: false, retained: true, confirmed: Some(("b".into(), 1)) }
+        );
+        assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
+    }
+    let lines = fs::read_to_string(&path).unwrap();
+    let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;
+    assert_eq!((lines.lines().count(), lines.lines().next()), (4, Some(line)));
+}
+
+#[test]
+fn a_line_torn_at_any_byte_loses_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let mut ledger = Ledger::open(&path).unwrap();
+    ledger.append(&intent("first")).unwrap();
+    let kept = fs::read(&path).unwrap();
+    ledger.append(&intent("torn")).unwrap();
+    let all = fs::read(&path).unwrap();
+    for cut in kept.len()..all.len() {
+        fs::write(&path, &all[..cut]).unwrap();
+        let mut ledger = Ledger::open(&path).unwrap();
+        assert!(ledger.knows("first") && !ledger.knows("torn"), "cut at {cut}");
+        ledger.append(&intent("next")).unwrap();
+        let again = Ledger::open(&path).unwrap();
+        assert!(
+            again.knows("first") && again.knows("next") && again.damaged().is_empty(),
+            "cut at {cut}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_line_is_reported_and_the_others_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let mut bytes = serde_json::to_vec(&intent("a")).unwrap();
+    bytes.extend_from_slice(b"\n{\"time\":\0\0\xff\n");
+    bytes.extend(serde_json::to_vec(&intent("b")).unwrap());
+    bytes.push(b'\n');
+    fs::write(&path, bytes).unwrap();
+    let ledger = Ledger::open(&path).unwrap();
+    assert_eq!(ledger.damaged(), [2]);
+    assert!(ledger.knows("a") && ledger.knows("b"));
+}
+
+#[test]
+fn an_outcome_alone_does_not_make_a_file_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+    let entry = Outcome {
+        job: "j".into(),
+        task: prepare("u"),
+        result: OutcomeResult::Failed,
+        text: "refused".into(),
+    };
+    ledger.append(&Record::outcome(Timestamp::UNIX_EPOCH, &entry)).unwrap();
+    assert!(!ledger.knows("u"));
+}

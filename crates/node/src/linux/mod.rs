@@ -1,0 +1,78 @@
+//! The node itself: holds the node's lock for as long as it lives, and does what `NodeOps` says.
+//!
+//! Calls block; the agent makes them on its workers. Next to read: `volume.rs`, `device.rs`, `ledger.rs`.
+
+mod device;
+mod ledger;
+mod volume;
+
+use crate::{
+    error::NodeError,
+    host_root::HostRoot,
+    inspect::{
+        probe::Care,
+        scan::{Limits, Reach, Scan, Scanned, Scanner},
+        unmanaged_pvs,
+    },
+    ledger::Ledger,
+    lock::Lock,
+    node_ops::{NodeScan, ScanRequest},
+};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// One silent disk must not keep the others from being seen; it is read again soon.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+pub struct LinuxNode {
+    host: HostRoot,
+    ledger: Mutex<Ledger>,
+    scanner: Mutex<Scanner>,
+    _lock: Lock,
+}
+
+impl LinuxNode {
+    /// Fails with the other's PID while another agent runs on this node.
+    pub fn open(host: HostRoot, observe_only: bool) -> Result<Self, NodeError> {
+        let lock = Lock::take(&host.lock())?;
+        let ledger = Ledger::open(&host.ledger())?;
+        let reach = if observe_only { Reach::OwnLoops } else { Reach::Everything };
+        let scanner =
+            Scanner::new(host.clone(), Limits { reach, patience: PATIENCE, ..Limits::default() });
+        Ok(LinuxNode {
+            host,
+            ledger: Mutex::new(ledger),
+            scanner: Mutex::new(scanner),
+            _lock: lock,
+        })
+    }
+
+    pub fn host(&self) -> &HostRoot {
+        &self.host
+    }
+
+    /// A scan, and the devices that have not answered yet: what it says of those is old.
+    fn scan(&self, request: &ScanRequest) -> Result<(NodeScan, Vec<String>), NodeError> {
+        let scan = if request.everything {
+            Scan::Everything
+        } else {
+            Scan::Changed { touched: &request.touched }
+        };
+        let spared = self.spared(&request.spare);
+        let scanned = {
+            let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
+            scanner.spare(spared);
+            scanner.scan_with(scan, if request.proves { Care::Prove } else { Care::Look })?
+        };
+        let Scanned { devices, problems, again_in, boot_id, silent, .. } = scanned;
+        let mut devices = devices.to_vec();
+        self.mark_volumes(&mut devices)?;
+        unmanaged_pvs::mark_unmanaged(&self.host, &mut devices, &request.unmanaged_pvs);
+        Ok((
+            NodeScan { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? },
+            silent,
+        ))
+    }
+}
