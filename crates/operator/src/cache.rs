@@ -166,8 +166,14 @@ impl Source for Caches {
     fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.get(name)
     }
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        self.all()
+    }
     fn inventory(&self, node: &str) -> Option<Arc<NodeInventory>> {
         self.get(node)
+    }
+    fn inventories(&self) -> Vec<Arc<NodeInventory>> {
+        self.all()
     }
     fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>> {
         self.get(name)
@@ -197,6 +203,9 @@ impl Source for Caches {
         self.all()
     }
     fn local_volumes(&self) -> Vec<Arc<LocalVolume>> {
+        self.all()
+    }
+    fn volumes(&self) -> Vec<Arc<Volume>> {
         self.all()
     }
 }

@@ -13,8 +13,9 @@ use quarry_api::{
     validate,
     volume::VolumeMode,
 };
+use serde::Serialize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     Ok,
     Waiting,
@@ -23,7 +24,7 @@ pub enum Verdict {
     Skipped,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub check: &'static str,
     pub verdict: Verdict,
