@@ -7,7 +7,10 @@ use quarry_api::{
     NodeInventory, NodeInventorySpec, NodeInventoryStatus, names,
     node_inventory::{Device, DeviceState},
 };
-use quarry_core::device_claim::{Demand, NodeWorld, check, demand::of_set, plan};
+use quarry_core::{
+    device_claim::{Demand, NodeWorld, check, demand::of_set, plan},
+    violation::joined,
+};
 use serde_json::json;
 use std::{sync::Arc, time::Instant};
 
@@ -62,7 +65,9 @@ pub fn run() -> Result<()> {
     for _ in 0..ROUNDS {
         let started = Instant::now();
         let planned = plan(&world, now);
-        check::check(&world, &planned).map_err(|violation| anyhow::anyhow!("{violation}"))?;
+        if let Some(violation) = joined(&check::check(&world, &planned)) {
+            anyhow::bail!("{violation}");
+        }
         samples.push(started.elapsed());
         assignment = planned.claims.len();
     }

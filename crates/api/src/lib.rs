@@ -18,6 +18,7 @@ pub mod names;
 pub mod node_inventory;
 pub mod node_job;
 pub mod quantity;
+pub mod reason;
 pub mod validate;
 pub mod volume;
 

@@ -8,6 +8,8 @@ pub const CATEGORY: &str = "quarry";
 pub const VOLUME_FINALIZER: &str = "storage.metalk8s.scality.com/volume-protection";
 /// A new value asks for another try after a failed preparation.
 pub const RETRY_ANNOTATION: &str = "quarry.dev/retry";
+/// On a Volume, with the name of its node as value: the node does not come back, and the storage there is abandoned.
+pub const ABANDON_NODE_ANNOTATION: &str = "quarry.dev/abandon-node";
 /// Who wrote an object: `app.kubernetes.io/managed-by: quarry`.
 pub const MANAGED_BY: &str = "quarry";
 /// Where the operator, its agents and their leases live unless told otherwise.

@@ -4,7 +4,10 @@
 //! of that node: what is there, and the verdict on each device, which follows from both.
 //! Next to read: `quarry_core::device` (identity, reasons, verdict).
 
-use crate::volume::VolumeMode;
+use crate::{
+    reason::{Meaning, Reason, ReasonCode},
+    volume::VolumeMode,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -213,7 +216,7 @@ pub struct ClaimOwner {
 pub struct Quarantine {
     pub identity: String,
     /// One of the reasons that quarantine a device: DuplicateIdentity, IdentityElsewhere, IdentityChanged.
-    pub reason: String,
+    pub reason: ReasonCode,
     /// Where else it is, or what it was before.
     pub detail: String,
 }
@@ -375,7 +378,7 @@ pub struct Device {
     /// The disk of a partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The paths under a multipath map: they are this one device.
+    /// The paths under a multipath map, and those that return to it: they are this one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -424,6 +427,18 @@ pub struct Device {
     pub link: Option<String>,
 }
 
+impl Device {
+    /// Whether this reason was found.
+    pub fn has(&self, reason: Reason) -> bool {
+        self.reasons.iter().any(|found| found.reason == reason)
+    }
+
+    /// Whether a reason was found that means this.
+    pub fn means(&self, meaning: Meaning) -> bool {
+        self.reasons.iter().any(|found| found.reason.means(meaning))
+    }
+}
+
 /// The verdict on a device, in the words of LocalVolumeDiscoveryResult.
 #[derive(
     Clone,
@@ -459,10 +474,21 @@ impl DeviceState {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceReason {
     /// A constant; docs/reference/reasons.md lists them all.
-    pub reason: String,
+    pub reason: ReasonCode,
     /// Which mount point, which signature, whose claim.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+}
+
+impl DeviceReason {
+    pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        DeviceReason { reason: reason.into(), detail: detail.into() }
+    }
+
+    /// Continues "sdb …": `is mounted: /mnt/a`.
+    pub fn message(&self) -> String {
+        self.reason.message(&self.detail)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

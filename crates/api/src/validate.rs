@@ -199,17 +199,17 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_at_once_with_the_remedy() {
-        let told = problems(
+        let found = problems(
             json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}),
         );
-        assert_eq!(told.len(), 5, "{told:#?}");
-        assert!(told.iter().any(|t| t
+        assert_eq!(found.len(), 5, "{found:#?}");
+        assert!(found.iter().any(|t| t
             == "spec: sparseLoopDevice and lvmLogicalVolume are set; set exactly one of spec.sparseLoopDevice, spec.rawBlockDevice, spec.lvmLogicalVolume"));
         assert!(
-            told.iter().any(|t| t
+            found.iter().any(|t| t
                 == "spec.sparseLoopDevice.size: is 0; give a size greater than 0, such as 10Gi")
         );
-        assert!(told.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
+        assert!(found.iter().any(|t| t == "spec.lvmLogicalVolume.size: \"-1\" is negative; give a size greater than 0, such as 10Gi"));
     }
 
     #[test]

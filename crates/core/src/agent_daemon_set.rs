@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What the DaemonSet is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DaemonSetSettings {
     pub namespace: String,
     pub image: String,
     pub image_pull_policy: String,
@@ -37,17 +37,17 @@ pub struct Wanted {
 
 /// Where agents are wanted, and by whom.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct AgentDemand {
     /// Volumes are on.
     pub everywhere: bool,
-    pub askers: Vec<Asker>,
+    pub requesters: Vec<AgentRequester>,
     /// Nodes with claims or unfinished jobs: they keep their agent, whoever stopped asking.
     pub kept_nodes: Vec<Arc<Node>>,
 }
 
 /// An object that asks for agents.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asker {
+pub struct AgentRequester {
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -64,8 +64,8 @@ pub const NODES_ANNOTATION: &str = "quarry.dev/agent-nodes";
 
 /// The DaemonSet, complete; `None` when nobody needs an agent. `OnDelete`: the operator replaces agents, never one
 /// with a running job.
-pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
-    let selection = selection(asked)?;
+pub fn desired(settings: &DaemonSetSettings, demand: &AgentDemand) -> Option<DaemonSet> {
+    let selection = selection(demand)?;
     let labels = json!({"app.kubernetes.io/name": names::AGENT_DAEMON_SET, crate_label(): names::MANAGED_BY});
     let mut pod = json!({
         "serviceAccountName": names::AGENT_SERVICE_ACCOUNT,
@@ -74,14 +74,14 @@ pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
         "terminationGracePeriodSeconds": 20,
         "containers": [{
             "name": "agent",
-            "image": wanted.image,
-            "imagePullPolicy": wanted.image_pull_policy,
+            "image": settings.image,
+            "imagePullPolicy": settings.image_pull_policy,
             "args": [
                 "agent",
                 "--host-root=/host",
-                format!("--data-dir={}", wanted.data_dir),
-                format!("--rescan-interval={:#}", wanted.rescan_interval),
-                format!("--settling-time={:#}", wanted.settling_time),
+                format!("--data-dir={}", settings.data_dir),
+                format!("--rescan-interval={:#}", settings.rescan_interval),
+                format!("--settling-time={:#}", settings.settling_time),
             ],
             "env": [
                 {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -110,10 +110,10 @@ pub fn desired(wanted: &Wanted, asked: &Asked) -> Option<DaemonSet> {
     let set = json!({
         "metadata": {
             "name": names::AGENT_DAEMON_SET,
-            "namespace": wanted.namespace,
+            "namespace": settings.namespace,
             "labels": labels,
             "annotations": {HASH_ANNOTATION: hash, NODES_ANNOTATION: nodes},
-            "ownerReferences": owners(wanted, asked),
+            "ownerReferences": owners(settings, demand),
         },
         "spec": {
             "selector": {"matchLabels": {"app.kubernetes.io/name": names::AGENT_DAEMON_SET}},
@@ -130,15 +130,15 @@ struct Selection {
     tolerations: Value,
 }
 
-fn selection(asked: &Asked) -> Option<Selection> {
-    if asked.everywhere {
+fn selection(demand: &AgentDemand) -> Option<Selection> {
+    if demand.everywhere {
         // Nodes that are tainted still have storage: an agent that is kept away would leave volumes behind.
         return Some(Selection {
             affinity: Value::Null,
             tolerations: json!([{"operator": "Exists"}]),
         });
     }
-    let all = asked.askers.iter().any(|asker| asker.selector.is_none());
+    let all = demand.requesters.iter().any(|requester| requester.selector.is_none());
     // An empty term matches nothing, and a selector of such terms alone must not end up as none at all.
     let is_empty = |term: &NodeSelectorTerm| {
         [&term.match_expressions, &term.match_fields]
@@ -146,12 +146,12 @@ fn selection(asked: &Asked) -> Option<Selection> {
             .all(|list| list.as_ref().is_none_or(Vec::is_empty))
     };
     let mut terms: Vec<Value> = Vec::new();
-    let chosen = asked
-        .askers
+    let chosen = demand
+        .requesters
         .iter()
-        .filter_map(|asker| asker.selector.as_ref())
+        .filter_map(|requester| requester.selector.as_ref())
         .flat_map(|selector| &selector.node_selector_terms);
-    let kept = asked.kept_nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+    let kept = demand.kept_nodes.iter().filter_map(|node| node.metadata.name.as_deref());
     // One term for each: a field takes one value only.
     let kept = kept.map(|name| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}));
     for term in chosen.filter(|term| !is_empty(term)).map(|term| json!(term)).chain(kept) {
@@ -169,13 +169,13 @@ fn selection(asked: &Asked) -> Option<Selection> {
     };
     let mut tolerations: Vec<Value> = Vec::new();
     let taints =
-        asked.kept_nodes.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
+        demand.kept_nodes.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
     let needed =
         taints.map(|taint| json!({"key": taint.key, "operator": "Exists", "effect": taint.effect}));
-    for toleration in asked
-        .askers
+    for toleration in demand
+        .requesters
         .iter()
-        .flat_map(|asker| &asker.tolerations)
+        .flat_map(|requester| &requester.tolerations)
         .map(|toleration| json!(toleration))
         .chain(needed)
     {
@@ -191,20 +191,17 @@ fn selection(asked: &Asked) -> Option<Selection> {
 
 /// Everybody who asks; the operator's Deployment while agents are needed whoever asks, so that the deletion of the
 /// last asker does not take them away.
-fn owners(wanted: &Wanted, asked: &Asked) -> Vec<Value> {
+fn owners(settings: &DaemonSetSettings, demand: &AgentDemand) -> Vec<Value> {
     let owner = |version: &str, kind: &str, name: &str, uid: &str| json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": false});
-    let deployment = wanted
+    let deployment = settings
         .deployment
         .iter()
-        .filter(|_| asked.everywhere || !asked.kept_nodes.is_empty())
+        .filter(|_| demand.everywhere || !demand.kept_nodes.is_empty())
         .map(|(name, uid)| owner("apps/v1", "Deployment", name, uid));
     deployment
-        .chain(
-            asked
-                .askers
-                .iter()
-                .map(|asker| owner(&asker.api_version, &asker.kind, &asker.name, &asker.uid)),
-        )
+        .chain(demand.requesters.iter().map(|requester| {
+            owner(&requester.api_version, &requester.kind, &requester.name, &requester.uid)
+        }))
         .collect()
 }
 
@@ -228,24 +225,24 @@ fn owner_uids(set: &DaemonSet) -> Vec<&str> {
 }
 
 /// Whether the DaemonSet that is there was made from another wish.
-pub fn outdated(found: &DaemonSet, wanted: &DaemonSet) -> bool {
+pub fn outdated(found: &DaemonSet, target: &DaemonSet) -> bool {
     [HASH_ANNOTATION, NODES_ANNOTATION]
         .iter()
-        .any(|key| annotation(found, key) != annotation(wanted, key))
-        || owner_uids(found) != owner_uids(wanted)
+        .any(|key| annotation(found, key) != annotation(target, key))
+        || owner_uids(found) != owner_uids(target)
 }
 
 /// What turns the one that is there into the wanted one. Fields that may be absent are named with a null: a merge
 /// would keep them.
-pub fn changes(wanted: &DaemonSet) -> Value {
-    let mut template = json!(wanted.spec.as_ref().map(|spec| &spec.template));
+pub fn changes(target: &DaemonSet) -> Value {
+    let mut template = json!(target.spec.as_ref().map(|spec| &spec.template));
     for field in ["affinity", "tolerations"] {
         if template["spec"].get(field).is_none() {
             template["spec"][field] = Value::Null;
         }
     }
     json!({
-        "metadata": {"annotations": wanted.metadata.annotations, "ownerReferences": wanted.metadata.owner_references.clone().unwrap_or_default()},
+        "metadata": {"annotations": target.metadata.annotations, "ownerReferences": target.metadata.owner_references.clone().unwrap_or_default()},
         "spec": {"template": template},
     })
 }
@@ -273,7 +270,7 @@ pub fn name_taken(namespace: &str) -> String {
 /// The agent pods to replace: made from another wish, and without a job under way on their node.
 pub fn replaceable<'a>(
     pods: &'a [Pod],
-    wanted: &DaemonSet,
+    target: &DaemonSet,
     busy: impl Fn(&str) -> bool,
 ) -> Vec<&'a Pod> {
     let hash = |pod: &'a Pod| {
@@ -285,7 +282,7 @@ pub fn replaceable<'a>(
     };
     pods.iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-        .filter(|pod| hash(pod) != annotation(wanted, HASH_ANNOTATION))
+        .filter(|pod| hash(pod) != annotation(target, HASH_ANNOTATION))
         .filter(|pod| {
             !pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(&busy)
         })

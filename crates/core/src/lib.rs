@@ -23,4 +23,5 @@ pub mod quarantine;
 pub mod source;
 pub mod storage;
 pub mod unmanaged_pv;
+pub mod violation;
 pub mod volume;

@@ -6,7 +6,7 @@
 use crate::{
     device_claim::{self, Demand, NodeWorld, Stage},
     event::PendingEvent,
-    quarantine::{self, Elsewhere},
+    quarantine::{self, RemoteIdentity},
 };
 use jiff::Timestamp;
 use quarry_api::{
@@ -22,7 +22,7 @@ pub struct Observed {
     /// PersistentVolumes of others on this node.
     pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// Devices of other nodes with an identity of this node's.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<RemoteIdentity>,
     /// What device claims are planned from; `None` where the kinds that own them are not watched: what is claimed stays.
     pub world: Option<NodeWorld>,
 }
@@ -125,7 +125,6 @@ pub enum Violation {
 pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let mut found: Vec<Violation> = match (&seen.world, &plan.claims) {
         (Some(world), Some(claims)) => device_claim::check::check(world, claims)
-            .err()
             .into_iter()
             .map(Violation::DeviceClaims)
             .collect(),
@@ -236,11 +235,11 @@ fn remembers(spec: &NodeInventorySpec) -> bool {
 
 /// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
 fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
-    let told = found.metadata.annotations.as_ref().is_some_and(|annotations| {
+    let released = found.metadata.annotations.as_ref().is_some_and(|annotations| {
         annotations.contains_key(names::RELEASE_DEVICE_CLAIMS_ANNOTATION)
     });
     let machine = found.status.as_ref().map(|status| status.machine_id.as_deref());
-    told && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
+    released && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
 }
 
 /// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.
@@ -443,9 +442,9 @@ mod tests {
 
     #[test]
     fn the_word_that_gives_claims_up_counts_once() {
-        let told = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
+        let released = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
-            let extra = json!({"metadata.annotations": told, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
+            let extra = json!({"metadata.annotations": released, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
             let mut seen = seen(node, extra);
             seen.inventory.as_mut().unwrap().status = Some(quarry_api::NodeInventoryStatus {
                 machine_id: Some(machine.into()),
@@ -488,8 +487,11 @@ mod tests {
             json!({"spec.deviceClaims": claims(), "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]}),
         );
         seen.unmanaged_pvs = foreign();
-        seen.elsewhere =
-            vec![Elsewhere { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
+        seen.elsewhere = vec![RemoteIdentity {
+            identity: "wwn:1".into(),
+            node: "n2".into(),
+            device: "sdb".into(),
+        }];
         let update = update(plan(&seen));
         insta::assert_yaml_snapshot!(update.spec);
         assert_eq!((update.resource_version.as_str(), update.finalizers), ("7", None));

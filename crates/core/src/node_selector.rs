@@ -344,27 +344,29 @@ mod tests {
 
     #[test]
     fn a_wrong_selector_is_told_with_its_field() {
-        let told = |terms: Value| problems(&selector(terms), "spec.nodeSelector").join("\n");
+        let problem = |terms: Value| problems(&selector(terms), "spec.nodeSelector").join("\n");
         let all = [
-                told(json!([])),
-                told(json!([{}, {}])),
-                told(json!([{"matchExpressions": [{"key": "a", "operator": "Has"}, {"key": "a", "operator": "In"}, {"key": "", "operator": "Exists"}]}])),
-                told(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}, {"key": "a", "operator": "Lt", "values": ["1", "2"]}]}])),
-                told(json!([{}, {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}])),
-                told(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}, {"key": "spec.x", "operator": "In", "values": ["a"]}]}])),
-                told(json!([{"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}])),
+                problem(json!([])),
+                problem(json!([{}, {}])),
+                problem(json!([{"matchExpressions": [{"key": "a", "operator": "Has"}, {"key": "a", "operator": "In"}, {"key": "", "operator": "Exists"}]}])),
+                problem(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}, {"key": "a", "operator": "Lt", "values": ["1", "2"]}]}])),
+                problem(json!([{}, {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}])),
+                problem(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}, {"key": "spec.x", "operator": "In", "values": ["a"]}]}])),
+                problem(json!([{"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}])),
             ]
         .join("\n---\n");
         insta::assert_snapshot!(all);
         assert_eq!(
-            told(json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}]}])),
+            problem(
+                json!([{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["5"]}]}])
+            ),
             ""
         );
     }
 
     #[test]
     fn a_wrong_toleration_is_told_with_its_field() {
-        for (toleration, told) in [
+        for (toleration, problem) in [
             (json!({"operator": "Exists"}), ""),
             (json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}), ""),
             (
@@ -385,8 +387,8 @@ mod tests {
             )
             .join("; ");
             assert!(
-                found.starts_with(told) && found.is_empty() == told.is_empty(),
-                "{told}: {found}"
+                found.starts_with(problem) && found.is_empty() == problem.is_empty(),
+                "{problem}: {found}"
             );
         }
     }

@@ -40,7 +40,7 @@ pub fn is_renewal(before: Option<&Lease>, after: Option<&Lease>) -> bool {
 
 impl Presence {
     /// Why nothing happens on the node, in words; `None` when the agent is there.
-    pub fn complaint(&self, node: &str) -> Option<String> {
+    pub fn problem(&self, node: &str) -> Option<String> {
         let remedy = match self {
             Presence::Never => "check that its quarry-agent pod runs",
             Presence::Absent { .. } | Presence::Present { .. } => {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(presence(None, at(1)), Presence::Never);
         assert!(
             presence(Some(&lease("")), at(1))
-                .complaint("n1")
+                .problem("n1")
                 .unwrap()
                 .contains("absent since 2026-01-01T00:00:00Z")
         );

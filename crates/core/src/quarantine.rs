@@ -7,12 +7,13 @@
 //! identities within one node are the agent's own verdict.
 
 use crate::{
-    device::{accepts, group::published_candidates, identity, reason::Reason},
+    device::{Reason, accepts, group::published_candidates, identity},
     device_claim::owner_text,
 };
 use quarry_api::{
     NodeInventory, NodeInventorySpec, names,
     node_inventory::{Device, Quarantine},
+    reason::ReasonCode,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,7 +22,7 @@ use std::{
 
 /// A device of another node with the same identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Elsewhere {
+pub struct RemoteIdentity {
     pub identity: String,
     pub node: String,
     /// In words that "of node …" can follow.
@@ -40,19 +41,19 @@ pub struct Identities {
     of_node: HashMap<Arc<str>, List>,
 }
 
-type List = Vec<(Arc<str>, Arc<Shown>)>;
+type List = Vec<(Arc<str>, Arc<IdentityRecord>)>;
 
 /// A device that shows an identity, or a claim on one that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
+struct IdentityRecord {
     device: String,
     /// The strongest that it has.
     primary: String,
 }
 
-impl Shown {
+impl IdentityRecord {
     /// Both say who they are in the same way, and it is somebody else: a weaker likeness counts for nothing.
-    fn is_surely_another(&self, other: &Shown) -> bool {
+    fn is_surely_another(&self, other: &IdentityRecord) -> bool {
         let (own, others) = (self.primary.split(':').next(), other.primary.split(':').next());
         self.primary != other.primary && own == others
     }
@@ -66,13 +67,14 @@ fn is_cluster_wide(identity: &str) -> bool {
 /// By everything that would identify a device: another node may not see its strongest. Of a claim only its own identity
 /// is known, which is one of its device's when that is there.
 fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
-    let mut found: BTreeMap<String, Arc<Shown>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Arc<IdentityRecord>> = BTreeMap::new();
     for device in devices {
         let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity))
         else {
             continue;
         };
-        let shown = Arc::new(Shown { device: device.name.clone(), primary: primary.clone() });
+        let shown =
+            Arc::new(IdentityRecord { device: device.name.clone(), primary: primary.clone() });
         for identity in
             published_candidates(device).into_iter().filter(|identity| is_cluster_wide(identity))
         {
@@ -91,12 +93,12 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
     for (identity, device) in claims.chain(kept).filter(|(identity, _)| is_cluster_wide(identity)) {
         found
             .entry(identity.clone())
-            .or_insert_with(|| Arc::new(Shown { device, primary: identity.clone() }));
+            .or_insert_with(|| Arc::new(IdentityRecord { device, primary: identity.clone() }));
     }
     found.into_iter().map(|(identity, shown)| (identity.into(), shown)).collect()
 }
 
-fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<Shown>> {
+fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<IdentityRecord>> {
     list.binary_search_by(|(known, _)| (**known).cmp(key)).ok().map(|position| &list[position].1)
 }
 
@@ -143,15 +145,17 @@ impl Identities {
     }
 
     /// Devices of other nodes that have an identity of this node's: of each identity as many as a quarantine tells.
-    pub fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
+    pub fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity> {
         let of_node = self.of_node.get(node).into_iter().flatten();
-        let mut found: Vec<Elsewhere> = of_node
+        let mut found: Vec<RemoteIdentity> = of_node
             .filter_map(|(identity, own)| Some((own, self.shown.get(identity)?)))
             .flat_map(|(own, nodes)| {
-                others_of(nodes, node, own).take(NAMED + 1).map(move |(other, shown)| Elsewhere {
-                    identity: own.primary.clone(),
-                    node: other.to_string(),
-                    device: shown.device.clone(),
+                others_of(nodes, node, own).take(NAMED + 1).map(move |(other, shown)| {
+                    RemoteIdentity {
+                        identity: own.primary.clone(),
+                        node: other.to_string(),
+                        device: shown.device.clone(),
+                    }
                 })
             })
             .collect();
@@ -168,7 +172,7 @@ const NAMED: usize = 3;
 /// Whose quarantine reads otherwise because `node` came or went: of those who name it. When many show an identity, most
 /// do not.
 fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
-    let is_named_by = |other: &str, own: &Shown| {
+    let is_named_by = |other: &str, own: &IdentityRecord| {
         others_of(nodes, other, own).take(NAMED + 1).any(|(named, _)| **named == *node)
     };
     nodes
@@ -182,15 +186,15 @@ fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
 fn others_of<'a>(
     nodes: &'a List,
     node: &'a str,
-    own: &'a Shown,
-) -> impl Iterator<Item = &'a (Arc<str>, Arc<Shown>)> {
+    own: &'a IdentityRecord,
+) -> impl Iterator<Item = &'a (Arc<str>, Arc<IdentityRecord>)> {
     nodes.iter().filter(move |(other, shown)| **other != *node && !own.is_surely_another(shown))
 }
 
 /// What of this node is quarantined now.
-pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantine> {
-    let mut wanted: BTreeMap<(String, &'static str), String> = BTreeMap::new();
-    let mut others: BTreeMap<&str, Vec<&Elsewhere>> = BTreeMap::new();
+pub fn plan(inventory: &NodeInventory, elsewhere: &[RemoteIdentity]) -> Vec<Quarantine> {
+    let mut wanted: BTreeMap<(String, ReasonCode), String> = BTreeMap::new();
+    let mut others: BTreeMap<&str, Vec<&RemoteIdentity>> = BTreeMap::new();
     for other in elsewhere {
         others.entry(&other.identity).or_default().push(other);
     }
@@ -202,35 +206,31 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[Elsewhere]) -> Vec<Quarantin
             .collect();
         let more = if others.len() > NAMED { " and others" } else { "" };
         wanted.insert(
-            (identity.to_owned(), Reason::IdentityElsewhere.as_str()),
+            (identity.to_owned(), Reason::IdentityElsewhere.into()),
             format!("{}{more}", named.join(", ")),
         );
     }
-    let changed = Reason::IdentityChanged.as_str();
     // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
     let held = inventory
         .spec
         .quarantine
         .iter()
-        .filter(|entry| entry.reason == changed)
+        .filter(|entry| entry.reason == Reason::IdentityChanged)
         .map(|entry| (entry.identity.clone(), entry.detail.clone()));
     let devices = inventory.status.iter().flat_map(|status| &status.devices);
     let seen = devices.filter_map(|device| {
-        let reason = device.reasons.iter().find(|reason| reason.reason == changed)?;
+        let reason =
+            device.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged)?;
         Some((device.identity.clone()?, reason.detail.clone()))
     });
     for (identity, detail) in held.chain(seen) {
         if !is_accepted(inventory, &identity) {
-            wanted.entry((identity, changed)).or_insert(detail);
+            wanted.entry((identity, Reason::IdentityChanged.into())).or_insert(detail);
         }
     }
     wanted
         .into_iter()
-        .map(|((identity, reason), detail)| Quarantine {
-            identity,
-            reason: reason.to_owned(),
-            detail,
-        })
+        .map(|((identity, reason), detail)| Quarantine { identity, reason, detail })
         .collect()
 }
 
@@ -284,9 +284,9 @@ mod tests {
         assert!(known.follow("n1", &shared, None).is_empty());
         assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], None), ["n1".to_owned()].into());
         let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
-        let told = plan_of(&known);
+        let planned = plan_of(&known);
         assert_eq!(
-            told,
+            planned,
             [Quarantine {
                 identity: "wwn:2".into(),
                 reason: "IdentityElsewhere".into(),
@@ -324,18 +324,18 @@ mod tests {
         // Pulled, and plugged in elsewhere.
         known.follow("n1", &[], Some(&claims));
         assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], None), ["n1".to_owned()].into());
-        let told = |node: &str, shown: Vec<Device>| {
+        let planned = |node: &str, shown: Vec<Device>| {
             plan(&inventory(shown), &known.elsewhere(node))
                 .into_iter()
                 .map(|entry| entry.detail)
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            told("n2", vec![device("sdb", "wwn:1")]),
+            planned("n2", vec![device("sdb", "wwn:1")]),
             ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]
         );
         assert_eq!(
-            told("n1", vec![]),
+            planned("n1", vec![]),
             ["sdb of node n2"],
             "where it is claimed it is told where it is"
         );
@@ -367,9 +367,9 @@ mod tests {
         let mut known = Identities::default();
         known.follow("n1", &[], Some(&kept));
         known.follow("n2", &[device("sdb", "wwn:1")], None);
-        let told = plan(&inventory(vec![device("sdb", "wwn:1")]), &known.elsewhere("n2"));
+        let planned = plan(&inventory(vec![device("sdb", "wwn:1")]), &known.elsewhere("n2"));
         assert_eq!(
-            (told.len(), told[0].detail.as_str()),
+            (planned.len(), planned[0].detail.as_str()),
             (1, "the data that PersistentVolume local-pv-1 left on a device of node n1")
         );
         assert_eq!(
@@ -496,9 +496,9 @@ mod tests {
         assert!(known.follow("n999", &[], None).is_empty(), "nobody names it");
         assert_eq!(known.follow("n1", &[], None).len(), 998);
         known.follow("n1", &devices, None);
-        let told = plan(&inventory(devices), &known.elsewhere("n500"));
+        let planned = plan(&inventory(devices), &known.elsewhere("n500"));
         assert_eq!(
-            (told.len(), told[0].detail.as_str()),
+            (planned.len(), planned[0].detail.as_str()),
             (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others")
         );
     }

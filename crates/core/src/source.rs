@@ -1,23 +1,31 @@
 //! What a decision reads of the cluster, whoever keeps it: the operator's caches, or a snapshot that a client listed.
 //!
-//! `NodeWorld` (`device_claim/world.rs`) and the Volume's `Observed` (`volume/observed.rs`) are built over it, so
-//! that operator, CLI and console decide on the same picture. Nothing here waits: what a cache lacks is absent, and
-//! callers for whom absence matters ask the API first.
+//! `NodeWorld` (`device_claim/world.rs`) and the Volume's `Observed` (`volume/observed.rs`) are built over it, and
+//! `crates/view` shows it, so that operator, CLI and console decide on the same picture. Nothing here waits: what a
+//! cache lacks is absent, and callers for whom absence matters ask the API first.
 
-use crate::quarantine::Elsewhere;
+use crate::{
+    presence::{Presence, presence},
+    quarantine::RemoteIdentity,
+};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob};
+use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume};
 use std::sync::Arc;
 
 pub trait Source {
     /// The operator's namespace: sets and LocalVolumes elsewhere are not acted on.
     fn namespace(&self) -> &str;
     fn node(&self, name: &str) -> Option<Arc<Node>>;
+    /// Sorted by name.
+    fn nodes(&self) -> Vec<Arc<Node>>;
     fn inventory(&self, node: &str) -> Option<Arc<NodeInventory>>;
+    /// Sorted by name.
+    fn inventories(&self) -> Vec<Arc<NodeInventory>>;
     fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>>;
     /// Every PersistentVolume whose node affinity admits this node.
     fn pvs_on(&self, node: &Node) -> Vec<Arc<PersistentVolume>>;
@@ -25,10 +33,16 @@ pub trait Source {
     fn job(&self, name: &str) -> Option<Arc<NodeJob>>;
     /// The Lease by which the agent of this node shows its presence.
     fn agent_lease(&self, node: &str) -> Option<Arc<Lease>>;
+    /// Whether the agent of this node is present. A source that could not read Leases takes agents to be present.
+    fn agent_presence(&self, node: &str, now: Timestamp) -> Presence {
+        presence(self.agent_lease(node).as_deref(), now)
+    }
     /// Devices of other nodes that share an identity with this node's.
-    fn elsewhere(&self, node: &str) -> Vec<Elsewhere>;
+    fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity>;
     /// Of all namespaces.
     fn sets(&self) -> Vec<Arc<LocalVolumeSet>>;
     /// Of all namespaces.
     fn local_volumes(&self) -> Vec<Arc<LocalVolume>>;
+    /// Sorted by name.
+    fn volumes(&self) -> Vec<Arc<Volume>>;
 }

@@ -12,9 +12,13 @@ use quarry_api::{
     node_job::WipePolicy,
 };
 use quarry_core::{
-    device::{Facts, GroupedDevice, accepted_identities, by_id_link, group},
+    device::{
+        Facts, GroupedDevice, accepted_identities, by_id_link, group, group_with_overdue,
+        returning_path::Path,
+    },
     device_claim::confirm,
 };
+use std::collections::BTreeSet;
 
 /// What the API says about the node, without which nothing that is seen can be judged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,8 +76,14 @@ fn accepted(inventory: &NodeInventory) -> Vec<String> {
 }
 
 /// As `NodeView::known`, without a copy of the inventory: it may be large.
-pub fn known(inventory: &NodeInventory, scan: &NodeScan) -> Vec<GroupedDevice> {
-    group(&scan.devices, inventory.status.as_ref(), scan.boot_id.as_deref(), &accepted(inventory))
+/// `overdue`: the multipath paths that have waited too long for their map.
+pub fn known(
+    inventory: &NodeInventory,
+    scan: &NodeScan,
+    overdue: &BTreeSet<Path>,
+) -> Vec<GroupedDevice> {
+    let (previous, boot_id) = (inventory.status.as_ref(), scan.boot_id.as_deref());
+    group_with_overdue(&scan.devices, previous, boot_id, &accepted(inventory), overdue)
 }
 
 /// A confirmed device: what its link leads to, and what had its name in this boot.

@@ -16,7 +16,7 @@ use quarry_api::{
     NodeJob, Volume, names,
 };
 use quarry_core::{
-    quarantine::{Elsewhere, Identities},
+    quarantine::{Identities, RemoteIdentity},
     source::Source,
     unmanaged_pv::{self, UnmanagedPvs},
 };
@@ -166,8 +166,14 @@ impl Source for Caches {
     fn node(&self, name: &str) -> Option<Arc<Node>> {
         self.get(name)
     }
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        self.all()
+    }
     fn inventory(&self, node: &str) -> Option<Arc<NodeInventory>> {
         self.get(node)
+    }
+    fn inventories(&self) -> Vec<Arc<NodeInventory>> {
+        self.all()
     }
     fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>> {
         self.get(name)
@@ -190,13 +196,16 @@ impl Source for Caches {
     fn agent_lease(&self, node: &str) -> Option<Arc<Lease>> {
         self.get(&names::agent_lease(node))
     }
-    fn elsewhere(&self, node: &str) -> Vec<Elsewhere> {
+    fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity> {
         self.identities().elsewhere(node)
     }
     fn sets(&self) -> Vec<Arc<LocalVolumeSet>> {
         self.all()
     }
     fn local_volumes(&self) -> Vec<Arc<LocalVolume>> {
+        self.all()
+    }
+    fn volumes(&self) -> Vec<Arc<Volume>> {
         self.all()
     }
 }

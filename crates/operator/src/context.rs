@@ -25,7 +25,7 @@ pub struct Context {
     /// How long a finished NodeJob is kept.
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to create; `None` where agents are started by other means.
-    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::Wanted>,
+    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
     /// A hash of the last message that was published, by subject and node.
     published: Arc<Mutex<HashMap<(String, String), u64>>>,
     /// The controllers that are on.

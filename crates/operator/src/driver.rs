@@ -26,7 +26,7 @@ pub struct OperatorOptions {
     pub registry: Registry,
     /// Our name in the leader's Lease; `None`: no election (one process, or a developer's).
     pub election_identity: Option<String>,
-    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::Wanted>,
+    pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
     pub job_retention: SignedDuration,
     /// The embedded API serves no CRD objects: its kinds are compiled in.
     pub check_crds: bool,

@@ -19,7 +19,6 @@ use quarry_api::{
     node_job::OwnerKind,
     volume::Phase,
 };
-use quarry_core::device::Reason;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -259,9 +258,7 @@ impl Metrics {
         for inventory in caches.all::<NodeInventory>() {
             for device in inventory.status.iter().flat_map(|status| &status.devices) {
                 *states.entry(device.state).or_default() += 1;
-                for reason in
-                    device.reasons.iter().filter_map(|reason| Reason::parse(&reason.reason))
-                {
+                for reason in device.reasons.iter().filter_map(|reason| reason.reason.known()) {
                     *reasons.entry(reason).or_insert(0_i64) += 1;
                 }
             }

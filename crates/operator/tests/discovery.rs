@@ -16,7 +16,7 @@ use quarry_api::{
     LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, admission, crds, names,
 };
 use quarry_apiserver::{BuiltIn, Options, Server};
-use quarry_core::agent_daemon_set::Wanted;
+use quarry_core::agent_daemon_set::DaemonSetSettings;
 use quarry_operator::{OperatorOptions, Registry, group};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl World {
                 group::DISCOVERY,
             ]),
             election_identity: None,
-            agent_daemon_set: Some(Wanted {
+            agent_daemon_set: Some(DaemonSetSettings {
                 namespace: NAMESPACE.into(),
                 image: "quarry:1".into(),
                 image_pull_policy: "Never".into(),

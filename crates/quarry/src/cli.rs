@@ -1,29 +1,30 @@
-//! Every command and flag. Help texts are a product surface: short, exact, with the default.
+//! Every command and flag. Help texts are imperative, one line each, with the default.
 
-mod device_claims;
+mod sets;
 
-use crate::output::Format;
+use crate::{data_dir, output::Format};
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-pub use device_claims::{LedgerArgs, Owner, PlanArgs, PlanFormat, SetsArgs};
 use quarry_api::names;
 use quarry_operator::Registry;
+use quarry_view::sets::OwnerRef;
+pub use sets::{LedgerArgs, PlanArgs, PlanFormat, SetsArgs};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 #[derive(Debug, Parser)]
 #[command(
     name = "quarry",
     version,
-    about = "Turns bare disks into ready Kubernetes volumes",
+    about = "Turn bare disks into ready Kubernetes volumes",
     propagate_version = true,
     max_term_width = 110
 )]
 #[command(
-    after_help = "New here? `quarry up --demo` runs everything on this machine and makes a first volume."
+    after_help = "First steps: `quarry up --demo` runs everything on this machine and creates a first volume"
 )]
 pub struct Cli {
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// How log lines are written (what is logged: RUST_LOG, such as RUST_LOG=quarry=debug).
+    /// Log format; filter with RUST_LOG, such as RUST_LOG=quarry=debug
     #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text, help_heading = "Global options")]
     pub log_format: LogFormat,
     #[command(subcommand)]
@@ -36,114 +37,114 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which Kubernetes API is asked.
+/// Which Kubernetes API is used.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct ConnectArgs {
-    /// The kubeconfig file [default: $KUBECONFIG, ~/.kube/config, the pod's service account, then a standalone Quarry on this machine].
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, the pod's service account, then a standalone Quarry on this machine]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: its current one].
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run Quarry standalone: API, operator and agent in one process.
+    /// Run Quarry standalone: API, operator and agent in one process
     Up(UpArgs),
-    /// List volumes.
+    /// List volumes
     #[command(visible_alias = "vols")]
     Volumes(VolumesArgs),
-    /// Create, delete or retry a volume.
+    /// Create, delete or retry a volume
     Volume {
         #[command(subcommand)]
         command: VolumeCommand,
     },
-    /// List the block devices of this machine or of a cluster's nodes: what each is, whether it may be used, and why not.
+    /// List the block devices of this machine or of a cluster's nodes, with verdict and reasons
     Devices(DevicesArgs),
-    /// List LocalVolumeSets and LocalVolumes: which devices of each node they have, wait for, and are refused.
+    /// List LocalVolumeSets and LocalVolumes with their devices per node
     Sets(SetsArgs),
-    /// Show which devices each node would give to a LocalVolumeSet or LocalVolume, and why not the others. Changes nothing.
+    /// Show which devices a LocalVolumeSet or LocalVolume would get, without changing anything
     Plan(PlanArgs),
-    /// Tell every check of a volume, a device, a set or a LocalVolume, what blocks it, and what to do.
+    /// Show every check of a volume, device, set or LocalVolume, what blocks it, and what to do
     Explain(ExplainArgs),
-    /// Run the operator (in a pod, or against $KUBECONFIG).
+    /// Run the operator (in a pod, or against $KUBECONFIG)
     Operator(OperatorArgs),
-    /// Run the agent of one node (root).
+    /// Run the agent of one node (root)
     Agent(AgentArgs),
-    /// Print the CustomResourceDefinitions, or install them.
+    /// Print or install the CustomResourceDefinitions
     Crds(CrdsArgs),
-    /// Print the admission policies.
+    /// Print the admission policies
     Policies(PoliciesArgs),
-    /// Show what this node's agent set out to do, and how it ended (root).
+    /// Show the intents and outcomes that this node's agent recorded (root)
     Ledger(LedgerArgs),
-    /// Look into the store of a standalone Quarry.
+    /// Inspect the store of a standalone Quarry
     Store {
         #[command(subcommand)]
         command: StoreCommand,
     },
-    /// Print the version.
+    /// Print the version
     Version(VersionArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// Create a StorageClass and a first volume, and show it becoming available.
+    /// Create a StorageClass and a first volume, and wait until it is Available
     #[arg(long)]
     pub demo: bool,
-    /// Where volumes, the store and the kubeconfig live [default: /var/lib/quarry as root, else ~/.local/share/quarry].
+    /// Directory for volumes, store and kubeconfig [default: /var/lib/quarry as root, else ~/.local/share/quarry]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where the API listens; port 0 takes a free one.
+    /// Address of the API; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     pub listen: SocketAddr,
-    /// The name of this machine as a node [default: the one of the last start, else the host name].
+    /// Node name of this machine [default: that of the last start, else the host name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Let it use the real disks of this machine [default: they are only observed, and never opened exclusively].
+    /// Allow the use of real disks of this machine [default: observe them only, never open them exclusively]
     #[arg(long)]
     pub allow_real_disks: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct VolumesArgs {
-    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "How to print")]
+    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "Output format")]
     pub output: Format,
-    /// Go on and print every change.
+    /// Watch for changes after listing
     #[arg(short, long)]
     pub watch: bool,
-    /// Only the volumes of this node.
+    /// List only volumes of this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Create a volume backed by a sparse file on a node.
+    /// Create a volume backed by a sparse file on a node
     Create(CreateArgs),
-    /// Delete a volume and its storage. Refused while a claim uses it.
+    /// Delete a volume and its storage (refused while a PVC uses it)
     Delete(DeleteArgs),
-    /// Try a failed volume again, once its cause is mended.
+    /// Retry a failed volume after fixing the cause
     Retry(RetryArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     pub name: String,
-    /// The node that holds the storage [default: the only node, if there is one].
+    /// Node that holds the storage [default: the only node of the cluster]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// The StorageClass: its parameters say how to format.
+    /// StorageClass; its parameters set the file system
     #[arg(long, value_name = "NAME")]
     pub class: String,
-    /// The size, such as 10Gi.
+    /// Size, such as 10Gi
     #[arg(long, value_name = "QUANTITY", allow_hyphen_values = true)]
     pub size: String,
-    /// Filesystem (formatted) or Block (one raw partition).
+    /// Volume mode: Filesystem (formatted) or Block (one raw partition)
     #[arg(long, value_enum, default_value_t = Mode::Filesystem, ignore_case = true)]
     pub mode: Mode,
-    /// A label for the volume and its PersistentVolume (repeatable).
+    /// Label for the volume and its PersistentVolume (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
     #[command(flatten)]
@@ -160,10 +161,10 @@ pub enum Mode {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WaitArgs {
-    /// Wait until it is done, showing every step.
+    /// Wait until done, and print every step
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait, such as 30s or 5m.
+    /// Maximum time to wait, such as 30s or 5m
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]
     pub timeout: Duration,
 }
@@ -184,46 +185,46 @@ pub struct RetryArgs {
 
 #[derive(Debug, Args)]
 pub struct DevicesArgs {
-    /// Only these nodes of the cluster [default: all; without a cluster this machine].
+    /// List only these nodes [default: all; without a cluster this machine]
     #[arg(value_name = "NODE")]
     pub nodes: Vec<String>,
-    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "How to print")]
+    #[arg(short, long, value_enum, default_value_t = Format::Table, help = "Output format")]
     pub output: Format,
-    /// Go on and print every device that appears (+), goes (-) or changes (~).
+    /// Watch for added (+), removed (-) and changed (~) devices after listing
     #[arg(short, long)]
     pub watch: bool,
-    /// The devices of this machine, whether there is a cluster or not. Without root it shows what can be seen.
+    /// List the devices of this machine, with or without a cluster; without root as far as readable
     #[arg(long, conflicts_with = "nodes")]
     pub local: bool,
-    /// In a table, also devices without size and mounted read-only images.
+    /// Include devices without size and mounted read-only images in tables
     #[arg(short, long)]
     pub all: bool,
-    /// The root of this machine as seen from here, such as /host in a pod; means --local [default: /].
+    /// Root directory of this machine, such as /host in a pod; implies --local [default: /]
     #[arg(long, value_name = "DIR", conflicts_with = "nodes")]
     pub host_root: Option<PathBuf>,
-    /// The namespace of the agents' leases.
+    /// Namespace of the agents' Leases
     #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
 }
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME, set/NAME, localvolume/NAME (a LocalVolume), a device of this machine (/dev/sdb, sdb), or one of a node (NODE/sdb; if the node is called volume, set or lv: node/set/sdb).
+    /// What to explain: volume/NAME, set/NAME, localvolume/NAME, a device of this machine (/dev/sdb, sdb) or of a node (NODE/sdb; for a node named volume or set: node/set/sdb)
     #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
-    /// The namespace of the operator: of sets, LocalVolumes and the agents' leases.
+    /// Namespace of the operator, its sets and LocalVolumes, and the agents' Leases
     #[arg(short, long, default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
-    /// For a device of this machine: its root as seen from here, such as /host in a pod [default: /].
+    /// Root directory of this machine, such as /host in a pod, for a device of this machine [default: /]
     #[arg(long, value_name = "DIR")]
     pub host_root: Option<PathBuf>,
 }
 
-/// What `explain` is asked about.
+/// What to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Volume(String),
-    Owner(Owner),
+    Owner(OwnerRef),
     /// By kernel name, path or identity; without a node, of this machine.
     Device {
         node: Option<String>,
@@ -242,53 +243,53 @@ pub struct OperatorArgs {
         value_name = "LIST"
     )]
     pub controllers: Vec<String>,
-    /// The namespace of the operator, its agents and their leases.
+    /// Namespace of the operator, its agents and their Leases
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
-    /// Do not elect a leader: for one operator only, such as on a developer's machine.
+    /// Run without leader election, for a single operator
     #[arg(long)]
     pub no_leader_election: bool,
-    /// The image of the agents [default: that of the operator's own pod; outside a pod no agents are deployed].
+    /// Image of the agents [default: that of the operator's own pod; outside a pod no agents are deployed]
     #[arg(long, env = "QUARRY_IMAGE", value_name = "IMAGE")]
     pub agent_image: Option<String>,
-    /// The agents' folder on each node.
-    #[arg(long, default_value = "/var/lib/quarry", value_name = "DIR")]
+    /// Data directory of the agents on each node
+    #[arg(long, default_value = data_dir::SYSTEM, value_name = "DIR")]
     pub agent_data_dir: PathBuf,
-    /// How often agents read every device again, whether the kernel told of a change or not.
+    /// Interval at which agents rescan every device, also without a kernel event
     #[arg(long, default_value = "60m", value_name = "TIME", value_parser = parse_duration)]
     pub agent_rescan_interval: Duration,
-    /// How long a device must have been there, unchanged, before agents call it Available.
+    /// Settling time: how long a device must stay unchanged before it can be Available
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = parse_duration_or_zero)]
     pub agent_settling_time: Duration,
-    /// Where metrics and health are served.
+    /// Address of metrics and health
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub metrics_listen: SocketAddr,
-    /// Who this operator is among others [default: the pod's name, else the host name].
+    /// Identity of this operator in leader election [default: the pod's name, else the host name]
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// The host's root as seen from here: /host in a pod.
+    /// Root directory of the host: /host in a pod
     #[arg(long, default_value = "/", value_name = "DIR")]
     pub host_root: PathBuf,
-    /// The folder on the host for volumes, ledger and lock.
-    #[arg(long, default_value = "/var/lib/quarry", value_name = "DIR")]
+    /// Directory on the host for volumes, ledger and lock
+    #[arg(long, default_value = data_dir::SYSTEM, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// This machine as a node of the cluster.
+    /// Node name of this machine
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: String,
-    /// The namespace of the agent's lease.
+    /// Namespace of the agent's Lease
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
-    /// Report the progress of a job that takes longer than this many milliseconds.
+    /// Report the progress of jobs that take longer than this many milliseconds
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     pub progress_after: u64,
-    /// Read every device again this often, whether the kernel told of a change or not.
+    /// Interval at which every device is rescanned, also without a kernel event
     #[arg(long, default_value = "60m", value_name = "TIME", value_parser = parse_duration)]
     pub rescan_interval: Duration,
-    /// How long a device must have been there, unchanged, before it is Available. Less is for tests and impatient labs: somebody else may be about to format a new disk.
+    /// Settling time: how long a device must stay unchanged before it can be Available (another process may be about to format a new disk)
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = parse_duration_or_zero)]
     pub settling_time: Duration,
 }
@@ -298,15 +299,15 @@ pub struct AgentArgs {
 pub struct CrdsArgs {
     #[command(subcommand)]
     pub action: Option<CrdsAction>,
-    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "How to print")]
+    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "Output format")]
     pub format: ManifestFormat,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CrdsAction {
-    /// Install or update them. A definition that somebody else installed is left alone.
+    /// Install or update the definitions, except those that Quarry did not install
     Apply {
-        /// Replace definitions that somebody else installed, too.
+        /// Replace definitions that Quarry did not install, too
         #[arg(long)]
         take_over: bool,
     },
@@ -314,10 +315,10 @@ pub enum CrdsAction {
 
 #[derive(Debug, Args)]
 pub struct PoliciesArgs {
-    /// The namespace of the agents' service account.
+    /// Namespace of the agents' service account
     #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
     pub namespace: String,
-    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "How to print")]
+    #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "Output format")]
     pub format: ManifestFormat,
 }
 
@@ -329,20 +330,16 @@ pub enum ManifestFormat {
 
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Print every object of the store as JSON lines. Quarry must not be running on it.
+    /// Print every object of the store as JSON lines, while Quarry does not run on it
     Dump {
-        #[arg(
-            long,
-            value_name = "DIR",
-            help = "The data directory [default: that of `quarry up`]"
-        )]
+        #[arg(long, value_name = "DIR", help = "Data directory [default: that of `quarry up`]")]
         data_dir: Option<PathBuf>,
     },
 }
 
 #[derive(Debug, Args)]
 pub struct VersionArgs {
-    #[arg(short, long, value_enum, default_value_t = VersionFormat::Text, help = "How to print")]
+    #[arg(short, long, value_enum, default_value_t = VersionFormat::Text, help = "Output format")]
     pub output: VersionFormat,
 }
 
@@ -356,11 +353,11 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_duration_or_zero(text)
         .ok()
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a time: write it as 30s, 5m or 1h"))
+        .ok_or_else(|| format!("{text:?} is not a time; write it as 30s, 5m or 1h"))
 }
 
 fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
-    let remedy = || format!("{text:?} is not a time: write it as 30s, 5m or 1h, or 0s");
+    let remedy = || format!("{text:?} is not a time; write it as 30s, 5m or 1h, or 0s");
     let span: jiff::SignedDuration = text.parse().map_err(|_| remedy())?;
     Duration::try_from(span).map_err(|_| remedy())
 }
@@ -368,7 +365,7 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 fn parse_target(text: &str) -> Result<Target, String> {
     const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
-        (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}: {FORMS}")),
+        (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}; {FORMS}")),
         (node, device) => {
             Ok(Target::Device { node: node.map(str::to_owned), device: device.to_owned() })
         }
@@ -376,23 +373,23 @@ fn parse_target(text: &str) -> Result<Target, String> {
     match text.split_once('/') {
         // A kernel name, or an identity.
         None => device(None, text),
-        Some(("", "")) => Err(format!("{text:?} names no device: {FORMS}")),
+        Some(("", "")) => Err(format!("{text:?} names no device; {FORMS}")),
         Some(("", _)) => device(None, text),
-        // No node's name has a colon; an identity has one, and after it perhaps a path.
+        // An identity has a colon and perhaps a path after it; a node name never has one.
         Some((first, _)) if first.contains(':') => device(None, text),
         Some((first, "")) if is_volume(first) => {
-            Err("the name is missing: write it as volume/NAME".into())
+            Err("the name is missing; write it as volume/NAME".into())
         }
         Some((first, name)) if is_volume(first) => Ok(Target::Volume(name.to_owned())),
         Some((first, rest)) if first.eq_ignore_ascii_case("node") => match rest.split_once('/') {
             Some((node, name)) => device(Some(node), name),
             None => Err(format!(
-                "the device is missing: write it as node/{rest}/DEVICE (if the node is called node: node/node/{rest})"
+                "the device is missing; write it as node/{rest}/DEVICE (for a node named node: node/node/{rest})"
             )),
         },
-        Some((first, name)) => match Owner::parse(first, name) {
+        Some((first, name)) => match OwnerRef::parse(first, name) {
             Some(_) if name.is_empty() => {
-                Err(format!("the name is missing: write it as {first}/NAME"))
+                Err(format!("the name is missing; write it as {first}/NAME"))
             }
             Some(owner) => Ok(Target::Owner(owner)),
             None => device(Some(first), name),
@@ -405,7 +402,7 @@ fn is_volume(kind: &str) -> bool {
 }
 
 impl ConnectArgs {
-    /// The person named a cluster: another place is not what was asked for.
+    /// The user named a cluster: this machine does not replace it.
     pub fn is_chosen(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }

@@ -1,7 +1,7 @@
-//! Which Kubernetes API a command talks to, and what its errors mean to the person in front of it.
+//! Which Kubernetes API a command uses, and its errors with a remedy each.
 //!
-//! Order: --kubeconfig, $KUBECONFIG, ~/.kube/config, the pod's service account; when none of them is
-//! there, a standalone Quarry on this machine. A source that exists and is broken is an error, never skipped.
+//! Order: --kubeconfig, $KUBECONFIG, ~/.kube/config, the pod's service account; when none of them
+//! exists, a standalone Quarry on this machine. A source that exists and is broken is an error, never skipped.
 
 use crate::{cli::ConnectArgs, data_dir, output};
 use anyhow::{Context, anyhow};
@@ -9,12 +9,13 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use quarry_view::Reader;
 use std::{error::Error as _, future::Future, path::PathBuf, time::Duration};
 
-/// A cluster that answers within this time or is reported as out of reach.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// A request that takes longer is an error.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// An API to ask, and where it was found.
+/// An API, and where its address is from.
 #[derive(Clone)]
 pub struct Cluster {
     pub client: Client,
@@ -22,14 +23,14 @@ pub struct Cluster {
     source: String,
 }
 
-enum Source {
+enum ConfigSource {
     File(PathBuf, &'static str),
     Environment,
     Pod,
     Standalone(PathBuf),
 }
 
-/// Nothing names a cluster, or the one that is named does not answer: unlike a cluster that says no.
+/// No cluster is configured, or it does not answer: unlike a cluster that refuses a request.
 #[derive(Debug)]
 pub struct NoCluster(String);
 
@@ -45,17 +46,17 @@ fn no_cluster(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(NoCluster(text.into()))
 }
 
-const NONE: &str = "no cluster is configured: run `quarry up` for a standalone Quarry on this machine, or point KUBECONFIG (or --kubeconfig) at a cluster";
+const NONE: &str = "no cluster is configured; run `quarry up` for a standalone Quarry on this machine, or set KUBECONFIG (or --kubeconfig) to that of a cluster";
 
 impl Cluster {
     pub async fn connect(args: &ConnectArgs) -> anyhow::Result<Self> {
-        let source = find_source(args)?;
+        let source = find_config(args)?;
         let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
-        let (config, said) = match &source {
-            Source::File(path, from) => {
+        let (config, origin) = match &source {
+            ConfigSource::File(path, from) => {
                 (read_file(path, &options).await?, format!("{} ({from})", path.display()))
             }
-            Source::Environment => {
+            ConfigSource::Environment => {
                 let name = std::env::var("KUBECONFIG").unwrap_or_default();
                 let merged = Kubeconfig::from_env()
                     .map_err(|error| broken(&name, error))?
@@ -67,11 +68,11 @@ impl Cluster {
                     "KUBECONFIG".to_owned(),
                 )
             }
-            Source::Pod => (
+            ConfigSource::Pod => (
                 Config::incluster().context("reading the pod's service account")?,
                 "the pod's service account".to_owned(),
             ),
-            Source::Standalone(path) => {
+            ConfigSource::Standalone(path) => {
                 output::note(&format!(
                     "using the standalone Quarry of {} (set KUBECONFIG for another cluster)",
                     path.display()
@@ -79,12 +80,12 @@ impl Cluster {
                 (read_file(path, &options).await?, format!("{} (standalone)", path.display()))
             }
         };
-        Self::new(config, said)
+        Self::new(config, origin)
     }
 
     fn new(mut config: Config, source: String) -> anyhow::Result<Self> {
         config.connect_timeout = Some(Duration::from_secs(5));
-        // A proxy for the outside world is of no use for this machine.
+        // A proxy cannot reach the loopback address of this machine.
         let host =
             config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if host == "localhost"
@@ -93,50 +94,50 @@ impl Cluster {
             config.proxy_url = None;
         }
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config)
-            .with_context(|| format!("preparing the connection to {url} ({source})"))?;
+        let client =
+            Client::try_from(config).with_context(|| format!("connecting to {url} ({source})"))?;
         Ok(Cluster { client, url, source })
     }
 
-    /// The API of this very process.
+    /// The embedded API of this process.
     pub fn in_process(client: Client) -> Self {
         Cluster { client, url: "the embedded API".into(), source: "this process".into() }
     }
 
-    /// One request, within a time limit, its error told in words.
+    /// One request with a time limit; `attempt` says what was tried.
     pub async fn call<T>(
         &self,
         attempt: &str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> anyhow::Result<T> {
-        match tokio::time::timeout(PATIENCE, request).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.error(attempt, error)),
             Err(_) => Err(no_cluster(format!(
-                "{attempt}: {} did not answer within {} s; check that it is healthy (its address is from {})",
+                "{attempt}: {} did not answer within {} s; check that it is healthy (address from {})",
                 self.url,
-                PATIENCE.as_secs(),
+                REQUEST_TIMEOUT.as_secs(),
                 self.source
             ))),
         }
     }
 
-    /// What an error of the API means, and what to do about it.
+    /// An error of the API, with its remedy.
     pub fn error(&self, attempt: &str, error: kube::Error) -> anyhow::Error {
         match &error {
             kube::Error::Api(status) => match status.code {
                 401 => anyhow!(
-                    "{attempt}: {} does not accept the credentials of {}; get a fresh kubeconfig (of a standalone Quarry: the one in its data directory)",
+                    "{attempt}: {} does not accept the credentials of {}; get a new kubeconfig (for a standalone Quarry the one in its data directory)",
                     self.url,
                     self.source
                 ),
                 403 => anyhow!(
-                    "{attempt}: not allowed: {}; ask an administrator of the cluster for the right",
+                    "{attempt}: forbidden: {}; ask an administrator of the cluster for access",
                     status.message
                 ),
                 404 if is_missing_kind(&status.message) => {
                     anyhow!(
-                        "{attempt}: {} does not have Quarry's kinds; install them with `quarry crds apply`",
+                        "{attempt}: {} does not have the CustomResourceDefinitions of Quarry; install them with `quarry crds apply`",
                         self.url
                     )
                 }
@@ -146,7 +147,7 @@ impl Cluster {
                 _ => anyhow!("{attempt}: {}", status.message),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => no_cluster(format!(
-                "{attempt}: cannot reach {} (from {}): {}; start a standalone Quarry with `quarry up`, or point KUBECONFIG at a cluster that runs",
+                "{attempt}: cannot reach {} (from {}): {}; start a standalone Quarry with `quarry up`, or set KUBECONFIG to that of a running cluster",
                 self.url,
                 self.source,
                 root_cause(&error)
@@ -156,7 +157,23 @@ impl Cluster {
     }
 }
 
-/// The answer of an API server for a resource type that it does not have, unlike that for a missing object.
+impl Reader for Cluster {
+    type Error = anyhow::Error;
+
+    fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    fn call<T: Send>(
+        &self,
+        attempt: &str,
+        request: impl Future<Output = kube::Result<T>> + Send,
+    ) -> impl Future<Output = anyhow::Result<T>> + Send {
+        Cluster::call(self, attempt, request)
+    }
+}
+
+/// The response for a resource type that the API does not have, unlike that for a missing object.
 fn is_missing_kind(message: &str) -> bool {
     message.contains("page not found") || message.contains("could not find the requested resource")
 }
@@ -171,26 +188,26 @@ fn root_cause(error: &kube::Error) -> String {
     text
 }
 
-fn find_source(args: &ConnectArgs) -> anyhow::Result<Source> {
+fn find_config(args: &ConnectArgs) -> anyhow::Result<ConfigSource> {
     if let Some(path) = &args.kubeconfig {
-        return Ok(Source::File(path.clone(), "--kubeconfig"));
+        return Ok(ConfigSource::File(path.clone(), "--kubeconfig"));
     }
     if std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()) {
-        return Ok(Source::Environment);
+        return Ok(ConfigSource::Environment);
     }
     if let Some(path) =
         std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists())
     {
-        return Ok(Source::File(path, "the default kubeconfig"));
+        return Ok(ConfigSource::File(path, "the default kubeconfig"));
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return Ok(Source::Pod);
+        return Ok(ConfigSource::Pod);
     }
     let standalone = data_dir::default()
         .ok()
         .map(|dir| dir.join(data_dir::KUBECONFIG))
         .filter(|path| path.exists());
-    standalone.map(Source::Standalone).ok_or_else(|| no_cluster(NONE))
+    standalone.map(ConfigSource::Standalone).ok_or_else(|| no_cluster(NONE))
 }
 
 async fn read_file(path: &std::path::Path, options: &KubeConfigOptions) -> anyhow::Result<Config> {
@@ -211,7 +228,7 @@ fn broken(name: &str, error: KubeconfigError) -> anyhow::Error {
             if io.kind() == std::io::ErrorKind::PermissionDenied =>
         {
             anyhow!(
-                "kubeconfig {} may not be read by this user; run as its owner (sudo for a Quarry started as root)",
+                "kubeconfig {} is not readable by this user; run as its owner (sudo for a Quarry started as root)",
                 path.display()
             )
         }
@@ -221,11 +238,11 @@ fn broken(name: &str, error: KubeconfigError) -> anyhow::Error {
             )
         }
         KubeconfigError::LoadContext(context) => anyhow!(
-            "kubeconfig {name} has no context {context:?}; `kubectl config get-contexts` lists them"
+            "kubeconfig {name} has no context {context:?}; run `kubectl config get-contexts` to list them"
         ),
-        // The parser quotes the file over several lines: the first says what is wrong.
+        // The parser quotes the file over several lines: the first names the problem.
         _ => anyhow!(
-            "kubeconfig {name} cannot be used: {}",
+            "kubeconfig {name} is invalid: {}",
             error.to_string().lines().next().unwrap_or_default()
         ),
     }
@@ -246,24 +263,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_error_of_the_api_names_a_remedy() {
+    async fn api_errors_name_a_remedy() {
         let cluster = cluster();
-        let said =
+        let message =
             |code, message| cluster.error("listing volumes", api_error(code, message)).to_string();
         assert_eq!(
-            said(404, "404 page not found"),
-            "listing volumes: https://127.0.0.1:1 does not have Quarry's kinds; install them with `quarry crds apply`"
+            message(404, "404 page not found"),
+            "listing volumes: https://127.0.0.1:1 does not have the CustomResourceDefinitions of Quarry; install them with `quarry crds apply`"
         );
-        assert!(said(401, "Unauthorized").contains("fresh kubeconfig"));
-        assert!(said(403, "volumes is forbidden").contains("ask an administrator"));
+        assert!(message(401, "Unauthorized").contains("new kubeconfig"));
+        assert!(message(403, "volumes is forbidden").contains("ask an administrator"));
         assert_eq!(
-            said(422, "size must be greater than 0"),
+            message(422, "size must be greater than 0"),
             "listing volumes: size must be greater than 0"
         );
     }
 
     #[tokio::test]
-    async fn an_unreachable_cluster_is_told_with_both_ways_out() {
+    async fn an_unreachable_cluster_names_both_remedies() {
         let cluster = cluster();
         let api: kube::Api<quarry_api::Volume> = kube::Api::all(cluster.client.clone());
         let error = cluster
@@ -280,13 +297,13 @@ mod tests {
         assert!(
             error.contains("refused")
                 && error.contains("`quarry up`")
-                && error.contains("KUBECONFIG at a cluster"),
+                && error.contains("set KUBECONFIG to that of a running cluster"),
             "{error}"
         );
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_kubeconfig_is_told_in_one_line() {
+    async fn an_invalid_kubeconfig_is_an_error_of_one_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
         std::fs::write(&path, "root:x:0:0\nsecret:x:1:1\n").unwrap();
@@ -296,15 +313,13 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(
-            error.contains("cannot be used")
-                && !error.contains("secret")
-                && error.lines().count() == 1,
+            error.contains("is invalid") && !error.contains("secret") && error.lines().count() == 1,
             "{error}"
         );
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_is_not_there_is_named() {
+    async fn a_missing_kubeconfig_is_named() {
         let args = ConnectArgs { kubeconfig: Some("/nowhere/config".into()), context: None };
         let error = Cluster::connect(&args).await.err().unwrap().to_string();
         assert_eq!(

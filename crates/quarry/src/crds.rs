@@ -1,7 +1,7 @@
-//! `quarry crds`, `quarry policies`: what the cluster needs to know about our kinds.
+//! `quarry crds`, `quarry policies`: the CustomResourceDefinitions and admission policies of our kinds.
 //!
-//! Printed text is what is committed under `deploy/`; a test compares the two. `apply` writes with the
-//! version it read, and never over a definition that is somebody else's unless told to.
+//! The printed text is committed under `deploy/`; a test compares the two. `apply` writes with the resourceVersion that
+//! it read, and replaces a definition that Quarry did not install only with --take-over.
 
 use crate::{
     cli::{ConnectArgs, ManifestFormat},
@@ -47,17 +47,17 @@ fn render<T: Serialize>(
 
 /// What to do about one definition.
 #[derive(Debug, PartialEq)]
-enum Act {
+enum Action {
     Create,
     Replace {
         taken_over: bool,
     },
-    /// Somebody else's: who, as far as its labels say.
-    LeaveAlone(String),
+    /// Not installed by Quarry: by whom, according to its labels.
+    Skip(String),
 }
 
-fn decide(found: Option<&CustomResourceDefinition>, take_over: bool) -> Act {
-    let Some(found) = found else { return Act::Create };
+fn decide(found: Option<&CustomResourceDefinition>, take_over: bool) -> Action {
+    let Some(found) = found else { return Action::Create };
     let manager = found
         .metadata
         .labels
@@ -66,14 +66,14 @@ fn decide(found: Option<&CustomResourceDefinition>, take_over: bool) -> Act {
         .find(|(key, _)| *key == MANAGED_BY_LABEL)
         .map(|(_, value)| value.as_str());
     match (manager, take_over) {
-        (Some(names::MANAGED_BY), _) => Act::Replace { taken_over: false },
-        (_, true) => Act::Replace { taken_over: true },
-        (Some(other), false) => Act::LeaveAlone(format!("managed by {other}")),
-        (None, false) => Act::LeaveAlone("not installed by Quarry".into()),
+        (Some(names::MANAGED_BY), _) => Action::Replace { taken_over: false },
+        (_, true) => Action::Replace { taken_over: true },
+        (Some(other), false) => Action::Skip(format!("managed by {other}")),
+        (None, false) => Action::Skip("not installed by Quarry".into()),
     }
 }
 
-/// Ours over theirs: their labels and annotations stay, the version that was read guards the write.
+/// Our spec with the labels and annotations of others; the resourceVersion that was read guards the write.
 fn merged(
     found: CustomResourceDefinition,
     ours: &CustomResourceDefinition,
@@ -99,28 +99,28 @@ fn merged(
 pub async fn apply(connect: &ConnectArgs, take_over: bool) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let mut left = Vec::new();
+    let mut skipped = Vec::new();
     for ours in quarry_api::crds::crds() {
         let name = ours.metadata.name.clone().unwrap_or_default();
         let found = cluster
             .call(&format!("reading CustomResourceDefinition {name}"), api.get_opt(&name))
             .await?;
         let done = match (decide(found.as_ref(), take_over), found) {
-            (Act::LeaveAlone(why), _) => {
-                left.push(name.clone());
-                format!("left alone: {why}")
+            (Action::Skip(why), _) => {
+                skipped.push(name.clone());
+                format!("skipped: {why}")
             }
-            (Act::Create, _) => {
+            (Action::Create, _) => {
                 cluster
                     .call(&format!("creating {name}"), api.create(&PostParams::default(), &ours))
                     .await?;
                 "created".to_owned()
             }
-            (Act::Replace { .. }, None) => continue,
-            (Act::Replace { taken_over }, Some(found)) => {
+            (Action::Replace { .. }, None) => continue,
+            (Action::Replace { taken_over }, Some(found)) => {
                 let before = found.metadata.resource_version.clone();
                 let wanted = merged(found.clone(), &ours);
-                // The embedded API has exactly these built in, and takes no writes of them.
+                // The embedded API has these built in, and accepts no writes of them.
                 let same =
                     wanted.spec == found.spec && wanted.metadata.labels == found.metadata.labels;
                 let after = if same {
@@ -143,10 +143,10 @@ pub async fn apply(connect: &ConnectArgs, take_over: bool) -> anyhow::Result<()>
         };
         output::print(&format!("customresourcedefinition/{name} {done}"))?;
     }
-    if !left.is_empty() {
+    if !skipped.is_empty() {
         bail!(
-            "{} left as found: the operator works with it as far as its fields allow and says what is missing; `quarry crds apply --take-over` replaces it",
-            left.join(", ")
+            "skipped {}: the operator uses existing definitions as far as their fields allow, and reports what is missing; replace them with `quarry crds apply --take-over`",
+            skipped.join(", ")
         );
     }
     Ok(())
@@ -164,25 +164,25 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_definition_is_never_overwritten_without_take_over() {
-        assert_eq!(decide(None, false), Act::Create);
+    fn other_definitions_are_replaced_only_with_take_over() {
+        assert_eq!(decide(None, false), Action::Create);
         assert_eq!(
             decide(Some(&with_label(Some("quarry"))), false),
-            Act::Replace { taken_over: false }
+            Action::Replace { taken_over: false }
         );
         assert_eq!(
             decide(Some(&with_label(Some("Helm"))), false),
-            Act::LeaveAlone("managed by Helm".into())
+            Action::Skip("managed by Helm".into())
         );
         assert_eq!(
             decide(Some(&with_label(None)), false),
-            Act::LeaveAlone("not installed by Quarry".into())
+            Action::Skip("not installed by Quarry".into())
         );
-        assert_eq!(decide(Some(&with_label(None)), true), Act::Replace { taken_over: true });
+        assert_eq!(decide(Some(&with_label(None)), true), Action::Replace { taken_over: true });
     }
 
     #[test]
-    fn taking_over_keeps_what_others_noted_on_it() {
+    fn take_over_keeps_labels_and_annotations() {
         let mut found = with_label(Some("Helm"));
         found.metadata.annotations = Some([("note".to_owned(), "kept".to_owned())].into());
         found.metadata.resource_version = Some("7".into());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_definitions_are_those_of_the_code() {
+    fn committed_definitions_match_the_code() {
         assert!(
             committed("crds.yaml") == render_crds(ManifestFormat::Yaml).unwrap(),
             "deploy/crds.yaml is outdated: cargo run -p quarry -- crds > deploy/crds.yaml"
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_policies_are_those_of_the_code() {
+    fn committed_policies_match_the_code() {
         assert!(
             committed("policies.yaml")
                 == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_definitions_read_back_as_the_same_values() {
+    fn printed_definitions_read_back_unchanged() {
         let text = render_crds(ManifestFormat::Yaml).unwrap();
         let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         let made: Vec<Value> =

@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context, bail};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::Api;
-use quarry_core::agent_daemon_set::Wanted;
+use quarry_core::agent_daemon_set::DaemonSetSettings;
 use quarry_node::AgentOptions;
 use quarry_operator::{OperatorOptions, Registry, group};
 use tokio::net::TcpListener;
@@ -68,7 +68,10 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result<Option<Wanted>> {
+async fn wanted_agents(
+    cluster: &Cluster,
+    args: &OperatorArgs,
+) -> anyhow::Result<Option<DaemonSetSettings>> {
     if !args.controllers.iter().any(|name| name == group::AGENT_DAEMON_SET) {
         return Ok(None);
     }
@@ -83,7 +86,7 @@ async fn wanted_agents(cluster: &Cluster, args: &OperatorArgs) -> anyhow::Result
         .call("reading the operator's Deployment", crate::volume::optional(api.get(DEPLOYMENT)))
         .await?;
     let deployment = found.and_then(|found| Some((DEPLOYMENT.to_owned(), found.metadata.uid?)));
-    Ok(Some(Wanted {
+    Ok(Some(DaemonSetSettings {
         namespace: args.namespace.clone(),
         image,
         image_pull_policy: "IfNotPresent".into(),

@@ -1,4 +1,4 @@
-//! The data directory of a standalone Quarry: where it is by default, and that it can be used.
+//! The data directory of a standalone Quarry: its default, and whether it can be used.
 
 use anyhow::{Context, bail};
 use std::{
@@ -7,17 +7,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file in it that kubectl and the command line use.
+/// The kubeconfig in it, for kubectl and the command line.
 pub const KUBECONFIG: &str = "kubeconfig";
+
+/// The data directory of agents, and of a standalone Quarry that runs as root.
+pub const SYSTEM: &str = "/var/lib/quarry";
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Root: /var/lib/quarry. Anybody else: the XDG data folder.
+/// For root `SYSTEM`, for other users the XDG data directory.
 pub fn default() -> anyhow::Result<PathBuf> {
     if is_root() {
-        return Ok("/var/lib/quarry".into());
+        return Ok(SYSTEM.into());
     }
     // A relative XDG_DATA_HOME is invalid by its specification and ignored.
     let xdg = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -25,11 +28,11 @@ pub fn default() -> anyhow::Result<PathBuf> {
         std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/share"))
     }) {
         Some(dir) => Ok(dir.join("quarry")),
-        None => bail!("this user has no home directory; choose a folder with --data-dir"),
+        None => bail!("this user has no home directory; choose a directory with --data-dir"),
     }
 }
 
-/// The folder as an absolute path, made if it is missing; readable by its owner only.
+/// The directory as an absolute path, created if missing; readable by its owner only.
 pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
     let dir = match chosen {
         Some(dir) => std::path::absolute(dir)
@@ -45,7 +48,7 @@ pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Writing is the only proof that one may write: modes say nothing about read-only mounts, quotas or a full disk.
+/// Only a write proves that the directory is writable: modes do not show read-only mounts, quotas or a full disk.
 fn probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!(".probe-{}", std::process::id()));
     let written = std::fs::OpenOptions::new()
@@ -64,7 +67,7 @@ fn unusable(dir: &Path, error: &io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             anyhow::anyhow!(
-                "the data directory {dir} may not be written by this user; run as root, or choose another with --data-dir"
+                "the data directory {dir} is not writable by this user; run as root, or choose another with --data-dir"
             )
         }
         io::ErrorKind::ReadOnlyFilesystem => anyhow::anyhow!(
@@ -72,13 +75,11 @@ fn unusable(dir: &Path, error: &io::Error) -> anyhow::Error {
         ),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             anyhow::anyhow!(
-                "no space is left for the data directory {dir} ({error}); free some, or choose another with --data-dir. Nothing was overwritten"
+                "no space left for the data directory {dir} ({error}), nothing was overwritten; free some, or choose another with --data-dir"
             )
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            anyhow::anyhow!(
-                "the data directory {dir} cannot be a folder: a file is in its place; choose another with --data-dir"
-            )
+            anyhow::anyhow!("the data directory {dir} is a file; choose another with --data-dir")
         }
         _ => anyhow::anyhow!(
             "the data directory {dir} cannot be used: {error}; choose another with --data-dir"
@@ -92,29 +93,26 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_file_in_the_place_of_the_folder_is_told() {
+    fn a_file_instead_of_the_directory_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         std::fs::write(&path, "").unwrap();
         let error = prepare(Some(&path)).unwrap_err().to_string();
-        assert!(
-            error.contains("a file is in its place") && error.contains("--data-dir"),
-            "{error}"
-        );
+        assert!(error.contains("is a file") && error.contains("--data-dir"), "{error}");
     }
 
     #[test]
-    fn a_full_disk_is_told_without_blame() {
+    fn a_full_disk_is_an_error_with_a_remedy() {
         let error =
             unusable(Path::new("/d"), &io::Error::from(io::ErrorKind::StorageFull)).to_string();
         assert!(
-            error.contains("no space is left") && error.contains("Nothing was overwritten"),
+            error.contains("no space left") && error.contains("nothing was overwritten"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_new_folder_is_made_and_left_clean() {
+    fn a_new_directory_is_created_and_left_empty() {
         let dir = tempfile::tempdir().unwrap();
         let made = prepare(Some(&dir.path().join("a/b"))).unwrap();
         assert_eq!(std::fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);

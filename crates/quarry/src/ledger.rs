@@ -1,4 +1,4 @@
-//! `quarry ledger`: what the agent of this node set out to do, and how it ended. Reads, and repairs nothing.
+//! `quarry ledger`: the intents and outcomes that the agent of this node recorded. Reads only, repairs nothing.
 
 use crate::{
     cli::{LedgerArgs, PlanFormat},
@@ -15,11 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Its file in the agent's folder.
+/// Its file in the agent's data directory.
 const LEDGER: &str = "ledger";
 
 pub fn run(args: &LedgerArgs) -> anyhow::Result<()> {
-    let path = place(args)?;
+    let path = ledger_path(args)?;
     let bytes = std::fs::read(&path).map_err(|error| unreadable(&path, &error))?;
     let parsed = parse(&bytes);
     for note in notes(&parsed, bytes.len()) {
@@ -28,22 +28,25 @@ pub fn run(args: &LedgerArgs) -> anyhow::Result<()> {
     match args.output {
         PlanFormat::Json => output::print(&output::json(&parsed.records)?),
         PlanFormat::Table if parsed.records.is_empty() => {
-            output::note(&format!("{} is empty: no agent has done anything here", path.display()));
+            output::note(&format!(
+                "{} is empty: no agent has recorded anything yet",
+                path.display()
+            ));
             Ok(())
         }
         PlanFormat::Table => output::print(&render(&parsed.records)),
     }
 }
 
-fn place(args: &LedgerArgs) -> anyhow::Result<PathBuf> {
+fn ledger_path(args: &LedgerArgs) -> anyhow::Result<PathBuf> {
     let dir = match &args.data_dir {
         Some(dir) => dir.clone(),
-        // Another root is another machine's: this user's own folder means nothing there.
-        None if args.host_root != Path::new("/") => "/var/lib/quarry".into(),
+        // Another root is another machine's, where this user's own directory means nothing.
+        None if args.host_root != Path::new("/") => data_dir::SYSTEM.into(),
         None => data_dir::default()?,
     };
     let below = dir.strip_prefix("/").unwrap_or(&dir);
-    // A relative folder is one from here, as everywhere on a command line.
+    // A relative directory is relative to the working directory.
     let base = if dir.is_absolute() { args.host_root.clone() } else { PathBuf::new() };
     Ok(base.join(below).join(LEDGER))
 }
@@ -52,12 +55,14 @@ fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let path = path.display();
     match error.kind() {
         ErrorKind::NotFound => anyhow!(
-            "there is no ledger at {path}: no agent has run there; name its folder with --data-dir, and its root with --host-root"
+            "no ledger at {path}: no agent has run there; set its data directory with --data-dir, and its root with --host-root"
         ),
         ErrorKind::PermissionDenied => {
-            anyhow!("the ledger {path} may not be read by this user; run it as root (sudo)")
+            anyhow!(
+                "the ledger {path} is not readable by this user; run the command as root (sudo)"
+            )
         }
-        _ => anyhow!("the ledger {path} cannot be read: {error}"),
+        _ => anyhow!("reading the ledger {path}: {error}"),
     }
 }
 
@@ -65,17 +70,17 @@ fn notes(parsed: &Parsed, length: usize) -> Vec<String> {
     let mut notes: Vec<String> = parsed
         .damaged
         .iter()
-        .map(|line| format!("line {line} is damaged, or of a newer version, and is left out"))
+        .map(|line| format!("line {line} is omitted: it is damaged, or of a newer version"))
         .collect();
     if parsed.whole < length {
-        notes.push("its last line is not finished: it is being written, or a crash cut it short; nothing was done because of it".to_owned());
+        notes.push("the last line is incomplete: it is being written, or a crash cut it short, before anything was done".to_owned());
     }
     notes
 }
 
 fn render(records: &[Record]) -> String {
     let mut table = Table::new();
-    // Never wrapped: what is cut into lines cannot be read by grep.
+    // Never wrapped: every record is one line, also for grep.
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
     let headers = ["TIME", "KIND", "ACTION", "RESULT", "ABOUT", "JOB", "TEXT"];
     table.set_header(headers);
@@ -84,7 +89,7 @@ fn render(records: &[Record]) -> String {
             Kind::Intent => "intent",
             Kind::Outcome => "outcome",
             Kind::Confirmed => "confirmed",
-            Kind::Retained => "kept",
+            Kind::Retained => "retained",
         };
         let result = match record.result {
             None => "",
@@ -110,7 +115,7 @@ fn render(records: &[Record]) -> String {
     table.trim_fmt()
 }
 
-/// A volume by its UID; a claimed device by its identity, and the PersistentVolume whose data went.
+/// A volume by its UID; a claimed device by its identity and its PersistentVolume.
 fn about(record: &Record) -> String {
     let volume = Some(record.volume_uid.clone()).filter(|uid| !uid.is_empty());
     let pv = record.pv.as_ref().map(|pv| format!("PersistentVolume {}", pv.name));
@@ -129,7 +134,7 @@ mod tests {
     );
 
     #[test]
-    fn a_ledger_is_shown_line_by_line() {
+    fn every_record_is_one_line() {
         let text = render(&parse(LINES.as_bytes()).records);
         insta::assert_snapshot!(text, @r"
         TIME                     KIND      ACTION    RESULT      ABOUT   JOB         TEXT
@@ -139,36 +144,42 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_device_is_told_by_its_identity_and_its_persistent_volume() {
+    fn a_claimed_device_has_its_identity_and_pv() {
         let line = r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5000","pv":{"name":"local-pv-1","uid":"u"}}"#;
         let record: Record = serde_json::from_str(line).unwrap();
         assert_eq!(about(&record), "wwn:5000, PersistentVolume local-pv-1");
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn unreadable_lines_are_noted() {
         let torn = format!("{LINES}nonsense\n{{\"time\":");
         let parsed = parse(torn.as_bytes());
         let notes = notes(&parsed, torn.len());
         assert_eq!(notes.len(), 2, "{notes:?}");
         assert!(
-            notes[0].starts_with("line 3 is damaged")
-                && notes[1].starts_with("its last line is not finished"),
+            notes[0].starts_with("line 3 is omitted")
+                && notes[1].starts_with("the last line is incomplete"),
             "{notes:?}"
         );
     }
 
     #[test]
-    fn the_place_is_the_folder_on_the_node() {
+    fn the_ledger_is_below_the_root_of_its_node() {
         let args = |root: &str, dir: Option<&str>| LedgerArgs {
             host_root: root.into(),
             data_dir: dir.map(Into::into),
             output: PlanFormat::Table,
         };
-        assert_eq!(place(&args("/host", None)).unwrap(), Path::new("/host/var/lib/quarry/ledger"));
-        assert_eq!(place(&args("/host", Some("/data"))).unwrap(), Path::new("/host/data/ledger"));
-        assert_eq!(place(&args("/", Some("/data"))).unwrap(), Path::new("/data/ledger"));
-        assert_eq!(place(&args("/", Some("here"))).unwrap(), Path::new("here/ledger"));
+        assert_eq!(
+            ledger_path(&args("/host", None)).unwrap(),
+            Path::new("/host/var/lib/quarry/ledger")
+        );
+        assert_eq!(
+            ledger_path(&args("/host", Some("/data"))).unwrap(),
+            Path::new("/host/data/ledger")
+        );
+        assert_eq!(ledger_path(&args("/", Some("/data"))).unwrap(), Path::new("/data/ledger"));
+        assert_eq!(ledger_path(&args("/", Some("here"))).unwrap(), Path::new("here/ledger"));
         let error = unreadable(Path::new("/x/ledger"), &ErrorKind::NotFound.into()).to_string();
         assert!(error.contains("--data-dir"), "{error}");
     }

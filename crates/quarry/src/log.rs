@@ -1,4 +1,4 @@
-//! Log lines, on standard error: what RUST_LOG asks for, as text or JSON.
+//! Log lines on standard error: filtered by RUST_LOG, as text or JSON.
 
 use crate::cli::{Cli, Command, LogFormat};
 use tracing_subscriber::EnvFilter;
@@ -9,13 +9,13 @@ pub fn start(cli: &Cli) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match cli.log_format {
         LogFormat::Text => {
-            builder.with_ansi(crate::output::is_interactive() && crate::output::colours()).init()
+            builder.with_ansi(crate::output::is_interactive() && crate::output::colors()).init()
         }
         LogFormat::Json => builder.json().init(),
     }
 }
 
-/// A service logs what it does; a command for people says it in its own words, a failed request once.
+/// A service logs what it does; a command prints its own messages.
 fn default_filter(command: &Command) -> &'static str {
     match command {
         Command::Operator(_) | Command::Agent(_) => "info",

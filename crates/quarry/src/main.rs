@@ -1,8 +1,8 @@
 //! The one binary: standalone, operator, agent and command line.
 //!
-//! Owns: arguments, wiring, what people read in a terminal. Decides nothing about storage: that is
-//! `quarry-core`. Also runs as `kubectl quarry` when installed as `kubectl-quarry`.
-//! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is asked).
+//! Owns: arguments, wiring, tables and text in a terminal. Never decides: decisions are in `quarry-core`, what commands
+//! show is computed in `quarry-view`. Also runs as `kubectl quarry` when installed as `kubectl-quarry`.
+//! Next to read: `cli.rs` (every command), `up/mod.rs` (standalone), `connect.rs` (which API is used).
 #![expect(
     clippy::disallowed_methods,
     reason = "the binary writes the kubeconfig and reads its own data directory"
@@ -13,14 +13,15 @@ mod connect;
 mod crds;
 mod daemon;
 mod data_dir;
-mod device_claims;
 mod devices;
 mod explain;
 mod ledger;
 mod log;
 mod output;
 mod sanitize;
+mod sets;
 mod signals;
+mod snapshot;
 mod store;
 mod up;
 mod version;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(run(cli));
-    // A blocked file system call in some task must not keep a finished command from ending.
+    // A blocked file system call in a task must not keep a finished command from exiting.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `kubectl-quarry` is called by kubectl as `kubectl quarry …`: usage lines say what was typed.
+/// `kubectl-quarry` is called by kubectl as `kubectl quarry …`: usage lines show what was typed.
 fn parse_arguments() -> Cli {
     let called = std::env::args_os().next().unwrap_or_default();
     let plugin =
@@ -74,8 +75,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Operator(args) => daemon::operator(&connect, args).await,
         Command::Agent(args) => daemon::agent(&connect, args).await,
         Command::Devices(args) => devices::run(&connect, &args).await,
-        Command::Sets(args) => device_claims::list::run(&connect, &args).await,
-        Command::Plan(args) => device_claims::plan::run(&connect, &args).await,
+        Command::Sets(args) => sets::list::run(&connect, &args).await,
+        Command::Plan(args) => sets::plan::run(&connect, &args).await,
         Command::Explain(args) => explain::run(&connect, &args).await,
         Command::Ledger(args) => ledger::run(&args),
         Command::Crds(args) => match args.action {
@@ -92,7 +93,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// What this machine calls itself, as a name that Kubernetes accepts for a node and for its label.
+/// The host name, as a name that Kubernetes accepts for a Node and its label.
 fn host_name() -> String {
     let name = rustix::system::uname();
     node_name(&name.nodename().to_string_lossy())
@@ -114,7 +115,7 @@ fn node_name(host: &str) -> String {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    // `quarry volumes | head` closes our output early: the reader has what it wanted.
+    // `quarry volumes | head` closes our output early: that is no error.
     let closed = error.chain().any(|cause| {
         cause
             .downcast_ref::<std::io::Error>()
@@ -123,14 +124,14 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if closed {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", sanitize::lines(&output::error_text(error)));
+    eprintln!("{}", sanitize::lines(&output::error_lines(error)));
     ExitCode::FAILURE
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn any_host_name_gives_a_node_name() {
+    fn every_host_name_gives_a_node_name() {
         for (host, node) in [
             ("Box-1.Example.com", "box-1.example.com"),
             ("my_pc", "my-pc"),

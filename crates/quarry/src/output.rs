@@ -1,4 +1,6 @@
-//! What is written to the terminal: formats, ages, errors.
+//! What is written to the terminal: formats, ages, errors, hints.
+//!
+//! Errors of all crates are `what happened; remedy`: the remedy is printed as `hint: <remedy>` on its own line.
 
 use crate::sanitize;
 use clap::ValueEnum;
@@ -15,7 +17,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Writes to standard output. A closed pipe is an error that `main` takes as success.
+/// Writes to standard output. A closed pipe is an error that `main` treats as success.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -26,7 +28,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nobody reads the result any more: the other end of the pipe is closed.
+/// The reader of the output has closed its end of the pipe.
 pub fn is_closed() -> bool {
     let out = std::io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
@@ -35,25 +37,30 @@ pub fn is_closed() -> bool {
         && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// A remark beside the result: on standard error, so that it never gets into a pipe.
+/// A note beside the result: on standard error, so that it never gets into a pipe.
 pub fn note(text: &str) {
-    // Nobody is left to be told when standard error is closed.
+    // With standard error closed there is no place for it.
     let _ = writeln!(std::io::stderr(), "{}", sanitize::lines(text));
 }
 
-/// Whether people see the result as it is written.
+/// What to do next, beside the result.
+pub fn hint(text: &str) {
+    note(&format!("hint: {text}"));
+}
+
+/// Whether notes go to a terminal.
 pub fn is_interactive() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Colours only for a terminal that wants them (https://no-color.org).
-pub fn colours() -> bool {
+/// Colors only for a terminal that wants them (https://no-color.org).
+pub fn colors() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// The columns of the terminal that the result goes to; `None` when it goes elsewhere.
+/// The columns of the terminal that the result goes to; `None` for a file or pipe.
 pub fn width() -> Option<usize> {
     let out = std::io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
@@ -65,11 +72,11 @@ pub fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
 }
 
 pub fn yaml<T: Serialize>(value: &T) -> anyhow::Result<String> {
-    // Through a JSON value: enums and quantities are then plain scalars, as the API shows them.
+    // Through a JSON value: enums and quantities are then plain scalars, as in the API.
     let value = serde_json::to_value(value)?;
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(&value, options)?;
-    // JSON is YAML too, and can spell every character that a terminal must not get.
+    // JSON is YAML too, and can escape every character that a terminal must not get.
     if sanitize::lines(&text) != text { Ok(json(&value)? + "\n") } else { Ok(text) }
 }
 
@@ -83,7 +90,7 @@ pub fn yaml_documents<T: Serialize>(values: &[T]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The age as kubectl shows it: one or two units, never a false precision.
+/// The age as kubectl shows it, in one or two units.
 pub fn age(since: Option<&Timestamp>, now: Timestamp) -> String {
     let Some(since) = since else { return "<unknown>".into() };
     let seconds = now.duration_since(*since).as_secs().max(0);
@@ -108,7 +115,7 @@ fn pair(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
     }
 }
 
-/// The error and its causes in one paragraph; a cause that only repeats what was said is left out.
+/// The error and its causes in one paragraph, without causes that repeat it.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -120,10 +127,68 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
+/// An error as `error: …`, and its remedy as `hint: …` on its own line.
+pub fn error_lines(error: &anyhow::Error) -> String {
+    let text = error_text(error);
+    match split_remedy(&text) {
+        (problem, Some(remedy)) => format!("error: {problem}\nhint: {remedy}"),
+        (problem, None) => format!("error: {problem}"),
+    }
+}
+
+/// Splits `what happened; remedy` at the first `; ` outside parentheses and quotes. A list of problems, each with its
+/// own remedy, is left whole.
+pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
+    if text.contains('\n') {
+        return (text, None);
+    }
+    let (mut depth, mut quoted) = (0_usize, None);
+    for (at, c) in text.char_indices() {
+        match (quoted, c) {
+            (Some(quote), c) if c == quote => quoted = None,
+            (Some(_), _) => {}
+            (None, '`' | '"') => quoted = Some(c),
+            (None, '(') => depth += 1,
+            (None, ')') => depth = depth.saturating_sub(1),
+            (None, ';') if depth == 0 && text[at..].starts_with("; ") => {
+                return (&text[..at], Some(&text[at + 2..]));
+            }
+            (None, _) => {}
+        }
+    }
+    (text, None)
+}
+
+/// Text that is built line by line, without spaces at the ends of lines.
+#[derive(Default)]
+pub struct Lines(String);
+
+impl Lines {
+    pub fn add(&mut self, line: &str) {
+        self.0.push_str(line.trim_end());
+        self.0.push('\n');
+    }
+
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::anyhow;
+
+    #[test]
+    fn a_remedy_is_printed_as_a_hint_on_its_own_line() {
+        let lines = |text: &'static str| error_lines(&anyhow!(text));
+        assert_eq!(
+            lines("volume v (`a; b`; c) does not exist; run `quarry volumes; x`"),
+            "error: volume v (`a; b`; c) does not exist\nhint: run `quarry volumes; x`"
+        );
+        assert_eq!(lines("no remedy;here"), "error: no remedy;here");
+        assert_eq!(lines("2 problems:\n  a; b\n  c; d"), "error: 2 problems:\n  a; b\n  c; d");
+    }
 
     #[test]
     fn ages_read_as_in_kubectl() {
@@ -143,12 +208,12 @@ mod tests {
             ],
             ["0s", "119s", "2m5s", "10m", "3h1m", "9h", "3d", "30d", "2y"]
         );
-        assert_eq!(ago(-5), "0s", "a clock that is behind is no reason for a negative age");
+        assert_eq!(ago(-5), "0s", "a clock that is behind gives no negative age");
         assert_eq!(age(None, now), "<unknown>");
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let error = anyhow!("no space left").context("writing the store");
         assert_eq!(error_text(&error), "writing the store: no space left");
         let repeated = anyhow!("no space left").context("writing the store: no space left");
@@ -156,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_keeps_strings_strings_and_hides_nothing() {
+    fn yaml_reads_back_as_the_same_value() {
         let value = serde_json::json!({"a": "1", "b": "yes", "d": "a: b # c", "e": "two\nlines", "f": "", "g": "1e3", "h": "0x1f"});
         let text = yaml(&value).unwrap();
         assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), value, "{text}");

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks everything to stop, the second ends the process.
+//! SIGINT and SIGTERM: the first stops everything in order, the second exits at once.
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,7 +10,7 @@ pub fn stop_on_signal() -> anyhow::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt()).context(attempt)?;
     let mut terminate = signal(SignalKind::terminate()).context(attempt)?;
     let stop = CancellationToken::new();
-    let asked = stop.clone();
+    let stopped = stop.clone();
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {
@@ -19,8 +19,8 @@ pub fn stop_on_signal() -> anyhow::Result<CancellationToken> {
             }
         };
         next().await;
-        asked.cancel();
-        // Whoever asks twice does not want to wait; everything is written so that it may be killed anywhere.
+        stopped.cancel();
+        // Every part may be killed at any point, so a second signal need not wait.
         let code = next().await;
         std::process::exit(code);
     });

@@ -1,4 +1,4 @@
-//! `quarry store dump`: what a standalone Quarry has stored, without starting it.
+//! `quarry store dump`: the objects in the store of a standalone Quarry, without starting it.
 
 use crate::{data_dir, output, sanitize};
 use serde_json::json;

@@ -1,10 +1,10 @@
-//! `quarry version`: what this binary is and which API versions it serves.
+//! `quarry version`: the version of this binary and the API versions that it serves.
 
 use crate::{cli::VersionFormat, output};
 use serde::Serialize;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Set by whoever builds a release: QUARRY_COMMIT=$(git rev-parse HEAD).
+/// Set by release builds: QUARRY_COMMIT=$(git rev-parse HEAD).
 const COMMIT: Option<&str> = option_env!("QUARRY_COMMIT");
 
 #[derive(Debug, Serialize)]

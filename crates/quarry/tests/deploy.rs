@@ -5,12 +5,12 @@ use quarry_api::names;
 use serde_json::Value;
 use std::{fs, path::PathBuf};
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
 fn documents(file: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(&fs::read_to_string(folder().join(file)).unwrap()).unwrap()
+    serde_saphyr::from_multiple(&fs::read_to_string(directory().join(file)).unwrap()).unwrap()
 }
 
 /// Every object of deploy/rbac.
@@ -21,7 +21,7 @@ fn rbac() -> Vec<Value> {
 }
 
 fn rbac_files() -> Vec<String> {
-    let entries = fs::read_dir(folder().join("rbac")).unwrap();
+    let entries = fs::read_dir(directory().join("rbac")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
@@ -37,7 +37,7 @@ fn texts(value: &Value) -> Vec<String> {
 #[test]
 fn the_kustomization_names_every_file() {
     let mut listed = texts(&documents("kustomization.yaml")[0]["resources"]);
-    let mut found: Vec<String> = fs::read_dir(folder())
+    let mut found: Vec<String> = fs::read_dir(directory())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
@@ -133,7 +133,7 @@ fn claims_have_the_rights_that_they_need_and_no_more() {
 }
 
 #[test]
-fn nobody_gets_everything() {
+fn no_role_grants_everything() {
     for object in rbac() {
         assert!(!object.to_string().contains("\"*\""), "{}", object["metadata"]["name"]);
     }

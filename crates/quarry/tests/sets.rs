@@ -1,10 +1,10 @@
 //! `quarry sets`, `plan` and `explain` of sets and LocalVolumes, as a process against the embedded API: inventories are
-//! written by hand, no operator runs, so that every answer is known.
+//! written by hand and no operator runs, so that every result is known.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::unwrap_used,
-    reason = "starts the binary on folders of its own"
+    reason = "starts the binary on directories of its own"
 )]
 
 use quarry_api::{admission, names};
@@ -91,7 +91,7 @@ impl Cluster {
         .await;
     }
 
-    /// Held by the operator, as if it had seen it.
+    /// With the finalizer of the operator, as if it had seen the set.
     async fn set(&self, name: &str, spec: Value) -> Value {
         let metadata = json!({"name": name, "finalizers": [names::OWNER_FINALIZER]});
         let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": metadata, "spec": spec});
@@ -112,7 +112,7 @@ impl Cluster {
             .unwrap()
     }
 
-    fn says(&self, arguments: &[&str]) -> String {
+    fn stdout(&self, arguments: &[&str]) -> String {
         let output = self.quarry(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
@@ -140,7 +140,7 @@ fn disk(name: &str, size: i64, more: Value) -> Value {
     device
 }
 
-/// Six free disks of 50 GiB and a few that are none; the second node has only two.
+/// Six available disks of 50 GiB and a few others; the second node has only two.
 async fn two_workers() -> Cluster {
     let cluster = Cluster::new().await;
     let free =
@@ -174,15 +174,15 @@ async fn two_workers() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_design_documents_first_set_gets_what_its_text_says() {
+async fn the_first_example_set_gets_the_documented_devices() {
     let cluster = two_workers().await;
-    insta::assert_snapshot!(cluster.says(&["plan", "-f", &fixture("set-block.yaml")]));
+    insta::assert_snapshot!(cluster.stdout(&["plan", "-f", &fixture("set-block.yaml")]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_design_documents_second_set_gets_what_its_text_says() {
+async fn the_second_example_set_gets_the_documented_devices() {
     let cluster = two_workers().await;
-    insta::assert_snapshot!(cluster.says(&[
+    insta::assert_snapshot!(cluster.stdout(&[
         "plan",
         "-f",
         &fixture("set-filesystem.yaml"),
@@ -192,7 +192,7 @@ async fn the_design_documents_second_set_gets_what_its_text_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_of_a_file_stands_in_for_the_live_set_of_its_name() {
+async fn a_planned_set_replaces_the_live_set_of_its_name() {
     let cluster = two_workers().await;
     cluster.set("a-rival", json!({"storageClassName": "old", "maxDeviceCount": 1})).await;
     cluster
@@ -201,9 +201,9 @@ async fn a_plan_of_a_file_stands_in_for_the_live_set_of_its_name() {
             json!({"storageClassName": "live", "deviceInclusionSpec": {"minSize": "1Ti"}}),
         )
         .await;
-    let live = cluster.says(&["plan", "set/example-autodetect"]);
+    let live = cluster.stdout(&["plan", "set/example-autodetect"]);
     assert!(live.contains("it is smaller than 1 TiB") && live.contains("gets 0;"), "{live}");
-    let planned: Value = serde_json::from_str(&cluster.says(&[
+    let planned: Value = serde_json::from_str(&cluster.stdout(&[
         "plan",
         "-f",
         &fixture("set-block.yaml"),
@@ -220,14 +220,14 @@ async fn a_plan_of_a_file_stands_in_for_the_live_set_of_its_name() {
     assert_eq!(
         [eligibility("sdb"), eligibility("sdc"), eligibility("sdh")],
         [json!("Taken"), json!("Matched"), json!("Refused")],
-        "made in the same second, the first by name is served first: {set}"
+        "created in the same second, the first by name wins: {set}"
     );
-    let again = cluster.says(&["plan", "set/example-autodetect"]);
+    let again = cluster.stdout(&["plan", "set/example-autodetect"]);
     assert_eq!(live, again, "nothing was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_read_from_standard_input_and_every_problem_is_told_at_once() {
+async fn all_problems_of_standard_input_are_reported() {
     let cluster = Cluster::new().await;
     let mut child = Command::new(BINARY)
         .args(["plan", "-f", "-"])
@@ -252,9 +252,9 @@ async fn a_file_is_read_from_standard_input_and_every_problem_is_told_at_once() 
     insta::assert_snapshot!(text(&output.stderr));
 }
 
-/// A name that is somebody else's is refused where it is written, and told where it was taken since.
+/// Refused at admission, and reported when the class appears later.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_of_another_provisioner_is_refused_and_told() {
+async fn a_class_of_another_provisioner_is_refused() {
     let cluster = two_workers().await;
     let early = cluster.set("early", json!({"storageClassName": "theirs"})).await;
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs"}, "provisioner": "csi.example.com"});
@@ -272,16 +272,16 @@ async fn a_class_of_another_provisioner_is_refused_and_told() {
     };
     let set = |class: &str| json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "late"}, "spec": {"storageClassName": class}});
     let sets = "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets";
-    let said = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
+    let message = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
     let refused = try_send("POST", sets, set("theirs")).await.unwrap_err();
-    assert!(refused.contains(said), "{refused}");
+    assert!(refused.contains(message), "{refused}");
     try_send("POST", sets, set("ours")).await.unwrap();
     let refused =
         try_send("PATCH", &format!("{sets}/late"), json!({"spec": {"storageClassName": "theirs"}}))
             .await
             .unwrap_err();
-    assert!(refused.contains(said), "{refused}");
-    // What named it before it was theirs can still be changed, and deleted.
+    assert!(refused.contains(message), "{refused}");
+    // A set that named it before can still be changed and deleted.
     try_send("PATCH", &format!("{sets}/early"), json!({"spec": {"maxDeviceCount": 1}}))
         .await
         .unwrap();
@@ -300,12 +300,12 @@ async fn a_class_of_another_provisioner_is_refused_and_told() {
         ),
         "{refused}"
     );
-    let planned = cluster.says(&["plan", "set/early"]);
+    let planned = cluster.stdout(&["plan", "set/early"]);
     assert!(planned.contains("spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com"), "{planned}\n{early}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sets_are_listed_with_the_account_of_each_node() {
+async fn sets_are_listed_with_their_devices_per_node() {
     let cluster = two_workers().await;
     cluster.set("fast", json!({"storageClassName": "fast", "minDeviceCount": 3, "maxDeviceCount": 4, "deviceInclusionSpec": {"minSize": "10Gi"}})).await;
     cluster
@@ -316,30 +316,31 @@ async fn sets_are_listed_with_the_account_of_each_node() {
     cluster
         .post("/apis/local.storage.openshift.io/v1/namespaces/quarry-system/localvolumes", volume)
         .await;
-    insta::assert_snapshot!("sets", cluster.says(&["sets"]));
-    let wide = cluster.says(&["sets", "-o", "wide"]);
+    insta::assert_snapshot!("sets", cluster.stdout(&["sets"]));
+    let wide = cluster.stdout(&["sets", "-o", "wide"]);
     assert!(wide.lines().next().unwrap().contains("NAMESPACE") && wide.contains("New"), "{wide}");
     let programs: Value =
-        serde_json::from_str(&cluster.says(&["sets", "-o", "json", "--node", "worker-0"])).unwrap();
+        serde_json::from_str(&cluster.stdout(&["sets", "-o", "json", "--node", "worker-0"]))
+            .unwrap();
     assert_eq!(
         programs[0]["nodes"][0]["refused"],
         json!({"Mounted": 1, "OverMaximum": 2, "Signature": 1}),
         "{programs}"
     );
-    assert!(cluster.says(&["sets", "-o", "yaml"]).contains("notMatched: "));
-    let unknown = cluster.quarry(&["sets", "--node", "nobody"]);
+    assert!(cluster.stdout(&["sets", "-o", "yaml"]).contains("notMatched: "));
+    let unknown = cluster.quarry(&["sets", "--node", "worker-9"]);
     assert_eq!(
         text(&unknown.stderr),
-        "error: there is no node nobody; there are: worker-0, worker-1\n"
+        "error: node worker-9 does not exist\nhint: use one of: worker-0, worker-1\n"
     );
-    let planned = cluster.says(&["plan", "localvolume/named", "--node", "worker-0"]);
+    let planned = cluster.stdout(&["plan", "localvolume/named", "--node", "worker-0"]);
     assert!(
         planned.contains("sdj") && planned.contains("gets it"),
-        "a path that the inventory knows is looked up here: {planned}"
+        "a path in the inventory is resolved by the plan: {planned}"
     );
 }
 
-/// A claim of worker-0's sdb that the agent has confirmed, and its PersistentVolume, in use.
+/// A confirmed device claim of sdb on worker-0, and its bound PersistentVolume.
 async fn claimed() -> Cluster {
     let cluster = Cluster::new().await;
     let uid = cluster.set("fast", json!({"storageClassName": "fast"})).await["metadata"]["uid"]
@@ -380,37 +381,37 @@ async fn claimed() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_is_explained_with_its_claims_and_what_to_do() {
+async fn a_set_is_explained_with_claims_and_remedies() {
     let cluster = claimed().await;
-    let said = cluster.says(&["explain", "set/fast"]);
+    let message = cluster.stdout(&["explain", "set/fast"]);
     let pv = names::local_pv("worker-0", "wwn:5000sdb");
     for part in [
         "LocalVolumeSet quarry-system/fast: not seen by the operator yet (1 provisioned, age ",
         "  devices   disks, of any size\n",
         "  ✓ sdb     50Gi  Bound    ",
         &format!("      PersistentVolume {pv} at /mnt/local-storage/fast/wwn-0x5000sdb\n"),
-        "  ✗ sdc     50Gi  Refused  holds data: ext4\n",
+        "  ✗ sdc     50Gi  Refused  contains data: ext4\n",
         "  Signature             ",
         "node worker-1 has no inventory yet",
         "Events: none",
     ] {
-        assert!(said.contains(part), "{part:?} in {said}");
+        assert!(message.contains(part), "{part:?} in {message}");
     }
-    let device = cluster.says(&["explain", "worker-0/sdb"]);
+    let device = cluster.stdout(&["explain", "worker-0/sdb"]);
     let claim = format!(
-        "Claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to claim shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
+        "Device claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to claim shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
     );
     assert!(
         device.contains(&claim) && device.contains("Owner: LocalVolumeSet quarry-system/fast\n"),
         "{device}"
     );
-    assert!(!cluster.says(&["explain", "worker-0/sdc"]).contains("Claim: "));
+    assert!(!cluster.stdout(&["explain", "worker-0/sdc"]).contains("Device claim: "));
     let missing = cluster.quarry(&["explain", "set/fats"]);
     assert_eq!(
         text(&missing.stderr),
-        "error: namespace quarry-system has no LocalVolumeSet fats; there are: fast (-n names another namespace)\n"
+        "error: namespace quarry-system has no LocalVolumeSet fats\nhint: use one of: fast (or another namespace with -n)\n"
     );
-    let planned = cluster.says(&["plan", "set/fast", "--node", "worker-0"]);
+    let planned = cluster.stdout(&["plan", "set/fast", "--node", "worker-0"]);
     assert!(
         planned.contains("has it (Bound)")
             && planned.contains("gets 0, has 1 already; not used: 1"),
@@ -419,7 +420,7 @@ async fn a_set_is_explained_with_its_claims_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_in_another_namespace_is_told_to_be_of_no_effect() {
+async fn a_set_in_another_namespace_has_no_effect() {
     let cluster = Cluster::new().await;
     let object = json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "lost"}, "spec": {"storageClassName": "c"}});
     cluster
@@ -429,12 +430,12 @@ async fn a_set_in_another_namespace_is_told_to_be_of_no_effect() {
         )
         .await;
     let output = cluster.quarry(&["sets"]);
-    let said = text(&output.stderr);
+    let message = text(&output.stderr);
     assert!(
-        said.contains(
-            "LocalVolumeSet default/lost is not acted upon: create it in namespace quarry-system"
+        message.contains(
+            "LocalVolumeSet default/lost has no effect: the operator acts on namespace quarry-system only"
         ),
-        "{said}"
+        "{message}"
     );
 }
 
@@ -456,7 +457,8 @@ fn a_plan_for_this_machine_needs_no_cluster() {
         text(&output.stdout)
     );
     assert!(
-        text(&output.stderr).contains("nodeSelector and tolerations are not looked at"),
+        text(&output.stderr)
+            .contains("nodeSelector, tolerations and the device claims of a cluster are ignored"),
         "{}",
         text(&output.stderr)
     );
@@ -467,17 +469,17 @@ fn a_plan_for_this_machine_needs_no_cluster() {
         "{apiVersion: local.storage.openshift.io/v1, kind: LocalVolume, metadata: {name: v}, spec: {storageClassDevices: [{storageClassName: c, devicePaths: [/dev/null, /dev/no-such-disk]}]}}",
     )
     .unwrap();
-    let said = text(&plan(file.to_str().unwrap()).stdout);
+    let message = text(&plan(file.to_str().unwrap()).stdout);
     assert!(
-        said.contains("/dev/null is a character device")
-            && said.contains("it does not exist on this machine"),
-        "{said}"
+        message.contains("/dev/null is a character device")
+            && message.contains("it does not exist on this machine"),
+        "{message}"
     );
     assert_eq!(plan("/no/such/file").status.code(), Some(1));
 }
 
 #[test]
-fn a_ledger_that_is_not_there_is_told_with_the_way_to_it() {
+fn a_missing_ledger_is_an_error_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = |place: &Path| {
         Command::new(BINARY).arg("ledger").arg("--data-dir").arg(place).output().unwrap()
@@ -485,7 +487,7 @@ fn a_ledger_that_is_not_there_is_told_with_the_way_to_it() {
     let output = ledger(dir.path());
     assert!(
         output.status.code() == Some(1)
-            && text(&output.stderr).contains("name its folder with --data-dir"),
+            && text(&output.stderr).contains("set its data directory with --data-dir"),
         "{}",
         text(&output.stderr)
     );

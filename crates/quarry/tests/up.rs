@@ -1,9 +1,9 @@
-//! `quarry up` as a process: what a person meets in the first minute, and what goes wrong there.
+//! `quarry up` as a process: the first minute, and what goes wrong there.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::unwrap_used,
-    reason = "starts the binary on folders of its own"
+    reason = "starts the binary on directories of its own"
 )]
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,13 +23,13 @@ use std::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_quarry");
 const LIMIT: Duration = Duration::from_secs(60);
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// A running `quarry up`; killed when the test ends early.
 struct Up {
     child: Child,
     lines: mpsc::Receiver<String>,
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl Up {
@@ -44,21 +44,23 @@ impl Up {
         std::thread::spawn(move || {
             BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Up { child, lines, said: Vec::new() }
+        Up { child, lines, printed: Vec::new() }
     }
 
-    /// The first line that holds `text`.
+    /// The first line that contains `text`.
     fn line(&mut self, text: &str) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    self.said.push(line.clone());
+                    self.printed.push(line.clone());
                     if line.contains(text) {
                         return line;
                     }
                 }
-                Err(why) => panic!("no line with {text:?} ({why}); it said: {:#?}", self.said),
+                Err(why) => {
+                    panic!("no line with {text:?} ({why}); it printed: {:#?}", self.printed)
+                }
             }
         }
     }
@@ -100,21 +102,21 @@ fn command(dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// A command that must fail at once, and what it says.
+/// The error of a command that must fail at once.
 fn refused(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + LIMIT;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             let _ = child.kill();
-            panic!("it runs although it should not");
+            panic!("it runs although it must fail");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    said
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{message}");
+    message
 }
 
 fn quarry(dir: &Path, arguments: &[&str]) -> Output {
@@ -159,7 +161,10 @@ fn it_starts_serves_and_stops() {
     let listed = quarry(dir.path(), &["volumes"]);
     assert!(listed.status.success() && text(&listed).contains("no volumes"), "{}", text(&listed));
     let unknown = quarry(dir.path(), &["explain", "volume/nope"]);
-    assert_eq!(text(&unknown), "error: volume nope does not exist; `quarry volumes` lists them\n");
+    assert_eq!(
+        text(&unknown),
+        "error: volume nope does not exist\nhint: run `quarry volumes` to list them\n"
+    );
     assert_eq!(unknown.status.code(), Some(1));
     let crds = quarry(dir.path(), &["crds", "apply"]);
     assert!(
@@ -177,29 +182,29 @@ fn it_starts_serves_and_stops() {
     if is_root() {
         let lease =
             dump.lines().find(|line| line.contains("\"name\":\"quarry-agent-box\"")).unwrap();
-        assert!(
-            lease.contains("\"holderIdentity\":\"\""),
-            "the agent gives its lease back: {lease}"
-        );
+        assert!(lease.contains("\"holderIdentity\":\"\""), "the agent releases its Lease: {lease}");
     }
 }
 
 #[test]
-fn a_second_process_on_the_same_folder_is_refused() {
+fn a_second_process_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &[]);
     up.ready();
-    let said = refused(command(dir.path(), &[]));
-    assert!(said.contains("in use by another process") && said.contains("--data-dir"), "{said}");
-    let said =
+    let message = refused(command(dir.path(), &[]));
+    assert!(
+        message.contains("in use by another process") && message.contains("--data-dir"),
+        "{message}"
+    );
+    let message =
         text(&quarry(dir.path(), &["store", "dump", "--data-dir", dir.path().to_str().unwrap()]));
-    assert!(said.contains("in use by another process"), "{said}");
-    assert!(quarry(dir.path(), &["volumes"]).status.success(), "the first one goes on");
+    assert!(message.contains("in use by another process"), "{message}");
+    assert!(quarry(dir.path(), &["volumes"]).status.success(), "the first one still runs");
     assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_written_survives_a_kill() {
+async fn written_objects_survive_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &[]);
     up.ready();
@@ -218,59 +223,65 @@ async fn what_was_written_survives_a_kill() {
 }
 
 #[test]
-fn a_damaged_store_is_refused_and_left_as_it_is() {
+fn a_damaged_store_is_refused_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("api.redb");
     std::fs::write(&store, vec![7; 4096]).unwrap();
-    let said = refused(command(dir.path(), &[]));
-    assert!(said.contains("damaged") && said.contains("move it away to start empty"), "{said}");
+    let message = refused(command(dir.path(), &[]));
+    assert!(
+        message.contains("damaged") && message.contains("move it away to start empty"),
+        "{message}"
+    );
     assert_eq!(std::fs::read(&store).unwrap(), vec![7; 4096]);
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told() {
-    let said = refused(command(Path::new("/proc/quarry"), &[]));
+fn a_directory_that_is_not_writable_is_an_error() {
+    let message = refused(command(Path::new("/proc/quarry"), &[]));
     assert!(
-        said.contains("/proc/quarry") && said.contains("choose another with --data-dir"),
-        "{said}"
+        message.contains("/proc/quarry") && message.contains("choose another with --data-dir"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_cluster_out_of_reach_is_told_with_both_ways_out() {
+fn an_unreachable_cluster_names_both_remedies() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &[]);
     up.ready();
     up.signal(rustix::process::Signal::INT);
-    let said = text(&quarry(dir.path(), &["volumes"]));
-    assert!(said.starts_with("error: listing volumes: cannot reach https://127.0.0.1:"), "{said}");
-    assert!(said.contains("`quarry up`") && said.contains("KUBECONFIG"), "{said}");
-    assert_eq!(said.lines().count(), 1, "told once: {said}");
+    let message = text(&quarry(dir.path(), &["volumes"]));
+    assert!(
+        message.starts_with("error: listing volumes: cannot reach https://127.0.0.1:"),
+        "{message}"
+    );
+    assert!(message.contains("`quarry up`") && message.contains("KUBECONFIG"), "{message}");
+    assert_eq!(message.lines().count(), 2, "an error and a hint: {message}");
 }
 
-/// Runs as nobody also where the tests run as root.
+/// Runs without root also where the tests run as root.
 fn without_root(dir: &Path, mut command: Command) -> Command {
     if is_root() {
-        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
-        command.uid(NOBODY).gid(NOBODY);
+        std::os::unix::fs::chown(dir, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
     command
 }
 
 #[test]
-fn without_root_it_starts_and_says_what_it_cannot_do() {
+fn without_root_it_starts_without_an_agent() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::spawn(without_root(dir.path(), command(dir.path(), &["--demo"])));
     up.ready();
     up.line("there is no agent");
-    up.line("volume first is made and stays Pending without an agent");
+    up.line("volume first is created and stays Pending without an agent");
     let deadline = Instant::now() + LIMIT;
     loop {
-        let said = text(&quarry(dir.path(), &["explain", "volume/first"]));
-        if said.contains("Blocked by: no agent has been seen on node box") {
+        let message = text(&quarry(dir.path(), &["explain", "volume/first"]));
+        if message.contains("Blocked by: no agent has been seen on node box") {
             break;
         }
-        assert!(Instant::now() < deadline, "{said}");
+        assert!(Instant::now() < deadline, "{message}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let refused = quarry(dir.path(), &["volume", "delete", "first"]);
@@ -283,8 +294,8 @@ fn without_root_it_starts_and_says_what_it_cannot_do() {
     );
 }
 
-/// A command by somebody who has set up nothing.
-fn newcomer(home: &Path, arguments: &[&str]) -> String {
+/// A command without any configuration.
+fn unconfigured(home: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)
@@ -296,36 +307,39 @@ fn newcomer(home: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_newcomer_finds_the_standalone_quarry_without_a_kubeconfig() {
+fn standalone_is_found_without_a_kubeconfig() {
     let home = tempfile::tempdir().unwrap();
-    let said = newcomer(home.path(), &["volumes"]);
-    assert!(said.starts_with("error: no cluster is configured: run `quarry up`"), "{said}");
+    let message = unconfigured(home.path(), &["volumes"]);
+    assert!(
+        message.starts_with("error: no cluster is configured\nhint: run `quarry up`"),
+        "{message}"
+    );
     let dir = home.path().join("quarry");
     let mut up = Up::spawn(without_root(home.path(), command(&dir, &[])));
     up.ready();
-    let said = newcomer(home.path(), &["volumes"]);
+    let message = unconfigured(home.path(), &["volumes"]);
     assert!(
-        said.starts_with(&format!(
+        message.starts_with(&format!(
             "using the standalone Quarry of {}",
             dir.join("kubeconfig").display()
-        )) && said.contains("no volumes"),
-        "{said}"
+        )) && message.contains("no volumes"),
+        "{message}"
     );
     assert_eq!(up.signal(rustix::process::Signal::TERM), 0);
 }
 
 #[test]
-fn an_agent_in_the_same_folder_is_told() {
+fn a_second_agent_on_a_data_directory_is_refused() {
     if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let said = refused(command(dir.path(), &[]));
+    let message = refused(command(dir.path(), &[]));
     assert!(
-        said.contains("another agent runs on this node") && said.contains("--data-dir"),
-        "{said}"
+        message.contains("another agent runs on this node") && message.contains("--data-dir"),
+        "{message}"
     );
 }
 

@@ -10,7 +10,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest};
+use quarry_api::{LocalVolumeSet, NodeInventory, names, node_job::hex_digest, reason::Reason};
 use quarry_tests::process::{NODE, Processes, Role, Setup};
 use serde_json::{Value, json};
 use std::{
@@ -322,11 +322,10 @@ async fn disk_of_a_force_deleted_pv_stays_blocked() {
         async |processes| {
             let found = inventory(processes).await;
             let status = found.status.unwrap_or_default();
-            let explained = status
-                .devices
-                .iter()
-                .flat_map(|device| &device.reasons)
-                .any(|entry| entry.reason == "RetainedData" && entry.detail.contains(&uid));
+            let explained =
+                status.devices.iter().flat_map(|device| &device.reasons).any(|entry| {
+                    entry.reason == Reason::RetainedData && entry.detail.contains(&uid)
+                });
             let free = found.spec.device_claims.is_empty() && pvs(processes).await.is_empty();
             (explained && free && found.spec.retained_data.len() == 1)
                 .then_some(())

@@ -18,7 +18,10 @@ fn verdicts() -> BTreeMap<String, (DeviceState, Vec<String>)> {
     let known = group(&scan().devices, None, None, &[]);
     let rows = known.iter().map(|device| row(device, true, &NodeInventorySpec::default()));
     rows.map(|row| {
-        (row.name, (row.state, row.reasons.into_iter().map(|entry| entry.reason).collect()))
+        (
+            row.name,
+            (row.state, row.reasons.into_iter().map(|entry| entry.reason.to_string()).collect()),
+        )
     })
     .collect()
 }

@@ -230,7 +230,7 @@ pub fn is_available(device: &Device) -> bool {
 }
 
 pub fn has(device: &Device, reason: &str) -> bool {
-    device.reasons.iter().any(|entry| entry.reason == reason)
+    device.reasons.iter().any(|entry| entry.reason.as_str() == reason)
 }
 
 fn lines(status: &NodeInventoryStatus) -> String {

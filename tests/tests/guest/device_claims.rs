@@ -166,16 +166,21 @@ fn two_paths_give_one_pv_and_only_with_a_multipath_map() {
     assert_eq!(guest.run(&behind).trim(), "mpath mpatha");
     assert_eq!(cluster.spec("paths").device_claims.len(), 1);
 
-    // A path that is lost and comes back changes nothing.
+    // A path that is lost and comes back changes nothing, whether multipathd or the agent sees it first.
     guest.unplug(&second);
     cluster.inventory(&guest, "one path is left", |status| {
         status.devices.iter().find(|device| device.paths.len() == 1).map(drop)
     });
     guest.plug(&second);
-    cluster.inventory(&guest, "two paths again", |status| {
+    let two_paths = |status: &quarry_api::NodeInventoryStatus| {
         let whole = status.devices.iter().any(|device| device.paths.len() == 2);
         (status.devices.len() == 1 && whole && all_confirmed(status, 1)).then_some(())
+    };
+    cluster.inventory(&guest, "two paths again", two_paths);
+    guest.until("multipathd has added the path", "lsblk -nro NAME,TYPE", |shown| {
+        shown.matches(" mpath").count() == 2
     });
+    cluster.inventory(&guest, "still two paths", two_paths);
     assert_eq!(cluster.offered(&[&guest], &["paths"])["paths"].uid(), pv.uid());
     assert_eq!(guest.run(&behind).trim(), "mpath mpatha");
 }

@@ -18,8 +18,7 @@ const HIDDEN: u64 = 9 * MIB + 4096 * 3;
 
 /// Whether it is quarantined there, with all of these words about the other node.
 fn is_quarantined_with(device: &Device, words: &[&str]) -> bool {
-    let entry =
-        device.reasons.iter().find(|entry| entry.reason == Reason::IdentityElsewhere.as_str());
+    let entry = device.reasons.iter().find(|entry| entry.reason == Reason::IdentityElsewhere);
     entry.is_some_and(|entry| words.iter().all(|word| entry.detail.contains(word)))
 }
 
@@ -75,7 +74,7 @@ fn moved_disk_stays_with_the_node_that_claims_it() {
     first.unplug(&disk);
     cluster.wait_absent(&first, "MOVED");
     second.plug(&disk);
-    cluster.wait_event(EVENT_TROUBLE, &[IDENTITY, "is not there", "put it back"]);
+    cluster.wait_event(EVENT_TROUBLE, &[IDENTITY, "is missing", "reconnect it"]);
     let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
         is_quarantined_with(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
     });

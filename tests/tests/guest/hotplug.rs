@@ -80,7 +80,7 @@ fn inventory_and_discovery_follow_hot_plugged_disks() {
     cluster
         .wait_event("DeviceVerdictChanged", &["wwn:5000c50000000010", "now NotAvailable", "ext4"]);
     guest.run(&format!("wipefs -qa /dev/{name}"));
-    cluster.device(&guest, "HOTSCSI", "holds bytes that nothing explains", |device| {
+    cluster.device(&guest, "HOTSCSI", "contains unrecognized data", |device| {
         device.fs_type.is_none() && !is_available(device)
     });
 
@@ -110,7 +110,7 @@ fn swap_disk_under_the_same_name(cluster: &Cluster, guest: &mut Qemu, first: &Di
     );
     assert_ne!(after.diskseq, before.diskseq);
     assert!(after.reasons.is_empty(), "it is another disk, not a changed one: {:?}", after.reasons);
-    cluster.wait_event("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().sentence]);
+    cluster.wait_event("DeviceAppeared", &["wwn:5000c50000000011", Reason::TooNew.row().text]);
     cluster.wait_event("DeviceDisappeared", &["wwn:5000c50000000010"]);
     cluster.wait_absent(guest, "HOTSCSI");
 }

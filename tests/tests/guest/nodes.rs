@@ -46,11 +46,8 @@ fn disk_on_two_nodes_is_quarantined_until_one_is_left() {
             has(device, Reason::IdentityElsewhere.as_str())
         });
         assert_eq!(device.state, DeviceState::NotAvailable);
-        let why = device
-            .reasons
-            .iter()
-            .find(|entry| entry.reason == Reason::IdentityElsewhere.as_str())
-            .unwrap();
+        let why =
+            device.reasons.iter().find(|entry| entry.reason == Reason::IdentityElsewhere).unwrap();
         assert!(why.detail.contains(other), "the other side is named: {why:?}");
         cluster.result(node.name(), "the disk is not available", |devices| {
             devices.iter().any(|device| {

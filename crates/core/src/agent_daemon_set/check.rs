@@ -46,7 +46,7 @@ pub fn check_daemon_set(seen: &DaemonSetObserved, plan: &DaemonSetPlan) -> Vec<V
     let ours = label.is_some_and(|by| by == names::MANAGED_BY);
     let needed = seen.demand.everywhere
         || !seen.demand.kept_nodes.is_empty()
-        || seen.demand.askers.iter().any(|asker| asker.selector.is_none());
+        || seen.demand.requesters.iter().any(|requester| requester.selector.is_none());
     match &plan.step {
         DaemonSetStep::Nothing | DaemonSetStep::LeaveAlone | DaemonSetStep::AwaitDeletion => {
             Vec::new()

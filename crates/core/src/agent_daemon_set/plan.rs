@@ -1,6 +1,6 @@
 //! What to do about the agents' DaemonSet and about outdated agent pods. Checked in `check.rs`.
 
-use super::{Asked, Wanted, changes, desired, is_ours, outdated, replaceable};
+use super::{AgentDemand, DaemonSetSettings, changes, desired, is_ours, outdated, replaceable};
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use serde_json::Value;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 /// The DaemonSet of the agents, and who needs it.
 #[derive(Clone, Debug)]
 pub struct DaemonSetObserved {
-    pub settings: Wanted,
-    pub demand: Asked,
+    pub settings: DaemonSetSettings,
+    pub demand: AgentDemand,
     pub found: Option<DaemonSet>,
 }
 

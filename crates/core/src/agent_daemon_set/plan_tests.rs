@@ -1,5 +1,6 @@
 use super::{
-    Asked, DaemonSetObserved, DaemonSetStep, HASH_ANNOTATION, Observed, Plan, PodId, Wanted,
+    AgentDemand, DaemonSetObserved, DaemonSetSettings, DaemonSetStep, HASH_ANNOTATION, Observed,
+    Plan, PodId,
     check::{Violation, check},
     plan,
 };
@@ -9,7 +10,7 @@ use quarry_api::names;
 use serde_json::json;
 
 fn seen(everywhere: bool, found: Option<DaemonSet>) -> Observed {
-    let settings = Wanted {
+    let settings = DaemonSetSettings {
         namespace: "quarry-system".into(),
         image: "quarry:1".into(),
         image_pull_policy: "IfNotPresent".into(),
@@ -18,7 +19,7 @@ fn seen(everywhere: bool, found: Option<DaemonSet>) -> Observed {
         settling_time: SignedDuration::from_mins(1),
         deployment: None,
     };
-    let demand = Asked { everywhere, ..Asked::default() };
+    let demand = AgentDemand { everywhere, ..AgentDemand::default() };
     let daemon_set = Some(DaemonSetObserved { settings, demand, found });
     Observed { daemon_set, pods: Vec::new(), busy_nodes: Default::default() }
 }

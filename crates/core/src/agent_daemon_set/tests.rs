@@ -1,7 +1,7 @@
 use super::*;
 
-fn wanted(image: &str) -> Wanted {
-    Wanted {
+fn settings(image: &str) -> DaemonSetSettings {
+    DaemonSetSettings {
         namespace: "quarry-system".into(),
         image: image.into(),
         image_pull_policy: "IfNotPresent".into(),
@@ -12,12 +12,12 @@ fn wanted(image: &str) -> Wanted {
     }
 }
 
-fn everywhere() -> Asked {
-    Asked { everywhere: true, ..Asked::default() }
+fn everywhere() -> AgentDemand {
+    AgentDemand { everywhere: true, ..AgentDemand::default() }
 }
 
-fn asker(uid: &str, terms: Value, tolerations: Value) -> Asker {
-    Asker {
+fn requester(uid: &str, terms: Value, tolerations: Value) -> AgentRequester {
+    AgentRequester {
         api_version: "local.storage.openshift.io/v1alpha1".into(),
         kind: "LocalVolumeDiscovery".into(),
         name: "disks".into(),
@@ -44,8 +44,8 @@ fn rack(value: &str) -> Value {
 }
 
 /// Owners, affinity and tolerations.
-fn shape(asked: &Asked) -> Value {
-    let Some(set) = desired(&wanted("a:1"), asked) else { return Value::Null };
+fn shape(demand: &AgentDemand) -> Value {
+    let Some(set) = desired(&settings("a:1"), demand) else { return Value::Null };
     let pod = set.spec.unwrap().template.spec.unwrap();
     let owners: Vec<String> = set
         .metadata
@@ -59,15 +59,16 @@ fn shape(asked: &Asked) -> Value {
 
 #[test]
 fn the_same_wish_is_never_outdated() {
-    let set = desired(&wanted("a:1"), &everywhere()).unwrap();
-    assert!(!outdated(&set, &desired(&wanted("a:1"), &everywhere()).unwrap()));
-    assert!(outdated(&set, &desired(&wanted("a:2"), &everywhere()).unwrap()));
-    let with_asker = Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() };
-    assert!(outdated(&set, &desired(&wanted("a:1"), &with_asker).unwrap()), "another owner");
+    let set = desired(&settings("a:1"), &everywhere()).unwrap();
+    assert!(!outdated(&set, &desired(&settings("a:1"), &everywhere()).unwrap()));
+    assert!(outdated(&set, &desired(&settings("a:2"), &everywhere()).unwrap()));
+    let with_asker =
+        AgentDemand { requesters: vec![requester("d", rack("a"), json!([]))], ..everywhere() };
+    assert!(outdated(&set, &desired(&settings("a:1"), &with_asker).unwrap()), "another owner");
     // The garbage collector and we may list owners in another order.
-    let mut turned = desired(&wanted("a:1"), &with_asker).unwrap();
+    let mut turned = desired(&settings("a:1"), &with_asker).unwrap();
     turned.metadata.owner_references.as_mut().unwrap().reverse();
-    assert!(!outdated(&turned, &desired(&wanted("a:1"), &with_asker).unwrap()));
+    assert!(!outdated(&turned, &desired(&settings("a:1"), &with_asker).unwrap()));
 }
 
 #[test]
@@ -76,57 +77,69 @@ fn agents_run_where_somebody_needs_them() {
     let cases = [
         (
             "volumes are on: everywhere, whatever else is asked",
-            Asked { askers: vec![asker("d", rack("a"), json!([]))], ..everywhere() },
+            AgentDemand { requesters: vec![requester("d", rack("a"), json!([]))], ..everywhere() },
         ),
-        ("nobody asks", Asked::default()),
-        ("a selector", Asked { askers: vec![asker("d", rack("a"), exists)], ..Asked::default() }),
+        ("nobody asks", AgentDemand::default()),
+        (
+            "a selector",
+            AgentDemand {
+                requesters: vec![requester("d", rack("a"), exists)],
+                ..AgentDemand::default()
+            },
+        ),
         (
             "no selector: all nodes, even beside another one",
-            Asked {
-                askers: vec![asker("d", Value::Null, json!([])), asker("e", rack("a"), json!([]))],
-                ..Asked::default()
+            AgentDemand {
+                requesters: vec![
+                    requester("d", Value::Null, json!([])),
+                    requester("e", rack("a"), json!([])),
+                ],
+                ..AgentDemand::default()
             },
         ),
         (
             "empty terms mean no node, not all",
-            Asked { askers: vec![asker("d", json!([{}]), json!([]))], ..Asked::default() },
+            AgentDemand {
+                requesters: vec![requester("d", json!([{}]), json!([]))],
+                ..AgentDemand::default()
+            },
         ),
         (
             "two ask alike, one node is kept with its taint",
-            Asked {
-                askers: vec![
-                    asker("d", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
-                    asker("e", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
+            AgentDemand {
+                requesters: vec![
+                    requester("d", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
+                    requester("e", rack("a"), json!([{"key": "k", "operator": "Exists"}])),
                 ],
                 kept_nodes: vec![kept(
                     "n7",
                     json!([{"key": "dedicated", "value": "db", "effect": "NoExecute"}]),
                 )],
-                ..Asked::default()
+                ..AgentDemand::default()
             },
         ),
         (
             "only kept ones",
-            Asked {
+            AgentDemand {
                 kept_nodes: vec![kept("n7", json!(null)), kept("n8", json!(null))],
-                ..Asked::default()
+                ..AgentDemand::default()
             },
         ),
     ];
     let shown: Vec<Value> =
-        cases.iter().map(|(case, asked)| json!({"case": case, "set": shape(asked)})).collect();
+        cases.iter().map(|(case, demand)| json!({"case": case, "set": shape(demand)})).collect();
     insta::assert_yaml_snapshot!(shown);
 }
 
 #[test]
 fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
-    let asked = |value: &str| Asked {
-        askers: vec![asker("d", rack(value), json!([]))],
-        ..Asked::default()
+    let demand = |value: &str| AgentDemand {
+        requesters: vec![requester("d", rack(value), json!([]))],
+        ..AgentDemand::default()
     };
     let (old, new) = (
-        desired(&wanted("a:1"), &asked("a")).unwrap(),
-        desired(&wanted("a:1"), &asked("b")).unwrap(),
+        desired(&settings("a:1"), &demand("a")).unwrap(),
+        desired(&settings("a:1"), &demand("b")).unwrap(),
     );
     assert!(outdated(&old, &new));
     let pod: Pod = serde_json::from_value(json!({
@@ -134,7 +147,7 @@ fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
     }))
     .unwrap();
     assert!(replaceable(std::slice::from_ref(&pod), &new, |_| false).is_empty());
-    let all = desired(&wanted("a:1"), &everywhere()).unwrap();
+    let all = desired(&settings("a:1"), &everywhere()).unwrap();
     assert!(replaceable(std::slice::from_ref(&pod), &all, |_| false).is_empty());
     let patch = changes(&all);
     assert!(
@@ -153,7 +166,7 @@ fn an_agent_with_a_running_job_is_not_replaced() {
         .unwrap()
     };
     let pods = [pod("a"), pod("b")];
-    let set = desired(&wanted("a:1"), &everywhere()).unwrap();
+    let set = desired(&settings("a:1"), &everywhere()).unwrap();
     let names: Vec<_> = replaceable(&pods, &set, |node| node == "a")
         .iter()
         .map(|pod| pod.metadata.name.clone().unwrap())
@@ -164,7 +177,11 @@ fn an_agent_with_a_running_job_is_not_replaced() {
 #[test]
 fn other_times_are_given_to_the_agents_and_replace_them() {
     let times = |rescan_interval, settling_time| {
-        desired(&Wanted { rescan_interval, settling_time, ..wanted("a:1") }, &everywhere()).unwrap()
+        desired(
+            &DaemonSetSettings { rescan_interval, settling_time, ..settings("a:1") },
+            &everywhere(),
+        )
+        .unwrap()
     };
     let args = |set: &DaemonSet| {
         set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0]
@@ -194,7 +211,7 @@ fn other_times_are_given_to_the_agents_and_replace_them() {
 
 #[test]
 fn only_a_set_that_we_made_is_ours() {
-    let mut set = desired(&wanted("a:1"), &everywhere()).unwrap();
+    let mut set = desired(&settings("a:1"), &everywhere()).unwrap();
     assert!(is_ours(&set));
     set.metadata.labels = None;
     assert!(!is_ours(&set));

@@ -1,11 +1,12 @@
 //! What changed between two looks, for people: Events.
 
-use super::{group::published_candidates, reason::Reason};
+use super::{Reason, group::published_candidates};
 use crate::event::PendingEvent;
 use quarry_api::{
     NodeInventoryStatus,
-    node_inventory::{Device, DeviceState},
+    node_inventory::{Device, DeviceReason, DeviceState},
     quantity::Bytes,
+    reason::Meaning,
 };
 use std::collections::BTreeMap;
 
@@ -63,28 +64,21 @@ fn appeared(device: &Device) -> PendingEvent {
 }
 
 fn disappeared(device: &Device) -> PendingEvent {
-    let owned = device
-        .reasons
-        .iter()
-        .filter_map(|findings| Reason::parse(&findings.reason))
-        .any(Reason::claims);
     PendingEvent {
         reason: DISAPPEARED,
-        warning: owned,
+        warning: device.means(Meaning::Owned),
         message: format!("{} disappeared; it was {}", title(device), verdict(device)),
     }
 }
 
 /// Settling is no news: it was told that the device is new. Quarantine is, whatever else was said before.
 fn verdict_changed(before: &Device, after: &Device) -> Option<PendingEvent> {
-    let settling = |device: &Device| {
-        device.reasons.iter().any(|findings| findings.reason == Reason::TooNew.as_str())
-    };
+    let settling = |device: &Device| device.has(Reason::TooNew);
     let rest = |device: &Device| {
         device
             .reasons
             .iter()
-            .filter(|findings| findings.reason != Reason::TooNew.as_str())
+            .filter(|found| found.reason != Reason::TooNew)
             .cloned()
             .collect::<Vec<_>>()
     };
@@ -92,7 +86,7 @@ fn verdict_changed(before: &Device, after: &Device) -> Option<PendingEvent> {
         || (settling(before) != settling(after)
             && rest(before) == rest(after)
             && !rest(after).is_empty());
-    let (was_held, is_held) = (is_quarantined(before), is_quarantined(after));
+    let (was_held, is_held) = (before.means(Meaning::Quarantine), after.means(Meaning::Quarantine));
     let what = match (same, was_held, is_held) {
         (true, false, false) | (true, true, true) => return None,
         (true, false, true) => "is quarantined:".to_owned(),
@@ -108,14 +102,6 @@ fn verdict_changed(before: &Device, after: &Device) -> Option<PendingEvent> {
     })
 }
 
-fn is_quarantined(device: &Device) -> bool {
-    device
-        .reasons
-        .iter()
-        .filter_map(|findings| Reason::parse(&findings.reason))
-        .any(Reason::quarantines)
-}
-
 fn title(device: &Device) -> String {
     let size = Bytes(u64::try_from(device.size).unwrap_or_default());
     let identity =
@@ -124,14 +110,7 @@ fn title(device: &Device) -> String {
 }
 
 fn verdict(device: &Device) -> String {
-    let why: Vec<String> = device
-        .reasons
-        .iter()
-        .map(|findings| {
-            Reason::parse(&findings.reason)
-                .map_or_else(|| findings.reason.clone(), |reason| reason.message(&findings.detail))
-        })
-        .collect();
+    let why: Vec<String> = device.reasons.iter().map(DeviceReason::message).collect();
     if why.is_empty() {
         device.state.as_str().to_owned()
     } else {
@@ -252,7 +231,7 @@ mod tests {
         assert_eq!((one.len(), one[0].reason, one[0].warning), (1, VERDICT_CHANGED, true));
         assert!(
             one[0].message.contains(
-                ") is quarantined: NotAvailable, because it shows another identity than before"
+                ") is quarantined: NotAvailable, because it shows a different identity than before"
             ),
             "{}",
             one[0].message

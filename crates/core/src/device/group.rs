@@ -2,11 +2,14 @@
 
 use super::{
     facts::{Content, Facts},
-    identity::{FORMS, Identified, identify},
-    reason::Reason,
+    identity::{Identified, identify, same_identity},
+    returning_path::{Path, path_of, returning_paths},
     verdict::Finding,
 };
-use quarry_api::node_inventory::{Device, NodeInventoryStatus};
+use quarry_api::{
+    node_inventory::{Device, NodeInventoryStatus},
+    reason::{Meaning, Reason},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A device with who it is and what the others say about it.
@@ -18,23 +21,36 @@ pub struct GroupedDevice {
     pub paths: Vec<String>,
     /// The by-id names of those paths: they tell which disk it is, and may lead to a path instead of the map.
     pub path_links: Vec<String>,
+    /// Those of its paths that multipathd has not added to the map again yet.
+    pub returning: Vec<Path>,
     /// Everything that identifies the devices that it is built on: who owns a disk owns its partitions, and what is on them.
     pub disk: Vec<String>,
     pub findings: Vec<Finding>,
 }
 
-/// The node's devices: paths folded into their map, identities compared with each other and with the last look.
+/// The devices of a node: paths folded into their map, identities compared with each other and with the last scan.
 pub fn group(
     seen: &[Facts],
     previous: Option<&NodeInventoryStatus>,
     boot_id: Option<&str>,
     accepted: &[String],
 ) -> Vec<GroupedDevice> {
-    let mut known = fold(seen);
+    group_with_overdue(seen, previous, boot_id, accepted, &BTreeSet::new())
+}
+
+/// As `group`, for a caller that measures how long a returning path has been waiting (`returning_path.rs`).
+pub fn group_with_overdue(
+    seen: &[Facts],
+    previous: Option<&NodeInventoryStatus>,
+    boot_id: Option<&str>,
+    accepted: &[String],
+    overdue: &BTreeSet<Path>,
+) -> Vec<GroupedDevice> {
+    let previous =
+        previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id);
+    let mut known = fold(seen, previous, overdue);
     duplicates(&mut known);
-    if let Some(previous) =
-        previous.filter(|previous| boot_id.is_some() && previous.boot_id.as_deref() == boot_id)
-    {
+    if let Some(previous) = previous {
         changed(&mut known, previous, accepted);
     }
     inherit_from_below(&mut known);
@@ -55,13 +71,28 @@ pub fn group(
 }
 
 /// Paths under one map are one device: what is true of a path or of a partition on it is true of the map.
-fn fold(seen: &[Facts]) -> Vec<GroupedDevice> {
+fn fold(
+    seen: &[Facts],
+    previous: Option<&NodeInventoryStatus>,
+    overdue: &BTreeSet<Path>,
+) -> Vec<GroupedDevice> {
+    let maps: Vec<(&Facts, Identified)> = seen
+        .iter()
+        .filter(|facts| facts.kind == "mpath")
+        .map(|map| (map, common_identity(&paths_of(map, seen))))
+        .collect();
     let mut owner: BTreeMap<&str, &str> = BTreeMap::new();
-    for map in seen.iter().filter(|facts| facts.kind == "mpath") {
+    for (map, _) in &maps {
         for path in &map.slaves {
             owner.insert(path, &map.name);
         }
     }
+    let identities: Vec<(&Facts, Vec<String>)> =
+        maps.iter().map(|(map, identified)| (*map, identified.candidates.clone())).collect();
+    let returning = previous.map_or_else(BTreeMap::new, |previous| {
+        returning_paths(seen, &identities, previous, overdue)
+    });
+    owner.extend(&returning);
     let under = |facts: &Facts| {
         owner.get(facts.name.as_str()).or_else(|| owner.get(facts.parent.as_deref()?)).copied()
     };
@@ -73,24 +104,33 @@ fn fold(seen: &[Facts]) -> Vec<GroupedDevice> {
             identified: identify(facts),
             paths: Vec::new(),
             path_links: Vec::new(),
+            returning: Vec::new(),
             disk: Vec::new(),
             findings: Vec::new(),
         })
         .collect();
-    for map in known.iter_mut().filter(|device| device.facts.kind == "mpath") {
-        let name = map.facts.name.clone();
-        let paths: Vec<&Facts> = seen
-            .iter()
-            .filter(|facts| owner.get(facts.name.as_str()) == Some(&name.as_str()))
-            .collect();
+    for (map, identified) in maps {
+        let Some(device) = known.iter_mut().find(|device| device.facts.name == map.name) else {
+            continue;
+        };
+        let belongs = |facts: &&Facts| owner.get(facts.name.as_str()) == Some(&map.name.as_str());
+        let returns = |facts: &&Facts| returning.contains_key(facts.name.as_str());
+        let paths: Vec<&Facts> = seen.iter().filter(belongs).collect();
         let below: Vec<&Facts> =
-            seen.iter().filter(|facts| under(facts) == Some(name.as_str())).collect();
-        map.paths = paths.iter().map(|path| path.name.clone()).collect();
-        map.path_links = paths.iter().flat_map(|path| path.by_id.iter().cloned()).collect();
-        map.identified = common_identity(&paths);
-        inherit(&mut map.facts, &paths, &below);
+            seen.iter().filter(|facts| under(facts) == Some(map.name.as_str())).collect();
+        device.paths = paths.iter().map(|path| path.name.clone()).collect();
+        device.path_links = paths.iter().flat_map(|path| path.by_id.iter().cloned()).collect();
+        device.returning = seen.iter().filter(belongs).filter(returns).map(path_of).collect();
+        // Not from a path that returns: it may not have reported everything yet.
+        device.identified = identified;
+        inherit(&mut device.facts, &paths_of(map, seen), &below);
     }
     known
+}
+
+/// The paths that the kernel has under a map.
+fn paths_of<'a>(map: &Facts, seen: &'a [Facts]) -> Vec<&'a Facts> {
+    seen.iter().filter(|facts| map.slaves.contains(&facts.name)).collect()
 }
 
 /// The strongest that all paths agree on.
@@ -187,9 +227,7 @@ fn inherit_from_below(known: &mut [GroupedDevice]) {
                 findings
                     .extend(facts.swap.then(|| (Reason::Swap, format!("all of {}", facts.name))));
                 let handed_down = |reason: Reason| {
-                    reason.quarantines()
-                        || matches!(reason, Reason::Mounted | Reason::LoopOnTop | Reason::Swap)
-                        || reason.claims()
+                    reason.means(Meaning::Quarantine) || reason.means(Meaning::InUse)
                 };
                 findings.extend(
                     base.findings.iter().filter(|(reason, _)| handed_down(*reason)).cloned(),
@@ -235,32 +273,13 @@ fn duplicates(known: &mut [GroupedDevice]) {
     }
 }
 
-/// By the strongest that both have: a path that lacks the WWN is the same disk by its serial, two disks with different
-/// WWNs are two, whatever their serials say. Loops over one file are one device under any path.
+/// Loops over one file are one device under any path.
 fn same_device(one: &GroupedDevice, other: &GroupedDevice) -> bool {
     let file = |device: &GroupedDevice| {
         device.facts.backing.as_ref().and_then(|backing| backing.file.clone())
     };
-    if file(one).is_some() && file(one) == file(other) {
-        return true;
-    }
-    let of_form = |device: &GroupedDevice, form: &str| -> Vec<String> {
-        let prefix = format!("{form}:");
-        device
-            .identified
-            .candidates
-            .iter()
-            .filter(|candidate| candidate.starts_with(&prefix))
-            .cloned()
-            .collect()
-    };
-    for form in FORMS {
-        let (mine, theirs) = (of_form(one, form), of_form(other, form));
-        if !mine.is_empty() && !theirs.is_empty() {
-            return mine.iter().any(|candidate| theirs.contains(candidate));
-        }
-    }
-    false
+    (file(one).is_some() && file(one) == file(other))
+        || same_identity(&one.identified.candidates, &other.identified.candidates)
 }
 
 /// The same disk to the kernel (name and sequence number), another one by what it says.
@@ -283,8 +302,7 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
         }
         let earlier = published_candidates(was);
         let shared = device.identified.candidates.iter().any(|now| earlier.contains(now));
-        let still =
-            was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged.as_str());
+        let still = was.reasons.iter().find(|reason| reason.reason == Reason::IdentityChanged);
         match still {
             Some(still) if shared => {
                 device.findings.push((Reason::IdentityChanged, still.detail.clone()))

@@ -33,7 +33,7 @@ pub struct Identified {
 
 /// The identity of one device by itself; that of a multipath map comes from its paths (`group.rs`).
 pub fn identify(facts: &Facts) -> Identified {
-    let said: Vec<(&str, String)> = facts
+    let claims: Vec<(&str, String)> = facts
         .evidence
         .iter()
         .filter_map(|evidence| candidate(facts, &evidence.source, &evidence.value))
@@ -42,7 +42,7 @@ pub fn identify(facts: &Facts) -> Identified {
     // Sources are listed in no particular order: the rank of a form decides, then the order below.
     for form in FORMS {
         for source in SOURCES {
-            let named = said
+            let named = claims
                 .iter()
                 .filter(|(from, value)| from == source && value.split(':').next() == Some(form));
             for (_, value) in named {
@@ -54,9 +54,25 @@ pub fn identify(facts: &Facts) -> Identified {
     }
     Identified {
         identity: candidates.first().cloned(),
-        contradiction: contradiction(&said),
+        contradiction: contradiction(&claims),
         candidates,
     }
+}
+
+/// By the strongest form that both have: a path that lacks the WWN is the same disk by its serial, two disks with
+/// different WWNs are two, whatever their serials say.
+pub fn same_identity(one: &[String], other: &[String]) -> bool {
+    let of_form = |candidates: &[String], form: &str| -> Vec<String> {
+        let named = |candidate: &&String| candidate.split(':').next() == Some(form);
+        candidates.iter().filter(named).cloned().collect()
+    };
+    for form in FORMS {
+        let (mine, theirs) = (of_form(one, form), of_form(other, form));
+        if !mine.is_empty() && !theirs.is_empty() {
+            return mine.iter().any(|candidate| theirs.contains(candidate));
+        }
+    }
+    false
 }
 
 /// Every source that is believed, the most trusted first: the kernel before udev's database, which may be stale.
@@ -207,13 +223,13 @@ fn partition(text: &str) -> Option<String> {
 ///
 /// A disk may have several (its own, that of its port): only a name of udev's that the kernel does not list at all counts.
 /// One that is the beginning of the other is the same, without its extension.
-fn contradiction(said: &[(&str, String)]) -> Option<String> {
-    let kernel: Vec<&str> = said
+fn contradiction(claims: &[(&str, String)]) -> Option<String> {
+    let kernel: Vec<&str> = claims
         .iter()
         .filter(|(source, value)| source.starts_with("sysfs:") && is_world_wide(value))
         .map(|(_, value)| value.as_str())
         .collect();
-    let mut udev = said
+    let mut udev = claims
         .iter()
         .filter(|(source, value)| source.starts_with("udev:ID_WWN") && is_world_wide(value));
     let wrong = udev.find(|(_, value)| {

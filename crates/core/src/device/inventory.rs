@@ -12,6 +12,7 @@ use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
     node_inventory::{ClaimReport, Device, DeviceReason, DeviceState, PathReport, Summary},
     quantity::Bytes,
+    reason::Meaning,
 };
 
 /// For spec and status together: etcd takes 1.5 MiB for an object, with what the API server adds to it.
@@ -66,10 +67,7 @@ pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
     let detail = "the agent cannot look at this node's devices";
     for device in last.devices.iter_mut().filter(|device| device.state == DeviceState::Available) {
         device.state = DeviceState::Unknown;
-        device.reasons.push(DeviceReason {
-            reason: Reason::Unreadable.as_str().to_owned(),
-            detail: detail.to_owned(),
-        });
+        device.reasons.push(DeviceReason::new(Reason::Unreadable, detail));
     }
     if last.summary.is_some() {
         last.summary = Some(summary(&last.devices));
@@ -145,9 +143,6 @@ fn summary(devices: &[Device]) -> Summary {
     let whole = |device: &Device| {
         device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop")
     };
-    let has = |device: &Device, what: fn(Reason) -> bool| {
-        device.reasons.iter().filter_map(|findings| Reason::parse(&findings.reason)).any(what)
-    };
     let capacity: u64 = devices
         .iter()
         .filter(|device| whole(device))
@@ -156,8 +151,8 @@ fn summary(devices: &[Device]) -> Summary {
     Summary {
         disks: count(&whole),
         available: count(&|device| device.state == DeviceState::Available),
-        claimed: count(&|device| has(device, Reason::claims)),
-        quarantined: count(&|device| has(device, Reason::quarantines)),
+        claimed: count(&|device| device.means(Meaning::Owned)),
+        quarantined: count(&|device| device.means(Meaning::Quarantine)),
         capacity: Bytes(capacity).to_string(),
     }
 }
@@ -342,7 +337,7 @@ mod tests {
             beside
                 .problems
                 .last()
-                .is_some_and(|said| said.contains("are not listed and cannot be used")),
+                .is_some_and(|problem| problem.contains("are not listed and cannot be used")),
             "{:?}",
             beside.problems
         );

@@ -1,8 +1,8 @@
 //! Devices: what they are (identity), whether they may be used (verdict), and why not (reasons).
 //!
 //! Facts come from the inspector, the cluster's knowledge from NodeInventory.spec. The same functions serve agent,
-//! operator, CLI and console. Next to read: `facts.rs` (what is known), `reason.rs` (the one table of reasons),
-//! `verdict.rs`, `group.rs` (devices beside each other), `inventory.rs` (what is published).
+//! operator, CLI and console. Next to read: `facts.rs` (what is known), `quarry_api::reason` (the one table of
+//! reasons), `verdict.rs`, `group.rs` (devices beside each other), `inventory.rs` (what is published).
 
 pub mod accepted_identity;
 pub mod by_id_link;
@@ -11,7 +11,7 @@ pub mod facts;
 pub mod group;
 pub mod identity;
 pub mod inventory;
-pub mod reason;
+pub mod returning_path;
 pub mod sanitize;
 pub mod settle;
 pub mod status_patch;
@@ -19,8 +19,8 @@ pub mod verdict;
 
 pub use accepted_identity::{accepted_identities, accepts};
 pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
-pub use group::{GroupedDevice, group};
-pub use reason::Reason;
+pub use group::{GroupedDevice, group, group_with_overdue};
+pub use quarry_api::reason::{self, Reason};
 pub use settle::{SETTLING_TIME, Settling};
 
 #[cfg(test)]

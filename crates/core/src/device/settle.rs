@@ -3,20 +3,28 @@
 //! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
 //! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
 
-use super::{facts::Held, group::GroupedDevice};
+use super::{
+    facts::Held,
+    group::GroupedDevice,
+    returning_path::{Path, PathWaits},
+};
 use quarry_api::node_inventory::NodeInventoryStatus;
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// kubelet may be about to format a disk that looks blank.
 pub const SETTLING_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default)]
 pub struct Settling {
-    seen: BTreeMap<String, Seen>,
+    ages: BTreeMap<String, DeviceAge>,
+    paths: PathWaits,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct DeviceAge {
     state: State,
     since: Duration,
     settled: bool,
@@ -43,34 +51,41 @@ impl Settling {
         now: Duration,
         needed: Duration,
     ) {
-        let first = self.seen.is_empty();
-        let mut seen = BTreeMap::new();
+        let first = self.ages.is_empty();
+        let mut ages = BTreeMap::new();
         for device in known {
             let state = state(device);
             let name = device.facts.name.clone();
-            let mut entry = match self.seen.remove(&name) {
+            let mut entry = match self.ages.remove(&name) {
                 Some(entry) if entry.state == state => entry,
-                Some(_) => Seen { state, since: now, settled: false },
+                Some(_) => DeviceAge { state, since: now, settled: false },
                 None => {
                     let settled = first && was_settled(device, previous, boot_id);
-                    Seen { state, since: now, settled }
+                    DeviceAge { state, since: now, settled }
                 }
             };
             // Our own storage waits for nobody.
             entry.settled |=
                 device.facts.volume_uid.is_some() || now.saturating_sub(entry.since) >= needed;
-            seen.insert(name, entry);
+            ages.insert(name, entry);
         }
-        self.seen = seen;
+        self.ages = ages;
+        self.paths.observe(known, now);
+    }
+
+    /// The multipath paths that have waited too long for their map; known before devices are grouped.
+    pub fn overdue_paths(&self, now: Duration) -> BTreeSet<Path> {
+        self.paths.overdue(now)
     }
 
     pub fn is_settled(&self, name: &str) -> bool {
-        self.seen.get(name).is_some_and(|seen| seen.settled)
+        self.ages.get(name).is_some_and(|age| age.settled)
     }
 
-    /// When the next device will have settled.
+    /// When the next device will have settled, or the wait of a returning path ends.
     pub fn next(&self, needed: Duration) -> Option<Duration> {
-        self.seen.values().filter(|seen| !seen.settled).map(|seen| seen.since + needed).min()
+        let unsettled = self.ages.values().filter(|age| !age.settled);
+        unsettled.map(|age| age.since + needed).chain(self.paths.next()).min()
     }
 }
 

@@ -40,10 +40,8 @@ pub fn judge(
         .map(|(reason, _)| reason.row().state)
         .min_by_key(|state| *state != DeviceState::NotAvailable)
         .unwrap_or(DeviceState::Available);
-    let reasons = findings
-        .into_iter()
-        .map(|(reason, detail)| DeviceReason { reason: reason.as_str().to_owned(), detail })
-        .collect();
+    let reasons =
+        findings.into_iter().map(|(reason, detail)| DeviceReason::new(reason, detail)).collect();
     Verdict { state, reasons }
 }
 
@@ -167,10 +165,7 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<F
     let quarantine =
         spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
             // A reason of a later version still keeps the device away.
-            (
-                Reason::parse(&entry.reason).unwrap_or(Reason::AmbiguousIdentity),
-                entry.detail.clone(),
-            )
+            (entry.reason.known().unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
         });
     let kept = spec
         .retained_data

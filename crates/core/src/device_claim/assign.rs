@@ -6,7 +6,7 @@ use super::{
         Demand, DeviceSelection, NodeMatch, PathSelection, PvSettings, SetSelection, owner_text,
     },
     filter::Mismatch,
-    index::{Index, Seen},
+    index::{DeviceEntry, Index},
     is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
 };
 use crate::device::{Reason, verdict::retained_data_detail};
@@ -149,7 +149,7 @@ fn rows_of_set(
     let mut standings: Vec<(&Device, Result<(), Eligibility>)> = index
         .devices
         .iter()
-        .map(|seen| (seen.device, usable_by_set(world, index, demand, set, seen, owners)))
+        .map(|entry| (entry.device, usable_by_set(world, index, demand, set, entry, owners)))
         .collect();
     // Not by kernel name, which changes: the same devices are taken whatever they are called today.
     standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
@@ -182,21 +182,21 @@ fn usable_by_set(
     index: &Index<'_>,
     demand: &Demand,
     set: &SetSelection,
-    seen: &Seen<'_>,
+    entry: &DeviceEntry<'_>,
     owners: &Owners<'_>,
 ) -> Result<(), Eligibility> {
-    if let Some(eligibility) = owned(demand, seen, owners) {
+    if let Some(eligibility) = owned(demand, entry, owners) {
         return Err(eligibility);
     }
-    let wrong = set.filter.mismatches(seen.device);
+    let wrong = set.filter.mismatches(entry.device);
     if !wrong.is_empty() {
         return Err(Eligibility::NotMatched(wrong));
     }
-    let named = |told: &DeviceReason| {
-        told.reason == Reason::NotLocal.as_str()
-            && set.not_local.iter().any(|kind| is_of_kind(&told.detail, kind))
+    let named = |finding: &DeviceReason| {
+        finding.reason == Reason::NotLocal
+            && set.not_local.iter().any(|kind| is_of_kind(&finding.detail, kind))
     };
-    usable(world, index, seen, set.settings.mode, |told| !named(told))
+    usable(world, index, entry, set.settings.mode, |finding| !named(finding))
 }
 
 /// `nvme-tcp` is nvme, and nvme-tcp; "a file on nfs" is nfs. Whole words: an i is not iscsi.
@@ -246,13 +246,13 @@ fn rows_of_paths(
             ));
             continue;
         };
-        let named = |seen: &&Seen<'_>| {
+        let named = |entry: &&DeviceEntry<'_>| {
             report
                 .device
                 .as_ref()
-                .is_some_and(|name| seen.device.name == *name || seen.device.paths.contains(name))
+                .is_some_and(|name| entry.device.name == *name || entry.device.paths.contains(name))
         };
-        let Some(seen) = index.devices.iter().find(named) else {
+        let Some(entry) = index.devices.iter().find(named) else {
             let why = report
                 .problem
                 .clone()
@@ -260,11 +260,11 @@ fn rows_of_paths(
             rows.push((blind(Eligibility::NoDevice(why)), None));
             continue;
         };
-        let device = seen.device;
+        let device = entry.device;
         let taken = rows.iter().any(|(_, claim)| {
-            claim.as_ref().is_some_and(|claim| seen.candidates.contains(&claim.identity))
+            claim.as_ref().is_some_and(|claim| entry.candidates.contains(&claim.identity))
         });
-        let eligibility = match owned(demand, seen, owners) {
+        let eligibility = match owned(demand, entry, owners) {
             // Not by this path, which has no claim.
             Some(Eligibility::Claimed) => Some(twice()),
             _ if taken => Some(twice()),
@@ -273,8 +273,9 @@ fn rows_of_paths(
         let mode = ask.settings.mode;
         let adopted = retained_data_on(world, device)
             .is_some_and(|kept| demand.adopts.contains(&kept.pv_uid));
-        let eligibility = eligibility
-            .or_else(|| usable(world, index, seen, mode, |told| !stays(told, mode, adopted)).err());
+        let eligibility = eligibility.or_else(|| {
+            usable(world, index, entry, mode, |finding| !stays(finding, mode, adopted)).err()
+        });
         rows.push(match eligibility {
             Some(eligibility) => {
                 (Row { device: ask.path.clone(), ..row(device, eligibility) }, None)
@@ -291,8 +292,8 @@ fn rows_of_paths(
 /// Whether a device that was named by its path is taken in spite of this: what is on it stays, and removable is what it
 /// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
 /// a volume left that is gone, unless the LocalVolume says that it means just that.
-fn stays(told: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
-    match Reason::parse(&told.reason) {
+fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
+    match finding.reason.known() {
         Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
         Some(Reason::UnknownData) => mode == VolumeMode::Block,
         Some(Reason::RetainedData) => adopted,
@@ -326,26 +327,26 @@ fn unresolved(world: &NodeWorld, demand: &Demand) -> Vec<String> {
 }
 
 /// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
-fn owned(demand: &Demand, seen: &Seen<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
-    if let Some(owner) = seen.candidates.iter().find_map(|candidate| owners.get(candidate)) {
+fn owned(demand: &Demand, entry: &DeviceEntry<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
+    if let Some(owner) = entry.candidates.iter().find_map(|candidate| owners.get(candidate)) {
         return Some(if owner.uid == demand.owner.uid {
             Eligibility::Claimed
         } else {
             Eligibility::Taken((*owner).clone())
         });
     }
-    seen.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
+    entry.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
 }
 
 /// Whether a free device may be taken at all; `counts` says which of its reasons do.
 fn usable(
     world: &NodeWorld,
     index: &Index<'_>,
-    seen: &Seen<'_>,
+    entry: &DeviceEntry<'_>,
     mode: VolumeMode,
     counts: impl Fn(&DeviceReason) -> bool,
 ) -> Result<(), Eligibility> {
-    let device = seen.device;
+    let device = entry.device;
     if is_frozen(world) || is_released(world) {
         return Err(Eligibility::Frozen);
     }
@@ -354,23 +355,23 @@ fn usable(
             "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
         ));
     }
-    let told: Vec<DeviceReason> =
-        device.reasons.iter().filter(|told| counts(told)).cloned().collect();
+    let finding: Vec<DeviceReason> =
+        device.reasons.iter().filter(|finding| counts(finding)).cloned().collect();
     // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
     // would have been told.
-    let claimed = |told: &DeviceReason| told.reason == Reason::Claimed.as_str();
-    if !told.is_empty()
-        && told.iter().all(|told| told.reason == Reason::TooNew.as_str() || claimed(told))
+    let claimed = |finding: &DeviceReason| finding.reason == Reason::Claimed;
+    if !finding.is_empty()
+        && finding.iter().all(|finding| finding.reason == Reason::TooNew || claimed(finding))
     {
-        let why = if told.iter().any(claimed) {
+        let why = if finding.iter().any(claimed) {
             "the agent has not looked at it since its last claim ended"
         } else {
             "it has not been there, unchanged, for the settling time yet"
         };
         return Err(Eligibility::Waiting(why.into()));
     }
-    if !told.is_empty() {
-        return Err(Eligibility::Refused(told));
+    if !finding.is_empty() {
+        return Err(Eligibility::Refused(finding));
     }
     // Every reason was one that does not count, or there was none: then the state itself must say so.
     if device.reasons.is_empty() && device.state != DeviceState::Available {
@@ -381,28 +382,21 @@ fn usable(
     }
     // What the cluster has learned since the agent last judged.
     if let Some(kept) = retained_data_on(world, device) {
-        let told = DeviceReason {
-            reason: Reason::RetainedData.as_str().to_owned(),
-            detail: retained_data_detail(kept),
-        };
-        if counts(&told) {
-            return Err(Eligibility::Refused(vec![told]));
+        let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
+        if counts(&finding) {
+            return Err(Eligibility::Refused(vec![finding]));
         }
     }
     if let Some(left) = wipe_remnant_on(world, device).filter(|_| mode == VolumeMode::Block) {
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
-    if let Some(why) = index.doubt(seen) {
-        return Err(Eligibility::Refused(vec![DeviceReason {
-            reason: Reason::AmbiguousIdentity.as_str().to_owned(),
-            detail: why,
-        }]));
+    if let Some(why) = index.doubt(entry) {
+        let finding = DeviceReason::new(Reason::AmbiguousIdentity, why);
+        return Err(Eligibility::Refused(vec![finding]));
     }
     if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {
-        return Err(Eligibility::Refused(vec![DeviceReason {
-            reason: Reason::UnlistedPersistentVolumes.as_str().to_owned(),
-            detail: String::new(),
-        }]));
+        let finding = DeviceReason::new(Reason::UnlistedPersistentVolumes, "");
+        return Err(Eligibility::Refused(vec![finding]));
     }
     Ok(())
 }
@@ -467,13 +461,11 @@ impl Eligibility {
             }
             Eligibility::Taken(owner) => format!("{} has it", owner_text(owner)),
             Eligibility::Waiting(why) => why.clone(),
-            Eligibility::Refused(told) if told.is_empty() => "the agent has not judged it".into(),
-            Eligibility::Refused(told) => {
-                let sentence = |told: &DeviceReason| {
-                    Reason::parse(&told.reason)
-                        .map_or_else(|| told.reason.clone(), |reason| reason.message(&told.detail))
-                };
-                told.iter().map(sentence).collect::<Vec<_>>().join("; ")
+            Eligibility::Refused(finding) if finding.is_empty() => {
+                "the agent has not judged it".into()
+            }
+            Eligibility::Refused(finding) => {
+                finding.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
             }
             Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
             Eligibility::WipeRemnant(why) => why.clone(),

@@ -1,9 +1,12 @@
-//! What must never be in a plan, written apart from the planner. A refusal here is a bug there, and nothing is applied.
+//! What must never be in a plan. Written apart from the planner and in other terms: a violation is a bug of the planner,
+//! and nothing of the plan is applied.
+//!
+//! Uses facts (`index.rs`, `content.rs`, `pv.rs`), never the modules that plan; a tidy test holds this.
 
 use super::{
-    NodeWorld, Plan, Step,
-    index::{Index, Seen},
-    is_forgotten, is_frozen, is_released, pv, retained_data_on, state_machine,
+    NodeWorld, Plan, Step, content,
+    index::{DeviceEntry, Index},
+    is_forgotten, is_frozen, is_released, pv, retained_data_on,
 };
 use crate::{
     job::Task,
@@ -23,102 +26,120 @@ pub enum Violation {
     TwoOwners(String),
     #[error("invariant 1: {0} would be published without a confirmation")]
     Unconfirmed(String),
-    #[error("invariant 1: {0} would be published although there is data on it")]
+    #[error("invariant 1: {0} would be published although it contains data")]
     DataPublished(String),
-    #[error("invariant 1: {0} would be published although somebody uses it")]
+    #[error("invariant 1: {0} would be published although it is in use")]
     Used(String),
-    #[error("invariant 1: nothing would say any more that {0} was used and not erased")]
+    #[error("invariant 1: the record that {0} was used and not wiped would be lost")]
     Forgotten(String),
     #[error("invariant 3: {0} would be used although it is not certain which device it is")]
     Doubtful(String),
-    #[error("invariant 6: {0} would be taken at first sight")]
+    #[error("invariant 6: {0} would be claimed before it has settled")]
     TooNew(String),
-    #[error("{0} would be taken although it may not be used")]
+    #[error("{0} would be claimed although it may not be used")]
     NotUsable(String),
-    #[error("invariant 5: PersistentVolume {0} is in use and would be deleted or let go")]
+    #[error("invariant 5: PersistentVolume {0} is in use and would be deleted or released")]
     InUse(String),
-    #[error("PersistentVolume {0} is not from a claim of this node")]
+    #[error("PersistentVolume {0} was not created from a device claim of this node")]
     NotOurs(String),
-    #[error("invariant 2: a wipe of {0} without its whole reason")]
+    #[error("invariant 2: {0} would be wiped although not all preconditions hold")]
     UnfoundedWipe(String),
-    #[error("invariant 9: the claim on {0} would be forgotten while something of it is left")]
+    #[error("invariant 9: the device claim on {0} would be removed while something of it is left")]
     LeftBehind(String),
     #[error("{0} would have more devices than spec.maxDeviceCount")]
     TooMany(String),
-    #[error("the claims of another machine would be acted upon")]
+    #[error("the device claims of another machine would be changed")]
     Frozen,
-    #[error("claim on {0}: its owner, device or link would change")]
+    #[error("device claim on {0}: its owner, device or link would change")]
     Changed(String),
 }
 
-pub fn check(world: &NodeWorld, plan: &Plan) -> Result<(), Violation> {
+/// Every violation; empty: the plan may be applied.
+pub fn check(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
     let index = Index::new(world);
-    check_claims(world, &index, plan)?;
-    plan.steps.iter().try_for_each(|step| check_step(world, &index, plan, step))
+    let mut found = check_claims(world, &index, plan);
+    found.extend(check_counts(world, plan));
+    found.extend(check_data(world, plan));
+    found.extend(check_removed(world, &index, plan));
+    found.extend(plan.steps.iter().flat_map(|step| check_step(world, &index, plan, step)));
+    let mut unique = Vec::new();
+    for violation in found {
+        if !unique.contains(&violation) {
+            unique.push(violation);
+        }
+    }
+    unique
 }
 
-fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Result<(), Violation> {
+fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violation> {
     let before: HashMap<(&str, &str), &DeviceClaim> =
         world.inventory.spec.device_claims.iter().map(|claim| (key(claim), claim)).collect();
     let mut claims: HashMap<&str, usize> = HashMap::new();
     for claim in &plan.claims {
         *claims.entry(claim.identity.as_str()).or_default() += 1;
     }
+    let mut found = Vec::new();
     for claim in &plan.claims {
-        let seen = index.device(&claim.identity);
-        let named = |seen: &Seen<'_>| {
-            seen.candidates
+        let entry = index.device(&claim.identity);
+        let named = |entry: &DeviceEntry<'_>| {
+            entry
+                .candidates
                 .iter()
                 .filter_map(|candidate| claims.get(candidate.as_str()))
                 .sum::<usize>()
         };
-        let rivals = seen.map_or(claims[claim.identity.as_str()], named);
+        let rivals = entry.map_or(claims[claim.identity.as_str()], named);
         match before.get(&key(claim)) {
-            Some(old) => check_kept(index, old, claim)?,
-            // Two that were there already are told, not multiplied.
-            None if rivals > 1 => return Err(Violation::TwoOwners(claim.identity.clone())),
-            None => check_new(world, index, claim, seen)?,
+            // Two that exist already are reported, not multiplied.
+            Some(old) => found.extend(check_kept(index, old, claim)),
+            None => {
+                if rivals > 1 {
+                    found.push(Violation::TwoOwners(claim.identity.clone()));
+                }
+                found.extend(check_new(world, index, claim, entry));
+            }
         }
     }
-    check_counts(world, plan)?;
-    check_data(world, plan)?;
-    let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
-    for old in world.inventory.spec.device_claims.iter().filter(|old| !kept.contains(&key(old))) {
-        let seen = index.ctx(old);
-        let ended = old.terminating
-            && seen.report.is_some_and(|report| report.state == ClaimState::Removed);
-        let published = seen.pv.is_some_and(|found| pv::is_of(found, old));
-        if published || !(ended || is_released(world)) {
-            return Err(Violation::LeftBehind(old.identity.clone()));
-        }
-    }
-    Ok(())
+    found
 }
 
-/// Nobody gets more than he asks for. Who has more already (the maximum was lowered since) gets nothing new.
-fn check_counts(world: &NodeWorld, plan: &Plan) -> Result<(), Violation> {
-    for demand in &world.demands {
-        let of_want = |claims: &[DeviceClaim]| {
+/// A device claim goes only when nothing of it is left.
+fn check_removed(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violation> {
+    let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
+    let removed = world.inventory.spec.device_claims.iter().filter(|old| !kept.contains(&key(old)));
+    let left_behind = removed.filter(|old| {
+        let ctx = index.ctx(old);
+        let ended =
+            old.terminating && ctx.report.is_some_and(|report| report.state == ClaimState::Removed);
+        let published = ctx.pv.is_some_and(|found| pv::is_of(found, old));
+        published || !(ended || is_released(world))
+    });
+    left_behind.map(|old| Violation::LeftBehind(old.identity.clone())).collect()
+}
+
+/// No demand gets more than its maximum. One that has more already (the maximum was lowered since) gets nothing new.
+fn check_counts(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
+    let exceeds = |demand: &&super::Demand| {
+        let count = |claims: &[DeviceClaim]| {
             claims
                 .iter()
                 .filter(|claim| claim.owner.uid == demand.owner.uid && !claim.terminating)
                 .count()
         };
-        let (before, after) = (of_want(&world.inventory.spec.device_claims), of_want(&plan.claims));
-        if after > before && demand.max().is_some_and(|max| after > max) {
-            return Err(Violation::TooMany(demand.owner.name.clone()));
-        }
-    }
-    Ok(())
+        let (before, after) = (count(&world.inventory.spec.device_claims), count(&plan.claims));
+        after > before && demand.max().is_some_and(|max| after > max)
+    };
+    let over = world.demands.iter().filter(exceeds);
+    over.map(|demand| Violation::TooMany(demand.owner.name.clone())).collect()
 }
 
 fn key(claim: &DeviceClaim) -> (&str, &str) {
     (&claim.identity, &claim.owner.uid)
 }
 
-/// A claim that goes on: only its round, its job and its end move, and only forward. What was named by a path and is
-/// not published may become something else, and be of another size if it is looked at anew.
-fn check_kept(index: &Index<'_>, old: &DeviceClaim, new: &DeviceClaim) -> Result<(), Violation> {
+/// A device claim that stays: only its round, its job and its end move, and only forward. One that was named by a path
+/// and is not published may get other settings, and another size if it is confirmed again.
+fn check_kept(index: &Index<'_>, old: &DeviceClaim, new: &DeviceClaim) -> Option<Violation> {
     let mut fixed = DeviceClaim {
         round: old.round,
         job: old.job.clone(),
@@ -132,143 +153,152 @@ fn check_kept(index: &Index<'_>, old: &DeviceClaim, new: &DeviceClaim) -> Result
             fixed.size = old.size;
         }
     }
-    if fixed != *old || new.round < old.round || (old.terminating && !new.terminating) {
-        return Err(Violation::Changed(old.identity.clone()));
-    }
-    Ok(())
+    let changed = fixed != *old || new.round < old.round || (old.terminating && !new.terminating);
+    changed.then(|| Violation::Changed(old.identity.clone()))
 }
 
 fn check_new(
     world: &NodeWorld,
     index: &Index<'_>,
     claim: &DeviceClaim,
-    seen: Option<&Seen<'_>>,
-) -> Result<(), Violation> {
-    let identity = claim.identity.clone();
-    if is_frozen(world) || is_released(world) || world.node.is_none() {
-        return Err(Violation::Frozen);
-    }
-    let Some(seen) = seen else { return Err(Violation::NotUsable(identity)) };
-    let device = seen.device;
-    if !device.settled {
-        return Err(Violation::TooNew(identity));
-    }
-    if index.doubt(seen).is_some() {
-        return Err(Violation::Doubtful(identity));
-    }
-    let owner = world.demands.iter().find(|demand| demand.owner.uid == claim.owner.uid);
-    let adopts = |kept: &RetainedData| {
-        claim.content == ClaimContent::Any
-            && owner.is_some_and(|owner| owner.adopts.contains(&kept.pv_uid))
+    entry: Option<&DeviceEntry<'_>>,
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut forbid = |broken: bool, violation: fn(String) -> Violation| {
+        if broken {
+            found.push(violation(claim.identity.clone()));
+        }
     };
-    let shows = claim.content == ClaimContent::Blank && state_machine::shows_data(device);
-    if shows
-        || retained_data_on(world, device).is_some_and(|kept| !adopts(kept))
-        || state_machine::exposed_remnant(world, claim, device).is_some()
-    {
-        return Err(Violation::DataPublished(identity));
+    let owner = world.demands.iter().find(|demand| demand.owner.uid == claim.owner.uid);
+    if let Some(entry) = entry {
+        let device = entry.device;
+        let adopts = |kept: &RetainedData| {
+            claim.content == ClaimContent::Any
+                && owner.is_some_and(|owner| owner.adopts.contains(&kept.pv_uid))
+        };
+        forbid(!device.settled, Violation::TooNew);
+        forbid(index.doubt(entry).is_some(), Violation::Doubtful);
+        forbid(
+            (claim.content == ClaimContent::Blank && content::shows_data(device))
+                || retained_data_on(world, device).is_some_and(|kept| !adopts(kept))
+                || content::exposed_remnant(world, claim, device).is_some(),
+            Violation::DataPublished,
+        );
+        forbid(!entry.published.is_empty(), Violation::TwoOwners);
     }
-    if !owner.is_some_and(|owner| owner.takes_more())
-        || claim.round != 1
-        || claim.job.is_some()
-        || claim.terminating
-        || claim.link.is_empty()
-    {
-        return Err(Violation::NotUsable(identity));
+    let complete = owner.is_some_and(|owner| owner.takes_more())
+        && claim.round == 1
+        && claim.job.is_none()
+        && !claim.terminating
+        && !claim.link.is_empty();
+    forbid(entry.is_none() || !complete, Violation::NotUsable);
+    if is_frozen(world) || is_released(world) || world.node.is_none() {
+        found.push(Violation::Frozen);
     }
-    if seen.published.is_empty() { Ok(()) } else { Err(Violation::TwoOwners(identity)) }
+    found
 }
 
-fn check_step(
-    world: &NodeWorld,
-    index: &Index<'_>,
-    plan: &Plan,
-    step: &Step,
-) -> Result<(), Violation> {
+fn check_step(world: &NodeWorld, index: &Index<'_>, plan: &Plan, step: &Step) -> Vec<Violation> {
     match step {
-        Step::CreateClass(_) => Ok(()),
+        Step::CreateClass(_) => Vec::new(),
         Step::CreatePv(made) => check_publication(world, index, made),
-        Step::DeletePv { name, .. } => check_unused(world, index, name).map(drop),
-        Step::ReleasePv { name, .. } if index.claim_of_pv(name).is_none() => {
-            check_orphan(world, plan, name)
-        }
-        Step::ReleasePv { name, .. } => {
-            let found = check_unused(world, index, name)?;
-            let claim = index.claim_of_pv(name).ok_or_else(|| Violation::NotOurs(name.clone()))?;
-            let going = found.metadata.deletion_timestamp.is_some();
-            if !going || !(pv::is_over(found, claim) || is_released(world)) {
-                return Err(Violation::InUse(name.clone()));
-            }
-            Ok(())
-        }
+        Step::DeletePv { name, .. } => check_unused(world, index, name).err().into_iter().collect(),
+        Step::ReleasePv { name, .. } => match index.claim_of_pv(name) {
+            Some(claim) => check_release(world, index, claim, name),
+            None => check_orphan(world, plan, name),
+        },
         Step::CreateJob(job) => check_wipe(world, index, job),
     }
 }
 
-/// Going, ours, in nobody's use; and what is on the device is on record.
-fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Result<(), Violation> {
-    let found = world
-        .pvs
-        .iter()
-        .find(|found| found.metadata.name.as_deref() == Some(name) && pv::is_ours(found));
-    let found = found.ok_or_else(|| Violation::NotOurs(name.to_owned()))?;
-    if found.metadata.deletion_timestamp.is_none()
-        || pv_usage(found) != PvUsage::Free
-        || is_frozen(world)
-    {
-        return Err(Violation::InUse(name.to_owned()));
+fn check_release(
+    world: &NodeWorld,
+    index: &Index<'_>,
+    claim: &DeviceClaim,
+    name: &str,
+) -> Vec<Violation> {
+    let found = match check_unused(world, index, name) {
+        Ok(found) => found,
+        Err(violation) => return vec![violation],
+    };
+    let going = found.metadata.deletion_timestamp.is_some();
+    if going && (pv::is_over(found, claim) || is_released(world)) {
+        return Vec::new();
     }
-    let kept = plan
-        .retained_data
-        .iter()
-        .any(|kept| kept.pv_name == name && Some(&kept.pv_uid) == found.metadata.uid.as_ref());
-    if pv::was_bound(found) && !kept { Err(Violation::Forgotten(name.to_owned())) } else { Ok(()) }
+    vec![Violation::InUse(name.to_owned())]
 }
 
-/// Asked once more of what is known when it is made.
+/// Being deleted, ours, unused; and what is on the device is recorded.
+fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Vec<Violation> {
+    let ours = |found: &&std::sync::Arc<PersistentVolume>| {
+        found.metadata.name.as_deref() == Some(name) && pv::is_ours(found)
+    };
+    let Some(orphan) = world.pvs.iter().find(ours) else {
+        return vec![Violation::NotOurs(name.to_owned())];
+    };
+    let mut found = Vec::new();
+    if orphan.metadata.deletion_timestamp.is_none()
+        || pv_usage(orphan) != PvUsage::Free
+        || is_frozen(world)
+    {
+        found.push(Violation::InUse(name.to_owned()));
+    }
+    let recorded = plan
+        .retained_data
+        .iter()
+        .any(|kept| kept.pv_name == name && Some(&kept.pv_uid) == orphan.metadata.uid.as_ref());
+    if pv::was_bound(orphan) && !recorded {
+        found.push(Violation::Forgotten(name.to_owned()));
+    }
+    found
+}
+
+/// Also asked by the operator right before it creates the PersistentVolume.
 pub fn check_publication(
     world: &NodeWorld,
     index: &Index<'_>,
     made: &PersistentVolume,
-) -> Result<(), Violation> {
+) -> Vec<Violation> {
     let name = made.metadata.name.clone().unwrap_or_default();
-    let Some(claim) = index.claim_of_pv(&name) else { return Err(Violation::NotOurs(name)) };
-    if is_frozen(world) || world.node.is_none() {
-        return Err(Violation::Frozen);
-    }
-    let seen = index.ctx(claim);
-    let confirmed =
-        seen.report.is_some_and(|report| report.state == ClaimState::Confirmed && report.linked);
-    if !confirmed
-        || claim.terminating
-        || claim.job.is_some()
-        || !pv::is_of(made, claim)
-        || pv::round(made) != Some(claim.round)
-    {
-        return Err(Violation::Unconfirmed(claim.identity.clone()));
-    }
-    if seen.pv.is_some() || seen.demand.is_none_or(|demand| demand.terminating) {
-        return Err(Violation::TwoOwners(claim.identity.clone()));
-    }
-    let Some(device) = seen.device else {
-        return Err(Violation::Unconfirmed(claim.identity.clone()));
+    let Some(claim) = index.claim_of_pv(&name) else { return vec![Violation::NotOurs(name)] };
+    let ctx = index.ctx(claim);
+    let mut found = Vec::new();
+    let mut forbid = |broken: bool, violation: fn(String) -> Violation| {
+        if broken {
+            found.push(violation(claim.identity.clone()));
+        }
     };
-    if seen.doubt.is_some() {
-        return Err(Violation::Doubtful(claim.identity.clone()));
+    let confirmed =
+        ctx.report.is_some_and(|report| report.state == ClaimState::Confirmed && report.linked);
+    forbid(
+        !confirmed
+            || claim.terminating
+            || claim.job.is_some()
+            || !pv::is_of(made, claim)
+            || pv::round(made) != Some(claim.round)
+            || ctx.device.is_none(),
+        Violation::Unconfirmed,
+    );
+    forbid(
+        ctx.pv.is_some() || ctx.demand.is_none_or(|demand| demand.terminating),
+        Violation::TwoOwners,
+    );
+    forbid(ctx.doubt.is_some(), Violation::Doubtful);
+    let exposes = ctx.device.is_some_and(|device| {
+        (claim.content == ClaimContent::Blank && content::shows_data(device))
+            || content::exposed_remnant(world, claim, device).is_some()
+            || content::blocks_reuse(world, claim, device)
+    });
+    forbid(exposes || pv::used(claim).is_some(), Violation::DataPublished);
+    forbid(content::user(&ctx).is_some(), Violation::Used);
+    if is_frozen(world) || world.node.is_none() {
+        found.push(Violation::Frozen);
     }
-    let shows = (claim.content == ClaimContent::Blank && state_machine::shows_data(device))
-        || state_machine::exposed_remnant(world, claim, device).is_some();
-    if shows || state_machine::blocks_reuse(world, claim, device) || pv::used(claim).is_some() {
-        return Err(Violation::DataPublished(claim.identity.clone()));
-    }
-    if state_machine::user(&seen).is_some() {
-        return Err(Violation::Used(claim.identity.clone()));
-    }
-    Ok(())
+    found
 }
 
-/// What was used and not erased is on record for as long as nobody says that it is not needed.
-fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Violation> {
+/// What was used and not wiped stays recorded until an administrator discards it.
+fn check_data(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
     let erased = |old: &DeviceClaim| {
         let job = old.job.as_ref().and_then(|job| world.jobs.get(&job.name));
         job.and_then(|job| job.status.as_ref()?.phase) == Some(JobPhase::Succeeded)
@@ -283,29 +313,25 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Result<(), Violation> {
     let removed = retained
         .map(|data| (&data.identity, &data.pv_uid))
         .chain(remnants.map(|left| (&left.identity, &left.pv_uid)));
-    if let Some((identity, _)) = removed.into_iter().find(|(identity, uid)| !may_go(identity, uid))
-    {
-        return Err(Violation::Forgotten(identity.clone()));
-    }
-    // What was erased by its signatures alone is on record from then on.
-    for old in claims.iter().filter(|old| erased(old)) {
-        let quick = old
-            .job
-            .as_ref()
-            .and_then(|job| world.jobs.get(&job.name))
-            .is_some_and(|job| is_quick(job));
+    let mut lost: Vec<&String> = removed
+        .filter(|(identity, uid)| !may_go(identity, uid))
+        .map(|(identity, _)| identity)
+        .collect();
+    // What a Quick wipe leaves is recorded from then on.
+    lost.extend(claims.iter().filter(|old| erased(old)).filter_map(|old| {
+        let job = old.job.as_ref().and_then(|job| world.jobs.get(&job.name));
+        let quick = job.is_some_and(|job| is_quick(job));
         let ends = !plan.claims.iter().any(|new| key(new) == key(old) && new.job == old.job);
-        if quick && ends && !plan.wipe_remnants.iter().any(|left| left.identity == old.identity) {
-            return Err(Violation::Forgotten(old.identity.clone()));
-        }
-    }
-    for old in claims.iter().filter(|old| pv::used(old).is_some() && !erased(old)) {
-        let goes_on = plan.claims.iter().any(|new| key(new) == key(old) && pv::used(new).is_some());
-        if !goes_on && !plan.retained_data.iter().any(|kept| kept.identity == old.identity) {
-            return Err(Violation::Forgotten(old.identity.clone()));
-        }
-    }
-    Ok(())
+        let recorded = plan.wipe_remnants.iter().any(|left| left.identity == old.identity);
+        (quick && ends && !recorded).then_some(&old.identity)
+    }));
+    let used = claims.iter().filter(|old| pv::used(old).is_some() && !erased(old));
+    lost.extend(used.filter_map(|old| {
+        let stays = plan.claims.iter().any(|new| key(new) == key(old) && pv::used(new).is_some());
+        let recorded = plan.retained_data.iter().any(|kept| kept.identity == old.identity);
+        (!stays && !recorded).then_some(&old.identity)
+    }));
+    lost.into_iter().map(|identity| Violation::Forgotten(identity.clone())).collect()
 }
 
 fn is_quick(job: &NodeJob) -> bool {
@@ -315,7 +341,7 @@ fn is_quick(job: &NodeJob) -> bool {
     }
 }
 
-/// The PersistentVolume, ours and in nobody's use.
+/// The PersistentVolume, ours and unused.
 fn check_unused<'a>(
     world: &'a NodeWorld,
     index: &Index<'a>,
@@ -334,13 +360,16 @@ fn check_unused<'a>(
     }
 }
 
-fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(), Violation> {
+fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Vec<Violation> {
     let Ok(Task::Wipe(device)) = Task::try_from(&job.spec) else {
-        return Err(Violation::UnfoundedWipe(job.metadata.name.clone().unwrap_or_default()));
+        return vec![Violation::UnfoundedWipe(job.metadata.name.clone().unwrap_or_default())];
     };
-    let unfounded = || Violation::UnfoundedWipe(device.identity.to_string());
-    let found = check_unused(world, index, device.pv.as_str())?;
-    let claim = index.claim_of_pv(device.pv.as_str()).ok_or_else(unfounded)?;
+    let found = match check_unused(world, index, device.pv.as_str()) {
+        Ok(found) => found,
+        Err(violation) => return vec![violation],
+    };
+    let unfounded = vec![Violation::UnfoundedWipe(device.identity.to_string())];
+    let Some(claim) = index.claim_of_pv(device.pv.as_str()) else { return unfounded };
     let recorded = claim
         .job
         .as_ref()
@@ -366,8 +395,8 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Result<(),
                 .is_some_and(|other| device.identity == other.identity)
             && other.metadata.name != job.metadata.name
     });
-    if !recorded || !node || !same || !going || !released || another_runs || is_frozen(world) {
-        return Err(unfounded());
+    if recorded && node && same && going && released && !another_runs && !is_frozen(world) {
+        return Vec::new();
     }
-    Ok(())
+    unfounded
 }

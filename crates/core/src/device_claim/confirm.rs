@@ -3,10 +3,14 @@
 //! Asked of facts that were read while the device was held exclusively, by whoever holds it. The same function answers
 //! for a confirmation and for a wipe; they differ in what may be on the device.
 
-use crate::device::{Content, GroupedDevice, Reason, verdict::node_reasons};
+use crate::device::{
+    Content, GroupedDevice, Reason,
+    verdict::{Finding, node_reasons},
+};
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
     node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim},
+    reason::Meaning,
     volume::VolumeMode,
 };
 
@@ -258,17 +262,8 @@ pub fn verify(
     let parts =
         devices.iter().filter(|part| part.facts.parent.as_deref() == Some(facts.name.as_str()));
     for part in parts {
-        let users = [
-            Reason::Mounted,
-            Reason::Swap,
-            Reason::HasHolders,
-            Reason::LoopOnTop,
-            Reason::BacksPersistentVolume,
-            Reason::BacksVolume,
-        ];
-        if let Some((reason, detail)) =
-            node_reasons(&part.facts).into_iter().find(|(reason, _)| users.contains(reason))
-        {
+        let used = |(reason, _): &Finding| reason.means(Meaning::InUse);
+        if let Some((reason, detail)) = node_reasons(&part.facts).into_iter().find(used) {
             return Err(format!(
                 "{}, a partition of {}, {}",
                 part.facts.name,

@@ -4,7 +4,7 @@
 //! in a spec must not cost a volume.
 
 use super::{filter::Filter, pv::NO_PROVISIONER};
-use crate::agent_daemon_set::Asker;
+use crate::agent_daemon_set::AgentRequester;
 use crate::node_selector::{
     problems as selector_problems, selects, toleration_problems, untolerated,
 };
@@ -177,13 +177,13 @@ impl Demand {
     }
 
     /// What it asks of the agents' DaemonSet; `None` when it cannot be understood, or is in no need of them.
-    pub fn asker(&self) -> Option<Asker> {
+    pub fn agent_requester(&self) -> Option<AgentRequester> {
         let api_version = match OwnerKind::parse(&self.owner.kind)? {
             OwnerKind::LocalVolumeSet => LocalVolumeSet::api_version(&()),
             OwnerKind::LocalVolume => LocalVolume::api_version(&()),
             OwnerKind::Volume => return None,
         };
-        self.problems.is_empty().then(|| Asker {
+        self.problems.is_empty().then(|| AgentRequester {
             api_version: api_version.into_owned(),
             kind: self.owner.kind.clone(),
             name: self.owner.name.clone(),
@@ -361,11 +361,11 @@ fn build<K: Resource>(
 ) -> Demand {
     let meta = object.meta();
     let tolerations = tolerations.unwrap_or_default().to_vec();
-    let told = problems.iter().map(Problem::to_string);
+    let texts = problems.iter().map(Problem::to_string);
     let selecting = selector
         .map(|selector| selector_problems(selector, "spec.nodeSelector"))
         .unwrap_or_default();
-    let problems = told
+    let problems = texts
         .chain(selecting)
         .chain(toleration_problems(&tolerations, "spec.tolerations"))
         .collect();

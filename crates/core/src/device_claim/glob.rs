@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_pattern_that_means_nothing_is_told() {
-        for (pattern, said) in [
+        for (pattern, expected) in [
             ("", "empty"),
             ("sd[a", "without its ]"),
             ("sd[a\\", "without its ]"),
@@ -170,7 +170,7 @@ mod tests {
             ("[-a]", "no range"),
             ("sd[!a]", "write [^…]"),
         ] {
-            assert!(Glob::parse(pattern).unwrap_err().contains(said), "{pattern}");
+            assert!(Glob::parse(pattern).unwrap_err().contains(expected), "{pattern}");
         }
     }
 

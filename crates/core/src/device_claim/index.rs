@@ -1,5 +1,5 @@
-//! One node's world, looked up once: which device goes by which identity, whose PersistentVolume is on it, what the
-//! agent says to which claim. A node may have a thousand devices and as many claims.
+//! Indexes of one NodeWorld: devices by identity, PersistentVolumes by device, reports by device claim. A node may have a
+//! thousand devices and as many device claims.
 
 use super::{ClaimContext, Demand, NodeWorld};
 use crate::device::{Reason, group::published_candidates};
@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
     node_inventory::{ClaimReport, ClaimState, Device, DeviceClaim},
+    reason::Meaning,
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,24 +16,24 @@ use std::{
 
 pub struct Index<'a> {
     world: &'a NodeWorld,
-    pub devices: Vec<Seen<'a>>,
+    pub devices: Vec<DeviceEntry<'a>>,
     by_identity: HashMap<String, usize>,
     pvs: HashMap<&'a str, &'a Arc<PersistentVolume>>,
     reports: HashMap<(&'a str, &'a str, i64), &'a ClaimReport>,
     demands: HashMap<&'a str, &'a Demand>,
-    /// The claims by the names of their PersistentVolumes.
+    /// The device claims by the names of their PersistentVolumes.
     by_pv: HashMap<String, &'a DeviceClaim>,
-    /// How many claims name an identity.
+    /// How many device claims name an identity.
     claims: HashMap<&'a str, usize>,
-    /// How many of an owner's devices on this node are proven.
+    /// How many of an owner's devices on this node are confirmed or published.
     ready: HashMap<&'a str, usize>,
 }
 
-/// A device with everything that it may be known by.
-pub struct Seen<'a> {
+/// A device with everything that identifies it.
+pub struct DeviceEntry<'a> {
     pub device: &'a Device,
     pub candidates: BTreeSet<String>,
-    /// The PersistentVolumes of anybody that are on it, as far as their names tell.
+    /// All PersistentVolumes on it, as far as their names and annotations show.
     pub published: BTreeSet<&'a str>,
 }
 
@@ -40,17 +41,17 @@ impl<'a> Index<'a> {
     pub fn new(world: &'a NodeWorld) -> Self {
         let status = world.inventory.status.as_ref();
         let named = Named::new(world);
-        let devices: Vec<Seen<'a>> = status
+        let devices: Vec<DeviceEntry<'a>> = status
             .iter()
             .flat_map(|status| &status.devices)
             .map(|device| {
                 let candidates = published_candidates(device);
-                Seen { device, published: named.on(device, &candidates), candidates }
+                DeviceEntry { device, published: named.on(device, &candidates), candidates }
             })
             .collect();
         let mut by_identity = HashMap::new();
-        for (position, seen) in devices.iter().enumerate() {
-            for candidate in &seen.candidates {
+        for (position, entry) in devices.iter().enumerate() {
+            for candidate in &entry.candidates {
                 by_identity.entry(candidate.clone()).or_insert(position);
             }
         }
@@ -90,11 +91,11 @@ impl<'a> Index<'a> {
         index
     }
 
-    pub fn device(&self, identity: &str) -> Option<&Seen<'a>> {
+    pub fn device(&self, identity: &str) -> Option<&DeviceEntry<'a>> {
         self.by_identity.get(identity).map(|position| &self.devices[*position])
     }
 
-    /// The answer to this claim, and not to an earlier one on the same device.
+    /// The report on this device claim, and not on an earlier one on the same device.
     fn report(&self, claim: &DeviceClaim) -> Option<&'a ClaimReport> {
         self.reports.get(&(claim.identity.as_str(), claim.owner.uid.as_str(), claim.round)).copied()
     }
@@ -108,20 +109,20 @@ impl<'a> Index<'a> {
     }
 
     pub fn ctx(&self, claim: &'a DeviceClaim) -> ClaimContext<'a> {
-        let seen = self.device(&claim.identity);
+        let entry = self.device(&claim.identity);
         ClaimContext {
             claim,
             demand: self.demands.get(claim.owner.uid.as_str()).copied(),
             report: self.report(claim),
-            device: seen.map(|seen| seen.device),
+            device: entry.map(|entry| entry.device),
             pv: self.pv(claim),
-            doubt: seen.and_then(|seen| self.doubt(seen)),
-            // A name is a hash: asked for only where there is anything to compare it with.
-            rival: seen.filter(|seen| !seen.published.is_empty()).and_then(|seen| {
+            doubt: entry.and_then(|entry| self.doubt(entry)),
+            // A name is a hash: computed only where there is anything to compare it with.
+            rival: entry.filter(|entry| !entry.published.is_empty()).and_then(|entry| {
                 let own = names::local_pv(&self.world.name, &claim.identity);
-                seen.published.iter().find(|name| **name != own).copied()
+                entry.published.iter().find(|name| **name != own).copied()
             }),
-            moved: if seen.is_some() {
+            moved: if entry.is_some() {
                 None
             } else {
                 self.elsewhere(|identity| *identity == claim.identity)
@@ -130,7 +131,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Another node's device of such an identity, in words.
+    /// Another node's device of such an identity, as text.
     fn elsewhere(&self, is: impl Fn(&String) -> bool) -> Option<String> {
         self.world
             .elsewhere
@@ -139,32 +140,30 @@ impl<'a> Index<'a> {
             .map(|other| format!("{} of node {}", other.device, other.node))
     }
 
-    /// It is not certain which device this is.
-    pub fn doubt(&self, seen: &Seen<'_>) -> Option<String> {
-        if let Some(place) = self.elsewhere(|identity| seen.candidates.contains(identity)) {
-            return Some(Reason::IdentityElsewhere.message(&place));
+    /// Why it is not certain which device this is; `None`: it is.
+    pub fn doubt(&self, entry: &DeviceEntry<'_>) -> Option<String> {
+        let name = &entry.device.name;
+        if let Some(place) = self.elsewhere(|identity| entry.candidates.contains(identity)) {
+            return Some(format!("{name} {}", Reason::IdentityElsewhere.message(&place)));
         }
         let spec = &self.world.inventory.spec;
-        if let Some(entry) =
-            spec.quarantine.iter().find(|entry| seen.candidates.contains(&entry.identity))
+        if let Some(quarantine) =
+            spec.quarantine.iter().find(|one| entry.candidates.contains(&one.identity))
         {
-            return Some(format!("{}: {}", entry.reason, entry.detail));
+            return Some(format!("{name} {}", quarantine.reason.message(&quarantine.detail)));
         }
-        if let Some(told) = seen
-            .device
-            .reasons
-            .iter()
-            .find(|told| Reason::parse(&told.reason).is_some_and(Reason::quarantines))
+        if let Some(found) =
+            entry.device.reasons.iter().find(|found| found.reason.means(Meaning::Quarantine))
         {
-            return Some(format!("{}: {}", told.reason, told.detail));
+            return Some(format!("{name} {}", found.message()));
         }
-        // By several of its identities: more than one claim of one device.
-        let claims: usize = seen
+        // By several of its identities: more than one device claim on one device.
+        let claims: usize = entry
             .candidates
             .iter()
             .filter_map(|candidate| self.claims.get(candidate.as_str()))
             .sum();
-        (claims > 1).then(|| format!("the device {} is claimed twice", seen.device.name))
+        (claims > 1).then(|| format!("two device claims name device {name}"))
     }
 }
 

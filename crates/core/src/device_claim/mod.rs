@@ -8,31 +8,35 @@
 mod assign;
 pub mod check;
 pub mod confirm;
+mod content;
 pub mod demand;
 pub mod filter;
 pub mod glob;
 mod index;
+mod messages;
 pub mod owner;
+mod plan;
 pub mod pv;
 pub mod reads;
 mod stage;
 mod state_machine;
 pub mod status;
+mod unpublished;
 mod wipe;
 pub mod world;
 
 pub use assign::{Eligibility, Row, account};
 pub use demand::{Demand, owner_text};
 pub use index::Index;
+pub use plan::plan;
 #[cfg(test)]
 use reads::{orphaned, unfamiliar};
 pub use stage::{Health, Stage};
 pub use state_machine::decide;
 pub use wipe::{claim_hash, wipe_policy};
 
-use self::state_machine::Erased;
-use crate::{device::group::published_candidates, quarantine::Elsewhere};
-use jiff::{SignedDuration, Timestamp};
+use crate::{device::group::published_candidates, quarantine::RemoteIdentity};
+use jiff::SignedDuration;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
@@ -58,7 +62,7 @@ pub struct NodeWorld {
     /// The jobs that claims name.
     pub jobs: BTreeMap<String, Arc<NodeJob>>,
     /// Devices of other nodes with an identity of this node's.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<RemoteIdentity>,
     /// The agent's lease is fresh.
     pub agent_present: bool,
 }
@@ -109,70 +113,6 @@ pub struct Plan {
     pub requeue: Option<SignedDuration>,
 }
 
-/// Who gets what, and what becomes of what is claimed already.
-pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
-    let spec = &world.inventory.spec;
-    let (mut retained_data, mut wipe_remnants) =
-        (spec.retained_data.clone(), spec.wipe_remnants.clone());
-    retained_data.retain(|data| !is_forgotten(world, &data.pv_uid));
-    wipe_remnants.retain(|left| !is_forgotten(world, &left.pv_uid));
-    let mut plan = Plan {
-        machine_id: spec.machine_id.clone(),
-        retained_data,
-        wipe_remnants,
-        ..Plan::default()
-    };
-    let index = Index::new(world);
-    for claim in &world.inventory.spec.device_claims {
-        let ctx = index.ctx(claim);
-        let transition = state_machine::decide(world, &ctx, now);
-        plan.claims.extend(transition.claim);
-        if let Some(erased) = transition.erased {
-            plan.retained_data.retain(|kept| kept.identity != claim.identity);
-            plan.wipe_remnants.retain(|left| left.identity != claim.identity);
-            match erased {
-                Erased::Whole => {}
-                Erased::Signatures(left) => plan.wipe_remnants.push(left),
-            }
-        }
-        plan.retained_data
-            .extend(transition.keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
-        for step in transition.steps {
-            if !plan.steps.contains(&step) {
-                plan.steps.push(step);
-            }
-        }
-        plan.requeue = [plan.requeue, transition.requeue].into_iter().flatten().min();
-    }
-    for (_, step, keeps) in orphans(world, &index) {
-        plan.steps.push(step);
-        plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
-    }
-    let assignment = assign::assign(world, &index);
-    plan.claims.extend(assignment.claims);
-    plan.claims.sort();
-    plan.retained_data.sort();
-    plan.wipe_remnants.sort();
-    plan.paths = assignment.paths;
-    // Whose devices these are is noted with the first claim, and kept as long as there is one.
-    plan.machine_id =
-        if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
-    plan
-}
-
-/// Volumes of ours that are going and whose claim is gone.
-fn orphans<'a>(
-    world: &'a NodeWorld,
-    index: &'a Index<'_>,
-) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {
-    let unclaimed = |found: &&Arc<PersistentVolume>| {
-        found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none())
-    };
-    world.pvs.iter().filter(unclaimed).filter_map(|found| {
-        state_machine::orphan(world, found).map(|(step, keeps)| (found, step, keeps))
-    })
-}
-
 /// A claim with everything that concerns it.
 #[derive(Clone, Debug)]
 pub struct ClaimContext<'a> {
@@ -218,13 +158,13 @@ pub fn is_device(device: &Device, identity: &str) -> bool {
 
 /// An administrator does not need it any more. By the PersistentVolume's UID: what is kept later is another thing.
 pub fn is_forgotten(world: &NodeWorld, pv_uid: &str) -> bool {
-    let told = world
+    let annotation = world
         .inventory
         .metadata
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(names::FORGET_RETAINED_DATA_ANNOTATION));
-    told.is_some_and(|told| told.split(',').any(|uid| uid.trim() == pv_uid))
+    annotation.is_some_and(|annotation| annotation.split(',').any(|uid| uid.trim() == pv_uid))
 }
 
 /// What a volume that is gone left on this device, if anything.
@@ -266,15 +206,15 @@ pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) ->
 
 /// An administrator gives up what was claimed on a machine that is gone.
 pub fn is_released(world: &NodeWorld) -> bool {
-    let told = world
+    let annotation = world
         .inventory
         .metadata
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(names::RELEASE_DEVICE_CLAIMS_ANNOTATION));
     let absent = world.node.is_none() || is_frozen(world);
-    told.is_some_and(|told| {
-        absent && told == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
+    annotation.is_some_and(|annotation| {
+        absent && annotation == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
     })
 }
 

@@ -88,7 +88,7 @@ pub fn node_part(
         ctx.pv.is_some() && !demand.terminating && !demand.makes(ctx.claim)
     };
     Some(NodePart {
-        complaint: agent.complaint(&world.name),
+        problem: agent.problem(&world.name),
         claims: own().map(|ctx| (device(ctx), decide(world, ctx, now).stage)).collect(),
         outdated: own().filter(is_outdated).map(device).collect(),
         rows: account(world, &demand.owner.uid),

@@ -1,7 +1,7 @@
 //! Which objects must be read from the API before a plan: a stale cache may show what is gone, or lack what exists,
 //! and absence may only cause waiting (rule 5). The shell reads exactly these, then plans.
 
-use super::{ClaimContext, Index, NodeWorld, claim_contexts, decide, orphans, pv};
+use super::{ClaimContext, Index, NodeWorld, claim_contexts, decide, plan::orphans, pv};
 use jiff::Timestamp;
 use quarry_api::{names, node_inventory::ClaimOwner};
 use std::collections::BTreeSet;

@@ -7,7 +7,7 @@ use super::{
     demand::{Demand, DeviceSelection, NodeMatch},
     filter::Mismatch,
 };
-use crate::{device::Reason, event::PendingEvent};
+use crate::event::PendingEvent;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use quarry_api::local_volume_discovery::OperatorCondition;
@@ -45,7 +45,7 @@ pub struct NodePart {
     pub node: String,
     pub covers: NodeMatch,
     /// The agent's absence in words; `None` when it is there.
-    pub complaint: Option<String>,
+    pub problem: Option<String>,
     /// Each claim of this owner, by the device's name, and its stage.
     pub claims: Vec<(String, Stage)>,
     /// Devices whose PersistentVolume is still what the spec said before.
@@ -92,7 +92,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> StatusUpdate {
         .parts
         .iter()
         .filter(|part| part.covers == NodeMatch::Yes)
-        .filter_map(|part| part.complaint.as_ref())
+        .filter_map(|part| part.problem.as_ref())
         .collect();
     let agents = absent.iter().take(NAMED).map(|text| text.as_str()).collect::<Vec<_>>().join("; ");
     conditions.push(build(
@@ -149,7 +149,7 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent>
     }
     let (was, is) = (find(&seen.conditions, "Progressing"), find(conditions, "Progressing"));
     // A path that was not looked up yet is no device.
-    let new = told(seen, |row| {
+    let new = finding(seen, |row| {
         matches!(row.eligibility, Eligibility::Waiting(_)) && row.identity.is_some()
     });
     if let Some(message) = join(
@@ -184,7 +184,7 @@ pub fn accounts(seen: &Observed) -> Vec<(String, PendingEvent)> {
     let parts = seen
         .parts
         .iter()
-        .filter(|part| speaks && part.covers == NodeMatch::Yes && part.complaint.is_none());
+        .filter(|part| speaks && part.covers == NodeMatch::Yes && part.problem.is_none());
     parts
         .filter_map(|part| {
             Some((
@@ -232,7 +232,7 @@ fn counts(eligibility: &Eligibility) -> bool {
 
 fn first_reason(eligibility: &Eligibility) -> Option<&str> {
     match eligibility {
-        Eligibility::Refused(told) => told.first().map(|told| told.reason.as_str()),
+        Eligibility::Refused(finding) => finding.first().map(|finding| finding.reason.as_str()),
         _ => None,
     }
 }
@@ -279,7 +279,7 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
         .parts
         .iter()
         .filter(|part| !part.claims.is_empty())
-        .filter_map(|part| part.complaint.clone())
+        .filter_map(|part| part.problem.clone())
         .collect();
     let blocked = blocked.or_else(|| join(absent, NAMED));
     if seen.demand.terminating {
@@ -416,10 +416,10 @@ fn in_words(seen: &Observed, limit: usize, which: impl Fn(&Stage) -> bool) -> Op
 }
 
 fn eligibility(seen: &Observed, which: impl Fn(&Eligibility) -> bool) -> Option<String> {
-    join(told(seen, |row| which(&row.eligibility)), NAMED)
+    join(finding(seen, |row| which(&row.eligibility)), NAMED)
 }
 
-fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
+fn finding(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
     let found = seen
         .parts
         .iter()
@@ -435,8 +435,8 @@ fn told(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
 /// What to do about it, if the reason is one that has a remedy.
 fn remedy(eligibility: &Eligibility) -> String {
     match eligibility {
-        Eligibility::Refused(told) => {
-            told.first().and_then(|told| Reason::parse(&told.reason)).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
+        Eligibility::Refused(finding) => {
+            finding.first().and_then(|finding| finding.reason.known()).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
         }
         Eligibility::NoDevice(_) => " (correct the path, or take it out; nodes that have no such device can be left out with spec.nodeSelector)".into(),
         _ => String::new(),
@@ -464,7 +464,7 @@ fn no_path(seen: &Observed) -> Option<String> {
                 .iter()
                 .flat_map(|part| part.rows.iter().map(move |row| (part, row)))
                 .filter(|(_, row)| which(&row.eligibility));
-            let told = rows
+            let finding = rows
                 .map(|(part, row)| {
                     format!(
                         "{} of {}: {}{}",
@@ -475,7 +475,7 @@ fn no_path(seen: &Observed) -> Option<String> {
                     )
                 })
                 .collect();
-            join(told, NAMED).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
+            join(finding, NAMED).map(|text| format!("spec.storageClassDevices.devicePaths: {text}"))
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
-    state_machine::{Erased, Transition, missing, over, wipe_remnant},
+    messages::missing,
+    state_machine::{Erased, Transition, mark_resolved, wipe_remnant},
 };
 use crate::job::{Task, WipeDevice};
 use jiff::{SignedDuration, Timestamp};
@@ -109,7 +110,7 @@ pub fn wipe(
             Transition {
                 erased: Some(erased),
                 ..Transition::change(ctx, Stage::Releasing("wiped".into()), |claim| {
-                    over(claim, uid)
+                    mark_resolved(claim, uid)
                 })
             }
         }

@@ -1,10 +1,7 @@
 //! Builds the `NodeWorld` of one node from a `Source`. Decides nothing.
 
 use super::{Demand, NodeWorld, demand::of_local_volume, demand::of_set};
-use crate::{
-    presence::{Presence, presence},
-    source::Source,
-};
+use crate::{presence::Presence, source::Source};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, names};
@@ -37,8 +34,7 @@ pub fn demands(source: &impl Source) -> Vec<Demand> {
 
 /// The agent's Lease is fresh.
 pub fn is_agent_present(source: &impl Source, node: &str, now: Timestamp) -> bool {
-    let lease = source.agent_lease(node);
-    matches!(presence(lease.as_deref(), now), Presence::Present { .. })
+    matches!(source.agent_presence(node, now), Presence::Present { .. })
 }
 
 /// Everything that `source` knows of the node.

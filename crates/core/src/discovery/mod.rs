@@ -8,7 +8,7 @@ pub mod result;
 mod status;
 
 use crate::{
-    agent_daemon_set::{self, Asker, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
+    agent_daemon_set::{self, AgentRequester, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -141,11 +141,11 @@ fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
 }
 
 /// What it asks of the agents' DaemonSet; `None` when it cannot be understood.
-pub fn asker(discovery: &LocalVolumeDiscovery) -> Option<Asker> {
+pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequester> {
     if !spec_problems(discovery).is_empty() {
         return None;
     }
-    Some(Asker {
+    Some(AgentRequester {
         api_version: LocalVolumeDiscovery::api_version(&()).into_owned(),
         kind: LocalVolumeDiscovery::kind(&()).into_owned(),
         name: discovery.metadata.name.clone()?,

@@ -189,7 +189,7 @@ pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
 
 fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let suspended = device.reasons.iter().any(|reason| reason.reason == Reason::Suspended.as_str());
+    let suspended = device.has(Reason::Suspended);
     // Shipped discovery leaves these out; here they are shown as what they are, whatever else was found.
     let state = if device.read_only || suspended || is_parent {
         DeviceState::NotAvailable
@@ -217,32 +217,34 @@ fn by_id(id: &str) -> String {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    #[error("a result is written for a node that nobody asked about")]
+    #[error("a result is written for a node that no LocalVolumeDiscovery selects")]
     NotAsked,
     #[error("a result of another node is written")]
     OtherNode,
-    #[error("a result has an owner: it would go with it")]
+    #[error("a result has an owner: it would be deleted with it")]
     Owned,
 }
 
-/// Refuses a plan that breaks a promise, whatever the planner thought.
-pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
+/// Every violation; empty: the plan may be applied.
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let mut found = Vec::new();
     let writes = !plan.steps.is_empty() || plan.status.is_some();
     if writes && !seen.covered {
-        return Err(Violation::NotAsked);
+        found.push(Violation::NotAsked);
     }
-    if writes && seen.result.as_ref().is_some_and(|result| result.spec.node_name != seen.node) {
-        return Err(Violation::OtherNode);
+    let other_node = |node: &String| *node != seen.node;
+    let created = plan.steps.iter().filter_map(|step| match step {
+        Step::Create(made) => Some(made),
+        Step::Label { .. } => None,
+    });
+    let existing = seen.result.as_ref().map(|result| &result.spec.node_name);
+    if (writes && existing.is_some_and(other_node))
+        || created.clone().any(|made| other_node(&made.spec.node_name))
+    {
+        found.push(Violation::OtherNode);
     }
-    for step in &plan.steps {
-        if let Step::Create(made) = step {
-            if made.spec.node_name != seen.node {
-                return Err(Violation::OtherNode);
-            }
-            if made.metadata.owner_references.is_some() {
-                return Err(Violation::Owned);
-            }
-        }
+    if created.clone().any(|made| made.metadata.owner_references.is_some()) {
+        found.push(Violation::Owned);
     }
-    Ok(())
+    found
 }

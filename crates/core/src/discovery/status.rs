@@ -145,7 +145,7 @@ fn missing_agents(
 ) -> (Vec<String>, String) {
     match agents {
         Agents::Deployed => (
-            covered.iter().filter_map(|one| one.agent.complaint(name_of(one))).collect(),
+            covered.iter().filter_map(|one| one.agent.problem(name_of(one))).collect(),
             format!("`kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),
         ),
         Agents::Elsewhere | Agents::Refused(_) | Agents::NameTaken => (
@@ -238,11 +238,11 @@ impl StatusUpdate {
                 .flat_map(|status| &status.conditions)
                 .find(move |condition| condition.kind == kind)
         };
-        let told = old(main.0).is_some_and(|old| {
+        let reported = old(main.0).is_some_and(|old| {
             old.reason.as_deref() == Some(main.1.1)
                 && old.message.as_deref() == Some(main.1.2.as_str())
         });
-        let notes = if told {
+        let notes = if reported {
             Vec::new()
         } else {
             vec![PendingEvent { warning, reason: main.1.1, message: main.1.2.clone() }]

@@ -225,9 +225,9 @@ fn the_oldest_of_the_operators_namespace_is_in_force() {
 #[test]
 fn an_invalid_selector_asks_for_no_agent_and_covers_no_node() {
     let wrong = discovery("disks", terms("disk", "Gt", json!(["many"])));
-    assert_eq!(asker(&wrong), None);
+    assert_eq!(agent_requester(&wrong), None);
     assert_eq!(coverage(&wrong, &node("n1", present()).node), Coverage::NotSelected);
-    assert_eq!(asker(&discovery("disks", json!({}))).unwrap().selector, None);
+    assert_eq!(agent_requester(&discovery("disks", json!({}))).unwrap().selector, None);
 }
 
 fn inventory(devices: Value) -> NodeInventory {
@@ -268,7 +268,7 @@ fn asked(covered: bool) -> result::Observed {
 
 /// As the operator applies it.
 fn applied(seen: &mut result::Observed, plan: &result::Plan) {
-    result::check(seen, plan).unwrap();
+    assert_eq!(result::check(seen, plan), vec![]);
     for step in &plan.steps {
         match step {
             result::Step::Create(made) => {
@@ -313,17 +313,18 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
         "a plan on its own result is empty"
     );
     // What no row shows changes nothing.
-    let mut told = devices();
-    told[2]["settled"] = json!(false);
-    told[2]["diskseq"] = json!(9);
-    seen.inventory = Some(inventory(told.clone()));
+    let mut changed = devices();
+    changed[2]["settled"] = json!(false);
+    changed[2]["diskseq"] = json!(9);
+    seen.inventory = Some(inventory(changed.clone()));
     assert_eq!(result::plan(&seen, later), result::Plan::default());
-    told[2]["state"] = json!("NotAvailable");
-    told.as_array_mut().unwrap().remove(1);
-    told.as_array_mut()
+    changed[2]["state"] = json!("NotAvailable");
+    changed.as_array_mut().unwrap().remove(1);
+    changed
+        .as_array_mut()
         .unwrap()
         .push(json!({"name": "sdz", "type": "disk", "size": 1, "state": "Unknown"}));
-    seen.inventory = Some(inventory(told));
+    seen.inventory = Some(inventory(changed));
     let change = result::plan(&seen, later);
     assert_eq!(change.status.as_ref().unwrap().discovered_time_stamp, "2026-01-01T01:00:00Z");
     assert_eq!(
@@ -371,10 +372,10 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         status: Some(LocalVolumeDiscoveryResultStatus::default()),
         ..result::Plan::default()
     };
-    assert_eq!(result::check(&seen, &mistaken), Err(result::Violation::OtherNode));
+    assert_eq!(result::check(&seen, &mistaken), vec![result::Violation::OtherNode]);
     assert_eq!(
         result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken),
-        Err(result::Violation::NotAsked)
+        vec![result::Violation::NotAsked, result::Violation::OtherNode]
     );
     seen.result.as_mut().unwrap().metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
@@ -385,7 +386,7 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
         made.metadata.owner_references = Some(Vec::new());
     }
     owned.result = None;
-    assert_eq!(result::check(&owned, &first), Err(result::Violation::Owned));
+    assert_eq!(result::check(&owned, &first), vec![result::Violation::Owned]);
 }
 
 #[test]

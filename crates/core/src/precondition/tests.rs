@@ -216,7 +216,7 @@ mod wipe {
         assert_eq!(check_wipe("wipe-1", &job(), &live(json!({}))), Ok(&claim()));
         // Another claim of the same name, made since, is no reason to wait.
         assert!(check_wipe("wipe-1", &job(), &live(json!({"/pvc": "another"}))).is_ok());
-        let in_use = |void: &PreconditionError, said: &str| matches!(void, PreconditionError::PvInUse(why) if why.contains(said));
+        let in_use = |void: &PreconditionError, update: &str| matches!(void, PreconditionError::PvInUse(why) if why.contains(update));
         for (changes, expected) in [
             (json!({"/node": "other"}), PreconditionError::OtherNode),
             (json!({"/node": null}), PreconditionError::OtherNode),
@@ -248,7 +248,7 @@ mod wipe {
                 "{changes}"
             );
         }
-        for (changes, said) in [
+        for (changes, update) in [
             (json!({"/pv/spec/persistentVolumeReclaimPolicy": "Retain"}), "keeps its data"),
             (json!({"/pv/spec/local/path": "/elsewhere"}), "keeps its data"),
             (json!({"/pv/metadata/annotations": {}}), "keeps its data"),
@@ -260,7 +260,7 @@ mod wipe {
             (json!({"/pv/spec/claimRef": null}), "was never bound"),
         ] {
             let void = check_wipe("wipe-1", &job(), &live(changes.clone())).unwrap_err();
-            assert!(in_use(&void, said), "{changes}: {void}");
+            assert!(in_use(&void, update), "{changes}: {void}");
         }
         // Its annotations were pruned: its name says which device it is.
         let name = names::local_pv(&job().node_name, "wwn:1");

@@ -1,22 +1,20 @@
-//! Refuses a plan that breaks an invariant, whatever the planner thought.
+//! Finds every invariant that a plan breaks, whatever the planner decided.
 //!
-//! Written apart from the planner and in other terms (what may never be in a plan, given the world), so
-//! that the same mistake is not made twice. A refused plan is a bug: nothing of it is applied.
+//! Written apart from the planner and in other terms (what may never be in a plan, given the world), so that the same
+//! mistake is not made twice. A violation is a bug of the planner: nothing of the plan is applied.
 
 use super::{
-    Observed, Plan, Step,
-    finalize::ABANDON_ANNOTATION,
-    jobs, pv,
+    Observed, Plan, Step, jobs, pv,
     usage::{PvUsage, pv_usage},
 };
 use crate::job::VolumeTask;
-use quarry_api::{node_job::JobPhase, volume::Phase};
+use quarry_api::{names, node_job::JobPhase, volume::Phase};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     #[error("a cleanup job while the PersistentVolume is not free (invariant 5)")]
     CleanupOfUsedStorage,
-    #[error("a job that is not on record first (rule 2)")]
+    #[error("a job that was not recorded first (rule 2)")]
     JobWithoutRecord,
     #[error("more than one job in a plan (rule 1)")]
     SeveralJobs,
@@ -24,15 +22,22 @@ pub enum Violation {
     InvalidJob,
     #[error("a PersistentVolume without a finished preparation (invariant 1)")]
     UnprovenPublication,
-    #[error("an unmanaged PersistentVolume is touched (invariant 3)")]
+    #[error("an unmanaged PersistentVolume is changed (invariant 3)")]
     UnmanagedPv,
-    #[error("the finalizer goes although storage may be left behind (invariant 9)")]
+    #[error("the finalizer is removed although storage may be left behind (invariant 9)")]
     StorageLeftBehind,
-    #[error("a job without the volume's finalizer: a deletion would leave storage behind")]
+    #[error("a job without the finalizer of the Volume: a deletion would leave storage behind")]
     JobWithoutFinalizer,
 }
 
-pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
+/// Every violation; empty: the plan may be applied.
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut forbid = |broken: bool, violation: Violation| {
+        if broken {
+            found.push(violation);
+        }
+    };
     let mut recorded = seen.job_handle().map(str::to_owned);
     let mut finalizer = seen.has_finalizer();
     let mut job_count = 0;
@@ -42,48 +47,38 @@ pub fn check(seen: &Observed, plan: &Plan) -> Result<(), Violation> {
             Step::RecordJob(status) => recorded = status.job.clone(),
             Step::CreateJob(job) => {
                 job_count += 1;
-                if job_count > 1 {
-                    return Err(Violation::SeveralJobs);
-                }
-                let task = jobs::volume_task(job).ok_or(Violation::InvalidJob)?;
+                forbid(job_count > 1, Violation::SeveralJobs);
+                forbid(!finalizer, Violation::JobWithoutFinalizer);
+                let Some(task) = jobs::volume_task(job) else {
+                    forbid(true, Violation::InvalidJob);
+                    continue;
+                };
                 let (handle, frees_storage) = match task {
                     VolumeTask::Prepare(_) => (jobs::handle(jobs::PREPARE, job), false),
                     VolumeTask::Cleanup(_) => (jobs::handle(jobs::UNPREPARE, job), true),
                 };
-                if recorded.as_deref() != Some(handle.as_str()) {
-                    return Err(Violation::JobWithoutRecord);
-                }
-                if !finalizer {
-                    return Err(Violation::JobWithoutFinalizer);
-                }
-                if frees_storage && !storage_is_free(seen) {
-                    return Err(Violation::CleanupOfUsedStorage);
-                }
+                forbid(recorded.as_ref() != Some(&handle), Violation::JobWithoutRecord);
+                forbid(frees_storage && !storage_is_free(seen), Violation::CleanupOfUsedStorage);
             }
             Step::CreatePv(_) => {
-                if !prepared(seen) {
-                    return Err(Violation::UnprovenPublication);
-                }
-                if seen.pv.is_some() {
-                    return Err(Violation::UnmanagedPv);
-                }
+                forbid(!prepared(seen), Violation::UnprovenPublication);
+                forbid(seen.pv.is_some(), Violation::UnmanagedPv);
             }
-            Step::UpdatePvMetadata(_) | Step::DeletePv { .. } | Step::ReleasePv { .. } => {
-                if !seen.pv.as_ref().is_some_and(|pv| pv::is_owned_by(pv, seen.uid())) {
-                    return Err(Violation::UnmanagedPv);
-                }
-                if matches!(step, Step::ReleasePv { .. }) && !storage_is_free(seen) {
-                    return Err(Violation::CleanupOfUsedStorage);
-                }
+            Step::UpdatePvMetadata(_) | Step::DeletePv { .. } => {
+                forbid(!owns_pv(seen), Violation::UnmanagedPv);
             }
-            Step::ReleaseVolume => {
-                if !nothing_left(seen) {
-                    return Err(Violation::StorageLeftBehind);
-                }
+            Step::ReleasePv { .. } => {
+                forbid(!owns_pv(seen), Violation::UnmanagedPv);
+                forbid(!storage_is_free(seen), Violation::CleanupOfUsedStorage);
             }
+            Step::ReleaseVolume => forbid(!nothing_left(seen), Violation::StorageLeftBehind),
         }
     }
-    Ok(())
+    found
+}
+
+fn owns_pv(seen: &Observed) -> bool {
+    seen.pv.as_ref().is_some_and(|pv| pv::is_owned_by(pv, seen.uid()))
 }
 
 fn storage_is_free(seen: &Observed) -> bool {
@@ -115,14 +110,14 @@ fn nothing_left(seen: &Observed) -> bool {
         && seen.device.is_none()
         && !known
         && seen.volume.phase() != Some(Phase::Available);
-    let said = seen
+    let abandoned = seen
         .volume
         .metadata
         .annotations
         .iter()
         .flatten()
-        .find(|(key, _)| *key == ABANDON_ANNOTATION);
-    let node_given_up =
-        seen.node.is_none() && said.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
-    cleaned || never || node_given_up
+        .find(|(key, _)| *key == names::ABANDON_NODE_ANNOTATION);
+    let node_abandoned = seen.node.is_none()
+        && abandoned.is_some_and(|(_, node)| *node == seen.volume.spec.node_name);
+    cleaned || never || node_abandoned
 }

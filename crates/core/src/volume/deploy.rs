@@ -38,7 +38,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
     let missing = device_is_missing(seen);
-    let mut saying = if missing {
+    let mut update = if missing {
         let message = format!(
             "the device of this volume is missing on node {0}: its loop device was detached; restart the agent of node {0}, which attaches it again (kubectl -n quarry-system delete pod of that node)",
             seen.volume.spec.node_name
@@ -74,14 +74,14 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         .and_then(|status| status.result.as_ref());
     // The inventory is the node's own word; before it has caught up, the job's result is as fresh.
     if !missing {
-        saying.device_name = seen
+        update.device_name = seen
             .device
             .as_ref()
             .map(|device| device.name.clone())
             .or(result.map(|result| result.device_name.clone()))
             .or(known);
     }
-    let mut plan = say(seen, saying, now);
+    let mut plan = say(seen, update, now);
     plan.steps.extend(
         pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))),
     );
@@ -91,17 +91,16 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
 /// The inventory has changed since the volume was last reported, and does not show it. Before that change it may
 /// simply not have caught up.
 fn device_is_missing(seen: &Observed) -> bool {
-    let said = seen
+    let stated = seen
         .volume
         .ready()
         .and_then(|ready| ready.last_transition_time.as_ref())
         .map(|time| time.0);
     let settled = seen.volume.phase().is_some_and(|phase| phase != Phase::Pending);
     // Once told (its name was dropped then), it stays so until the device is seen again.
-    let told = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
-    let newer =
-        matches!((seen.inventory_changed, said), (Some(changed), Some(said)) if changed > said);
-    seen.device.is_none() && settled && (newer || told)
+    let reported = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
+    let newer = matches!((seen.inventory_changed, stated), (Some(changed), Some(stated)) if changed > stated);
+    seen.device.is_none() && settled && (newer || reported)
 }
 
 fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
@@ -125,8 +124,8 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     match status.phase {
         None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
         None | Some(JobPhase::Running) => {
-            let complaint = seen.agent.complaint(&job.spec.node_name);
-            let message = complaint.unwrap_or_else(|| {
+            let problem = seen.agent.problem(&job.spec.node_name);
+            let message = problem.unwrap_or_else(|| {
                 status.message.clone().unwrap_or_else(|| {
                     format!("the storage is being prepared on node {}", job.spec.node_name)
                 })
@@ -183,9 +182,9 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 Ok(request) => request,
                 Err(no) => return refuse(seen, no, handle, now),
             };
-            let mut saying = StatusUpdate::new(Phase::Available, None, "");
-            saying.device_name = Some(result.device_name.clone());
-            let mut plan = say(seen, saying, now);
+            let mut update = StatusUpdate::new(Phase::Available, None, "");
+            update.device_name = Some(result.device_name.clone());
+            let mut plan = say(seen, update, now);
             plan.steps.push(Step::CreatePv(Box::new(pv::build_pv(seen, &request, result))));
             plan.notes.push(PendingEvent {
                 warning: false,
@@ -212,13 +211,13 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         Err(no) => return refuse(seen, no, None, now),
     };
     let job = jobs::prepare_job(seen, &request, attempt);
-    let saying = StatusUpdate::new(
+    let update = StatusUpdate::new(
         Phase::Pending,
         Some(Reason::Pending),
         format!("the storage is being prepared on node {}", job.spec.node_name),
     )
     .with_job(Some(jobs::handle(jobs::PREPARE, &job)));
-    begin(seen, "preparing the storage", job, saying, now)
+    begin(seen, "preparing the storage", job, update, now)
 }
 
 /// Finalizer, then the record of the job, then the job: in this order, so that a crash anywhere loses nothing.
@@ -226,10 +225,10 @@ pub(super) fn begin(
     seen: &Observed,
     verb: &str,
     job: NodeJob,
-    saying: StatusUpdate,
+    update: StatusUpdate,
     now: Timestamp,
 ) -> Plan {
-    let mut plan = say(seen, saying, now);
+    let mut plan = say(seen, update, now);
     let needs_finalizer =
         !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
     if needs_finalizer {
@@ -283,27 +282,27 @@ fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuratio
 }
 
 /// A plan that only says something; a change of phase is told as an event, once.
-pub(super) fn say(seen: &Observed, saying: StatusUpdate, now: Timestamp) -> Plan {
+pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan {
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
-    let told = seen.volume.phase() == Some(saying.phase)
-        && (before == saying.message || saying.phase == Phase::Available);
+    let reported = seen.volume.phase() == Some(update.phase)
+        && (before == update.message || update.phase == Phase::Available);
     let mut notes = Vec::new();
-    if !told {
+    if !reported {
         let from = seen.volume.phase().map_or("none", Phase::as_str);
         let cause =
-            saying.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
+            update.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
         notes.push(PendingEvent {
-            warning: saying.phase == Phase::Failed,
+            warning: update.phase == Phase::Failed,
             reason: "StateTransition",
             message: format!(
                 "volume phase transition from '{from}' to '{}'{cause}",
-                saying.phase.as_str()
+                update.phase.as_str()
             ),
         });
     }
     Plan {
         steps: Vec::new(),
-        status: Some(saying.into_status(&seen.volume, now)),
+        status: Some(update.into_status(&seen.volume, now)),
         requeue: None,
         notes,
     }

@@ -13,8 +13,9 @@ use quarry_api::{
     validate,
     volume::VolumeMode,
 };
+use serde::Serialize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     Ok,
     Waiting,
@@ -23,7 +24,7 @@ pub enum Verdict {
     Skipped,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub check: &'static str,
     pub verdict: Verdict,
@@ -58,11 +59,11 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
             ),
         ),
     });
-    lines.push(match (&seen.agent, seen.agent.complaint(&spec.node_name)) {
+    lines.push(match (&seen.agent, seen.agent.problem(&spec.node_name)) {
         (Presence::Present { .. }, _) | (_, None) => {
             line("agent", Verdict::Ok, format!("present on {}", spec.node_name))
         }
-        (_, Some(complaint)) => line("agent", Verdict::Waiting, complaint),
+        (_, Some(problem)) => line("agent", Verdict::Waiting, problem),
     });
     lines.push(job_line(seen));
     lines.push(device_line(seen));
@@ -76,12 +77,12 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
 
 /// What blocks the volume now, in one sentence; `None` when nothing does.
 pub fn blocker(seen: &Observed) -> Option<String> {
-    let said = seen
+    let message = seen
         .volume
         .ready()
         .filter(|ready| ready.status != quarry_api::volume::ConditionStatus::True)
         .and_then(|ready| ready.message.clone());
-    said.or_else(|| match seen.own_pv() {
+    message.or_else(|| match seen.own_pv() {
         Some(_) => None,
         None => match parse_request(seen) {
             Err(NoRequest::Waiting(message) | NoRequest::Invalid { message, .. }) => Some(message),
@@ -160,17 +161,17 @@ fn job_line(seen: &Observed) -> Line {
         ),
         (Some(handle), Some(job)) => {
             let status = job.status.clone().unwrap_or_default();
-            let said = status.message.map_or_else(String::new, |message| format!(": {message}"));
+            let message = status.message.map_or_else(String::new, |message| format!(": {message}"));
             match status.phase {
                 None => line("job", Verdict::Waiting, format!("{handle} waits for the agent")),
                 Some(JobPhase::Running) => {
-                    line("job", Verdict::Waiting, format!("{handle} runs{said}"))
+                    line("job", Verdict::Waiting, format!("{handle} runs{message}"))
                 }
                 Some(JobPhase::Succeeded) => {
-                    line("job", Verdict::Ok, format!("{handle} succeeded{said}"))
+                    line("job", Verdict::Ok, format!("{handle} succeeded{message}"))
                 }
                 Some(JobPhase::Failed) => {
-                    line("job", Verdict::Problem, format!("{handle} failed{said}"))
+                    line("job", Verdict::Problem, format!("{handle} failed{message}"))
                 }
             }
         }

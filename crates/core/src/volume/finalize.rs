@@ -14,9 +14,6 @@ use quarry_api::{
     volume::{Phase, Reason},
 };
 
-/// With the node's name as value: its storage is given up, because the node will not come back.
-pub const ABANDON_ANNOTATION: &str = "quarry.dev/abandon-node";
-
 pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if !seen.has_finalizer() {
         return Plan::default();
@@ -25,15 +22,15 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         // As the seed says: the volume stays Pending until the preparation has ended one way or the other.
         let waiting = seen
             .agent
-            .complaint(&job.spec.node_name)
-            .map_or_else(String::new, |complaint| format!("; {complaint}"));
+            .problem(&job.spec.node_name)
+            .map_or_else(String::new, |problem| format!("; {problem}"));
         let message = format!(
             "the deletion waits for the preparation to end (NodeJob {}){waiting}",
             job.metadata.name.as_deref().unwrap_or_default()
         );
-        let saying = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
+        let update = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
             .with_job(Some(jobs::handle(jobs::PREPARE, job)));
-        let mut plan = deploy::say(seen, saying, now);
+        let mut plan = deploy::say(seen, update, now);
         plan.requeue = Some(SignedDuration::from_secs(30));
         return plan;
     }
@@ -146,34 +143,31 @@ fn was_published(seen: &Observed) -> bool {
 
 /// The node is gone and an administrator has said in so many words that it will not come back.
 fn abandoned(seen: &Observed) -> bool {
-    let said = seen
-        .volume
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        .any(|(key, value)| key == ABANDON_ANNOTATION && *value == seen.volume.spec.node_name);
-    seen.node.is_none() && said
+    let abandoned = seen.volume.metadata.annotations.iter().flatten().any(|(key, value)| {
+        key == names::ABANDON_NODE_ANNOTATION && *value == seen.volume.spec.node_name
+    });
+    seen.node.is_none() && abandoned
 }
 
 fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
     let node = &seen.volume.spec.node_name;
     let Some(node_uid) = seen.node.as_ref().and_then(|node| node.metadata.uid.clone()) else {
         let message = format!(
-            "node {node} does not exist, its storage cannot be cleaned up: bring the node back, or give its storage up with: kubectl annotate volume {} {ABANDON_ANNOTATION}={node}",
-            seen.name()
+            "node {node} does not exist and its storage cannot be cleaned up; bring the node back, or abandon its storage with: kubectl annotate volume {} {}={node}",
+            seen.name(),
+            names::ABANDON_NODE_ANNOTATION
         );
         return wait(seen, message, seen.job_handle().map(str::to_owned), now);
     };
     let job = jobs::cleanup_job(seen, &node_uid, attempt);
     let message = seen
         .agent
-        .complaint(node)
+        .problem(node)
         .unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
-    let mut saying = StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message)
+    let mut update = StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message)
         .with_job(Some(jobs::handle(jobs::UNPREPARE, &job)));
-    saying.device_name = device_name(seen);
-    deploy::begin(seen, "cleaning up the storage", job, saying, now)
+    update.device_name = device_name(seen);
+    deploy::begin(seen, "cleaning up the storage", job, update, now)
 }
 
 fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
@@ -188,9 +182,9 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
         Some(JobPhase::Succeeded) => let_go(seen),
         None | Some(JobPhase::Running) if voided => start(seen, job.spec.attempt, now),
         None | Some(JobPhase::Running) => {
-            let message = match (&seen.node, seen.agent.complaint(&job.spec.node_name)) {
+            let message = match (&seen.node, seen.agent.problem(&job.spec.node_name)) {
                 (None, _) => return start(seen, job.spec.attempt, now),
-                (Some(_), Some(complaint)) => complaint,
+                (Some(_), Some(problem)) => problem,
                 (Some(_), None) => status.message.unwrap_or_else(|| {
                     format!("the storage is being cleaned up on node {}", job.spec.node_name)
                 }),
@@ -204,14 +198,14 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 return start(seen, job.spec.attempt + 1, now);
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
-            let mut saying = StatusUpdate::new(
+            let mut update = StatusUpdate::new(
                 Phase::Failed,
                 Some(Reason::DestructionError),
                 format!("cleaning up failed, it is tried again by itself: {cause}"),
             )
             .with_job(handle);
-            saying.device_name = device_name(seen);
-            let mut plan = deploy::say(seen, saying, now);
+            update.device_name = device_name(seen);
+            let mut plan = deploy::say(seen, update, now);
             plan.requeue = Some(due.duration_since(now));
             plan
         }
@@ -246,10 +240,10 @@ fn device_name(seen: &Observed) -> Option<String> {
 }
 
 fn wait(seen: &Observed, message: String, job: Option<String>, now: Timestamp) -> Plan {
-    let mut saying =
+    let mut update =
         StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
-    saying.device_name = device_name(seen);
-    let mut plan = deploy::say(seen, saying, now);
+    update.device_name = device_name(seen);
+    let mut plan = deploy::say(seen, update, now);
     plan.requeue = Some(SignedDuration::from_secs(30));
     plan
 }

@@ -1,7 +1,7 @@
 //! Builds the `Observed` of one Volume from a `Source`. Decides nothing.
 
 use super::{Observed, jobs::parse_handle};
-use crate::{presence::presence, source::Source};
+use crate::source::Source;
 use jiff::Timestamp;
 use quarry_api::{Volume, node_inventory::Device};
 
@@ -14,7 +14,7 @@ pub fn observed(source: &impl Source, volume: &Volume, now: Timestamp) -> Observ
         pv: volume.metadata.name.as_deref().and_then(|name| source.pv(name)).map(own),
         class: source.class(&volume.spec.storage_class_name).map(own),
         node: source.node(node_name).map(own),
-        agent: presence(source.agent_lease(node_name).as_deref(), now),
+        agent: source.agent_presence(node_name, now),
         job: job_name(volume).and_then(|job| source.job(&job)).map(own),
         device: status.and_then(|status| device(&status.devices, volume)).cloned(),
         inventory_changed: status.and_then(|status| Some(status.last_change.as_ref()?.0)),

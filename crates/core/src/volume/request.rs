@@ -74,8 +74,8 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
         .as_ref()
         .and_then(|node| node.metadata.uid.clone())
         .ok_or_else(|| NoRequest::Waiting(format!("spec.nodeName: node {} does not exist; check the name, or wait until it has joined", spec.node_name)))?;
-    if let Some(complaint) = seen.agent.complaint(&spec.node_name) {
-        return Err(NoRequest::Waiting(complaint));
+    if let Some(problem) = seen.agent.problem(&spec.node_name) {
+        return Err(NoRequest::Waiting(problem));
     }
     Ok(Request {
         size,

@@ -159,9 +159,9 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         attended: ClaimReports,
     ) -> (NodeInventoryStatus, Option<Duration>) {
         let (previous, boot_id) = (inventory.status.as_ref(), scan.boot_id.as_deref());
-        let known = known(inventory, scan);
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
         let mut settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known(inventory, scan, &settling.overdue_paths(now));
         settling.observe(&known, previous, boot_id, now, needed);
         let facts = NodeFacts {
             node_uid,

@@ -22,7 +22,7 @@ use quarry_api::{
 };
 use quarry_core::{
     agent_daemon_set::{
-        self, Asked, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
+        self, AgentDemand, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
         check::{Violation, check},
         desired, name_taken,
     },
@@ -149,19 +149,19 @@ pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result
 }
 
 /// Who needs agents, and which nodes keep theirs in any case.
-fn observe_demand(context: &Context) -> Asked {
+fn observe_demand(context: &Context) -> AgentDemand {
     let caches = context.caches.as_ref();
     let discovery = context.is_on(group::DISCOVERY).then(|| active_discovery(context)).flatten();
     let owners = if context.is_on(group::DEVICE_CLAIMS) { demands(caches) } else { Vec::new() };
-    let askers = discovery
+    let requesters = discovery
         .as_deref()
-        .and_then(discovery::asker)
+        .and_then(discovery::agent_requester)
         .into_iter()
-        .chain(owners.iter().filter_map(Demand::asker))
+        .chain(owners.iter().filter_map(Demand::agent_requester))
         .collect();
     let everywhere = context.is_on(group::VOLUME);
     let kept_nodes = if everywhere { Vec::new() } else { nodes_in_use(context) };
-    Asked { everywhere, askers, kept_nodes }
+    AgentDemand { everywhere, requesters, kept_nodes }
 }
 
 /// Nodes with device claims or unfinished jobs.

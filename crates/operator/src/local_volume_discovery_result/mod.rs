@@ -94,7 +94,7 @@ impl Controller for LocalVolumeDiscoveryResultController {
     }
 
     fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
-        result::check(observed, plan).err().into_iter().collect()
+        result::check(observed, plan)
     }
 
     async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {

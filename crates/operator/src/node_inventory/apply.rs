@@ -250,7 +250,7 @@ fn proven(world: &NodeWorld, live: NodeInventory, steps: &[Step]) -> BTreeSet<St
         let same = claims.is_some_and(|(old, new)| {
             old == new && before.ctx(old).report == after.ctx(new).report
         });
-        same && check_publication(&now, &after, pv).is_ok()
+        same && check_publication(&now, &after, pv).is_empty()
     };
     let published = steps.iter().filter_map(|step| match step {
         Step::CreatePv(pv) => Some((pv.name_any(), pv)),

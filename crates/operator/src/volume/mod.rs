@@ -55,7 +55,7 @@ impl Controller for VolumeController {
     }
 
     fn check(observed: &Observed, plan: &Plan) -> Vec<Violation> {
-        volume::check::check(observed, plan).err().into_iter().collect()
+        volume::check::check(observed, plan)
     }
 
     async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {

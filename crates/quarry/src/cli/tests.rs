@@ -6,7 +6,7 @@ fn parse(line: &str) -> Result<Cli, String> {
 }
 
 #[test]
-fn the_definition_is_consistent() {
+fn the_command_definition_is_consistent() {
     Cli::command().debug_assert();
 }
 
@@ -80,13 +80,13 @@ fn wrong_arguments_name_the_remedy() {
         ("quarry plan -f set.yaml --local --node n1", "cannot be used with"),
         ("quarry up --listen localhost", "invalid socket address"),
     ] {
-        let said = parse(line).unwrap_err();
-        assert!(said.contains(remedy), "{line}: {said}");
+        let message = parse(line).unwrap_err();
+        assert!(message.contains(remedy), "{line}: {message}");
     }
 }
 
 #[test]
-fn a_size_with_a_minus_is_a_value_and_not_a_flag() {
+fn a_negative_size_is_a_value_and_not_a_flag() {
     let Command::Volume { command: VolumeCommand::Create(args) } =
         parse("quarry volume create v --class c --size -1Gi").unwrap().command
     else {
@@ -97,17 +97,17 @@ fn a_size_with_a_minus_is_a_value_and_not_a_flag() {
 }
 
 #[test]
-fn what_is_explained_is_told_by_its_form() {
+fn the_target_of_explain_is_parsed_by_its_form() {
     let device = |node: Option<&str>, device: &str| Target::Device {
         node: node.map(str::to_owned),
         device: device.to_owned(),
     };
     for (text, target) in [
         ("volume/v1", Target::Volume("v1".into())),
-        ("set/s1", Target::Owner(Owner::Set("s1".into()))),
-        ("LocalVolumeSets/s1", Target::Owner(Owner::Set("s1".into()))),
-        ("localvolume/v1", Target::Owner(Owner::LocalVolume("v1".into()))),
-        ("localvolume/v1", Target::Owner(Owner::LocalVolume("v1".into()))),
+        ("set/s1", Target::Owner(OwnerRef::Set("s1".into()))),
+        ("LocalVolumeSets/s1", Target::Owner(OwnerRef::Set("s1".into()))),
+        ("lvol/v1", Target::Owner(OwnerRef::LocalVolume("v1".into()))),
+        ("localvolume/v1", Target::Owner(OwnerRef::LocalVolume("v1".into()))),
         ("node/set/sdb", device(Some("set"), "sdb")),
         ("node/lv/sdb", device(Some("lv"), "sdb")),
         ("sdb", device(None, "sdb")),

@@ -1,14 +1,13 @@
-//! The devices of this machine, read by the same inspector as the agent's. Never writes, needs no rights.
+//! The devices of this machine, scanned by the agent's own inspector. Never writes; without root it shows less.
 
-use super::view::{Local, Shown};
 use anyhow::anyhow;
-use quarry_api::NodeInventorySpec;
-use quarry_core::device::{Facts, group, inventory};
+use quarry_core::device::Facts;
 use quarry_node::{
     HostRoot, NodeError,
     host_root::is_uid,
     inspect::{Limits, Scan, Scanner},
 };
+use quarry_view::devices::{DeviceView, of_facts};
 use std::{
     io,
     os::unix::fs::{FileTypeExt, MetadataExt},
@@ -20,53 +19,47 @@ pub struct Machine {
     scanner: Scanner,
 }
 
-/// What one look saw.
+/// The result of one scan.
 #[derive(Debug, Default)]
-pub struct Look {
-    pub devices: Vec<Shown>,
-    /// What kept us from seeing everything.
+pub struct Scanned {
+    pub devices: Vec<DeviceView>,
+    /// What could not be read.
     pub problems: Vec<String>,
 }
 
 impl Machine {
     pub fn open(root: &Path) -> anyhow::Result<Self> {
-        let host = HostRoot::view(root).map_err(|error| explained(root, &error))?;
+        let host = HostRoot::view(root).map_err(|error| with_remedy(root, &error))?;
         let scanner = Scanner::new(host.clone(), Limits::default());
         Ok(Machine { host, scanner })
     }
 
-    /// Blocks until every device has answered or its time is over.
-    pub fn look(&mut self, scan: Scan<'_>) -> anyhow::Result<Look> {
-        let seen = self.scanner.scan(scan).map_err(|error| explained(self.host.root(), &error))?;
-        let mut devices = seen.devices.to_vec();
-        mark_volumes(&mut devices);
-        let node = crate::host_name();
-        let known = group(&devices, None, seen.boot_id.as_deref(), &[]);
-        let devices = known.iter().map(|known| {
-            // One look cannot tell how long a device has been there: that is no reason against it, nor is it claimed.
-            let mut device = inventory::row(known, true, &NodeInventorySpec::default());
-            device.settled = false;
-            Shown { node: node.clone(), device, local: Some(Local::new(known)) }
-        });
-        Ok(Look { devices: devices.collect(), problems: seen.problems })
+    /// Blocks until every device has answered or timed out.
+    pub fn scan(&mut self, scan: Scan<'_>) -> anyhow::Result<Scanned> {
+        let found =
+            self.scanner.scan(scan).map_err(|error| with_remedy(self.host.root(), &error))?;
+        let mut facts = found.devices.to_vec();
+        mark_volumes(&mut facts);
+        let devices = of_facts(&crate::host_name(), &facts, found.boot_id.as_deref());
+        Ok(Scanned { devices, problems: found.problems })
     }
 
-    /// Which device a path leads to, as `MAJ:MIN`; `None` for a path that does not exist.
+    /// The device at a path, as `MAJ:MIN`; `None` for a path that does not exist.
     pub fn number_at(&self, path: &Path) -> anyhow::Result<Option<String>> {
-        let real = self.host.find(path).map_err(|error| explained(self.host.root(), &error))?;
+        let real = self.host.find(path).map_err(|error| with_remedy(self.host.root(), &error))?;
         match std::fs::metadata(&real) {
             Ok(found) if found.file_type().is_block_device() => {
                 let number = found.rdev();
                 Ok(Some(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))))
             }
             Ok(found) => Err(anyhow!(
-                "{} is {}, not a block device; `quarry devices` lists those of this machine",
+                "{} is {}, not a block device; run `quarry devices --local` to list the devices of this machine",
                 path.display(),
                 kind(found.file_type())
             )),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
-                Err(anyhow::Error::new(error).context(format!("looking at {}", path.display())))
+                Err(anyhow::Error::new(error).context(format!("reading {}", path.display())))
             }
         }
     }
@@ -74,7 +67,7 @@ impl Machine {
 
 fn kind(found: std::fs::FileType) -> &'static str {
     match () {
-        () if found.is_dir() => "a folder",
+        () if found.is_dir() => "a directory",
         () if found.is_char_device() => "a character device",
         () if found.is_file() => "a plain file",
         () if found.is_socket() => "a socket",
@@ -83,42 +76,43 @@ fn kind(found: std::fs::FileType) -> &'static str {
     }
 }
 
-/// The file of a volume has the volume's UID for a name, in a folder `volumes`.
+/// The file of a Volume has its UID for a name, in a directory `volumes`.
 fn mark_volumes(devices: &mut [Facts]) {
     for facts in devices {
         let Some(file) = facts.backing.as_ref().map(|file| PathBuf::from(&file.path)) else {
             continue;
         };
-        let folder = file.parent().and_then(Path::file_name);
+        let directory = file.parent().and_then(Path::file_name);
         let uid = file.file_name().and_then(|name| name.to_str()).filter(|name| is_uid(name));
-        if let (Some(uid), true) = (uid, folder.is_some_and(|folder| folder == "volumes")) {
+        if let (Some(uid), true) = (uid, directory.is_some_and(|directory| directory == "volumes"))
+        {
             facts.volume_uid = Some(uid.to_owned());
         }
     }
 }
 
-/// What kept us from looking, and what to do.
-fn explained(root: &Path, error: &NodeError) -> anyhow::Error {
-    let said = error.message();
+/// Why this machine could not be scanned, and what to do.
+fn with_remedy(root: &Path, error: &NodeError) -> anyhow::Error {
+    let message = error.message();
     let remedy = match error {
-        // It names its own.
-        NodeError::Io { .. } if said.contains("check that") => String::new(),
+        // It has a remedy already.
+        NodeError::Io { .. } if message.contains("check that") => String::new(),
         NodeError::Io { source, .. } => match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if root == Path::new("/") => {
                 "; check that /sys and /proc are mounted here".to_owned()
             }
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 format!(
-                    "; --host-root {} must be the root folder of a running machine, with its /sys, /proc and /dev (usually just /)",
+                    "; set --host-root (now {}) to the root directory of a running machine, with its /sys, /proc and /dev (usually /)",
                     root.display()
                 )
             }
-            io::ErrorKind::PermissionDenied => "; run it as root (sudo)".to_owned(),
+            io::ErrorKind::PermissionDenied => "; run the command as root (sudo)".to_owned(),
             _ => String::new(),
         },
         _ => String::new(),
     };
-    anyhow!("{said}{remedy}")
+    anyhow!("{message}{remedy}")
 }
 
 #[cfg(test)]
@@ -127,17 +121,17 @@ mod tests {
     use quarry_core::device::BackingFile;
 
     #[test]
-    fn a_bogus_root_is_told_with_what_is_wanted() {
+    fn an_invalid_host_root_is_an_error_with_a_remedy() {
         let error = Machine::open(Path::new("/nowhere")).err().unwrap().to_string();
-        assert!(error.contains("/nowhere") && error.contains("usually just /"), "{error}");
+        assert!(error.contains("/nowhere") && error.contains("usually /"), "{error}");
         let empty = tempfile::tempdir().unwrap();
         let error =
-            Machine::open(empty.path()).unwrap().look(Scan::Everything).unwrap_err().to_string();
+            Machine::open(empty.path()).unwrap().scan(Scan::Everything).unwrap_err().to_string();
         assert!(error.contains("sys/class/block") && error.contains("check that"), "{error}");
     }
 
     #[test]
-    fn the_file_of_a_volume_is_known_by_its_name() {
+    fn the_file_of_a_volume_is_recognized_by_its_name() {
         let over = |path: &str| Facts {
             backing: Some(BackingFile { path: path.into(), deleted: false, file: None }),
             ..Facts::default()

@@ -1,17 +1,11 @@
-//! `quarry devices`: every block device, of this machine or of a cluster's nodes, with the verdict on it and why.
+//! `quarry devices`: every block device of this machine or of a cluster's nodes, with its verdict and reasons.
 //!
-//! This machine is read here and now, by the agent's own inspector; nodes of a cluster are what their agents
-//! published. Both are judged by `quarry_core::device` and shown by the same table.
-//! Next to read: `local.rs`, `cluster.rs`, then `table.rs`.
+//! What is shown is computed by `quarry_view::devices`. This machine is scanned now, by the agent's own inspector; nodes
+//! of a cluster show what their agents published. Next to read: `local.rs`, `cluster.rs`, then `table.rs`, `watch.rs`.
 
 mod cluster;
-pub mod find;
 pub mod local;
-#[cfg(test)]
-pub mod samples;
 pub mod table;
-mod tree;
-pub mod view;
 mod watch;
 
 use crate::{
@@ -21,55 +15,46 @@ use crate::{
     output::{self, Format},
 };
 use anyhow::anyhow;
-use cluster::Views;
-pub use cluster::{devices as of_inventory, read, read_leases};
+pub use cluster::{NodeDevices, read};
+use jiff::Timestamp;
 use local::Machine;
 use quarry_api::node_inventory::DeviceState;
-use quarry_core::device::Reason;
+use quarry_core::{device::Reason, source::Source};
 use quarry_node::inspect::Scan;
+use quarry_view::devices::{self, DeviceView};
 use std::path::Path;
 use table::Style;
-use view::Shown;
 
 pub async fn run(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<()> {
     if args.local || args.host_root.is_some() {
         return here(args).await;
     }
     match ask(connect, args).await {
-        Ok((cluster, views)) => nodes(&cluster, &views, args).await,
-        // Asked for nothing in particular: this machine is always there.
+        Ok((cluster, found)) => nodes(&cluster, &found, args).await,
+        // No cluster was named: this machine is always there.
         Err(error)
             if args.nodes.is_empty()
                 && !connect.is_chosen()
                 && error.downcast_ref::<NoCluster>().is_some() =>
         {
-            output::note(&format!(
-                "{}: these are the devices of this machine (as with --local)",
-                because(&error)
-            ));
+            let error = output::error_text(&error);
+            let (problem, _) = output::split_remedy(&error);
+            output::note(&format!("{problem}: showing the devices of this machine (--local)"));
             here(args).await
         }
-        Err(error) if args.nodes.is_empty() => Err(anyhow!(
-            "{} (--local shows the devices of this machine)",
-            output::error_text(&error)
-        )),
+        Err(error) if args.nodes.is_empty() => {
+            let error = output::error_text(&error);
+            let joint = if output::split_remedy(&error).1.is_some() { ", or" } else { ";" };
+            Err(anyhow!("{error}{joint} use --local for the devices of this machine"))
+        }
         Err(error) => Err(error),
     }
 }
 
-fn because(error: &anyhow::Error) -> String {
-    let text = output::error_text(error);
-    // Its remedies are for those who wanted the cluster.
-    text.split_once("; start")
-        .or_else(|| text.split_once(": run"))
-        .map_or(text.as_str(), |(why, _)| why)
-        .to_owned()
-}
-
-async fn ask(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<(Cluster, Views)> {
+async fn ask(connect: &ConnectArgs, args: &DevicesArgs) -> anyhow::Result<(Cluster, NodeDevices)> {
     let cluster = Cluster::connect(connect).await?;
-    let views = read(&cluster, &args.nodes, &args.namespace).await?;
-    Ok((cluster, views))
+    let found = read(&cluster, &args.nodes, &args.namespace).await?;
+    Ok((cluster, found))
 }
 
 async fn here(args: &DevicesArgs) -> anyhow::Result<()> {
@@ -78,26 +63,26 @@ async fn here(args: &DevicesArgs) -> anyhow::Result<()> {
     if args.watch {
         return watch::local(&mut machine, watch::Screen::new(args.output, style, args.all)).await;
     }
-    let look = tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
-    show(&look.devices, args, style)?;
-    look.problems.iter().for_each(|problem| output::note(problem));
-    if look.devices.is_empty() {
+    let scanned = tokio::task::block_in_place(|| machine.scan(Scan::Everything))?;
+    print(&scanned.devices, args, style)?;
+    scanned.problems.iter().for_each(|problem| output::note(problem));
+    if scanned.devices.is_empty() {
         output::note(
-            "no block device is seen here: is /sys mounted below the host root, and is it that of a machine with disks?",
+            "no block devices found; check that /sys of a machine with disks is mounted below the host root",
         );
     }
     if is_for_people(args.output) {
-        footnotes(&look.devices).iter().for_each(|note| output::note(note));
-        hint(&look.devices, args.output, |shown| format!("/dev/{}", shown.device.name));
+        footnotes(&scanned.devices).iter().for_each(|note| output::note(note));
+        hint(&scanned.devices, args.output, |view| format!("/dev/{}", view.device.name));
     }
     Ok(())
 }
 
-async fn nodes(cluster: &Cluster, views: &Views, args: &DevicesArgs) -> anyhow::Result<()> {
+async fn nodes(cluster: &Cluster, found: &NodeDevices, args: &DevicesArgs) -> anyhow::Result<()> {
     let style = style(args.output, true);
-    views.notes().iter().for_each(|note| output::note(note));
+    devices::notes(&found.snapshot, Timestamp::now()).iter().for_each(|note| output::note(note));
     if args.watch {
-        views.complain()?;
+        found.check_missing()?;
         return watch::cluster(
             cluster,
             &args.nodes,
@@ -105,20 +90,21 @@ async fn nodes(cluster: &Cluster, views: &Views, args: &DevicesArgs) -> anyhow::
         )
         .await;
     }
-    if views.found.is_empty() && views.missing.is_empty() {
+    let no_inventory = found.snapshot.inventories().is_empty();
+    if no_inventory && found.missing.is_empty() {
         output::note(
-            "no node has an inventory yet: check that the operator runs (--local shows the devices of this machine)",
+            "no node has a NodeInventory yet; check that the operator runs, or use --local for the devices of this machine",
         );
     }
-    let devices = views.devices();
-    show(&devices, args, style)?;
-    if devices.is_empty() && !views.found.is_empty() && args.nodes.is_empty() {
-        output::note("quarry devices --local shows the devices of this machine");
+    let devices = devices::list(&found.snapshot);
+    print(&devices, args, style)?;
+    if devices.is_empty() && !no_inventory && args.nodes.is_empty() {
+        output::hint("use --local for the devices of this machine");
     }
     if is_for_people(args.output) {
-        hint(&devices, args.output, |shown| format!("{}/{}", shown.node, shown.device.name));
+        hint(&devices, args.output, |view| format!("{}/{}", view.node, view.device.name));
     }
-    views.complain()
+    found.check_missing()
 }
 
 fn is_for_people(format: Format) -> bool {
@@ -129,27 +115,27 @@ fn style(format: Format, nodes: bool) -> Style {
     Style {
         wide: format == Format::Wide,
         nodes,
-        colours: output::colours(),
+        colors: output::colors(),
         width: output::width(),
         root: data_dir::is_root(),
     }
 }
 
-fn show(devices: &[Shown], args: &DevicesArgs, style: Style) -> anyhow::Result<()> {
+fn print(devices: &[DeviceView], args: &DevicesArgs, style: Style) -> anyhow::Result<()> {
     match args.output {
         // Programs get everything.
         Format::Json => output::print(&output::json(&devices)?),
         Format::Yaml => output::print(&output::yaml(&devices)?),
         Format::Table | Format::Wide => {
-            let kept: Vec<Shown> =
-                devices.iter().filter(|shown| args.all || !shown.is_minor()).cloned().collect();
-            let left_out = devices.len() - kept.len();
-            if !kept.is_empty() {
-                output::print(&table::render(&kept, style))?;
+            let listed = devices.iter().filter(|view| args.all || !view.is_minor());
+            let listed: Vec<DeviceView> = listed.cloned().collect();
+            let omitted = devices.len() - listed.len();
+            if !listed.is_empty() {
+                output::print(&table::render(&listed, style))?;
             }
-            if left_out > 0 {
+            if omitted > 0 {
                 output::note(&format!(
-                    "not shown: {left_out} without size, or mounted read-only images; --all shows them"
+                    "omitted: {omitted} without size, or mounted read-only images (list them with --all)"
                 ));
             }
             Ok(())
@@ -157,61 +143,57 @@ fn show(devices: &[Shown], args: &DevicesArgs, style: Style) -> anyhow::Result<(
     }
 }
 
-/// What the person must know to read the list of this machine.
-fn footnotes(devices: &[Shown]) -> Vec<String> {
+/// What the list of this machine cannot show.
+fn footnotes(devices: &[DeviceView]) -> Vec<String> {
     let mut notes = Vec::new();
-    let hidden = devices.iter().filter(|shown| shown.has(Reason::NotPermitted)).count();
+    let hidden = devices.iter().filter(|view| view.has(Reason::NotPermitted)).count();
     if hidden > 0 {
-        let whose = if data_dir::is_root() {
-            "the kernel refuses it to this process"
+        let why = if data_dir::is_root() {
+            ": the kernel denies access to this process"
         } else {
-            "only root can see it: sudo quarry devices"
+            "; run `sudo quarry devices`"
         };
-        notes.push(format!(
-            "? what is on {hidden} of them, and whether somebody holds them, is not known: {whose}"
-        ));
+        notes.push(format!("? content and use of {hidden} devices could not be read{why}"));
     }
-    if devices.iter().any(|shown| shown.device.state == DeviceState::Available) {
-        notes.push("one look cannot tell how long a disk has been there: an agent waits a minute before it calls a new one Available".to_owned());
+    if devices.iter().any(|view| view.device.state == DeviceState::Available) {
+        notes.push("one scan cannot show how long a disk has been unchanged: an agent waits for the settling time before a new disk is Available".to_owned());
     }
     notes
 }
 
-/// People who look at a table are told where the rest is; a pipe is not.
-fn hint(devices: &[Shown], format: Format, name: impl Fn(&Shown) -> String) {
-    let first = devices
-        .iter()
-        .find(|shown| shown.device.state != DeviceState::Available && !shown.is_minor());
+/// Only in a terminal: a pipe gets no hints.
+fn hint(devices: &[DeviceView], format: Format, name: impl Fn(&DeviceView) -> String) {
+    let first =
+        devices.iter().find(|view| view.device.state != DeviceState::Available && !view.is_minor());
     if let Some(first) = first.filter(|_| format == Format::Table && output::is_interactive()) {
-        output::note(&format!(
-            "\nevery check of a device, and what to do: quarry explain {}",
-            name(first)
-        ));
+        let name = name(first);
+        output::hint(&format!("run `quarry explain {name}` for every check and what to do"));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quarry_view::devices::{LocalFacts, samples};
     use serde_json::json;
 
     #[test]
-    fn what_one_look_cannot_tell_is_said_once() {
+    fn what_one_scan_cannot_show_is_noted_once() {
         let notes = footnotes(&samples::machine());
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("? what is on 1 of them"), "{notes:?}");
+        assert!(notes[0].starts_with("? content and use of 1 devices"), "{notes:?}");
         assert!(footnotes(&[samples::device(json!({"reasons": [{"reason": "Swap"}]}))]).is_empty());
     }
 
     #[test]
-    fn programs_get_the_inventorys_fields_with_the_node_and_what_lsblk_has_besides() {
-        let mut shown = samples::machine().remove(1);
-        shown.local = Some(view::Local {
+    fn json_has_all_inventory_fields_and_those_of_lsblk() {
+        let mut view = samples::machine().remove(1);
+        view.local = Some(LocalFacts {
             number: "8:1".into(),
             mount_points: vec!["/boot/efi".into()],
             part_type: Some("c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()),
             ..Default::default()
         });
-        insta::assert_snapshot!(output::yaml(&[shown, samples::hostile()]).unwrap());
+        insta::assert_snapshot!(output::yaml(&[view, samples::hostile()]).unwrap());
     }
 }

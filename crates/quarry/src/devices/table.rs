@@ -1,37 +1,36 @@
 //! The table of devices. Never wrapped: in a terminal the last column is cut instead, elsewhere it is whole.
 
-use super::{
-    tree,
-    view::{Shown, size},
-};
 use crate::sanitize;
 use quarry_api::node_inventory::DeviceState;
-use quarry_core::device::Reason;
+use quarry_view::{
+    devices::{DeviceRow, DeviceView, rows},
+    text::size,
+};
 
-/// How it is laid out.
+/// How a table is laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     pub wide: bool,
     /// With a column for the node.
     pub nodes: bool,
-    pub colours: bool,
+    pub colors: bool,
     /// The columns of the terminal; `None` where nothing is cut.
     pub width: Option<usize>,
-    /// Whoever looks is root: what is refused to root is not to be had by becoming it.
+    /// The user is root: what is not permitted now stays so.
     pub root: bool,
 }
 
-/// Cells in the order of the headers; the last one says why.
+/// Cells in the order of the headers; the last one is WHY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub cells: Vec<String>,
     pub state: DeviceState,
 }
 
-/// In a terminal that is too narrow these are cut, down to so many characters, then left out; `-o wide` has them whole.
+/// In a narrow terminal these columns are cut to so many characters, then omitted; `-o wide` never cuts.
 const CUT: [(&str, usize); 6] =
     [("ID", 28), ("MODEL", 20), ("ID", 16), ("MODEL", 12), ("ID", 0), ("MODEL", 0)];
-/// Less than this says nothing.
+/// A shorter WHY says nothing.
 const SHORTEST_WHY: usize = 36;
 const GAP: usize = 2;
 
@@ -47,86 +46,55 @@ fn headers(style: Style) -> Vec<&'static str> {
     headers
 }
 
-pub fn row(branch: &str, shown: &Shown, style: Style) -> Row {
-    let device = &shown.device;
+pub fn row(row: &DeviceRow, style: Style) -> Row {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let flag = |value: bool| if value { "1" } else { "0" }.to_owned();
-    let mut cells = if style.nodes { vec![shown.node.clone()] } else { Vec::new() };
+    let mut cells = if style.nodes { vec![row.node.clone()] } else { Vec::new() };
     cells.extend([
-        format!("{branch}{}", shown.title()),
-        device.kind.clone(),
-        size(device.size),
-        text(&device.model),
-        id(shown),
-        // Nobody knows what is on it: that is not the same as nothing.
-        device
-            .fs_type
-            .clone()
-            .unwrap_or_else(|| if shown.is_unread() { "?" } else { "-" }.to_owned()),
-        device.state.as_str().to_owned(),
+        format!("{}{}", row.branch, row.name),
+        row.kind.clone(),
+        size(row.size),
+        text(&row.model),
+        row.id.clone(),
+        row.fs_type.clone(),
+        row.state.as_str().to_owned(),
     ]);
     if style.wide {
-        let mounts: Vec<&str> = shown.details(Reason::Mounted).collect();
+        let mounts = Some(row.mounts.join(",")).filter(|mounts| !mounts.is_empty());
         cells.extend([
-            text(&device.vendor),
-            text(&device.serial),
-            text(&device.transport),
-            flag(device.rotational),
-            flag(device.read_only),
-            flag(device.removable),
-            if mounts.is_empty() { "-".to_owned() } else { mounts.join(",") },
-            text(&device.identity),
-            device.evidence.len().to_string(),
+            text(&row.vendor),
+            text(&row.serial),
+            text(&row.transport),
+            flag(row.rotational),
+            flag(row.read_only),
+            flag(row.removable),
+            text(&mounts),
+            text(&row.identity),
+            row.evidence.to_string(),
         ]);
     }
-    cells.push(why(shown, !style.nodes && !style.root));
+    cells.push(row.why.clone());
     Row {
         cells: cells.iter().map(|cell| sanitize::line(cell).into_owned()).collect(),
-        state: device.state,
+        state: row.state,
     }
 }
 
-/// Its name below /dev/disk/by-id, else what identifies it.
-fn id(shown: &Shown) -> String {
-    let link =
-        shown.device.device_id.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-    let none = if shown.identity_is_hidden() { "?" } else { "-" };
-    link.or(shown.device.identity.as_deref()).unwrap_or(none).to_owned()
-}
-
-/// Every reason in words, in the order of the table of reasons.
-fn why(shown: &Shown, root_helps: bool) -> String {
-    let mut told: Vec<String> = Vec::new();
-    let mut last = None;
-    for one in &shown.device.reasons {
-        match Reason::parse(&one.reason) {
-            Some(Reason::NotPermitted) if root_helps => told.push("needs root".to_owned()),
-            // Several of the same kind: said once, with all that it is about.
-            Some(reason) if last == Some(reason) && !one.detail.is_empty() => match told.last_mut()
-            {
-                Some(sentence) => sentence.push_str(&format!(", {}", one.detail)),
-                None => told.push(reason.message(&one.detail)),
-            },
-            Some(reason) => told.push(reason.message(&one.detail)),
-            None if one.detail.is_empty() => told.push(one.reason.clone()),
-            None => told.push(format!("{}: {}", one.reason, one.detail)),
-        }
-        last = Reason::parse(&one.reason);
+impl Style {
+    /// Whether root could read what this user cannot; published devices were read by root.
+    pub fn root_helps(self) -> bool {
+        !self.nodes && !self.root
     }
-    told.join("; ")
 }
 
-pub fn render(devices: &[Shown], style: Style) -> String {
-    let rows: Vec<Row> = tree::ordered(devices)
-        .into_iter()
-        .map(|(branch, shown)| row(&branch, shown, style))
-        .collect();
+pub fn render(devices: &[DeviceView], style: Style) -> String {
+    let rows = rows(devices, style.root_helps()).iter().map(|one| row(one, style)).collect();
     let mut columns = Columns::new(style);
     let lines = columns.lines(rows);
     columns.header() + &lines.concat()
 }
 
-/// Columns that only ever widen, so that rows may arrive one by one.
+/// Columns that only widen, so that rows may arrive one by one.
 pub struct Columns {
     style: Style,
     headers: Vec<&'static str>,
@@ -155,7 +123,7 @@ impl Columns {
     }
 
     fn shrink(&mut self, rows: &mut [Row]) {
-        // Whoever asks for all columns gets them whole, and scrolls.
+        // `-o wide` is for scrolling: nothing is cut.
         let Some(terminal) = self.style.width.filter(|_| !self.style.wide) else { return };
         let last = self.headers.len() - 1;
         let before = |widths: &[usize]| {
@@ -177,16 +145,16 @@ impl Columns {
         rows.iter_mut().for_each(|row| row.cells[last] = shorten(&row.cells[last], room));
     }
 
-    /// One line, its state coloured.
+    /// One line, its state colored.
     fn line(&self, cells: &[String], state: Option<DeviceState>) -> String {
         let mut text = String::new();
         for (at, (cell, width)) in
             cells.iter().zip(&self.widths).enumerate().filter(|(_, (_, width))| **width > 0)
         {
             let pad = " ".repeat((width + GAP).saturating_sub(cell.chars().count()));
-            match state.filter(|_| self.style.colours && self.headers[at] == "STATE") {
+            match state.filter(|_| self.style.colors && self.headers[at] == "STATE") {
                 Some(state) => {
-                    text.push_str(&format!("\u{1b}[{}m{cell}\u{1b}[0m{pad}", colour(state)))
+                    text.push_str(&format!("\u{1b}[{}m{cell}\u{1b}[0m{pad}", color(state)))
                 }
                 None => text.push_str(&format!("{cell}{pad}")),
             }
@@ -195,7 +163,7 @@ impl Columns {
     }
 }
 
-fn colour(state: DeviceState) -> &'static str {
+fn color(state: DeviceState) -> &'static str {
     match state {
         DeviceState::Available => "32",
         DeviceState::NotAvailable => "31",
@@ -211,7 +179,7 @@ pub fn shorten(text: &str, width: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// A name differs from its neighbours at its end (the serial) as much as at its beginning.
+/// Names differ at the end (the serial) as much as at the beginning.
 fn shorten_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width || width == 0 {
@@ -227,10 +195,10 @@ fn shorten_middle(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::samples;
+    use quarry_view::devices::samples;
 
     #[test]
-    fn a_table_is_narrow_unless_asked_to_be_wide() {
+    fn wide_output_has_more_columns() {
         insta::assert_snapshot!("table", render(&samples::machine(), Style::default()));
         insta::assert_snapshot!(
             "wide",
@@ -239,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_narrow_terminal_nothing_is_wrapped() {
+    fn a_narrow_terminal_cuts_columns_and_wraps_nothing() {
         let text = render(&samples::machine(), Style { width: Some(100), ..Style::default() });
         insta::assert_snapshot!("narrow", text);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -247,12 +215,12 @@ mod tests {
         assert_eq!(
             tiny.lines().count(),
             samples::machine().len() + 1,
-            "however narrow, one line each"
+            "one line per device at any width"
         );
     }
 
     #[test]
-    fn nothing_from_a_device_reaches_the_terminal_as_an_escape() {
+    fn escape_sequences_of_a_device_are_not_printed() {
         for width in [None, Some(60)] {
             for wide in [false, true] {
                 let text = render(
@@ -264,14 +232,14 @@ mod tests {
             }
         }
         assert!(
-            render(&[samples::hostile()], Style { colours: true, ..Style::default() })
+            render(&[samples::hostile()], Style { colors: true, ..Style::default() })
                 .contains("\u{1b}[31mNotAvailable"),
-            "our own colours do"
+            "our own colors are printed"
         );
     }
 
     #[test]
-    fn a_cut_text_says_so() {
+    fn a_cut_text_ends_with_an_ellipsis() {
         assert_eq!((shorten("abcdef", 4).as_str(), shorten("abc", 3).as_str()), ("abc…", "abc"));
         assert_eq!(shorten_middle("ata-INTEL_PHYF0042", 9), "ata-…0042");
     }

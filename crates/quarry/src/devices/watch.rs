@@ -1,9 +1,8 @@
-//! `quarry devices --watch`: the list, then every device that appears, goes or changes.
+//! `quarry devices --watch`: the list, then every device that is added, removed or changed.
 
 use super::{
-    cluster, local,
+    local,
     table::{self, Columns, Style},
-    view::Shown,
 };
 use crate::{
     connect::Cluster,
@@ -21,28 +20,29 @@ use quarry_node::{
     inspect::Scan,
     uevent::{KernelEvent, Uevents},
 };
+use quarry_view::devices::{DeviceRow, DeviceView, of_inventory, rows};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-/// A disk that is plugged in brings its partitions with it: they are shown together.
+/// A new disk appears together with its partitions: they are shown together.
 const DEBOUNCE: Duration = Duration::from_millis(300);
-/// Mounts change without an event of the device.
-const GLANCE: Duration = Duration::from_secs(5);
+/// Mounts change without a device event.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub async fn local(machine: &mut local::Machine, mut screen: Screen) -> anyhow::Result<()> {
     let uevents = Uevents::open().context("listening to the kernel's device events")?;
     let stop = signals::stop_on_signal()?;
-    let first = tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
+    let first = tokio::task::block_in_place(|| machine.scan(Scan::Everything))?;
     first.problems.iter().for_each(|problem| output::note(problem));
     screen.show(first.devices)?;
     loop {
         let mut touched = BTreeSet::new();
         let mut lost = false;
-        let mut note = |heard: std::io::Result<KernelEvent>| -> anyhow::Result<()> {
-            match heard.context("listening to the kernel's device events")? {
+        let mut collect = |event: std::io::Result<KernelEvent>| -> anyhow::Result<()> {
+            match event.context("listening to the kernel's device events")? {
                 KernelEvent::Device(name) => drop(touched.insert(name)),
                 KernelEvent::Lost => lost = true,
             }
@@ -50,18 +50,18 @@ pub async fn local(machine: &mut local::Machine, mut screen: Screen) -> anyhow::
         };
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            heard = uevents.next() => note(heard)?,
-            () = tokio::time::sleep(GLANCE) => {}
+            event = uevents.next() => collect(event)?,
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         if output::is_closed() {
             return Ok(());
         }
         let until = tokio::time::Instant::now() + DEBOUNCE;
-        while let Ok(heard) = tokio::time::timeout_at(until, uevents.next()).await {
-            note(heard)?;
+        while let Ok(event) = tokio::time::timeout_at(until, uevents.next()).await {
+            collect(event)?;
         }
         let scan = if lost { Scan::Everything } else { Scan::Changed { touched: &touched } };
-        screen.show(tokio::task::block_in_place(|| machine.look(scan))?.devices)?;
+        screen.show(tokio::task::block_in_place(|| machine.scan(scan))?.devices)?;
     }
 }
 
@@ -77,13 +77,13 @@ pub async fn cluster(
     }
     let mut events = watcher(api, config).default_backoff().boxed();
     let stop = signals::stop_on_signal()?;
-    let mut known: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
+    let mut known: BTreeMap<String, Vec<DeviceView>> = BTreeMap::new();
     let mut listing = None;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             event = events.try_next() => event,
-            () = tokio::time::sleep(GLANCE) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 if output::is_closed() {
                     return Ok(());
                 }
@@ -93,9 +93,9 @@ pub async fn cluster(
         let wanted =
             |inventory: &NodeInventory| nodes.is_empty() || nodes.contains(&inventory.name_any());
         match event {
-            Ok(None) => return Err(anyhow!("the API ended the watch; start it again")),
+            Ok(None) => return Err(anyhow!("the API closed the watch; run the command again")),
             Err(error) => {
-                output::note(&format!("the connection was lost, trying again: {error}"));
+                output::note(&format!("lost the connection, retrying: {error}"));
                 continue;
             }
             Ok(Some(watcher::Event::Init)) => listing = Some(BTreeMap::new()),
@@ -103,12 +103,12 @@ pub async fn cluster(
                 let listing = listing.get_or_insert_default();
                 listing.insert(
                     inventory.name_any(),
-                    if wanted(&inventory) { cluster::devices(&inventory) } else { Vec::new() },
+                    if wanted(&inventory) { of_inventory(&inventory) } else { Vec::new() },
                 );
             }
             Ok(Some(watcher::Event::InitDone)) => known = listing.take().unwrap_or_default(),
             Ok(Some(watcher::Event::Apply(inventory))) if wanted(&inventory) => {
-                drop(known.insert(inventory.name_any(), cluster::devices(&inventory)))
+                drop(known.insert(inventory.name_any(), of_inventory(&inventory)))
             }
             Ok(Some(watcher::Event::Delete(inventory))) => {
                 drop(known.remove(&inventory.name_any()))
@@ -123,92 +123,90 @@ pub async fn cluster(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    Appeared,
-    Gone,
+    Added,
+    Removed,
     Changed,
 }
 
 type Key = (String, String);
 
-/// What is on the screen: only what differs from it is printed.
+/// What was printed: only differences from it are printed.
 pub struct Screen {
     format: Format,
     style: Style,
-    /// Also what `Shown::is_minor` leaves out.
+    /// Also what `DeviceView::is_minor` omits.
     all: bool,
     columns: Columns,
-    shown: Option<BTreeMap<Key, Shown>>,
+    printed: Option<BTreeMap<Key, DeviceView>>,
 }
 
-/// In front of every line of a table: the time, and what happened.
+/// In front of every line of a table: the time and the kind of change.
 const MARGIN: usize = "00:00:00 + ".len();
 
 impl Screen {
     pub fn new(format: Format, style: Style, all: bool) -> Self {
         let style = Style { width: style.width.map(|width| width.saturating_sub(MARGIN)), ..style };
-        Screen { format, style, all, columns: Columns::new(style), shown: None }
+        Screen { format, style, all, columns: Columns::new(style), printed: None }
     }
 
-    fn show(&mut self, devices: Vec<Shown>) -> anyhow::Result<()> {
+    fn show(&mut self, devices: Vec<DeviceView>) -> anyhow::Result<()> {
         let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
         output::print(&self.lines(devices, &time)?)
     }
 
-    fn lines(&mut self, devices: Vec<Shown>, time: &str) -> anyhow::Result<String> {
+    fn lines(&mut self, devices: Vec<DeviceView>, time: &str) -> anyhow::Result<String> {
         let all = self.all;
-        let devices: Vec<Shown> =
-            devices.into_iter().filter(|shown| all || !shown.is_minor()).collect();
-        let after: BTreeMap<Key, Shown> = devices
+        let devices: Vec<DeviceView> =
+            devices.into_iter().filter(|view| all || !view.is_minor()).collect();
+        let after: BTreeMap<Key, DeviceView> = devices
             .iter()
-            .map(|shown| ((shown.node.clone(), shown.device.name.clone()), shown.clone()))
+            .map(|view| ((view.node.clone(), view.device.name.clone()), view.clone()))
             .collect();
-        let Some(before) = self.shown.replace(after.clone()) else {
+        let Some(before) = self.printed.replace(after.clone()) else {
             return self.first(&devices, time);
         };
-        let changes = changes(&before, &after, |shown| self.look(shown));
+        let changes = changes(&before, &after, |view| self.visible(view));
         let mut text = String::new();
-        for (change, shown) in changes {
-            text.push_str(&self.line(change, shown, time)?);
+        for (change, view) in changes {
+            text.push_str(&self.line(change, view, time)?);
         }
         Ok(text)
     }
 
-    fn first(&mut self, devices: &[Shown], time: &str) -> anyhow::Result<String> {
+    fn first(&mut self, devices: &[DeviceView], time: &str) -> anyhow::Result<String> {
         match self.format {
             Format::Table | Format::Wide => {
                 let style = self.style;
-                let rows = super::tree::ordered(devices)
-                    .into_iter()
-                    .map(|(branch, shown)| table::row(&branch, shown, style))
-                    .collect();
+                let rows = rows(devices, style.root_helps());
+                let rows = rows.iter().map(|row| table::row(row, style)).collect();
                 let lines = self.columns.lines(rows);
                 Ok(format!("TIME       {}", self.columns.header())
                     + &lines.iter().map(|line| format!("{time}   {line}")).collect::<String>())
             }
             Format::Json | Format::Yaml => {
-                devices.iter().map(|shown| self.line(Change::Appeared, shown, time)).collect()
+                devices.iter().map(|view| self.line(Change::Added, view, time)).collect()
             }
         }
     }
 
-    fn line(&mut self, change: Change, shown: &Shown, time: &str) -> anyhow::Result<String> {
+    fn line(&mut self, change: Change, view: &DeviceView, time: &str) -> anyhow::Result<String> {
         let kind = match change {
-            Change::Appeared => "ADDED",
-            Change::Gone => "DELETED",
+            Change::Added => "ADDED",
+            Change::Removed => "DELETED",
             Change::Changed => "MODIFIED",
         };
         match self.format {
             Format::Json => {
-                Ok(sanitize::json(&json!({"type": kind, "object": shown}).to_string()) + "\n")
+                Ok(sanitize::json(&json!({"type": kind, "object": view}).to_string()) + "\n")
             }
-            Format::Yaml => output::yaml_documents(&[json!({"type": kind, "object": shown})]),
+            Format::Yaml => output::yaml_documents(&[json!({"type": kind, "object": view})]),
             Format::Table | Format::Wide => {
                 let mark = match change {
-                    Change::Appeared => '+',
-                    Change::Gone => '-',
+                    Change::Added => '+',
+                    Change::Removed => '-',
                     Change::Changed => '~',
                 };
-                let row = table::row("", shown, self.style);
+                let row = self.row(view);
                 Ok(self
                     .columns
                     .lines(vec![row])
@@ -219,22 +217,26 @@ impl Screen {
         }
     }
 
-    /// What of a device is seen on this screen.
-    fn look(&self, shown: &Shown) -> Vec<String> {
+    fn row(&self, view: &DeviceView) -> table::Row {
+        table::row(&DeviceRow::new(view, self.style.root_helps()), self.style)
+    }
+
+    /// What this format shows of a device.
+    fn visible(&self, view: &DeviceView) -> Vec<String> {
         match self.format {
-            Format::Table | Format::Wide => table::row("", shown, self.style).cells,
-            Format::Json | Format::Yaml => vec![format!("{shown:?}")],
+            Format::Table | Format::Wide => self.row(view).cells,
+            Format::Json | Format::Yaml => vec![format!("{view:?}")],
         }
     }
 }
 
 fn changes<'a>(
-    before: &'a BTreeMap<Key, Shown>,
-    after: &'a BTreeMap<Key, Shown>,
-    look: impl Fn(&Shown) -> Vec<String>,
-) -> Vec<(Change, &'a Shown)> {
-    // Another disk may have taken the name meanwhile: the kernel counts them.
-    let same = |was: &Shown, now: &Shown| {
+    before: &'a BTreeMap<Key, DeviceView>,
+    after: &'a BTreeMap<Key, DeviceView>,
+    visible: impl Fn(&DeviceView) -> Vec<String>,
+) -> Vec<(Change, &'a DeviceView)> {
+    // Another disk may have the same name since: the kernel numbers them.
+    let same = |was: &DeviceView, now: &DeviceView| {
         was.device.diskseq.is_none()
             || now.device.diskseq.is_none()
             || was.device.diskseq == now.device.diskseq
@@ -242,11 +244,11 @@ fn changes<'a>(
     let gone = before
         .iter()
         .filter(|(key, was)| !after.get(*key).is_some_and(|now| same(was, now)))
-        .map(|(_, was)| (Change::Gone, was));
+        .map(|(_, was)| (Change::Removed, was));
     let new =
         after.iter().filter_map(|(key, now)| match before.get(key).filter(|was| same(was, now)) {
-            None => Some((Change::Appeared, now)),
-            Some(was) => (look(was) != look(now)).then_some((Change::Changed, now)),
+            None => Some((Change::Added, now)),
+            Some(was) => (visible(was) != visible(now)).then_some((Change::Changed, now)),
         });
     gone.chain(new).collect()
 }
@@ -254,11 +256,11 @@ fn changes<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::samples;
+    use quarry_view::devices::samples;
     use serde_json::json;
 
     #[test]
-    fn a_watch_shows_the_list_then_changes_only() {
+    fn a_watch_prints_the_list_then_only_changes() {
         let mut screen = Screen::new(Format::Table, Style::default(), false);
         let mut devices = samples::machine();
         let mut text = screen.lines(devices.clone(), "12:00:00").unwrap();
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_one_object_a_line() {
+    fn json_has_one_object_per_line() {
         let mut screen = Screen::new(Format::Json, Style::default(), true);
         let hostile = screen.lines(vec![samples::hostile()], "").unwrap();
         let gone = screen.lines(Vec::new(), "").unwrap();

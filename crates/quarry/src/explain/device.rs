@@ -1,99 +1,78 @@
-//! Everything about one device: of this machine, or of a node of the cluster.
+//! `quarry explain /dev/NAME` and `NODE/DEVICE`: reads what concerns the device, and writes its explanation as text.
 
-use super::{owner, text};
+use super::{NAME, add_events, add_remedies, mark};
 use crate::{
     cli::{ConnectArgs, ExplainArgs},
     connect::{Cluster, NoCluster},
     data_dir,
-    device_claims::{self, observe::Snapshot},
     devices::{
         self,
-        find::find,
-        local::{Look, Machine},
-        view::Shown,
+        local::{Machine, Scanned},
     },
-    output,
-    volume::observe,
+    output, sanitize, snapshot,
 };
 use anyhow::{anyhow, bail};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event;
-use kube::ResourceExt;
 use quarry_api::NodeInventory;
-use quarry_core::{
-    device::Reason,
-    device_claim::{is_device, wipe_remnant_text},
-};
+use quarry_core::{device::Reason, source::Source};
 use quarry_node::inspect::Scan;
+use quarry_view::{
+    Snapshot,
+    devices::{DeviceView, find::find, notes, of_inventory},
+    events,
+    explain::{
+        DeviceExplanation,
+        device::{DeviceContext, claim_texts, explain, is_claimed, wipe_remnant_texts},
+        device_owners, device_owners_offline,
+    },
+};
 use std::path::Path;
-
-/// What is told about a device.
-pub struct Seen {
-    pub shown: Shown,
-    /// `this machine` or `node n1`.
-    pub place: String,
-    pub owners: Vec<String>,
-    /// Its claim and how far that is, in words.
-    pub claims: Vec<String>,
-    /// `None` where there is nobody to ask.
-    pub events: Option<Vec<Event>>,
-    /// What to know about this answer as a whole.
-    pub notes: Vec<String>,
-}
 
 pub async fn here(connect: &ConnectArgs, args: &ExplainArgs, wanted: &str) -> anyhow::Result<()> {
     let mut machine = Machine::open(args.host_root.as_deref().unwrap_or(Path::new("/")))?;
-    // Before the long look: what is no device at all is said at once.
+    // Before the long scan: a path to something else fails at once.
     let number = if wanted.starts_with('/') { machine.number_at(Path::new(wanted))? } else { None };
-    let Look { devices, problems } =
-        tokio::task::block_in_place(|| machine.look(Scan::Everything))?;
-    let by_number = number.as_ref().and_then(|number| {
-        devices
-            .iter()
-            .find(|shown| shown.local.as_ref().is_some_and(|local| local.number == *number))
-    });
-    let shown = match (by_number, &number) {
-        (Some(shown), _) => shown.clone(),
-        // An idle loop device, a RAM disk.
-        (None, Some(number)) if find(&devices, wanted).is_err() => {
-            bail!(
-                "{wanted} ({number}) is a block device without anything behind it (an idle loop device, a RAM disk): there is nothing to explain"
-            )
-        }
-        (None, _) => find(&devices, wanted)
-            .map_err(|missing| {
-                anyhow!("{}{}", missing.message("this machine", wanted), other_meaning(wanted))
-            })?
-            .clone(),
-    };
-    let owners = match owner::unasked(&shown) {
-        nobody if nobody.is_empty() => nobody,
-        unnamed => match ask(connect, &shown).await {
+    let Scanned { devices, problems } =
+        tokio::task::block_in_place(|| machine.scan(Scan::Everything))?;
+    let view = find_here(&devices, number.as_deref(), wanted)?.clone();
+    let owners = match device_owners_offline(&view) {
+        none if none.is_empty() => none,
+        unnamed => match named_owners(connect, args, &view).await {
             Ok(owners) => owners,
             Err(error) => {
                 if error.downcast_ref::<NoCluster>().is_none() {
-                    output::note(&format!(
-                        "its owner's name is not known: {}",
-                        output::error_text(&error)
-                    ));
+                    let error = output::error_text(&error);
+                    output::note(&format!("the name of its owner is unknown: {error}"));
                 }
                 unnamed
             }
         },
     };
     let mut notes = problems;
-    if shown.has(Reason::NotPermitted) && data_dir::is_root() {
-        notes.push("root may not open it here: a container's device rules, perhaps; try on the machine itself".to_owned());
+    if view.has(Reason::NotPermitted) && data_dir::is_root() {
+        notes.push("root may not open it here, perhaps because of a container's device rules; run the command on the machine itself".to_owned());
     }
-    let seen = Seen {
-        shown,
-        place: "this machine".to_owned(),
-        owners,
-        claims: Vec::new(),
-        events: None,
-        notes,
+    let place = "this machine".to_owned();
+    print(&explain(&view, DeviceContext { place, owners, notes, ..DeviceContext::default() }))
+}
+
+fn find_here<'a>(
+    devices: &'a [DeviceView],
+    number: Option<&str>,
+    wanted: &str,
+) -> anyhow::Result<&'a DeviceView> {
+    let has_number = |view: &&DeviceView| {
+        view.local.as_ref().is_some_and(|local| Some(local.number.as_str()) == number)
     };
-    output::print(&text::render(&seen, Timestamp::now(), output::colours()))
+    match (devices.iter().find(has_number), number, find(devices, wanted)) {
+        (Some(view), _, _) | (None, _, Ok(view)) => Ok(view),
+        (None, Some(number), Err(_)) => Err(anyhow!(
+            "{wanted} ({number}) is a block device without storage: an idle loop device or a RAM disk"
+        )),
+        (None, None, Err(missing)) => {
+            Err(anyhow!("{}{}", missing.message("this machine", wanted), other_meaning(wanted)))
+        }
+    }
 }
 
 /// A word without a slash may be meant for something else.
@@ -101,12 +80,40 @@ fn other_meaning(wanted: &str) -> String {
     if wanted.contains('/') {
         String::new()
     } else {
-        format!(" (a volume is written volume/{wanted}, a device of a node NODE/{wanted})")
+        format!(" (for a volume write volume/{wanted}, for a device of a node NODE/{wanted})")
     }
 }
 
-async fn ask(connect: &ConnectArgs, shown: &Shown) -> anyhow::Result<Vec<String>> {
-    owner::owners(&Cluster::connect(connect).await?, shown).await
+async fn named_owners(
+    connect: &ConnectArgs,
+    args: &ExplainArgs,
+    view: &DeviceView,
+) -> anyhow::Result<Vec<String>> {
+    owners(&Cluster::connect(connect).await?, args, view).await
+}
+
+/// Reads only what the owners of this device need.
+async fn owners(
+    cluster: &Cluster,
+    args: &ExplainArgs,
+    view: &DeviceView,
+) -> anyhow::Result<Vec<String>> {
+    let mut snapshot = Snapshot::new(&args.namespace);
+    let mut pvs: Vec<String> =
+        view.details(Reason::BacksPersistentVolume).map(str::to_owned).collect();
+    if view.has(Reason::BacksVolume) {
+        snapshot.read_volumes(cluster).await?;
+        let uids: Vec<&str> = view.details(Reason::BacksVolume).collect();
+        let volumes = snapshot.volumes.iter();
+        let mine = volumes.filter(|(_, volume)| {
+            volume.metadata.uid.as_deref().is_some_and(|uid| uids.contains(&uid))
+        });
+        pvs.extend(mine.map(|(name, _)| name.clone()));
+    }
+    for pv in pvs {
+        snapshot.read_pv(cluster, &pv).await?;
+    }
+    Ok(device_owners(&snapshot, view))
 }
 
 pub async fn on_node(
@@ -116,97 +123,161 @@ pub async fn on_node(
     wanted: &str,
 ) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
-    let claim_contexts = devices::read(&cluster, &[node.to_owned()], &args.namespace).await?;
-    let Some(view) = claim_contexts.found.first() else {
-        let error =
-            claim_contexts.complain().err().map(|error| error.to_string()).unwrap_or_default();
+    let found = devices::read(&cluster, &[node.to_owned()], &args.namespace).await?;
+    let Some(inventory) = found.snapshot.inventory(node) else {
+        let missing = found.check_missing().err().map(|error| error.to_string());
         bail!(
-            "{error}. What can be explained: volume/NAME, NODE/DEVICE, and /dev/NAME of this machine"
+            "{} (what can be explained: volume/NAME, set/NAME, localvolume/NAME, NODE/DEVICE, /dev/NAME)",
+            missing.unwrap_or_default()
         );
     };
-    let all = devices::of_inventory(&view.inventory);
-    let notes = claim_contexts.notes();
-    let shown = match find(&all, wanted) {
-        Ok(shown) => shown.clone(),
-        Err(_) if all.is_empty() && !notes.is_empty() => bail!("{}", notes.join("; ")),
+    let all = of_inventory(&inventory);
+    let now = Timestamp::now();
+    let notes = notes(&found.snapshot, now);
+    let view = match find(&all, wanted) {
+        Ok(view) => view.clone(),
+        Err(_) if all.is_empty() && !notes.is_empty() => bail!("{}", notes.join(", ")),
         Err(missing) => bail!("{}", missing.message(&format!("node {node}"), wanted)),
     };
     let (owners, events) = tokio::try_join!(
-        owner::owners(&cluster, &shown),
-        observe::observe_events(&cluster, &view.inventory)
+        owners(&cluster, args, &view),
+        events::read(&cluster, inventory.as_ref())
     )?;
-    let events = events.into_iter().filter(|event| is_about(event, &shown)).collect();
-    let claims = claims_of(&cluster, args, &view.inventory, &shown).await?;
-    let seen = Seen {
-        shown,
-        place: format!("node {}", view.inventory.name_any()),
-        owners,
-        claims,
-        events: Some(events),
-        notes,
-    };
-    output::print(&text::render(&seen, Timestamp::now(), output::colours()))
+    let claims = claims(&cluster, args, &inventory, &view).await?;
+    let place = format!("node {node}");
+    print(&explain(&view, DeviceContext { place, owners, claims, events: Some(events), notes }))
 }
 
-/// How far the claims of a device are, by the operator's own function, and what is left of its last volume. Nobody is
-/// asked where there is no claim.
-async fn claims_of(
+/// The claims of a device, and its wipe remnants. Without a claim the cluster is not read.
+async fn claims(
     cluster: &Cluster,
     args: &ExplainArgs,
     inventory: &NodeInventory,
-    shown: &Shown,
+    view: &DeviceView,
 ) -> anyhow::Result<Vec<String>> {
-    let left =
-        inventory.spec.wipe_remnants.iter().filter(|left| is_device(&shown.device, &left.identity));
-    let left: Vec<String> =
-        left.map(|left| format!("{} {}", shown.device.name, wipe_remnant_text(left))).collect();
-    if !inventory.spec.device_claims.iter().any(|claim| is_device(&shown.device, &claim.identity)) {
-        return Ok(left);
+    let mut claims = Vec::new();
+    if is_claimed(inventory, view) {
+        let snapshot = snapshot::read(cluster, &args.namespace).await?;
+        claims = claim_texts(&snapshot, inventory, view, Timestamp::now());
     }
-    let snapshot = Snapshot::read(cluster, &args.namespace).await?;
-    let world = snapshot.worlds().into_iter().find(|world| world.name == inventory.name_any());
-    let held = world.map(|world| {
-        device_claims::observe::held(
-            &world,
-            |claim| is_device(&shown.device, &claim.identity),
-            snapshot.now,
-        )
-    });
-    Ok(super::device_claims::sentences(&held.unwrap_or_default()).into_iter().chain(left).collect())
+    claims.extend(wipe_remnant_texts(inventory, view));
+    Ok(claims)
 }
 
-/// Events name the device first (`quarry_core::device::news`), or its identity.
-fn is_about(event: &Event, shown: &Shown) -> bool {
-    let message = event.message.as_deref().unwrap_or_default();
-    let named =
-        message.strip_prefix(shown.device.name.as_str()).is_some_and(|rest| rest.starts_with(" ("));
-    named
-        || shown
-            .device
-            .identity
-            .as_ref()
-            .is_some_and(|identity| message.contains(identity.as_str()))
+fn print(explanation: &DeviceExplanation) -> anyhow::Result<()> {
+    output::print(&render(explanation, Timestamp::now(), output::colors()))
+}
+
+fn render(explanation: &DeviceExplanation, now: Timestamp, colors: bool) -> String {
+    let mut text = output::Lines::default();
+    text.add(&sanitize::line(&explanation.title));
+    for field in &explanation.names {
+        text.add(&format!("  {:<9} {}", field.name, sanitize::line(&field.text)));
+    }
+    text.add("");
+    let identity = &explanation.identity;
+    text.add(&sanitize::line(&format!("Identity: {}", identity.text)));
+    for one in &identity.evidence {
+        let line = format!("{:<NAME$} {} ({})", one.source, one.value, one.meaning);
+        text.add(&format!("  {} {}", mark(one.verdict, colors), sanitize::line(&line)));
+    }
+    if let Some(note) = identity.note {
+        text.add(&format!("  {note}"));
+    }
+    for group in &explanation.groups {
+        text.add("");
+        text.add(group.title);
+        for check in &group.checks {
+            let (mark, name) = (mark(check.verdict, colors), sanitize::line(&check.name));
+            text.add(&format!("  {mark} {name:<NAME$} {}", sanitize::line(&check.text)));
+        }
+    }
+    text.add("");
+    for owner in &explanation.owners {
+        text.add(&format!("Owner: {}", sanitize::line(owner)));
+    }
+    for claim in &explanation.claims {
+        text.add(&format!("Device claim: {}", sanitize::line(claim)));
+    }
+    text.add(&format!("Verdict: {}", explanation.verdict));
+    if !explanation.remedies.is_empty() {
+        text.add("What to do:");
+    }
+    add_remedies(&mut text, &explanation.remedies, NAME + 2);
+    for note in &explanation.notes {
+        text.add(&format!("Note: {}", sanitize::line(note)));
+    }
+    if let Some(events) = &explanation.events {
+        text.add("");
+        add_events(&mut text, events, now);
+    }
+    text.into_text()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::samples::machine;
+    use k8s_openapi::api::core::v1::Event;
+    use quarry_view::devices::{
+        LocalFacts,
+        samples::{hostile, machine},
+    };
     use serde_json::json;
 
-    #[test]
-    fn only_events_about_this_device_are_shown() {
-        let sdb = &machine()[4];
-        let event = |message: &str| {
-            serde_json::from_value::<Event>(
-                json!({"metadata": {}, "involvedObject": {}, "message": message}),
-            )
-            .unwrap()
-        };
-        assert!(is_about(&event("sdb (disk, 3.6 TiB) appeared: Available"), sdb));
-        assert!(is_about(&event("quarantined wwn:5000c500a1b2c3d4"), sdb));
-        for other in ["sdb1 (part, 1 GiB) appeared", "sda (disk) like sdb", ""] {
-            assert!(!is_about(&event(other), sdb), "{other}");
+    fn context() -> DeviceContext {
+        DeviceContext {
+            place: "node n1".into(),
+            events: Some(Vec::new()),
+            ..DeviceContext::default()
         }
+    }
+
+    fn text(view: &DeviceView, context: DeviceContext) -> String {
+        render(&explain(view, context), "2026-01-01T00:10:00Z".parse().unwrap(), false)
+    }
+
+    fn event(reason: &str, message: &str) -> Event {
+        serde_json::from_value(
+            json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:01Z"}, "involvedObject": {}, "type": "Normal", "reason": reason, "message": message}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_device_of_a_volume_has_its_owner() {
+        let mut context = context();
+        context.owners =
+            vec!["Volume first, published as PersistentVolume first, used by PVC shop/db".into()];
+        context.events = Some(vec![event(
+            "DeviceAppeared",
+            "loop0 (loop, 1 GiB) appeared: NotAvailable, because it is the storage of a Volume",
+        )]);
+        insta::assert_snapshot!(text(&machine()[6], context));
+    }
+
+    #[test]
+    fn without_root_unreadable_checks_are_skipped() {
+        let mut view = machine().remove(5);
+        view.local = Some(LocalFacts::default());
+        let context = DeviceContext { place: "this machine".into(), ..DeviceContext::default() };
+        insta::assert_snapshot!(text(&view, context));
+    }
+
+    #[test]
+    fn the_evidence_of_a_disk_is_weighed() {
+        let mut context = context();
+        context.notes = vec!["the agent on node n1 is absent".into()];
+        insta::assert_snapshot!(text(&machine()[0], context));
+    }
+
+    #[test]
+    fn escape_sequences_of_a_disk_are_printed_escaped() {
+        let mut context = context();
+        context.owners = vec!["Volume \u{1b}[2J".into()];
+        context.notes = vec!["\u{1b}c\nx".into()];
+        context.events = Some(vec![event("X\u{1b}[2J", "sdx (a)\nb")]);
+        let text = text(&hostile(), context);
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{9b}', '\t', '\r']), "{text:?}");
+        insta::assert_snapshot!(text);
     }
 }

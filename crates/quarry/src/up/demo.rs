@@ -1,4 +1,4 @@
-//! `quarry up --demo`: a StorageClass and a first volume, shown becoming available. The same again is no change.
+//! `quarry up --demo`: a StorageClass and a first volume, followed until Available. A second run changes nothing.
 
 use super::{Standalone, disks, objects, text};
 use crate::{
@@ -24,14 +24,14 @@ pub async fn run(standalone: &Standalone) -> anyhow::Result<()> {
     let first = crate::volume::get(cluster, VOLUME).await?;
     if !standalone.agent {
         output::print(&text::demo_without_agent())?;
-        return output::print(&disks::here()?);
+        return output::print(&disks::scanned()?);
     }
     let done = follow::follow(cluster, &first, Goal::Available, LIMIT).await?;
     output::print(&format!("{done}\n{}", text::demo_done()))?;
     output::print(&disks::published(standalone, first.metadata.uid.as_deref()).await?)
 }
 
-/// WaitForFirstConsumer: a pod is first given a node where all of its volumes are.
+/// WaitForFirstConsumer: a pod is scheduled to a node that has all of its volumes.
 fn class(fs: FsType) -> anyhow::Result<StorageClass> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": CLASS, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}},
@@ -49,7 +49,7 @@ fn volume(node: &str) -> anyhow::Result<Volume> {
     }))?)
 }
 
-/// What this machine can format with.
+/// A file system that this machine can create.
 fn file_system() -> FsType {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_is_valid_by_our_own_rules() {
+    fn the_demo_objects_are_valid() {
         assert!(quarry_api::validate::validate_volume(&volume("n1").unwrap()).is_empty());
         for fs in FsType::ALL {
             assert_eq!(class(fs).unwrap().parameters.unwrap()["fsType"], fs.as_str());

@@ -1,8 +1,8 @@
 //! `quarry up`: the embedded API, the operator and the agent in one process, until a signal.
 //!
-//! Nothing here decides about storage; the parts are those of a cluster, wired in process. Starts in the
-//! order store, port, objects, parts; stops in the reverse one, so that the agent can give its lease back.
-//! Next to read: `parts.rs` (what runs), `objects.rs` (what exists from the start), `demo.rs`.
+//! Decides nothing about storage; the parts are those of a cluster, wired in process. Starts in the order
+//! store, port, objects, parts; stops in reverse order, so that the agent can release its Lease.
+//! Next to read: `supervisor.rs` (what runs), `objects.rs` (what exists from the start), `demo.rs`.
 
 mod demo;
 mod disks;
@@ -18,7 +18,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Instant};
 use supervisor::Parts;
 use tokio::net::TcpListener;
 
-/// Everything that is open before the first part runs.
+/// Everything that is opened before the first part runs.
 pub struct Standalone {
     pub dir: PathBuf,
     pub url: String,
@@ -28,7 +28,7 @@ pub struct Standalone {
     pub node: String,
     /// Without root nothing can be attached or formatted: there is no agent.
     pub agent: bool,
-    /// Whether the disks of this machine may be used, not just observed.
+    /// Whether real disks of this machine may be used, not only observed.
     pub real_disks: bool,
 }
 
@@ -48,8 +48,8 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
         if args.demo
             && let Err(error) = demo::run(&standalone).await
         {
-            // The rest runs: whoever tries it out can look into it.
-            output::note(&format!("the demo did not get through: {}", output::error_text(&error)));
+            // Everything else runs, and can be inspected.
+            output::note(&format!("the demo failed: {}", output::error_text(&error)));
         }
         std::future::pending().await
     };
@@ -76,7 +76,7 @@ pub struct Door {
 async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     refuse_outside(args.listen)?;
     let dir = data_dir::prepare(args.data_dir.as_deref())?;
-    // The store before the port: a second process on the same folder is told just that.
+    // The store before the port: a second process on the same directory fails with that error.
     let mut options = Options::new(quarry_api::crds::crds());
     options.policies = admission::embedded_policies()
         .into_iter()
@@ -84,7 +84,7 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
         .collect();
     let server = Server::open(&dir, options)?;
     let listener = bind(args.listen).await?;
-    let address = listener.local_addr().context("asking for the port")?;
+    let address = listener.local_addr().context("reading the port of the API")?;
     let url = format!("https://{address}");
     let identity = ServingIdentity::load_or_create(&dir)?;
     let token = load_or_create_token(&dir)?;
@@ -106,11 +106,11 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     Ok((standalone, Door { listener, identity, token }))
 }
 
-/// Before anything is made on the disk.
+/// Before anything is written to disk.
 fn refuse_outside(address: SocketAddr) -> anyhow::Result<()> {
     if !address.ip().is_loopback() {
         bail!(
-            "--listen {address} would be open to other machines, and whoever has its token is root here; use 127.0.0.1:{} (from elsewhere: ssh -L {0}:127.0.0.1:{0})",
+            "--listen {address} is reachable from other machines, and its token gives root access to this one; use 127.0.0.1:{} (from another machine: ssh -L {0}:127.0.0.1:{0})",
             address.port()
         );
     }
@@ -120,7 +120,7 @@ fn refuse_outside(address: SocketAddr) -> anyhow::Result<()> {
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow::anyhow!(
-            "{address} is in use by another program (perhaps a Quarry with another --data-dir); stop that one, or take a free port with --listen 127.0.0.1:0"
+            "{address} is in use by another process (perhaps a Quarry with another --data-dir); stop that one, or use a free port with --listen 127.0.0.1:0"
         ),
         io::ErrorKind::PermissionDenied => anyhow::anyhow!("this user may not listen on {address}; choose a port above 1023 with --listen"),
         _ => anyhow::Error::new(error).context(format!("listening on {address}; choose another address with --listen")),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_for_other_machines_is_refused_with_the_way_in() {
+    fn an_address_for_other_machines_is_refused() {
         assert!(refuse_outside("[::1]:7420".parse().unwrap()).is_ok());
         let error = refuse_outside("0.0.0.0:7420".parse().unwrap()).unwrap_err().to_string();
         assert!(
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_port_is_told_with_the_way_out() {
+    async fn a_port_in_use_is_an_error_with_a_remedy() {
         let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let error = bind(first.local_addr().unwrap()).await.unwrap_err().to_string();
         assert!(error.contains("is in use") && error.contains("--listen 127.0.0.1:0"), "{error}");

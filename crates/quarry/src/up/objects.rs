@@ -1,4 +1,4 @@
-//! What exists in a standalone Quarry from the start: its namespace and its node.
+//! What exists in a standalone Quarry from the start: its namespace and its Node.
 
 use crate::{connect::Cluster, host_name, output};
 use k8s_openapi::api::{
@@ -14,8 +14,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use std::fmt::Debug;
 
-/// Makes what is missing; the name of this machine's node.
-pub async fn ensure(cluster: &Cluster, asked: Option<&str>) -> anyhow::Result<String> {
+/// Creates what is missing; the name of this machine's Node.
+pub async fn ensure(cluster: &Cluster, named: Option<&str>) -> anyhow::Result<String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     let namespace: Namespace = serde_json::from_value(
         json!({"metadata": {"name": names::DEFAULT_NAMESPACE, "labels": {MANAGED_BY_LABEL: names::MANAGED_BY}}}),
@@ -26,8 +26,8 @@ pub async fn ensure(cluster: &Cluster, asked: Option<&str>) -> anyhow::Result<St
     let mut found = cluster.call("listing nodes", nodes.list(&ours)).await?.items;
     found.sort_by_key(|node| node.metadata.creation_timestamp.clone());
     let known: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
-    let name = choose_name(asked, &known);
-    // kubectl shows a node's readiness from its conditions, and a machine that runs this is ready.
+    let name = choose_name(named, &known);
+    // kubectl shows readiness from the conditions, and a machine that runs this is ready.
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", MANAGED_BY_LABEL: names::MANAGED_BY}},
         "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Standalone", "message": "quarry up runs on it"}]},
@@ -37,18 +37,18 @@ pub async fn ensure(cluster: &Cluster, asked: Option<&str>) -> anyhow::Result<St
     Ok(name)
 }
 
-/// The name from the last start wins over the host name: storage does not move because a machine was renamed.
-fn choose_name(asked: Option<&str>, known: &[String]) -> String {
-    asked.map(str::to_owned).or_else(|| known.first().cloned()).unwrap_or_else(host_name)
+/// The name of the last start wins over the host name: storage does not move because a machine was renamed.
+fn choose_name(named: Option<&str>, known: &[String]) -> String {
+    named.map(str::to_owned).or_else(|| known.first().cloned()).unwrap_or_else(host_name)
 }
 
-/// Volumes of a node that nobody runs any more would wait without a word.
+/// Volumes of a node that no process runs any more would wait without a message.
 async fn warn_of_others(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
     let volumes: Api<Volume> = Api::all(cluster.client.clone());
     let others = cluster.call("listing volumes", volumes.list(&ListParams::default())).await?.items;
     if let Some(other) = others.iter().find(|volume| volume.spec.node_name != name) {
         output::note(&format!(
-            "warning: this machine is node {name} now, volume {} is of node {}; that volume waits until Quarry is started with --node-name {2}",
+            "warning: this machine is node {name}, but volume {} is on node {}; start Quarry with --node-name {2} to use that volume",
             other.name_any(),
             other.spec.node_name,
             other.spec.node_name
@@ -66,7 +66,7 @@ pub async fn has_class(cluster: &Cluster) -> anyhow::Result<bool> {
         .is_empty())
 }
 
-/// Creates the object unless one of its name is there, which is then left as it is.
+/// Creates the object unless one of its name exists, which is left unchanged.
 pub async fn create_missing<K>(
     cluster: &Cluster,
     api: &Api<K>,

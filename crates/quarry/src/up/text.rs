@@ -1,4 +1,4 @@
-//! What `quarry up` says. Written for somebody who has never run it before.
+//! What `quarry up` prints, written for its first use.
 
 use super::{Standalone, demo};
 use crate::volume::follow::seconds;
@@ -15,14 +15,14 @@ pub fn ready(standalone: &Standalone, took: Duration, demo: bool, has_class: boo
         standalone.dir.display()
     );
     if !standalone.agent {
-        text.push_str("\nNot root, so there is no agent: attaching loop devices and formatting them need root. The API, kubectl and the\ncommand line work; volumes stay Pending and say so. For real volumes: sudo quarry up\n");
+        text.push_str("\nWithout root there is no agent: attaching and formatting loop devices need root. The API, kubectl and the command\nline work; volumes stay Pending. For real volumes run: sudo quarry up\n");
     }
     text.push_str(&format!(
         "\nIn another terminal:\n  export KUBECONFIG={}\n  {program} devices\n  {program} volumes\n  kubectl get volumes,persistentvolumes\n",
         quoted(&standalone.kubeconfig)
     ));
     if !demo && !has_class {
-        text.push_str(&format!("\nA volume needs a StorageClass and there is none yet: --demo makes one ({}) with a first volume.\n", demo::CLASS));
+        text.push_str(&format!("\nA volume needs a StorageClass and there is none yet: --demo creates one ({}) with a first volume.\n", demo::CLASS));
     }
     text.push_str("\nCtrl-C stops it; volumes stay.\n");
     text
@@ -31,13 +31,13 @@ pub fn ready(standalone: &Standalone, took: Duration, demo: bool, has_class: boo
 pub fn demo_done() -> String {
     let (program, volume, class) = (program(), demo::VOLUME, demo::CLASS);
     format!(
-        "\nIt is a PersistentVolume of class {class} now. Look into it, make another, remove it:\n  {program} explain volume/{volume}\n  {program} volume create second --class {class} --size 2Gi --wait\n  {program} volume delete {volume} --wait\n"
+        "\nIt is a PersistentVolume of class {class} now. Explain it, create another one, delete it:\n  {program} explain volume/{volume}\n  {program} volume create second --class {class} --size 2Gi --wait\n  {program} volume delete {volume} --wait\n"
     )
 }
 
 pub fn demo_without_agent() -> String {
     format!(
-        "volume {} is made and stays Pending without an agent: {} explain volume/{0}",
+        "volume {} is created and stays Pending without an agent: {} explain volume/{0}",
         demo::VOLUME,
         program()
     )
@@ -45,7 +45,7 @@ pub fn demo_without_agent() -> String {
 
 pub fn stopped(standalone: &Standalone) -> String {
     let volumes = if standalone.agent {
-        "; volumes keep their files and loop devices until they are deleted (start again, then: quarry volume delete NAME)"
+        "; volumes keep their files and loop devices until they are deleted (start again, then run `quarry volume delete NAME`)"
     } else {
         ""
     };
@@ -64,14 +64,14 @@ pub fn disks(more: usize, real_disks: bool, agent: bool) -> String {
             "Real disks are only observed: Quarry uses none of them until it is started with --allow-real-disks."
         }
         (true, true) => {
-            "Real disks may be used (--allow-real-disks): those that are Available, and only when they are asked for."
+            "Real disks may be used (--allow-real-disks): those that are Available, and only when requested."
         }
-        (false, _) => "They are only looked at: without an agent nothing is used.",
+        (false, _) => "They are only observed: without an agent nothing is used.",
     };
     format!("{more}{leave}\n")
 }
 
-/// This program as a person can type it: by its name where the shell finds it, else by its path.
+/// This program as a user types it: by name where the shell finds it, else by path.
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_default();
     match std::env::current_exe() {
@@ -80,7 +80,7 @@ fn program() -> String {
     }
 }
 
-/// For a shell, whatever the path has in it.
+/// Quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%".contains(c));
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_survives_the_shell() {
+    fn a_path_is_quoted_for_the_shell() {
         assert_eq!(quoted(Path::new("/var/lib/quarry/kubeconfig")), "/var/lib/quarry/kubeconfig");
         assert_eq!(quoted(Path::new("/my data/it's")), "'/my data/it'\\''s'");
     }

@@ -1,4 +1,4 @@
-//! `quarry volume create`: checked here first, every problem at once; then sent, then followed if asked.
+//! `quarry volume create`: checks every argument first, then creates the volume and follows it with --wait.
 
 use super::follow::{self, Goal};
 use crate::{
@@ -19,7 +19,7 @@ use quarry_api::{
 use std::collections::BTreeMap;
 
 pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()> {
-    // A typing error is told before any cluster is asked; the node is not known yet and not judged.
+    // A typing error is reported before any request; the node is not known yet and not checked.
     build(args, args.node.as_deref().unwrap_or("unknown"))?;
     let cluster = Cluster::connect(connect).await?;
     let nodes: Api<Node> = Api::all(cluster.client.clone());
@@ -34,7 +34,7 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
     let volume = build(args, &node)?;
     if !found.contains(&node) {
         output::note(&format!(
-            "warning: node {node} does not exist (nodes: {}); the volume waits until it has joined",
+            "warning: node {node} does not exist (nodes: {}): the volume waits until it has joined",
             found.join(", ")
         ));
     }
@@ -45,7 +45,7 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
         .is_none()
     {
         output::note(&format!(
-            "warning: StorageClass {} does not exist; the volume waits until it is created",
+            "warning: StorageClass {} does not exist: the volume waits until it is created",
             args.class
         ));
     }
@@ -58,7 +58,7 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
         Ok(created) => created,
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             bail!(
-                "volume {} exists already; `quarry explain volume/{0}` tells about it, `quarry volume delete {0}` removes it",
+                "volume {} already exists; run `quarry explain volume/{0}` to see its state, or `quarry volume delete {0}` to delete it",
                 args.name
             )
         }
@@ -66,7 +66,7 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
     };
     if !args.wait.wait {
         return output::print(&format!(
-            "volume {} created; follow it with: quarry volumes --watch",
+            "volume {} created (follow it with `quarry volumes --watch`)",
             args.name
         ));
     }
@@ -74,22 +74,20 @@ pub async fn run(connect: &ConnectArgs, args: &CreateArgs) -> anyhow::Result<()>
     output::print(&done)
 }
 
-/// The node that was asked for, or the only one.
-fn choose_node(asked: Option<&str>, found: &[String]) -> anyhow::Result<String> {
-    match (asked, found) {
+/// The named node, or the only one.
+fn choose_node(named: Option<&str>, found: &[String]) -> anyhow::Result<String> {
+    match (named, found) {
         (Some(node), _) => Ok(node.to_owned()),
         (None, [only]) => Ok(only.clone()),
-        (None, []) => {
-            Err(anyhow!("the cluster has no node; a volume needs one that holds its storage"))
-        }
+        (None, []) => Err(anyhow!("the cluster has no nodes; add a node that holds the storage")),
         (None, several) => Err(anyhow!(
-            "choose the node that holds the storage with --node: {}",
+            "the cluster has several nodes; choose one with --node: {}",
             several.join(", ")
         )),
     }
 }
 
-/// The object, or every problem of what was typed.
+/// The object, or every problem of the arguments.
 fn build(args: &CreateArgs, node: &str) -> anyhow::Result<Volume> {
     let mut problems = Vec::new();
     if let Some(wrong) = name_problem(&args.name) {
@@ -100,7 +98,7 @@ fn build(args: &CreateArgs, node: &str) -> anyhow::Result<Volume> {
         match parse_label(label) {
             Ok((key, value)) => {
                 if labels.insert(key.to_owned(), value.to_owned()).is_some_and(|old| old != value) {
-                    problems.push(format!("--label {key}: is given twice with different values"));
+                    problems.push(format!("--label {key}: given twice with different values"));
                 }
             }
             Err(wrong) => problems.push(format!("--label {label}: {wrong}")),
@@ -136,7 +134,7 @@ fn build(args: &CreateArgs, node: &str) -> anyhow::Result<Volume> {
     }
 }
 
-/// The flag by which a field was given.
+/// The flag that sets a field.
 fn flag(field: &str) -> &str {
     match field {
         "spec.nodeName" => "--node",
@@ -148,7 +146,7 @@ fn flag(field: &str) -> &str {
 
 fn name_problem(name: &str) -> Option<String> {
     (!names::is_subdomain(name)).then(|| {
-        format!("{name:?} is not a name in Kubernetes; use at most 253 lower case letters, digits, '-' and '.', beginning and ending with a letter or digit")
+        format!("{name:?} is not a valid name; use at most 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends")
     })
 }
 
@@ -165,7 +163,7 @@ fn parse_label(text: &str) -> Result<(&str, &str), String> {
         key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if !word(name) || prefix.is_some_and(|prefix| name_problem(prefix).is_some()) {
         return Err(format!(
-            "{key:?} is not a label key; use letters, digits, '-', '_', '.', at most 63, optionally behind a domain and '/'"
+            "{key:?} is not a label key; use at most 63 letters, digits, '-', '_', '.', optionally after a domain and '/'"
         ));
     }
     if !value.is_empty() && !word(value) {
@@ -195,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn labels_go_to_the_volume_and_to_its_persistent_volume() {
+    fn labels_are_set_on_volume_and_persistent_volume() {
         let volume = build(&args("v1", "10Gi", &["tier=gold", "example.com/a="]), "n1").unwrap();
         insta::assert_yaml_snapshot!(volume);
     }
 
     #[test]
-    fn every_problem_is_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let error =
             build(&args("V1_", "-1Gi", &["tier", "a=b", "a=c", "=x", "k=v w"]), "").unwrap_err();
         insta::assert_snapshot!(error);
@@ -228,6 +226,6 @@ mod tests {
                 .to_string()
                 .contains("--node: a, b")
         );
-        assert!(choose_node(None, &[]).unwrap_err().to_string().contains("no node"));
+        assert!(choose_node(None, &[]).unwrap_err().to_string().contains("no nodes"));
     }
 }

@@ -21,14 +21,14 @@ pub async fn run(connect: &ConnectArgs, args: &DeleteArgs) -> anyhow::Result<()>
     let volume = super::get(&cluster, name).await?;
     let pvs: Api<PersistentVolume> = Api::all(cluster.client.clone());
     let pv = cluster.call("reading its PersistentVolume", super::optional(pvs.get(name))).await?;
-    let leaving = volume.metadata.deletion_timestamp.is_some();
+    let terminating = volume.metadata.deletion_timestamp.is_some();
     match decide_deletable(&volume, pv.as_ref()) {
-        // Whoever asked before: waiting for the same end is no new deletion.
-        Deletable::No(_) if leaving && args.wait.wait => {}
+        // It is being deleted already: only wait.
+        Deletable::No(_) if terminating && args.wait.wait => {}
         Deletable::No(why) => bail!("{}", refusal(&volume, &why)),
         Deletable::Yes => {
-            // Exactly the object that was judged: a claim that binds it meanwhile changes its PersistentVolume,
-            // which the operator judges again before anything is touched.
+            // Exactly the object that was checked. A PVC that binds it meanwhile changes its PersistentVolume, which the
+            // operator checks again before it touches anything.
             let exactly = Preconditions {
                 uid: volume.metadata.uid.clone(),
                 resource_version: volume.metadata.resource_version.clone(),
@@ -42,23 +42,23 @@ pub async fn run(connect: &ConnectArgs, args: &DeleteArgs) -> anyhow::Result<()>
     }
     if !args.wait.wait {
         return output::print(&format!(
-            "volume {name} is being deleted; follow it with: quarry volumes --watch"
+            "volume {name} is being deleted (follow it with `quarry volumes --watch`)"
         ));
     }
-    let done = follow::follow(&cluster, &volume, Goal::Gone, args.wait.timeout).await?;
+    let done = follow::follow(&cluster, &volume, Goal::Deleted, args.wait.timeout).await?;
     output::print(&done)
 }
 
 fn refusal(volume: &Volume, why: &str) -> String {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     if volume.metadata.deletion_timestamp.is_some() {
-        return format!("{why}; `quarry explain volume/{name}` tells what it waits for");
+        return format!("{why}; run `quarry explain volume/{name}` to see what it waits for");
     }
     match volume.phase() {
-        // It may never end: an agent that is away, a class that does not come.
+        // It may wait forever: for an absent agent, for a missing class.
         None | Some(Phase::Pending) => {
             format!(
-                "not deleted: {why} (`quarry explain volume/{name}`); `kubectl delete volume {name}` asks for it now and lets it wait"
+                "not deleted: {why}; run `quarry explain volume/{name}` to see why, or `kubectl delete volume {name}` to delete it as soon as possible"
             )
         }
         Some(Phase::Available | Phase::Failed | Phase::Terminating) => {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_volume_is_refused_with_the_claim_that_uses_it() {
+    fn deleting_a_bound_volume_is_refused_with_its_pvc() {
         let pv: PersistentVolume = serde_json::from_value(json!({
             "metadata": {"name": "v", "ownerReferences": [{"apiVersion": "storage.metalk8s.scality.com/v1alpha1", "kind": "Volume", "name": "v", "uid": "u", "controller": true}]},
             "spec": {"claimRef": {"namespace": "shop", "name": "db", "uid": "c"}}, "status": {"phase": "Bound"},
@@ -97,15 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_volume_is_refused_with_the_way_that_waits() {
+    fn deleting_a_pending_volume_is_refused() {
         let Deletable::No(why) = decide_deletable(&volume("Pending"), None) else {
             panic!("a pending volume is not deletable")
         };
-        let said = refusal(&volume("Pending"), &why);
+        let message = refusal(&volume("Pending"), &why);
         assert!(
-            said.contains("`quarry explain volume/v`")
-                && said.contains("`kubectl delete volume v`"),
-            "{said}"
+            message.contains("`quarry explain volume/v`")
+                && message.contains("`kubectl delete volume v`"),
+            "{message}"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Waiting for a volume, shown: a spinner in a terminal, one line a change elsewhere.
+//! Waiting for a volume: a spinner in a terminal, one line per change elsewhere.
 //!
-//! What is shown is what the object says. Whether it is done is decided by `stage`, without I/O.
+//! What is printed is the status of the object. Whether it is done is decided by `stage`, without I/O.
 
 use crate::{connect::Cluster, output, sanitize};
 use anyhow::{anyhow, bail};
@@ -16,34 +16,35 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Available,
-    Gone,
+    Deleted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    Going(String),
+    Waiting(String),
     Reached(String),
-    /// It will not get there by itself.
-    Stuck(String),
+    /// It does not get there without intervention.
+    Failed(String),
 }
 
-/// How far the volume is on its way to the goal. `None`: it does not exist.
+/// Whether the volume has reached the goal. `None`: it does not exist.
 pub fn stage(volume: Option<&Volume>, goal: Goal) -> Stage {
     let Some(volume) = volume else {
         return match goal {
-            Goal::Available => Stage::Stuck("was deleted meanwhile".into()),
-            Goal::Gone => Stage::Reached("is gone, with its storage".into()),
+            Goal::Available => Stage::Failed("was deleted meanwhile".into()),
+            Goal::Deleted => Stage::Reached("is deleted, with its storage".into()),
         };
     };
-    let said =
+    let message =
         volume.ready().and_then(|ready| ready.message.as_deref()).filter(|text| !text.is_empty());
-    let told =
-        |phase: &str| said.map_or_else(|| phase.to_owned(), |said| format!("{phase}: {said}"));
+    let text = |phase: &str| {
+        message.map_or_else(|| phase.to_owned(), |message| format!("{phase}: {message}"))
+    };
     match (volume.phase(), goal) {
-        (None, Goal::Available) => Stage::Going("waits for the operator to see it".into()),
-        // The operator has not seen the deletion yet: its last word is not about it.
-        (None | Some(Phase::Available | Phase::Failed), Goal::Gone) => {
-            Stage::Going("is being deleted".into())
+        (None, Goal::Available) => Stage::Waiting("waits for the operator".into()),
+        // The operator has not seen the deletion yet: its last message is about something else.
+        (None | Some(Phase::Available | Phase::Failed), Goal::Deleted) => {
+            Stage::Waiting("is being deleted".into())
         }
         (Some(Phase::Available), Goal::Available)
             if volume.metadata.deletion_timestamp.is_none() =>
@@ -56,19 +57,19 @@ pub fn stage(volume: Option<&Volume>, goal: Goal) -> Stage {
             Stage::Reached(format!("is Available{device}"))
         }
         (Some(phase @ Phase::Failed), Goal::Available) => {
-            Stage::Stuck(format!("is {}", told(phase.as_str())))
+            Stage::Failed(format!("is {}", text(phase.as_str())))
         }
         (
             Some(phase @ (Phase::Available | Phase::Pending | Phase::Terminating)),
             Goal::Available,
         )
-        | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Gone) => {
-            Stage::Going(format!("is {}", told(phase.as_str())))
+        | (Some(phase @ (Phase::Pending | Phase::Terminating)), Goal::Deleted) => {
+            Stage::Waiting(format!("is {}", text(phase.as_str())))
         }
     }
 }
 
-/// Waits until the goal is reached; an error when it cannot be, or when the time is over.
+/// Waits until the goal is reached; an error when it cannot be, or after the time limit.
 pub async fn follow(
     cluster: &Cluster,
     volume: &Volume,
@@ -78,7 +79,7 @@ pub async fn follow(
     Follow::new(cluster, volume, goal, limit).run(None).await
 }
 
-/// The same after something was asked of the volume: the status from before counts only if it stays.
+/// The same after a change of the volume: a status from before the change counts only if it stays.
 pub async fn follow_change(
     cluster: &Cluster,
     volume: &Volume,
@@ -88,7 +89,7 @@ pub async fn follow_change(
     Follow::new(cluster, volume, goal, limit).run(Some(tokio::time::Instant::now() + GRACE)).await
 }
 
-/// How long an operator may take to look at a volume again.
+/// How long an operator may take to reconcile a changed volume.
 const GRACE: Duration = Duration::from_secs(5);
 
 struct Follow<'a> {
@@ -96,7 +97,7 @@ struct Follow<'a> {
     volume: &'a Volume,
     goal: Goal,
     limit: Duration,
-    view: View,
+    progress: Progress,
 }
 
 impl<'a> Follow<'a> {
@@ -106,12 +107,12 @@ impl<'a> Follow<'a> {
             volume,
             goal,
             limit,
-            view: View::new(volume.metadata.name.as_deref().unwrap_or_default()),
+            progress: Progress::new(volume.metadata.name.as_deref().unwrap_or_default()),
         }
     }
 
     async fn run(mut self, grace: Option<tokio::time::Instant>) -> anyhow::Result<String> {
-        let name = self.view.name.clone();
+        let name = self.progress.name.clone();
         let api: Api<Volume> = Api::all(self.cluster.client.clone());
         let mut events =
             watcher(api, watcher::Config::default().fields(&format!("metadata.name={name}")))
@@ -126,17 +127,17 @@ impl<'a> Follow<'a> {
             let event = match tokio::time::timeout_at(until, events.try_next()).await {
                 Err(_) if grace.take().is_some_and(|grace| grace < deadline) => None,
                 Err(_) => {
-                    let last = self.view.end();
+                    let last = self.progress.end();
                     bail!(
-                        "gave up waiting after {}: volume {name} {last} (`quarry explain volume/{name}` tells every check, --timeout waits longer)",
+                        "timed out after {}: volume {name} {last}; run `quarry explain volume/{name}` for every check, or wait longer with --timeout",
                         seconds(self.limit)
                     );
                 }
                 Ok(Ok(None)) => bail!(
-                    "the API ended the watch of volume {name}; `quarry explain volume/{name}` tells its state"
+                    "the API closed the watch of volume {name}; run `quarry explain volume/{name}` to see its state"
                 ),
                 Ok(Err(error)) => {
-                    self.view.show(&format!("cannot be watched now, trying again: {error}"));
+                    self.progress.show(&format!("cannot be watched, retrying: {error}"));
                     continue;
                 }
                 Ok(Ok(event)) => event,
@@ -151,7 +152,7 @@ impl<'a> Follow<'a> {
                 Some(watcher::Event::InitDone | watcher::Event::Delete(_)) => current = None,
                 Some(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
                     seen = true;
-                    // Another volume of the same name is not the one that is waited for.
+                    // A new volume of the same name is another one.
                     current =
                         Some(found).filter(|found| found.metadata.uid == self.volume.metadata.uid);
                 }
@@ -159,19 +160,19 @@ impl<'a> Follow<'a> {
             if grace.is_some()
                 && current.as_ref().is_some_and(|current| current.status == self.volume.status)
             {
-                self.view.show("waits for the operator to see it");
+                self.progress.show("waits for the operator");
                 continue;
             }
             grace = None;
             match stage(current.as_ref(), self.goal) {
-                Stage::Going(text) => self.view.show(&text),
+                Stage::Waiting(text) => self.progress.show(&text),
                 Stage::Reached(text) => {
-                    let took = self.view.started.elapsed();
-                    self.view.end();
+                    let took = self.progress.started.elapsed();
+                    self.progress.end();
                     return Ok(format!("volume {name} {text} ({})", seconds(took)));
                 }
-                Stage::Stuck(text) => {
-                    self.view.end();
+                Stage::Failed(text) => {
+                    self.progress.end();
                     return Err(anyhow!("volume {name} {text}"));
                 }
             }
@@ -187,15 +188,15 @@ pub fn seconds(time: Duration) -> String {
     }
 }
 
-/// What the person sees meanwhile, on standard error.
-struct View {
+/// What is printed meanwhile, on standard error.
+struct Progress {
     name: String,
     started: Instant,
     last: String,
     spinner: Option<ProgressBar>,
 }
 
-impl View {
+impl Progress {
     fn new(name: &str) -> Self {
         let spinner = output::is_interactive().then(|| {
             let style = ProgressStyle::with_template("{spinner:.cyan} {wide_msg}")
@@ -204,10 +205,10 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(80));
             bar
         });
-        View {
+        Progress {
             name: name.to_owned(),
             started: Instant::now(),
-            last: "was not seen".into(),
+            last: "was not read yet".into(),
             spinner,
         }
     }
@@ -229,7 +230,7 @@ impl View {
         }
     }
 
-    /// Takes the spinner away; what was shown last.
+    /// Removes the spinner; what was printed last.
     fn end(&mut self) -> String {
         if let Some(spinner) = self.spinner.take() {
             spinner.finish_and_clear();
@@ -258,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_available_is_told_in_the_objects_own_words() {
+    fn waiting_prints_the_message_of_the_volume() {
         assert_eq!(
             stage(Some(&volume(json!({}))), Goal::Available),
-            Stage::Going("waits for the operator to see it".into())
+            Stage::Waiting("waits for the operator".into())
         );
         assert_eq!(
             stage(Some(&ready("Pending", Some("being prepared"))), Goal::Available),
-            Stage::Going("is Pending: being prepared".into())
+            Stage::Waiting("is Pending: being prepared".into())
         );
         assert_eq!(
             stage(Some(&ready("Available", None)), Goal::Available),
@@ -273,24 +274,24 @@ mod tests {
         );
         assert_eq!(
             stage(Some(&ready("Failed", Some("no space"))), Goal::Available),
-            Stage::Stuck("is Failed: no space".into())
+            Stage::Failed("is Failed: no space".into())
         );
-        assert_eq!(stage(None, Goal::Available), Stage::Stuck("was deleted meanwhile".into()));
+        assert_eq!(stage(None, Goal::Available), Stage::Failed("was deleted meanwhile".into()));
     }
 
     #[test]
-    fn a_deletion_ends_only_when_the_object_is_gone() {
+    fn a_deletion_ends_when_the_object_is_deleted() {
         for phase in ["Available", "Failed", "Pending", "Terminating"] {
             assert!(
-                matches!(stage(Some(&ready(phase, None)), Goal::Gone), Stage::Going(_)),
+                matches!(stage(Some(&ready(phase, None)), Goal::Deleted), Stage::Waiting(_)),
                 "{phase}"
             );
         }
-        assert!(matches!(stage(None, Goal::Gone), Stage::Reached(_)));
+        assert!(matches!(stage(None, Goal::Deleted), Stage::Reached(_)));
     }
 
     #[test]
-    fn times_read_well() {
+    fn times_have_a_fitting_unit() {
         assert_eq!(
             [312, 1_250, 65_000].map(|ms| seconds(Duration::from_millis(ms))),
             ["312 ms", "1.2 s", "65 s"]

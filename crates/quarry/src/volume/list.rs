@@ -1,4 +1,4 @@
-//! `quarry volumes`: the list, once or with every change.
+//! `quarry volumes`: the list, once or with every change. Rows are `quarry_view::volumes`.
 
 use super::table::{self, Row};
 use crate::{
@@ -8,13 +8,15 @@ use crate::{
 };
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     Api,
-    api::ListParams,
     runtime::{WatchStreamExt, watcher},
 };
 use quarry_api::{Volume, volume::Phase};
+use quarry_view::{
+    Snapshot,
+    volumes::{self, VolumeRow},
+};
 use serde_json::json;
 use std::collections::HashMap;
 
@@ -23,90 +25,80 @@ pub async fn run(connect: &ConnectArgs, args: &VolumesArgs) -> anyhow::Result<()
     if args.watch {
         return watch(&cluster, args).await;
     }
-    let mut volumes = list(&cluster, args.node.as_deref()).await?;
-    volumes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    let node = args.node.as_deref();
+    let wide = args.output == Format::Wide;
+    let snapshot = read(&cluster, wide).await?;
+    let listed: Vec<&Volume> =
+        snapshot.volumes.values().map(AsRef::as_ref).filter(|one| is_on(one, node)).collect();
     match args.output {
-        Format::Json => output::print(&output::json(&as_list(&volumes))?),
-        Format::Yaml => output::print(&output::yaml(&as_list(&volumes))?),
-        Format::Table | Format::Wide if volumes.is_empty() => {
-            let place =
-                args.node.as_deref().map_or_else(String::new, |node| format!(" on node {node}"));
-            output::note(&format!(
-                "no volumes{place}; create one with: quarry volume create NAME --class CLASS --size 10Gi"
-            ));
+        Format::Json => output::print(&output::json(&as_list(&listed))?),
+        Format::Yaml => output::print(&output::yaml(&as_list(&listed))?),
+        Format::Table | Format::Wide if listed.is_empty() => {
+            let place = node.map_or_else(String::new, |node| format!(" on node {node}"));
+            output::note(&format!("no volumes{place}"));
+            output::hint("run `quarry volume create NAME --class CLASS --size 10Gi` to create one");
             Ok(())
         }
         Format::Table | Format::Wide => {
-            let wide = args.output == Format::Wide;
-            let pvs = if wide { claims(&cluster).await? } else { HashMap::new() };
             let now = Timestamp::now();
-            let rows: Vec<Row> = volumes
-                .iter()
-                .map(|volume| {
-                    table::row(
-                        volume,
-                        pvs.get(volume.metadata.name.as_deref().unwrap_or_default()),
-                        wide,
-                        now,
-                    )
-                })
-                .collect();
-            output::print(&table::render(&rows, wide, output::colours()))?;
-            hint(&volumes, wide);
+            let rows = volumes::list(&snapshot, node);
+            let rows: Vec<Row> = rows.iter().map(|row| table::row(row, wide, now)).collect();
+            output::print(&table::render(&rows, wide, output::colors()))?;
+            hint(&listed, wide);
             Ok(())
         }
     }
 }
 
-async fn list(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<Volume>> {
-    let api: Api<Volume> = Api::all(cluster.client.clone());
-    let mut volumes =
-        cluster.call("listing volumes", api.list(&ListParams::default())).await?.items;
-    // Not by a field selector: a cluster that serves the shipped definition has no selectable fields.
-    volumes.retain(|volume| node.is_none_or(|node| volume.spec.node_name == node));
-    Ok(volumes)
+/// Every Volume; `pvs`: and every PersistentVolume.
+async fn read(cluster: &Cluster, pvs: bool) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    snapshot.read_volumes(cluster).await?;
+    if pvs && !snapshot.volumes.is_empty() {
+        snapshot.read_pvs(cluster).await?;
+    }
+    Ok(snapshot)
 }
 
-async fn claims(cluster: &Cluster) -> anyhow::Result<HashMap<String, PersistentVolume>> {
-    let api: Api<PersistentVolume> = Api::all(cluster.client.clone());
-    let found = cluster.call("listing PersistentVolumes", api.list(&ListParams::default())).await?;
-    Ok(found.items.into_iter().filter_map(|pv| Some((pv.metadata.name.clone()?, pv))).collect())
+/// Not by a field selector: the upstream definition has no selectable fields.
+fn is_on(volume: &Volume, node: Option<&str>) -> bool {
+    node.is_none_or(|node| volume.spec.node_name == node)
 }
 
-fn as_list(volumes: &[Volume]) -> serde_json::Value {
+fn as_list(volumes: &[&Volume]) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "List", "items": volumes})
 }
 
-/// People who look at a table are told where the reasons are; a pipe is not.
-fn hint(volumes: &[Volume], wide: bool) {
+/// Only in a terminal: a pipe gets no hints.
+fn hint(volumes: &[&Volume], wide: bool) {
     let stuck = volumes.iter().find(|volume| volume.phase() != Some(Phase::Available));
     if let Some(name) = stuck
         .and_then(|volume| volume.metadata.name.as_deref())
         .filter(|_| !wide && output::is_interactive())
     {
-        output::note(&format!("\nwhy a volume is not Available: quarry explain volume/{name}"));
+        output::hint(&format!("run `quarry explain volume/{name}` for why it is not Available"));
     }
 }
 
 async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
-    // A first plain request: a cluster out of reach is an error at once, not an endless retry.
-    list(cluster, args.node.as_deref()).await?;
+    // A plain request first: an unreachable cluster is an error at once, not an endless retry.
+    read(cluster, false).await?;
     let api: Api<Volume> = Api::all(cluster.client.clone());
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut screen =
-        Screen { wide: args.output == Format::Wide, widths: Vec::new(), shown: HashMap::new() };
-    // The first list is shown as one table; it arrives one by one.
+        Screen { wide: args.output == Format::Wide, widths: Vec::new(), printed: HashMap::new() };
+    // The first list is printed as one table; it arrives one by one.
     let mut first = Vec::new();
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(()),
             Err(error) => {
-                output::note(&format!("the connection was lost, trying again: {error}"));
+                output::note(&format!("lost the connection, retrying: {error}"));
                 continue;
             }
         };
-        let (changed, gone) = match event {
+        let (changed, deleted) = match event {
             watcher::Event::Init => continue,
             watcher::Event::InitApply(volume) => {
                 first.push(volume);
@@ -116,11 +108,9 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
             watcher::Event::Apply(volume) => (vec![volume], false),
             watcher::Event::Delete(volume) => (vec![volume], true),
         };
-        let wanted: Vec<Volume> = changed
-            .into_iter()
-            .filter(|volume| args.node.as_deref().is_none_or(|node| volume.spec.node_name == node))
-            .collect();
-        show(cluster, args.output, &mut screen, &wanted, gone).await?;
+        let wanted: Vec<Volume> =
+            changed.into_iter().filter(|volume| is_on(volume, args.node.as_deref())).collect();
+        show(cluster, args.output, &mut screen, &wanted, deleted).await?;
     }
 }
 
@@ -129,44 +119,37 @@ async fn show(
     format: Format,
     screen: &mut Screen,
     volumes: &[Volume],
-    gone: bool,
+    deleted: bool,
 ) -> anyhow::Result<()> {
     match format {
         Format::Json => volumes.iter().try_for_each(|volume| {
-            let event = json!({"type": if gone { "DELETED" } else { "CHANGED" }, "object": volume});
+            let event =
+                json!({"type": if deleted { "DELETED" } else { "CHANGED" }, "object": volume});
             output::print(&crate::sanitize::json(&event.to_string()))
         }),
         Format::Yaml => output::print(&output::yaml_documents(volumes)?),
         Format::Table | Format::Wide => {
-            let pvs = if screen.wide && !volumes.is_empty() {
-                claims(cluster).await?
-            } else {
-                HashMap::new()
-            };
+            let mut snapshot = Snapshot::default();
+            if screen.wide && !volumes.is_empty() {
+                snapshot.read_pvs(cluster).await?;
+            }
             let now = Timestamp::now();
-            let rows = volumes.iter().map(|volume| {
-                let mut row = table::row(
-                    volume,
-                    pvs.get(volume.metadata.name.as_deref().unwrap_or_default()),
-                    screen.wide,
-                    now,
-                );
-                if gone {
-                    row.cells[table::STATUS] = "Deleted".into();
-                }
-                row
-            });
-            let rows: Vec<Row> = rows.collect();
+            let row = |volume: &Volume| {
+                let pv = volume.metadata.name.as_ref().and_then(|name| snapshot.pvs.get(name));
+                let row = VolumeRow::new(volume, pv.map(AsRef::as_ref));
+                table::row(&if deleted { row.deleted() } else { row }, screen.wide, now)
+            };
+            let rows: Vec<Row> = volumes.iter().map(row).collect();
             output::print(&screen.lines(&rows))
         }
     }
 }
 
-/// Rows that arrive one by one, under columns that only ever widen. A row that looks the same is not repeated.
+/// Rows that arrive one by one, in columns that only widen. An unchanged row is not repeated.
 struct Screen {
     wide: bool,
     widths: Vec<usize>,
-    shown: HashMap<String, Vec<String>>,
+    printed: HashMap<String, Vec<String>>,
 }
 
 impl Screen {
@@ -176,20 +159,20 @@ impl Screen {
         let mut lines: Vec<&[String]> = Vec::new();
         if self.widths.is_empty() && !rows.is_empty() {
             self.widths.resize(headers.len(), 0);
-            // Every volume may come to this: the table does not jump then.
+            // The longest status, so that the columns stay where they are.
             self.widths[table::STATUS] = quarry_api::volume::Phase::Terminating.as_str().len();
             lines.push(&headers);
         }
         for row in rows {
-            // The age alone is no change.
-            let look: Vec<String> = row
+            // A changed age is no change.
+            let visible: Vec<String> = row
                 .cells
                 .iter()
                 .enumerate()
                 .filter(|(column, _)| *column != table::AGE)
                 .map(|(_, cell)| cell.clone())
                 .collect();
-            if self.shown.insert(row.cells[0].clone(), look.clone()) != Some(look) {
+            if self.printed.insert(row.cells[0].clone(), visible.clone()) != Some(visible) {
                 lines.push(&row.cells);
             }
         }
@@ -213,7 +196,7 @@ fn pad(cells: &[String], widths: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use table::Tone;
+    use quarry_view::Tone;
 
     fn row(name: &str, status: &str, age: &str) -> Row {
         Row {
@@ -225,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_shows_the_list_then_changes_only() {
-        let mut screen = Screen { wide: false, widths: Vec::new(), shown: HashMap::new() };
+    fn a_watch_prints_the_list_then_only_changes() {
+        let mut screen = Screen { wide: false, widths: Vec::new(), printed: HashMap::new() };
         let mut text = screen.lines(&[row("a", "New", "1s"), row("longer", "Pending", "1s")]);
         text += &screen.lines(&[row("a", "New", "2s")]);
         text += &screen.lines(&[row("a", "Terminating", "3s")]);

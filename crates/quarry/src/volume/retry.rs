@@ -1,4 +1,4 @@
-//! `quarry volume retry`: asks for another try of a failed volume.
+//! `quarry volume retry`: retries a failed volume.
 
 use super::follow::{self, Goal};
 use crate::{
@@ -25,31 +25,32 @@ pub async fn run(connect: &ConnectArgs, args: &RetryArgs) -> anyhow::Result<()> 
     if let Some(why) = refusal(&volume) {
         bail!("{why}");
     }
-    // Under the version that was judged; a new value each time is what asks for the next try.
+    // With the resourceVersion that was checked; each new value of the annotation is one retry.
     let patch = json!({"metadata": {
         "resourceVersion": volume.metadata.resource_version,
         "annotations": {names::RETRY_ANNOTATION: Timestamp::now().to_string()},
     }});
     let api: Api<Volume> = Api::all(cluster.client.clone());
-    let asked = cluster
+    let retried = cluster
         .call(
-            &format!("asking for another try of volume {name}"),
+            &format!("retrying volume {name}"),
             api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)),
         )
         .await?;
     if !args.wait.wait {
         return output::print(&format!(
-            "volume {name} is tried again; follow it with: quarry volumes --watch"
+            "volume {name} is retried (follow it with `quarry volumes --watch`)"
         ));
     }
-    let done = follow::follow_change(&cluster, &asked, Goal::Available, args.wait.timeout).await?;
+    let done =
+        follow::follow_change(&cluster, &retried, Goal::Available, args.wait.timeout).await?;
     output::print(&done)
 }
 
 fn refusal(volume: &Volume) -> Option<String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     if volume.metadata.deletion_timestamp.is_some() {
-        return Some(format!("volume {name} is being deleted: there is nothing to try again"));
+        return Some(format!("volume {name} is being deleted: there is nothing to retry"));
     }
     match volume.phase() {
         Some(Phase::Failed) => None,
@@ -59,10 +60,10 @@ fn refusal(volume: &Volume) -> Option<String> {
                 .and_then(|Condition { message, .. }| message.as_deref())
                 .map_or_else(String::new, |message| format!(" ({message})"));
             Some(format!(
-                "volume {name} is {}, not Failed: there is nothing to try again{why}",
+                "volume {name} is {}, not Failed: there is nothing to retry{why}",
                 phase.as_str()
             ))
         }
-        None => Some(format!("volume {name} has no status yet: is the operator running?")),
+        None => Some(format!("volume {name} has no status yet; check that the operator runs")),
     }
 }

@@ -1,139 +1,74 @@
-//! Who asks, and who gets what.
+//! Which demand takes which device.
 
 use super::*;
 
-/// The two sets of the design document, with the same fields and values.
 #[test]
-fn the_examples_of_the_design_document_mean_what_its_text_says() {
-    let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-0", "worker-1"]}]}]});
-    let first = set(
-        "example-autodetect",
-        1,
-        json!({
-            "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "Block", "minDeviceCount": 5, "maxDeviceCount": 10,
-            "deviceInclusionSpec": {"deviceTypes": ["RawDisk"], "deviceMechanicalProperty": ["Rotational", "NonRotational"], "minSize": "10G", "maxSize": "100G"},
-        }),
+fn a_path_belongs_to_whoever_claimed_a_device_by_it() {
+    let mut world = world(
+        vec![local_volume("lv", &["/dev/sda"]), local_volume("other", &["/dev/sda"])],
+        vec![disk("sda", 1)],
     );
-    let second = set(
-        "example-autodetect",
-        1,
-        json!({
-            "nodeSelector": selector, "storageClassName": "example-storageclass", "volumeMode": "filesystem", "fstype": "ext4", "minDeviceCount": 5, "maxDeviceCount": 10,
-            "deviceInclusionSpec": {"deviceTypes": ["RawDisk", "Partition"], "deviceMechanicalProperty": ["NonRotational"], "minSize": "10G", "maxSize": "100G",
-                "models": ["SAMSUNG", "Crucial_CT525MX3"], "vendors": ["ATA", "ST2000LM"]},
-        }),
-    );
-    assert_eq!((&first.problems, &second.problems), (&vec![], &vec![]));
-    let (DeviceSelection::Set(first), DeviceSelection::Set(second)) =
-        (&first.selection, &second.selection)
-    else {
-        panic!()
-    };
-    assert_eq!((first.settings.mode, first.min, first.max), (VolumeMode::Block, 5, Some(10)));
-    assert_eq!((&first.filter.types, first.filter.rotational), (&vec![DeviceType::Disk], None));
+    world.inventory.status.as_mut().unwrap().paths =
+        vec![PathReport { path: "/dev/sda".into(), device: Some("sda".into()), problem: None }];
+    step(&mut world);
     assert_eq!(
-        (first.filter.min, first.filter.max),
-        (Bytes(10_000_000_000), Some(Bytes(100_000_000_000)))
+        (eligibilities(&world, "uid-lv")[0].1, eligibilities(&world, "uid-other")[0].1),
+        ("Provisioned", "Taken")
     );
-    assert_eq!(
-        (second.settings.mode, second.settings.fs_type.as_deref()),
-        (VolumeMode::Filesystem, Some("ext4"))
-    );
-    assert_eq!(
-        (&second.filter.types, second.filter.rotational),
-        (&vec![DeviceType::Disk, DeviceType::Part], Some(false))
-    );
-    let fitting = Device {
-        model: Some("Crucial CT525MX300SSD1".into()),
-        vendor: Some("ata".into()),
-        size: 10_000_000_000,
-        ..disk("sda", 1)
-    };
-    assert_eq!(second.filter.mismatches(&fitting), []);
-    for (change, wrong) in [
-        (Device { rotational: true, ..fitting.clone() }, "it is rotational"),
-        (Device { size: 9_999_999_999, ..fitting.clone() }, "smaller than"),
-        (Device { size: 100_000_000_001, ..fitting.clone() }, "larger than"),
-        (Device { model: None, ..fitting.clone() }, "it names none"),
-        (Device { vendor: Some("WDC".into()), ..fitting.clone() }, "\"WDC\""),
-        (Device { kind: "loop".into(), ..fitting.clone() }, "type loop"),
-    ] {
-        let told = second.filter.mismatches(&change);
-        assert!(told.len() == 1 && told[0].to_string().contains(wrong), "{told:?}");
-    }
 }
 
 #[test]
-fn both_vocabularies_and_their_defaults() {
-    let filter = |spec: Value| match set("s", 1, spec).selection {
-        DeviceSelection::Set(set) => set,
-        DeviceSelection::Paths(_) => panic!(),
+fn nothing_is_taken_from_a_machine_that_is_another_or_given_up_or_from_an_inventory_that_goes() {
+    let eligibility = |change: Change<NodeWorld>| {
+        let (mut world, _) = taking();
+        change(&mut world);
+        eligibilities(&world, "uid-s")[0].1
     };
-    let none = filter(json!({}));
+    assert_eq!(eligibility(|_| {}), "Matched");
     assert_eq!(
-        (&none.filter.types, none.filter.min, none.settings.mode),
-        (&vec![DeviceType::Disk], Bytes(0), VolumeMode::Block)
+        eligibility(|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into())),
+        "Frozen"
     );
-    let empty = filter(json!({"deviceInclusionSpec": {}}));
-    assert_eq!((&empty.filter.types, empty.filter.min), (&vec![DeviceType::Disk], Bytes(1 << 30)));
-    assert_eq!(filter(json!({"deviceInclusionSpec": {"deviceTypes": []}})).filter.types, []);
     assert_eq!(
-        filter(json!({"deviceInclusionSpec": {"devices": ["partition"], "deviceTypes": ["LOOP", "mpath"]}})).filter.types,
-        [DeviceType::Part, DeviceType::Loop, DeviceType::Mpath]
+        eligibility(|world| world.inventory.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!(NOW)).unwrap())),
+        "Waiting"
     );
-    assert_eq!(filter(json!({"fsType": "xfs"})).settings.mode, VolumeMode::Filesystem);
-    let excluding = filter(json!({"deviceExclusionSpec": {"deviceNameFilter": ["rbd*"]}}));
-    assert_eq!(excluding.filter.mismatches(&disk("rbd1", 1)), [Mismatch::Excluded("rbd*".into())]);
+    assert_eq!(
+        eligibility(|world| world.inventory.spec.unmanaged_pvs_omitted = Some(0)),
+        "Matched"
+    );
 }
 
 #[test]
-fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
-    for (spec, said) in [
-        (json!({"storageClassName": ""}), "spec.storageClassName: is empty; name a StorageClass"),
-        (
-            json!({"minDeviceCount": 3, "maxDeviceCount": 2}),
-            "spec.minDeviceCount: 3 is greater than maxDeviceCount 2",
-        ),
-        (json!({"minDeviceCount": -1}), "spec.minDeviceCount: is negative"),
-        (
-            json!({"volumeMode": "Block", "fsType": "xfs"}),
-            "spec.fsType: xfs is given for volumeMode Block",
-        ),
-        (
-            json!({"volumeMode": "Object"}),
-            "spec.volumeMode: there is no volume mode \"object\"; use Block or Filesystem",
-        ),
-        (
-            json!({"deviceInclusionSpec": {"deviceTypes": ["tape"]}}),
-            "spec.deviceInclusionSpec.deviceTypes: there is no device type \"tape\"",
-        ),
-        (
-            json!({"deviceInclusionSpec": {"deviceMechanicalProperties": ["Fast"]}}),
-            "deviceMechanicalProperties: there is no property \"Fast\"",
-        ),
-        (
-            json!({"deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
-            "spec.deviceInclusionSpec.minSize: 2 TiB is greater than maxSize 1 TiB",
-        ),
-        (
-            json!({"deviceExclusionSpec": {"deviceNameFilter": ["sd[a"]}}),
-            "deviceNameFilter: the pattern \"sd[a\" has a [ without its ]",
-        ),
-        (
-            json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Like"}]}]}}),
-            "spec.nodeSelector",
-        ),
-    ] {
-        let demand = set("s", 1, spec);
+fn a_link_is_named_by_its_id_or_else_by_the_identity() {
+    let link = |id: Option<&str>| {
+        let device = Device { device_id: id.map(str::to_owned), ..disk("sda", 1) };
+        let mut world = world(vec![set("s", 1, json!({}))], vec![device]);
+        step(&mut world).claims[0].link.clone()
+    };
+    assert_eq!(link(Some("/dev/disk/by-id/wwn-1")), "/mnt/local-storage/s/wwn-1");
+    for none in [None, Some(""), Some("/dev/disk/by-id/"), Some("."), Some("/x/..")] {
         assert!(
-            demand.problems.iter().any(|problem| problem.contains(said)),
-            "{said}: {:?}",
-            demand.problems
+            link(none).starts_with("/mnt/local-storage/s/disk-") && link(none).len() == 42,
+            "{none:?}: {}",
+            link(none)
         );
-        assert!(step(&mut world(vec![demand], vec![disk("sda", 1)])).claims.is_empty());
     }
-    let lv = local_volume("lv", &["sdb", "/dev/../etc", "/dev/sdc", "/dev/sdc"]);
-    assert_eq!(lv.problems.len(), 3, "{:?}", lv.problems);
+}
+
+#[test]
+fn a_volume_of_another_device_takes_nothing() {
+    for (path, annotations) in [
+        ("/mnt/local-storage/other/wwn-0x5000c50000000009", json!({})),
+        ("/gone", json!({names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000009"})),
+        ("/dev/sdb", json!({names::IDENTITY_ANNOTATION: "wwn:9"})),
+    ] {
+        let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
+        let pv = json!({"metadata": {"name": "x", "annotations": annotations}, "spec": {"local": {"path": path}}});
+        world.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
+        assert_eq!(eligibilities(&world, "uid-s")[0].1, "Matched", "{path}");
+    }
 }
 
 #[test]
@@ -240,7 +175,7 @@ fn only_a_settled_available_certain_device_is_taken() {
         );
     }
     let mut elsewhere = world(demand(), vec![disk("sda", 1)]);
-    elsewhere.elsewhere = vec![Elsewhere {
+    elsewhere.elsewhere = vec![RemoteIdentity {
         identity: "wwn:5000c50000000001".into(),
         node: "n2".into(),
         device: "sdx".into(),
@@ -273,14 +208,14 @@ fn only_a_settled_available_certain_device_is_taken() {
             "{annotation}"
         );
     }
-    let said =
+    let update =
         |device: Device| account(&world(demand(), vec![device]), "uid-s")[0].eligibility.message();
     assert!(
-        said(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable))
+        update(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable))
             .contains("since its last claim ended")
     );
     assert!(
-        said(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
+        update(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
             .contains("for the settling time")
     );
     let unprotected = Demand { protected: false, ..set("s", 1, json!({})) };
@@ -343,4 +278,44 @@ fn a_local_volume_takes_what_its_paths_are_and_keeps_what_is_on_it() {
     // A path that is taken out of the list ends its claim.
     world.demands = vec![local_volume("lv", &paths[1..])];
     assert!(step(&mut world).claims[0].terminating);
+}
+
+#[test]
+fn a_path_to_data_that_nobody_can_name_is_no_file_system() {
+    let claims = |mode: &str| {
+        let object = json!({
+            "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+            "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": mode, "devicePaths": ["/dev/sda"]}]},
+        });
+        let unknown = with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable);
+        let mut world =
+            world(vec![of_local_volume(&serde_json::from_value(object).unwrap())], vec![unknown]);
+        at_path(&mut world, "sda");
+        step(&mut world).claims.len()
+    };
+    assert_eq!((claims("Filesystem"), claims("Block")), (0, 1));
+}
+
+#[test]
+fn a_kind_that_is_not_local_is_a_whole_word() {
+    let claims = |detail: &str, kinds: &str| {
+        let mut far = with_reason(disk("sda", 1), "NotLocal", DeviceState::NotAvailable);
+        far.reasons[0].detail = detail.into();
+        let object = json!({"metadata": {"name": "s", "uid": "u", "finalizers": [names::OWNER_FINALIZER], "annotations": {names::INCLUDE_NOT_LOCAL_ANNOTATION: kinds}},
+            "spec": {"storageClassName": "s"}});
+        step(&mut world(vec![of_set(&serde_json::from_value(object).unwrap())], vec![far]))
+            .claims
+            .len()
+    };
+    assert_eq!(
+        [
+            claims("iscsi", "i"),
+            claims("iscsi", "fc, iSCSI"),
+            claims("nvme-tcp", "nvme"),
+            claims("nvme-tcp", "nvme-tcp"),
+            claims("nvme-tcp", "nvme-t")
+        ],
+        [0, 1, 1, 1, 0]
+    );
+    assert_eq!([claims("a file on nfs", "nfs"), claims("a file on nfs", "fs")], [1, 0]);
 }

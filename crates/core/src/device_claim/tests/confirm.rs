@@ -10,6 +10,137 @@ use quarry_api::{
     node_inventory::{ClaimOwner, Evidence, Quarantine},
 };
 
+#[test]
+fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
+    let evidence =
+        vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
+    let facts = |content| Facts {
+        name: "sda".into(),
+        kind: "disk".into(),
+        size: 20 << 30,
+        evidence: evidence.clone(),
+        content,
+        ..Facts::default()
+    };
+    let claim = |mode: VolumeMode, content: ClaimContent, round: i64| DeviceClaim {
+        identity: "wwn:5000c50000000001".into(),
+        size: 20 << 30,
+        volume_mode: mode,
+        content,
+        round,
+        ..DeviceClaim::default()
+    };
+    let entry = WipeRemnant {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: "p".into(),
+        pv_uid: "u".into(),
+    };
+    let asked = |claim: &DeviceClaim, expected: Expected, content, wipe_remnants: bool| {
+        let spec = NodeInventorySpec {
+            wipe_remnants: wipe_remnants.then(|| entry.clone()).into_iter().collect(),
+            ..NodeInventorySpec::default()
+        };
+        verify(claim, expected, &group(&[facts(content)], None, None, &[]), &spec)
+    };
+    for (mode, content) in [
+        (VolumeMode::Block, ClaimContent::Blank),
+        (VolumeMode::Block, ClaimContent::Any),
+        (VolumeMode::Filesystem, ClaimContent::Blank),
+    ] {
+        let (first, second) = (claim(mode, content, 1), claim(mode, content, 2));
+        let refused = mode == VolumeMode::Block;
+        assert_eq!(
+            asked(&first, Expected::of_claim(&first), Content::Blank, true).is_err(),
+            refused,
+            "{mode:?} {content:?}"
+        );
+        assert_eq!(
+            asked(&second, Expected::of_claim(&second), Content::Blank, true),
+            Ok(()),
+            "the class's own way of wiping"
+        );
+        assert_eq!(
+            asked(&first, Expected::Erasable, Content::Blank, true),
+            Ok(()),
+            "what is erased is no longer there"
+        );
+    }
+    // A signature that says nothing about itself is still one.
+    let nameless = || Content::Found(crate::device::Found::default());
+    let blank = claim(VolumeMode::Filesystem, ClaimContent::Blank, 1);
+    assert!(asked(&blank, Expected::Blank, nameless(), false).is_err());
+    assert_eq!(asked(&blank, Expected::Erasable, nameless(), false), Ok(()));
+    // Other devices' claims say nothing about this one.
+    let others = NodeInventorySpec {
+        device_claims: vec![
+            blank.clone(),
+            DeviceClaim { identity: "wwn:9".into(), ..blank.clone() },
+        ],
+        ..NodeInventorySpec::default()
+    };
+    assert_eq!(
+        verify(&blank, Expected::Blank, &group(&[facts(Content::Blank)], None, None, &[]), &others),
+        Ok(())
+    );
+    // What is kept is for the first round of a path that has taken it over, and for nobody else; a wipe ends it.
+    let spec = NodeInventorySpec {
+        retained_data: vec![RetainedData {
+            identity: entry.identity.clone(),
+            pv_name: entry.pv_name.clone(),
+            pv_uid: entry.pv_uid.clone(),
+        }],
+        ..NodeInventorySpec::default()
+    };
+    let kept = |content: ClaimContent, round: i64, expected: Expected| {
+        verify(
+            &claim(VolumeMode::Filesystem, content, round),
+            expected,
+            &group(&[facts(Content::Blank)], None, None, &[]),
+            &spec,
+        )
+        .is_ok()
+    };
+    assert_eq!(
+        [
+            kept(ClaimContent::Any, 1, Expected::Named),
+            kept(ClaimContent::Any, 2, Expected::Named),
+            kept(ClaimContent::Any, 2, Expected::Any)
+        ],
+        [true, false, false]
+    );
+    assert_eq!(
+        [
+            kept(ClaimContent::Blank, 1, Expected::Blank),
+            kept(ClaimContent::Blank, 1, Expected::Erasable),
+            kept(ClaimContent::Blank, 2, Expected::Erasable)
+        ],
+        [false, true, true]
+    );
+    let (block, files) = (
+        claim(VolumeMode::Block, ClaimContent::Any, 1),
+        claim(VolumeMode::Filesystem, ClaimContent::Any, 1),
+    );
+    assert_eq!(
+        (Expected::of_claim(&block), Expected::of_claim(&files)),
+        (Expected::Any, Expected::Named)
+    );
+    assert_eq!(asked(&block, Expected::Any, Content::UnknownData, false), Ok(()));
+    assert!(
+        asked(&files, Expected::Named, Content::UnknownData, false).is_err(),
+        "kubelet would format it"
+    );
+    let found = || {
+        Content::Found(crate::device::Found { fs_type: Some("ext4".into()), ..Default::default() })
+    };
+    assert_eq!(
+        (
+            asked(&block, Expected::Any, found(), false),
+            asked(&files, Expected::Named, found(), false)
+        ),
+        (Ok(()), Ok(()))
+    );
+}
+
 const IDENTITY: &str = "wwn:5000c50000000001";
 
 fn facts(name: &str, wwn: &str) -> Facts {

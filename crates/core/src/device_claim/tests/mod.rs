@@ -7,13 +7,18 @@ use super::{
     filter::{DeviceType, Mismatch},
     *,
 };
+use crate::device_claim;
+use jiff::Timestamp;
 use quarry_api::{
-    Bytes, NodeInventoryStatus,
+    Bytes, LocalVolumeSetSpec, NodeInventoryStatus,
     node_inventory::{
-        ClaimContent, ClaimJob, ClaimState, DeviceReason, DeviceState, LastPv, PathReport,
+        ClaimContent, ClaimJob, ClaimOwner, ClaimState, DeviceReason, DeviceState, LastPv,
+        PathReport,
     },
+    node_job::{JobOwner, JobPhase, NodeJobStatus, WipePolicy},
     volume::VolumeMode,
 };
+
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
@@ -83,7 +88,7 @@ fn world(demands: Vec<Demand>, devices: Vec<Device>) -> NodeWorld {
 /// Plans, checks and takes over the inventory's part.
 fn step(world: &mut NodeWorld) -> Plan {
     let plan = plan(world, now());
-    assert_eq!(check(world, &plan), Ok(()), "{plan:?}");
+    assert_eq!(check(world, &plan), vec![], "{plan:?}");
     world.inventory.spec.device_claims = plan.claims.clone();
     world.inventory.spec.paths = plan.paths.clone();
     world.inventory.spec.retained_data = plan.retained_data.clone();
@@ -124,7 +129,7 @@ fn apply(world: &mut NodeWorld, steps: &[Step]) {
             ),
             Step::CreatePv(pv) => {
                 let mut pv = (**pv).clone();
-                pv.metadata.uid = pv::round(&pv).map(|round| format!("pv-{round}"));
+                pv.metadata.uid = device_claim::pv::round(&pv).map(|round| format!("pv-{round}"));
                 pv.metadata.resource_version = Some("1".into());
                 pv.status = serde_json::from_value(json!({"phase": "Available"})).unwrap();
                 world.pvs.push(Arc::new(pv));
@@ -199,13 +204,100 @@ fn forget(world: &mut NodeWorld, uid: &str) {
     );
 }
 
+fn finish(world: &mut NodeWorld, phase: &str, at: &str) {
+    let name = world.inventory.spec.device_claims[0].job.clone().unwrap().name;
+    let mut job = (*world.jobs[&name]).clone();
+    job.status = serde_json::from_value(
+        json!({"phase": phase, "runs": 1, "message": "the disk is gone", "completionTime": at}),
+    )
+    .unwrap();
+    world.jobs.insert(name, Arc::new(job));
+}
+
+fn uid(world: &NodeWorld) -> String {
+    world.pvs[0].metadata.uid.clone().unwrap()
+}
+
+/// A set's disk whose data was kept, and that nobody claims any more.
+fn kept() -> NodeWorld {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain")
+    });
+    phase(&mut world, "Released");
+    step(&mut world);
+    tear_down(&mut world);
+    assert_eq!(world.inventory.spec.retained_data.len(), 1);
+    world.inventory.spec.device_claims.clear();
+    world.demands.clear();
+    world
+}
+
+fn at_path(world: &mut NodeWorld, device: &str) {
+    world.inventory.status.as_mut().unwrap().paths =
+        vec![PathReport { path: "/dev/sda".into(), device: Some(device.into()), problem: None }];
+}
+
+/// The disk of a Filesystem set, released and wiped quickly.
+fn quickly_wiped() -> NodeWorld {
+    let mut world =
+        world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    wipe(&mut world);
+    world
+}
+
+/// Uses the world's volume, releases it, and lets the wipe succeed.
+fn wipe(world: &mut NodeWorld) {
+    wipe_until(world, true);
+}
+
+/// `ended`: the plan that follows the wipe is carried out, too.
+fn wipe_until(world: &mut NodeWorld, ended: bool) {
+    phase(world, "Released");
+    let plan = step(world);
+    apply(world, &plan.steps);
+    step(world);
+    let plan = step(world);
+    assert_eq!(names_of(&plan.steps), ["CreateJob"]);
+    apply(world, &plan.steps);
+    for job in world.jobs.values_mut() {
+        let mut object = serde_json::to_value(&**job).unwrap();
+        object["status"] = json!({"phase": "Succeeded"});
+        *job = Arc::new(serde_json::from_value(object).unwrap());
+    }
+    if ended {
+        step(world);
+    }
+}
+
+type Change<T> = fn(&mut T);
+
+/// A free disk, a set that wants it, and what the planner makes of that.
+fn taking() -> (NodeWorld, Plan) {
+    let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
+    world.inventory.spec.machine_id = Some("m1".into());
+    let plan = plan(&world, now());
+    assert_eq!((plan.claims.len(), check(&world, &plan)), (1, vec![]));
+    (world, plan)
+}
+
 mod assign;
 mod check;
 mod confirm;
-mod edges;
-mod guarded;
+mod content;
+mod demand;
+mod filter;
 mod owner;
+mod plan;
+mod pv;
 mod retained_data;
+mod stage;
 mod state_machine;
 mod status;
+mod unpublished;
 mod wipe;

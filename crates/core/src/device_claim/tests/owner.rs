@@ -14,7 +14,7 @@ fn observed(terminating: bool, finalizers: &[&str], stages: &[Stage]) -> Observe
     let part = NodePart {
         node: "n1".into(),
         covers: NodeMatch::Yes,
-        complaint: None,
+        problem: None,
         claims: stages.iter().map(|stage| ("sda".to_owned(), stage.clone())).collect(),
         outdated: Vec::new(),
         rows: Vec::new(),

@@ -1,6 +1,47 @@
-//! What was used and not erased: the checks that stand behind the planner.
+//! What was used and not wiped.
 
 use super::*;
+
+#[test]
+fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
+    let mut world = kept();
+    at_path(&mut world, "sda");
+    world.demands = vec![local_volume("lv", &["/dev/sda"])];
+    assert_eq!(step(&mut world).claims, []);
+    assert!(
+        account(&world, "uid-lv")[0]
+            .eligibility
+            .message()
+            .contains("retains the data of a PersistentVolume"),
+        "{:?}",
+        account(&world, "uid-lv")
+    );
+    // Told by the agent as well, which changes nothing.
+    world.inventory.status.as_mut().unwrap().devices =
+        vec![with_reason(disk("sda", 1), "RetainedData", DeviceState::NotAvailable)];
+    assert_eq!(step(&mut world).claims, []);
+    let adopting = |uids: &str| {
+        let object = json!({
+            "metadata": {"name": "lv", "namespace": "quarry-system", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER],
+                "annotations": {names::ADOPT_RETAINED_DATA_ANNOTATION: uids}},
+            "spec": {"storageClassDevices": [{"storageClassName": "lv", "devicePaths": ["/dev/sda"]}]},
+        });
+        of_local_volume(&serde_json::from_value(object).unwrap())
+    };
+    let pv_uid = world.inventory.spec.retained_data[0].pv_uid.clone();
+    world.demands = vec![adopting("another")];
+    assert_eq!(step(&mut world).claims, []);
+    world.demands = vec![adopting(&format!("another, {pv_uid}"))];
+    let plan = super::plan(&world, now());
+    assert_eq!(
+        (plan.claims.len(), plan.retained_data.len()),
+        (1, 1),
+        "it is taken as it is, and what is on it stays on record"
+    );
+    assert_eq!(check(&world, &plan), vec![]);
+    world.demands = vec![local_volume("lv", &["/dev/sda"])];
+    assert_eq!(check(&world, &plan), vec![Violation::DataPublished("wwn:5000c50000000001".into())]);
+}
 
 const IDENTITY: &str = "wwn:5000c50000000001";
 
@@ -23,8 +64,8 @@ fn same(world: &NodeWorld) -> Plan {
     }
 }
 
-fn forgotten(what: &str) -> Result<(), Violation> {
-    Err(Violation::Forgotten(what.into()))
+fn forgotten(what: &str) -> Vec<Violation> {
+    vec![Violation::Forgotten(what.into())]
 }
 
 /// A world whose claim has a job in this phase.
@@ -50,7 +91,7 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
         plan.retained_data.retain(|kept| kept.pv_uid != uid);
         check(world, &plan)
     };
-    let told = |annotation: Option<&str>| {
+    let reported = |annotation: Option<&str>| {
         let mut world = published();
         world.inventory.spec.retained_data = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
         world.inventory.metadata.annotations = annotation.map(|text| {
@@ -58,14 +99,14 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
         });
         world
     };
-    assert_eq!(without(&told(None), "a"), forgotten(IDENTITY));
-    assert_eq!(without(&told(Some("b")), "a"), forgotten(IDENTITY));
+    assert_eq!(without(&reported(None), "a"), forgotten(IDENTITY));
+    assert_eq!(without(&reported(Some("b")), "a"), forgotten(IDENTITY));
     assert_eq!(
-        (without(&told(Some("b, a")), "a"), without(&told(Some("a")), "a")),
-        (Ok(()), Ok(()))
+        (without(&reported(Some("b, a")), "a"), without(&reported(Some("a")), "a")),
+        (vec![], vec![])
     );
     assert_eq!(
-        plan(&told(Some("b")), now()).retained_data,
+        plan(&reported(Some("b")), now()).retained_data,
         [entry(IDENTITY, "a")],
         "only what is named"
     );
@@ -74,7 +115,7 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
         world.inventory.spec.retained_data = vec![entry(IDENTITY, "a"), entry("wwn:9", "b")];
         assert_eq!(
             without(&world, "a"),
-            if erased { Ok(()) } else { forgotten(IDENTITY) },
+            if erased { vec![] } else { forgotten(IDENTITY) },
             "{phase}"
         );
         assert_eq!(without(&world, "b"), forgotten("wwn:9"), "{phase}: another device");
@@ -96,7 +137,7 @@ fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
     let mut world = published();
     world.inventory.spec.device_claims[0].last_pv =
         Some(LastPv { uid: "pv-1".into(), resolved: false });
-    assert_eq!(check(&world, &same(&world)), Ok(()), "it goes on");
+    assert_eq!(check(&world, &same(&world)), vec![], "it goes on");
     let over = |world: &NodeWorld, kept: Vec<RetainedData>| {
         let mut plan = Plan { retained_data: kept, ..same(world) };
         plan.claims[0].last_pv = Some(LastPv { uid: "pv-1".into(), resolved: true });
@@ -104,14 +145,15 @@ fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
     };
     assert_eq!(over(&world, vec![]), forgotten(IDENTITY));
     assert_eq!(over(&world, vec![entry("wwn:9", "pv-1")]), forgotten(IDENTITY));
-    assert_eq!(over(&world, vec![entry(IDENTITY, "pv-1")]), Ok(()));
+    assert_eq!(over(&world, vec![entry(IDENTITY, "pv-1")]), vec![]);
     let mut gone = same(&world);
     gone.claims.clear();
-    assert_eq!(check(&world, &gone), forgotten(IDENTITY), "nor with its claim");
+    let both = vec![Violation::Forgotten(IDENTITY.into()), Violation::LeftBehind(IDENTITY.into())];
+    assert_eq!(check(&world, &gone), both, "nor with its device claim");
     let mut renamed = same(&world);
     renamed.claims[0].last_pv = None;
     assert_eq!(check(&world, &renamed), forgotten(IDENTITY));
-    assert_eq!(over(&wiping("Succeeded"), vec![]), Ok(()));
+    assert_eq!(over(&wiping("Succeeded"), vec![]), vec![]);
     assert_eq!(over(&wiping("Failed"), vec![]), forgotten(IDENTITY));
 }
 
@@ -125,15 +167,15 @@ fn nothing_is_published_over_what_is_used_or_kept() {
         let plan = same(&world);
         check(&world, &Plan { steps: vec![made], ..plan })
     };
-    let data = Err(Violation::DataPublished(IDENTITY.into()));
-    assert_eq!(publish(&|_| {}), Ok(()));
+    let data = vec![Violation::DataPublished(IDENTITY.into())];
+    assert_eq!(publish(&|_| {}), vec![]);
     assert_eq!(
         publish(&|world| world.inventory.spec.retained_data = vec![entry(IDENTITY, "a")]),
         data
     );
     assert_eq!(
         publish(&|world| world.inventory.spec.retained_data = vec![entry("wwn:9", "a")]),
-        Ok(())
+        vec![]
     );
     assert_eq!(
         publish(&|world| world.inventory.spec.device_claims[0].last_pv =
@@ -143,7 +185,7 @@ fn nothing_is_published_over_what_is_used_or_kept() {
     assert_eq!(
         publish(&|world| world.inventory.spec.device_claims[0].last_pv =
             Some(LastPv { uid: "a".into(), resolved: true })),
-        Ok(())
+        vec![]
     );
     // Named by a path after it was kept: as it is. One that was named before that: not.
     let path = |world: &mut NodeWorld, round: i64| {
@@ -152,10 +194,10 @@ fn nothing_is_published_over_what_is_used_or_kept() {
         (claim.content, claim.round) = (ClaimContent::Any, round);
         world.inventory.status.as_mut().unwrap().device_claims[0].round = round;
     };
-    assert_eq!(publish(&|world| path(world, 1)), Ok(()));
+    assert_eq!(publish(&|world| path(world, 1)), vec![]);
     let mut world = published();
     path(&mut world, 2);
-    assert!(super::super::state_machine::blocks_reuse(
+    assert!(device_claim::content::blocks_reuse(
         &world,
         &world.inventory.spec.device_claims[0],
         &disk("sda", 1)
@@ -177,15 +219,15 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
     };
     let name = names::local_pv("n1", IDENTITY);
     let kept = || vec![entry(IDENTITY, "pv-1")];
-    assert_eq!(with(&|_, _| {}, kept()), Ok(()));
+    assert_eq!(with(&|_, _| {}, kept()), vec![]);
     assert_eq!(with(&|_, _| {}, vec![]), forgotten(&name));
     assert_eq!(with(&|_, _| {}, vec![entry(IDENTITY, "another")]), forgotten(&name));
     assert_eq!(with(&|_, _| {}, vec![entry("wwn:9", "pv-1")]), forgotten(&name));
     let unused = |world: &mut NodeWorld, name: &str| {
         change_pv(world, name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}))
     };
-    assert_eq!(with(&unused, vec![]), Ok(()), "nobody has used it");
-    let in_use = Err(Violation::InUse(name.clone()));
+    assert_eq!(with(&unused, vec![]), vec![], "nobody has used it");
+    let in_use = vec![Violation::InUse(name.clone())];
     let staying = |world: &mut NodeWorld, name: &str| {
         change_pv(world, name, |pv| {
             drop(pv["metadata"].as_object_mut().unwrap().remove("deletionTimestamp"))
@@ -199,8 +241,8 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
     let foreign = |world: &mut NodeWorld, name: &str| {
         change_pv(world, name, |pv| pv["metadata"]["finalizers"] = json!(["x/y"]))
     };
-    assert_eq!(with(&foreign, kept()), Err(Violation::NotOurs(name.clone())));
-    assert_eq!(with(&|world, _| world.pvs.clear(), kept()), Err(Violation::NotOurs(name)));
+    assert_eq!(with(&foreign, kept()), vec![Violation::NotOurs(name.clone())]);
+    assert_eq!(with(&|world, _| world.pvs.clear(), kept()), vec![Violation::NotOurs(name)]);
 }
 
 #[test]
@@ -261,7 +303,7 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     assert_eq!(world.inventory.spec.retained_data, std::slice::from_ref(&kept));
     assert!(step(&mut world).steps.is_empty());
     assert!(
-        matches!(stage(&world), Stage::Blocked(why) if why.contains("keeps the data of a PersistentVolume that was deleted")),
+        matches!(stage(&world), Stage::Blocked(why) if why.contains("retains the data of a PersistentVolume that was deleted")),
         "{:?}",
         stage(&world)
     );
@@ -341,7 +383,7 @@ fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
     );
     let forgetful = Plan { retained_data: vec![], ..plan.clone() };
     world.inventory.spec.retained_data.clear();
-    assert_eq!(check(&world, &forgetful), Err(Violation::Forgotten(name)));
+    assert_eq!(check(&world, &forgetful), vec![Violation::Forgotten(name)]);
     apply(&mut world, &plan.steps);
     world.inventory.spec.retained_data = plan.retained_data;
     assert!(step(&mut world).claims.is_empty(), "and the disk is nobody's");
@@ -392,15 +434,15 @@ fn what_somebody_else_uses_or_shows_is_not_offered() {
         world.pvs.clear();
         assert!(step(&mut world).steps.is_empty(), "{reason}");
         assert!(
-            matches!(stage(&world), Stage::Blocked(why) if why.contains("somebody uses the device: sda ")),
+            matches!(stage(&world), Stage::Blocked(why) if why.contains("the device is in use: sda ")),
             "{reason}"
         );
         let made = Step::CreatePv(Box::new((*published().pvs[0]).clone()));
         let wrong = Plan { steps: vec![made], ..step(&mut world) };
-        assert_eq!(check(&world, &wrong), Err(Violation::Used("wwn:5000c50000000001".into())));
+        assert_eq!(check(&world, &wrong), vec![Violation::Used("wwn:5000c50000000001".into())]);
     }
     let mut twice = published();
-    twice.elsewhere = vec![Elsewhere {
+    twice.elsewhere = vec![RemoteIdentity {
         identity: "wwn:5000c50000000001".into(),
         node: "n2".into(),
         device: "sdx".into(),

@@ -1,4 +1,4 @@
-//! What sets and LocalVolumes say about themselves.
+//! What sets and LocalVolumes report.
 
 use super::*;
 use crate::device_claim::{
@@ -6,6 +6,39 @@ use crate::device_claim::{
     status::{NodePart, Observed, StatusUpdate, accounts, decide as say},
 };
 use quarry_api::local_volume_discovery::OperatorCondition;
+
+#[test]
+fn a_refusal_without_a_reason_is_told_as_such() {
+    assert_eq!(Eligibility::Refused(Vec::new()).message(), "the agent has not judged it");
+    let reported = DeviceReason { reason: "Mounted".into(), detail: "/data".into() };
+    assert!(Eligibility::Refused(vec![reported]).message().contains("/data"));
+    let owner = ClaimOwner {
+        kind: "LocalVolumeSet".into(),
+        namespace: Some("ns".into()),
+        name: "a".into(),
+        uid: "u".into(),
+    };
+    assert_eq!(Eligibility::Taken(owner).message(), "LocalVolumeSet ns/a has it");
+}
+
+#[test]
+fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
+    let mut world =
+        world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
+    let report =
+        |path: &str| PathReport { path: path.into(), device: Some("sda".into()), problem: None };
+    world.inventory.status.as_mut().unwrap().paths = vec![report("/dev/sda"), report("/dev/again")];
+    for _ in 0..3 {
+        let reported = account(&world, "uid-lv")[1].eligibility.clone();
+        assert_eq!(
+            reported,
+            super::super::Eligibility::NoDevice(
+                "another path of this object leads to the same device".into()
+            )
+        );
+        assert_eq!(step(&mut world).claims.len(), 1);
+    }
+}
 
 /// The owner with this UID, as it sees one node.
 fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) -> Observed {
@@ -27,7 +60,7 @@ fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) ->
     let part = NodePart {
         node: "n1".into(),
         covers,
-        complaint: None,
+        problem: None,
         claims,
         outdated,
         rows: account(world, uid),
@@ -41,8 +74,8 @@ fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) ->
     }
 }
 
-fn condition<'a>(said: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a str) {
-    let found = said.conditions.iter().find(|condition| condition.kind == kind).unwrap();
+fn condition<'a>(update: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let found = update.conditions.iter().find(|condition| condition.kind == kind).unwrap();
     (
         &found.status,
         found.reason.as_deref().unwrap_or_default(),
@@ -53,28 +86,28 @@ fn condition<'a>(said: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a s
 #[test]
 fn a_set_counts_what_it_has_and_says_it_once() {
     let world = published();
-    let said = say(&observed(&world, "uid-fast", vec![]), now());
+    let update = say(&observed(&world, "uid-fast", vec![]), now());
     assert_eq!(
-        (said.provisioned, condition(&said, "Available")),
+        (update.provisioned, condition(&update, "Available")),
         (1, ("True", "Provisioned", "1 provisioned on 1 node"))
     );
     assert_eq!(
         (
-            condition(&said, "Progressing").0,
-            condition(&said, "Degraded").0,
-            condition(&said, "DaemonSetsAvailable").0
+            condition(&update, "Progressing").0,
+            condition(&update, "Degraded").0,
+            condition(&update, "DaemonSetsAvailable").0
         ),
         ("False", "False", "True")
     );
     assert_eq!(
-        said.notes.iter().map(|note| note.reason).collect::<Vec<_>>(),
+        update.notes.iter().map(|note| note.reason).collect::<Vec<_>>(),
         ["ProvisionedDevices"]
     );
     let later = now() + SignedDuration::from_hours(1);
-    let again = say(&observed(&world, "uid-fast", said.conditions.clone()), later);
+    let again = say(&observed(&world, "uid-fast", update.conditions.clone()), later);
     assert_eq!(
         (again.conditions, again.notes),
-        (said.conditions, vec![]),
+        (update.conditions, vec![]),
         "times move with the status of a condition alone"
     );
 }
@@ -102,11 +135,11 @@ fn a_set_without_devices_says_why() {
         vec![set("s", 1, spec), set("t", 2, json!({"deviceInclusionSpec": {"maxSize": "1Gi"}}))],
         vec![disk("sda", 1)],
     );
-    let told = |uid: &str| {
+    let reported = |uid: &str| {
         condition(&say(&observed(&strict, uid, vec![]), now()), "Available").2.to_owned()
     };
-    assert!(told("uid-s").contains("because of deviceMechanicalProperties, deviceNameFilter, deviceTypes, minSize, models, vendors ("), "{}", told("uid-s"));
-    assert!(told("uid-t").contains("because of maxSize ("));
+    assert!(reported("uid-s").contains("because of deviceMechanicalProperties, deviceNameFilter, deviceTypes, minSize, models, vendors ("), "{}", reported("uid-s"));
+    assert!(reported("uid-t").contains("because of maxSize ("));
     // Of what is asked for and refused, the reasons.
     let refused = world(
         vec![set("s", 1, json!({}))],
@@ -121,20 +154,21 @@ fn a_set_without_devices_says_why() {
         vec![set("s", 1, json!({}))],
         vec![with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown)],
     );
-    let said = say(&observed(&young, "uid-s", vec![]), now());
+    let update = say(&observed(&young, "uid-s", vec![]), now());
     assert_eq!(
-        (condition(&said, "Available").1, condition(&said, "Progressing").0),
+        (condition(&update, "Available").1, condition(&update, "Progressing").0),
         ("Waiting", "True")
     );
-    let new = |said: &StatusUpdate| {
-        said.notes
+    let new = |update: &StatusUpdate| {
+        update
+            .notes
             .iter()
             .filter(|note| note.reason == "DiscoveredNewDevice")
             .map(|note| note.message.clone())
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        new(&said),
+        new(&update),
         ["sda of n1: it has not been there, unchanged, for the settling time yet"]
     );
     let mut both = young.clone();
@@ -143,7 +177,7 @@ fn a_set_without_devices_says_why() {
         "TooNew",
         DeviceState::Unknown,
     ));
-    let more = say(&observed(&both, "uid-s", said.conditions), now());
+    let more = say(&observed(&both, "uid-s", update.conditions), now());
     assert_eq!(
         new(&more),
         ["sdb of n1: it has not been there, unchanged, for the settling time yet"],
@@ -156,8 +190,8 @@ fn a_set_without_devices_says_why() {
         json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}),
     );
     let unselected = world(vec![elsewhere], vec![disk("sda", 1)]);
-    let said = say(&observed(&unselected, "uid-s", vec![]), now());
-    assert_eq!(condition(&said, "Available").1, "NoNodeSelected");
+    let update = say(&observed(&unselected, "uid-s", vec![]), now());
+    assert_eq!(condition(&update, "Available").1, "NoNodeSelected");
     let mut outside = observed(&young, "uid-s", vec![]);
     outside.in_namespace = false;
     assert!(
@@ -166,17 +200,17 @@ fn a_set_without_devices_says_why() {
             .contains("create the object in quarry-system instead")
     );
     let full = world(vec![set("s", 1, json!({"maxDeviceCount": 0}))], vec![disk("sda", 1)]);
-    let said = say(&observed(&full, "uid-s", vec![]), now());
+    let update = say(&observed(&full, "uid-s", vec![]), now());
     assert!(
-        said.notes.iter().any(|note| note.reason == "ErrorMaxCountReached"),
+        update.notes.iter().any(|note| note.reason == "ErrorMaxCountReached"),
         "{:?}",
-        said.notes
+        update.notes
     );
 }
 
 #[test]
 fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
-    let told = |world: &NodeWorld| {
+    let reported = |world: &NodeWorld| {
         accounts(&observed(world, "uid-fast", vec![]))
             .into_iter()
             .map(|(_, note)| note.message)
@@ -196,7 +230,7 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
         .devices
         .push(Device { kind: "loop".into(), ..disk("loop0", 4) });
     assert_eq!(
-        told(&world),
+        reported(&world),
         ["node n1: 3 match: Provisioned 1, Refused 2 (Mounted 1, Signature 1)"]
     );
     world.inventory.status.as_mut().unwrap().devices.push(with_reason(
@@ -204,23 +238,23 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
         "TooNew",
         DeviceState::Unknown,
     ));
-    assert_eq!(told(&world), [""; 0], "one more is settling");
+    assert_eq!(reported(&world), [""; 0], "one more is settling");
     // A claim that is no volume is not told as one.
     let mut held = published();
     held.pvs.clear();
     held.inventory.status.as_mut().unwrap().device_claims[0].linked = false;
-    assert_eq!(told(&held), ["node n1: 1 match: Blocked 1"]);
+    assert_eq!(reported(&held), ["node n1: 1 match: Blocked 1"]);
     let mut ending = published();
     ending.demands[0].terminating = true;
-    assert_eq!(told(&ending), [""; 0]);
+    assert_eq!(reported(&ending), [""; 0]);
     // Kept by its policy: a decision is asked for, nothing went wrong.
     let mut kept = published();
     let name = kept.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut kept, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
     phase(&mut kept, "Released");
-    let said = say(&observed(&kept, "uid-fast", vec![]), now());
+    let update = say(&observed(&kept, "uid-fast", vec![]), now());
     assert_eq!(
-        said.notes.last().map(|note| (note.warning, note.reason)),
+        update.notes.last().map(|note| (note.warning, note.reason)),
         Some((false, "VolumeRetained"))
     );
 }
@@ -229,20 +263,23 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
 fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
-    let said = say(&observed(&world, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Degraded").2.contains("put it back"), "{said:?}");
-    assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
+    let update = say(&observed(&world, "uid-fast", vec![]), now());
+    assert!(condition(&update, "Degraded").2.contains("reconnect it"), "{update:?}");
+    assert_eq!(update.notes.last().map(|note| note.reason), Some("ErrorProvisioningDisk"));
     let mut gone = published();
     gone.node = None;
-    let said = say(&observed(&gone, "uid-fast", vec![]), now());
+    let update = say(&observed(&gone, "uid-fast", vec![]), now());
     let (name, message) =
-        (gone.pvs[0].metadata.name.clone().unwrap(), condition(&said, "Degraded").2);
-    assert!(message.contains(&format!("PersistentVolume {name}: node n1 is gone")), "{said:?}");
+        (gone.pvs[0].metadata.name.clone().unwrap(), condition(&update, "Degraded").2);
+    assert!(
+        message.contains(&format!("PersistentVolume {name}: node n1 does not exist")),
+        "{update:?}"
+    );
     let mut bound = published();
     phase(&mut bound, "Bound");
     bound.demands[0].terminating = true;
-    let said = say(&observed(&bound, "uid-fast", vec![]), now());
-    let (status, reason, message) = condition(&said, "Degraded");
+    let update = say(&observed(&bound, "uid-fast", vec![]), now());
+    let (status, reason, message) = condition(&update, "Degraded");
     assert_eq!((status, reason), ("True", "DeletionBlocked"));
     assert!(
         message.contains("sda of n1: PersistentVolume local-pv-")
@@ -253,17 +290,18 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let mut many = observed(&bound, "uid-fast", vec![]);
     let stage = many.parts[0].claims[0].1.clone();
     many.parts[0].claims = (0..20).map(|number| (format!("sd{number}"), stage.clone())).collect();
-    let said = say(&many, now());
+    let update = say(&many, now());
     assert!(
-        (0..20)
-            .all(|number| condition(&said, "Degraded").2.contains(&format!("sd{number} of n1: "))),
-        "{said:?}"
+        (0..20).all(|number| condition(&update, "Degraded")
+            .2
+            .contains(&format!("sd{number} of n1: "))),
+        "{update:?}"
     );
     // Deleted by hand while it is bound; a link that cannot be removed; an agent that does not answer.
     let name = bound.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut bound, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
-    let said = say(&observed(&bound, "uid-fast", vec![]), now());
-    assert!(condition(&said, "Available").2.contains("is bound to claim d/c"), "{said:?}");
+    let update = say(&observed(&bound, "uid-fast", vec![]), now());
+    assert!(condition(&update, "Available").2.contains("is bound to claim d/c"), "{update:?}");
     let mut stuck = published();
     stuck.pvs.clear();
     stuck.demands[0].terminating = true;
@@ -271,16 +309,20 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let report = &mut stuck.inventory.status.as_mut().unwrap().device_claims[0];
     (report.state, report.message) =
         (ClaimState::RemovalFailed, Some("the link could not be removed: read-only".into()));
-    let said = say(&observed(&stuck, "uid-fast", vec![]), now());
-    let (status, reason, message) = condition(&said, "Degraded");
+    let update = say(&observed(&stuck, "uid-fast", vec![]), now());
+    let (status, reason, message) = condition(&update, "Degraded");
     assert_eq!((status, reason), ("True", "DeletionBlocked"));
-    assert!(message.contains("the link could not be removed: read-only"), "{said:?}");
-    assert_eq!(said.notes.last().map(|note| note.reason), Some("ErrorRemovingSymLink"), "{said:?}");
+    assert!(message.contains("the link could not be removed: read-only"), "{update:?}");
+    assert_eq!(
+        update.notes.last().map(|note| note.reason),
+        Some("ErrorRemovingSymLink"),
+        "{update:?}"
+    );
     // What the agent said before it knew that the claim ends is no trouble with the link.
     let report = &mut stuck.inventory.status.as_mut().unwrap().device_claims[0];
     (report.state, report.message) = (ClaimState::Refused, Some("sda is busy".into()));
-    let said = say(&observed(&stuck, "uid-fast", vec![]), now());
-    assert_eq!((condition(&said, "Degraded").0, said.notes.len()), ("False", 0), "{said:?}");
+    let update = say(&observed(&stuck, "uid-fast", vec![]), now());
+    assert_eq!((condition(&update, "Degraded").0, update.notes.len()), ("False", 0), "{update:?}");
     let invalid =
         super::world(vec![set("s", 1, json!({"minDeviceCount": 3, "maxDeviceCount": 2}))], vec![]);
     assert_eq!(
@@ -304,8 +346,8 @@ fn a_path_that_cannot_be_used_is_always_told() {
         report("/dev/sda", Some("sda"), None),
         report("/dev/sdb", None, Some("it does not exist")),
     ];
-    let said = say(&observed(&world, "uid-lv", vec![]), now());
-    let message = condition(&said, "Degraded").2;
+    let update = say(&observed(&world, "uid-lv", vec![]), now());
+    let message = condition(&update, "Degraded").2;
     assert!(
         message.contains("/dev/sda of n1: has partitions")
             && message.contains("/dev/sdb of n1: it does not exist"),
@@ -314,8 +356,8 @@ fn a_path_that_cannot_be_used_is_always_told() {
     // Whatever else is wrong.
     let mut both = observed(&world, "uid-lv", vec![]);
     both.parts[0].claims = vec![("sdc".into(), Stage::Retained("decide".into()))];
-    let said = say(&both, now());
-    let message = condition(&said, "Degraded").2;
+    let update = say(&both, now());
+    let message = condition(&update, "Degraded").2;
     assert!(
         message.contains("sdc of n1: decide")
             && message.contains("/dev/sdb of n1: it does not exist"),

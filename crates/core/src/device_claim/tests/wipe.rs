@@ -1,4 +1,4 @@
-//! What a wipe may find on the device.
+//! Wipes: jobs, retries, what the device may contain.
 
 use super::*;
 use crate::{
@@ -6,6 +6,102 @@ use crate::{
     device_claim::confirm::{Expected, Remembered, verify},
 };
 use quarry_api::node_inventory::Evidence;
+
+#[test]
+fn a_failed_wipe_is_told_and_tried_again_later_each_time() {
+    let mut world = published();
+    phase(&mut world, "Released");
+    for _ in 0..3 {
+        let plan = step(&mut world);
+        apply(&mut world, &plan.steps);
+    }
+    finish(&mut world, "Failed", NOW);
+    let plan = plan(&world, now());
+    assert_eq!(
+        (plan.requeue, plan.claims[0].job.as_ref().unwrap().attempt),
+        (Some(SignedDuration::from_secs(10)), 1)
+    );
+    assert!(matches!(stage(&world), Stage::WipeFailed(why) if why.contains("the disk is gone")));
+    finish(&mut world, "Failed", "2026-01-01T00:59:00Z");
+    let recorded = step(&mut world).claims[0].job.clone().unwrap();
+    assert_eq!(recorded.attempt, 2);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["CreateJob"]);
+    // A policy that means nothing wipes nothing.
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "thorough"}}, "provisioner": device_claim::pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    assert!(step(&mut world).steps.is_empty());
+    assert!(
+        matches!(stage(&world), Stage::WipeFailed(why) if why.contains("use Quick, Discard or Zero"))
+    );
+}
+
+/// Released, with the wipe on record and not yet asked for.
+fn recorded() -> NodeWorld {
+    let mut world = published();
+    phase(&mut world, "Released");
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    assert!(step(&mut world).claims[0].job.is_some());
+    world
+}
+
+#[test]
+fn a_wipe_that_means_something_else_by_now_is_put_on_record_again_first() {
+    let mut world = recorded();
+    let before = world.inventory.spec.device_claims[0].job.clone().unwrap();
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "Zero"}}, "provisioner": device_claim::pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    let plan = step(&mut world);
+    let after = plan.claims[0].job.clone().unwrap();
+    assert!(plan.steps.is_empty() && after.name != before.name && after.attempt == before.attempt);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"]);
+}
+
+#[test]
+fn each_failure_doubles_the_pause_up_to_an_hour() {
+    let mut world = recorded();
+    for (attempt, pause) in [(1, 10), (2, 20), (3, 40), (9, 2560), (10, 3600), (i32::MAX, 3600)] {
+        let job = super::super::wipe::wipe_job(
+            &world,
+            &world.inventory.spec.device_claims[0],
+            &world.pvs[0],
+            quarry_api::node_job::WipePolicy::Discard,
+            attempt,
+        )
+        .unwrap();
+        let name = job.metadata.name.clone().unwrap();
+        world.inventory.spec.device_claims[0].job = Some(ClaimJob { name: name.clone(), attempt });
+        world.jobs = [(name, Arc::new(job))].into();
+        finish(&mut world, "Failed", NOW);
+        assert_eq!(
+            plan(&world, now()).requeue,
+            Some(SignedDuration::from_secs(pause)),
+            "{attempt}"
+        );
+        let due = now() + SignedDuration::from_secs(pause);
+        let next = plan(&world, due);
+        assert_eq!(
+            (next.requeue, next.claims[0].job.as_ref().unwrap().attempt),
+            (None, attempt.saturating_add(1)),
+            "on the second"
+        );
+    }
+}
+
+#[test]
+fn a_volume_that_is_torn_away_in_mid_wipe_begins_a_new_round() {
+    let mut world = recorded();
+    let round = world.inventory.spec.device_claims[0].round;
+    world.pvs.clear();
+    let mut absent = world.clone();
+    absent.inventory.status.as_mut().unwrap().devices.clear();
+    for world in [&mut world, &mut absent] {
+        let claim = step(world).claims[0].clone();
+        assert_eq!((claim.round, claim.job, claim.terminating), (round + 1, None, false));
+    }
+    assert!(step(&mut absent).claims[0].terminating, "only then is it given up");
+}
 
 fn facts(content: Content) -> Facts {
     let evidence =
@@ -82,4 +178,88 @@ fn a_wipe_of_an_older_time_is_refused_by_the_node_itself() {
             "{confirmed:?}"
         );
     }
+}
+
+#[test]
+fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
+    let mut world = quickly_wiped();
+    let left = world.inventory.spec.wipe_remnants.clone();
+    assert_eq!(
+        (left.len(), left[0].pv_uid == uid(&world), world.inventory.spec.retained_data.len()),
+        (1, true, 0)
+    );
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    confirm(&mut world);
+    assert_eq!(
+        names_of(&step(&mut world).steps),
+        ["CreatePv"],
+        "as a file system it is offered again"
+    );
+    // The set makes Block devices of its disks by now: the claim ends, and is not made anew.
+    world.demands = vec![set("fast", 1, json!({"volumeMode": "Block"}))];
+    assert!(step(&mut world).claims[0].terminating);
+    confirm(&mut world);
+    assert_eq!(step(&mut world).claims, []);
+    assert_eq!(step(&mut world).claims, []);
+    let reported = account(&world, "uid-fast")[0].eligibility.clone();
+    assert_eq!(reported.as_str(), "Residue");
+    assert!(
+        reported.message().contains(&format!(
+            "{}={}",
+            names::FORGET_RETAINED_DATA_ANNOTATION,
+            left[0].pv_uid
+        )),
+        "{}",
+        reported.message()
+    );
+    let mut files = world.clone();
+    files.demands = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
+    assert_eq!(step(&mut files).claims.len(), 1);
+    // The checker says so by itself, for a claim and for a volume.
+    let mut plan = super::plan(&files, now());
+    plan.claims[0].volume_mode = VolumeMode::Block;
+    files.inventory.spec.device_claims.clear();
+    assert_eq!(check(&files, &plan), vec![Violation::DataPublished("wwn:5000c50000000001".into())]);
+    plan.claims[0].volume_mode = VolumeMode::Filesystem;
+    plan.wipe_remnants.clear();
+    assert_eq!(check(&files, &plan), vec![Violation::Forgotten("wwn:5000c50000000001".into())]);
+    forget(&mut world, &left[0].pv_uid);
+    assert_eq!(step(&mut world).wipe_remnants, []);
+    assert_eq!(step(&mut world).claims.len(), 1);
+}
+
+#[test]
+fn a_whole_wipe_leaves_nothing_to_remember() {
+    let mut world = published();
+    world.inventory.spec.wipe_remnants = vec![WipeRemnant {
+        identity: "wwn:5000c50000000001".into(),
+        pv_name: "older".into(),
+        pv_uid: "older".into(),
+    }];
+    wipe(&mut world);
+    assert_eq!(
+        (world.inventory.spec.wipe_remnants.len(), world.inventory.spec.retained_data.len()),
+        (0, 0)
+    );
+    // Quick by the class's own word is the class's own decision; another claim may not see it.
+    let mut world = published();
+    let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "Quick"}}, "provisioner": device_claim::pv::NO_PROVISIONER});
+    world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
+    wipe(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    confirm(&mut world);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"]);
+    let device = &world.inventory.status.as_ref().unwrap().devices[0];
+    assert!(
+        wipe_remnant_on(&world, device).is_some()
+            && device_claim::content::exposed_remnant(
+                &world,
+                &DeviceClaim { last_pv: None, ..world.inventory.spec.device_claims[0].clone() },
+                device
+            )
+            .is_some()
+    );
 }

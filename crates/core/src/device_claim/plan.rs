@@ -1,0 +1,74 @@
+//! The plan of one node: every device claim's next transition, orphaned PersistentVolumes, and new device claims.
+
+use super::{
+    Index, NodeWorld, Plan, Step, assign, is_forgotten, machine_id,
+    state_machine::{self, Erased},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::node_inventory::RetainedData;
+use std::sync::Arc;
+
+/// Which demand takes which device, and what happens to existing device claims.
+pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
+    let spec = &world.inventory.spec;
+    let (mut retained_data, mut wipe_remnants) =
+        (spec.retained_data.clone(), spec.wipe_remnants.clone());
+    retained_data.retain(|data| !is_forgotten(world, &data.pv_uid));
+    wipe_remnants.retain(|left| !is_forgotten(world, &left.pv_uid));
+    let mut plan = Plan {
+        machine_id: spec.machine_id.clone(),
+        retained_data,
+        wipe_remnants,
+        ..Plan::default()
+    };
+    let index = Index::new(world);
+    for claim in &world.inventory.spec.device_claims {
+        let ctx = index.ctx(claim);
+        let transition = state_machine::decide(world, &ctx, now);
+        plan.claims.extend(transition.claim);
+        if let Some(erased) = transition.erased {
+            plan.retained_data.retain(|kept| kept.identity != claim.identity);
+            plan.wipe_remnants.retain(|left| left.identity != claim.identity);
+            match erased {
+                Erased::Whole => {}
+                Erased::Signatures(left) => plan.wipe_remnants.push(left),
+            }
+        }
+        plan.retained_data
+            .extend(transition.keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+        for step in transition.steps {
+            if !plan.steps.contains(&step) {
+                plan.steps.push(step);
+            }
+        }
+        plan.requeue = [plan.requeue, transition.requeue].into_iter().flatten().min();
+    }
+    for (_, step, keeps) in orphans(world, &index) {
+        plan.steps.push(step);
+        plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+    }
+    let assignment = assign::assign(world, &index);
+    plan.claims.extend(assignment.claims);
+    plan.claims.sort();
+    plan.retained_data.sort();
+    plan.wipe_remnants.sort();
+    plan.paths = assignment.paths;
+    // The machine is recorded with the first device claim, and kept as long as there is one.
+    plan.machine_id =
+        if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
+    plan
+}
+
+/// PersistentVolumes of ours that are being deleted and whose device claim is gone.
+pub(super) fn orphans<'a>(
+    world: &'a NodeWorld,
+    index: &'a Index<'_>,
+) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {
+    let unclaimed = |found: &&Arc<PersistentVolume>| {
+        found.metadata.name.as_deref().is_some_and(|name| index.claim_of_pv(name).is_none())
+    };
+    world.pvs.iter().filter(unclaimed).filter_map(|found| {
+        state_machine::orphan(world, found).map(|(step, keeps)| (found, step, keeps))
+    })
+}

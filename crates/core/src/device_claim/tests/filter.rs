@@ -1,0 +1,50 @@
+//! Which devices a set matches.
+
+use super::*;
+
+#[test]
+fn sizes_are_inclusive_and_every_type_is_known_by_its_name() {
+    let matches = |spec: Value, device: &Device| {
+        let spec: LocalVolumeSetSpec =
+            serde_json::from_value(json!({"storageClassName": "s", "deviceInclusionSpec": spec}))
+                .unwrap();
+        device_claim::filter::Filter::read(&spec).map(|filter| filter.mismatches(device).is_empty())
+    };
+    let device = disk("sda", 1);
+    let size = |bytes: i64| (device.size + bytes).to_string();
+    assert_eq!(matches(json!({"minSize": size(0), "maxSize": size(0)}), &device), Ok(true));
+    assert_eq!(matches(json!({"minSize": size(1), "maxSize": size(1)}), &device), Ok(false));
+    assert_eq!(matches(json!({"minSize": size(-1), "maxSize": size(-1)}), &device), Ok(false));
+    assert!(matches(json!({"minSize": size(1), "maxSize": size(0)}), &device).is_err());
+    for kind in ["disk", "part", "loop", "mpath", "lvm"] {
+        assert_eq!(
+            matches(
+                json!({"deviceTypes": [kind]}),
+                &Device { kind: kind.into(), ..device.clone() }
+            ),
+            Ok(true),
+            "{kind}"
+        );
+        assert_eq!(
+            matches(
+                json!({"deviceTypes": [kind]}),
+                &Device { kind: "other".into(), ..device.clone() }
+            ),
+            Ok(false),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn the_smallest_device_of_a_small_maximum_is_any() {
+    let min =
+        |inclusion: Value| match set("s", 1, json!({"deviceInclusionSpec": inclusion})).selection {
+            DeviceSelection::Set(set) => set.filter.min,
+            DeviceSelection::Paths(_) => panic!(),
+        };
+    assert_eq!(min(json!({"maxSize": "500Mi"})), Bytes(0));
+    assert_eq!(min(json!({"maxSize": "1Gi"})), Bytes(1 << 30));
+    assert_eq!(min(json!({"maxSize": "2Gi"})), Bytes(1 << 30));
+    assert_eq!(min(json!({"maxSize": "500Mi", "minSize": "100Mi"})), Bytes(100 << 20));
+}

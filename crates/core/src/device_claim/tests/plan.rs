@@ -1,0 +1,49 @@
+//! The plan of a node as a whole.
+
+use super::*;
+
+/// Who cannot say which machine he is, is another one.
+#[test]
+fn a_machine_without_a_name_is_not_the_one_that_was_claimed_from() {
+    let mut world = published();
+    world.inventory.spec.machine_id = Some("m1".into());
+    assert!(!is_frozen(&world));
+    world.inventory.status.as_mut().unwrap().machine_id = None;
+    assert!(is_frozen(&world) && matches!(stage(&world), Stage::Frozen(_)));
+    world.inventory.status = None;
+    assert!(!is_frozen(&world), "it has said nothing yet");
+}
+
+/// A cache shows a volume that was wiped and let go; its successor is on record already.
+#[test]
+fn a_volume_that_its_claim_does_not_know_is_asked_for() {
+    let mut world = published();
+    phase(&mut world, "Released");
+    let mut older = world.clone();
+    assert_eq!(unfamiliar(&older), [""; 0], "of a first volume there is no other");
+    older.inventory.spec.device_claims[0].last_pv =
+        Some(LastPv { uid: "another".into(), resolved: true });
+    let name = older.pvs[0].metadata.name.clone().unwrap();
+    assert_eq!(unfamiliar(&older), std::slice::from_ref(&name));
+    older.inventory.spec.device_claims[0].last_pv =
+        Some(LastPv { uid: uid(&older), resolved: false });
+    assert_eq!(unfamiliar(&older), [""; 0]);
+    let mut fresh = published();
+    fresh.inventory.spec.device_claims[0].last_pv =
+        Some(LastPv { uid: "another".into(), resolved: true });
+    assert_eq!(unfamiliar(&fresh), [""; 0], "nobody has used it, and it stays");
+    change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+    assert_eq!(unfamiliar(&fresh), std::slice::from_ref(&name));
+    // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.
+    fresh.inventory.spec.device_claims[0].last_pv =
+        Some(LastPv { uid: "another".into(), resolved: false });
+    let plan = step(&mut fresh);
+    assert_eq!(
+        (
+            plan.retained_data.len(),
+            plan.retained_data[0].pv_uid.as_str(),
+            plan.claims[0].last_pv.as_ref().unwrap().resolved
+        ),
+        (1, "another", true)
+    );
+}

@@ -1,0 +1,164 @@
+//! From a new Volume to an Available one.
+
+use super::*;
+
+#[test]
+fn the_story_takes_three_writes_then_two_then_none() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    assert_eq!(step_names(&first), ["AddFinalizer", "RecordJob", "CreateJob"]);
+    assert_eq!(phase(&first), Phase::Pending);
+    apply(&mut seen, &first);
+    assert!(plan(&seen, now()).steps.is_empty(), "nothing is written while the job runs");
+    finish(&mut seen, JobPhase::Succeeded, "");
+    let second = plan(&seen, now());
+    assert_eq!(step_names(&second), ["CreatePv"]);
+    apply(&mut seen, &second);
+    assert_eq!(seen.volume.phase(), Some(Phase::Available));
+    let at_rest = plan(&seen, now());
+    assert!(at_rest.steps.is_empty() && at_rest.notes.is_empty());
+    assert_eq!(at_rest.status, seen.volume.status);
+}
+
+#[test]
+fn the_persistent_volume_is_as_the_seed_says() {
+    let seen = available();
+    insta::assert_yaml_snapshot!(seen.pv.unwrap());
+}
+
+#[test]
+fn the_job_carries_its_whole_precondition() {
+    let mut seen = observed(json!({"spec": {"mode": "Block"}}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    insta::assert_yaml_snapshot!(seen.job.unwrap());
+}
+
+#[test]
+fn a_recorded_job_that_was_never_created_is_created_under_the_same_name() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    let made = seen.job.take().unwrap();
+    let again = plan(&seen, now());
+    assert_eq!(step_names(&again), ["CreateJob"]);
+    let Step::CreateJob(job) = &again.steps[0] else { panic!() };
+    assert_eq!(job.metadata.name, made.metadata.name);
+}
+
+#[test]
+fn a_persistent_volume_of_somebody_else_is_left_alone() {
+    let mut seen = observed(json!({}));
+    seen.pv = Some(
+        serde_json::from_value(
+            json!({"metadata": {"name": "v1", "uid": "x", "resourceVersion": "1"}}),
+        )
+        .unwrap(),
+    );
+    let reported = plan(&seen, now());
+    assert!(reported.steps.is_empty());
+    assert!(message(&reported).contains("belongs to somebody else"));
+}
+
+#[test]
+fn a_failed_job_is_final_until_a_retry_is_asked_for() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Failed, "mkfs.xfs: boom");
+    let failed = plan(&seen, now());
+    assert!(failed.steps.is_empty());
+    assert!(message(&failed).contains("boom") && message(&failed).contains("kubectl annotate"));
+    apply(&mut seen, &failed);
+    assert!(plan(&seen, now()).notes.is_empty());
+    seen.volume.metadata.annotations =
+        Some([(names::RETRY_ANNOTATION.to_owned(), "1".to_owned())].into());
+    let again = plan(&seen, now());
+    assert_eq!(step_names(&again), ["RecordJob", "CreateJob"]);
+    apply(&mut seen, &again);
+    assert_eq!(seen.job.as_ref().unwrap().spec.attempt, 2);
+    finish(&mut seen, JobPhase::Failed, "boom again");
+    assert!(plan(&seen, now()).steps.is_empty(), "the same annotation asks only once");
+}
+
+#[test]
+fn the_device_name_follows_the_inventory() {
+    let mut seen = available();
+    seen.device = Some(Device {
+        name: "loop8".into(),
+        kind: "loop".into(),
+        size: 1,
+        volume_uid: Some(UID.into()),
+        ..Device::default()
+    });
+    let reported = plan(&seen, now());
+    assert_eq!(reported.status.unwrap().device_name.as_deref(), Some("loop8"));
+}
+
+#[test]
+fn template_labels_reach_an_existing_persistent_volume() {
+    let mut seen = available();
+    seen.volume.spec.template =
+        serde_json::from_value(json!({"metadata": {"labels": {"tier": "gold"}}})).unwrap();
+    let reported = plan(&seen, now());
+    assert_eq!(step_names(&reported), ["UpdatePvMetadata"]);
+    apply(&mut seen, &reported);
+    assert!(plan(&seen, now()).steps.is_empty());
+}
+
+#[test]
+fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
+    let mut seen = available();
+    assert_eq!(phase(&plan(&seen, now())), Phase::Available, "the inventory has not caught up yet");
+    let later = now() + SignedDuration::from_secs(9);
+    seen.inventory_changed = Some(now() + SignedDuration::from_secs(5));
+    let reported = plan(&seen, later);
+    assert_eq!(phase(&reported), Phase::Failed);
+    assert!(message(&reported).contains("restart the agent"), "{}", message(&reported));
+    assert_eq!(reported.status.as_ref().unwrap().device_name, None);
+    apply(&mut seen, &reported);
+    let again = plan(&seen, later);
+    assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
+    assert!(again.notes.is_empty());
+    seen.device = Some(Device {
+        name: "loop4".into(),
+        kind: "loop".into(),
+        size: 1,
+        volume_uid: Some(UID.into()),
+        ..Device::default()
+    });
+    let back = plan(&seen, now());
+    assert_eq!(
+        (phase(&back), back.status.unwrap().device_name.as_deref()),
+        (Phase::Available, Some("loop4"))
+    );
+    // With PersistentVolume and device gone there is still a file: it is cleaned up, not forgotten.
+    seen.device = None;
+    seen.pv = None;
+    delete(&mut seen);
+    assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
+}
+
+#[test]
+fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Failed, "the Node was recreated after the job was planned");
+    seen.node.as_mut().unwrap().metadata.uid = Some("another".into());
+    assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
+}
+
+#[test]
+fn a_claim_ref_of_the_template_reserves_the_persistent_volume() {
+    let mut seen = observed(
+        json!({"spec": {"template": {"spec": {"claimRef": {"name": "db", "namespace": "shop"}}}}}),
+    );
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Succeeded, "");
+    let second = plan(&seen, now());
+    apply(&mut seen, &second);
+    let claim = seen.pv.unwrap().spec.unwrap().claim_ref.unwrap();
+    assert_eq!((claim.name.as_deref(), claim.namespace.as_deref()), (Some("db"), Some("shop")));
+}

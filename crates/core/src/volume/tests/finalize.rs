@@ -1,0 +1,142 @@
+//! Deletion of a Volume.
+
+use super::*;
+
+#[test]
+fn deletion_deletes_the_pv_first_then_cleans_up_then_lets_go() {
+    let mut seen = available();
+    delete(&mut seen);
+    let first = plan(&seen, now());
+    assert_eq!(step_names(&first), ["DeletePv"]);
+    apply(&mut seen, &first);
+    let second = plan(&seen, now());
+    assert_eq!(step_names(&second), ["RecordJob", "CreateJob"]);
+    assert_eq!(phase(&second), Phase::Terminating);
+    apply(&mut seen, &second);
+    assert!(plan(&seen, now()).steps.is_empty());
+    finish(&mut seen, JobPhase::Succeeded, "");
+    let last = plan(&seen, now());
+    assert_eq!(step_names(&last), ["ReleasePv", "ReleaseVolume"]);
+    apply(&mut seen, &last);
+    assert_eq!(plan(&seen, now()), Plan::default());
+}
+
+#[test]
+fn a_bound_volume_is_never_reclaimed() {
+    for bound in [
+        json!({"spec": {"claimRef": {"namespace": "ns", "name": "data", "uid": "c"}}, "status": {"phase": "Bound"}}),
+        json!({"spec": {"claimRef": {"namespace": "ns", "name": "data", "uid": "c"}}, "status": {"phase": "Available"}}),
+        json!({"status": {"phase": "Pending"}}),
+        json!({"status": {"phase": "Whatever"}}),
+        json!({"status": null}),
+    ] {
+        let mut seen = available();
+        let mut pv = serde_json::to_value(seen.pv.take().unwrap()).unwrap();
+        merge(&mut pv, &bound);
+        seen.pv = Some(serde_json::from_value(pv).unwrap());
+        assert!(
+            matches!(decide_deletable(&seen.volume, seen.pv.as_ref()), Deletable::No(_)),
+            "{bound}"
+        );
+        delete(&mut seen);
+        let first = plan(&seen, now());
+        assert_eq!(step_names(&first), ["DeletePv"]);
+        apply(&mut seen, &first);
+        let waits = plan(&seen, now());
+        assert!(waits.steps.is_empty(), "{bound}: {:?}", waits.steps);
+        assert_eq!(phase(&waits), Phase::Terminating);
+        assert!(message(&waits).contains("delete that claim"), "{}", message(&waits));
+    }
+}
+
+#[test]
+fn a_pv_that_another_finalizer_holds_is_waited_for() {
+    let mut seen = available();
+    delete(&mut seen);
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    seen.pv
+        .as_mut()
+        .unwrap()
+        .metadata
+        .finalizers
+        .as_mut()
+        .unwrap()
+        .push("kubernetes.io/pv-protection".into());
+    let waits = plan(&seen, now());
+    assert!(waits.steps.is_empty() && message(&waits).contains("pv-protection"));
+}
+
+#[test]
+fn a_running_preparation_ends_before_the_deletion_goes_on() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    delete(&mut seen);
+    let waits = plan(&seen, now());
+    assert!(waits.steps.is_empty());
+    assert_eq!(phase(&waits), Phase::Pending);
+    apply(&mut seen, &waits);
+    for end in [JobPhase::Succeeded, JobPhase::Failed] {
+        let mut ended = seen.clone();
+        finish(&mut ended, end, "x");
+        assert_eq!(
+            step_names(&plan(&ended, now())),
+            ["RecordJob", "CreateJob"],
+            "the storage is cleaned up, no PersistentVolume is made"
+        );
+    }
+}
+
+#[test]
+fn a_failed_cleanup_is_retried_with_backoff_as_another_job() {
+    let mut seen = available();
+    seen.pv = None;
+    delete(&mut seen);
+    let first = plan(&seen, now());
+    apply(&mut seen, &first);
+    finish(&mut seen, JobPhase::Failed, "loop3 is mounted at /mnt");
+    let waits = plan(&seen, now());
+    assert_eq!((waits.steps.len(), phase(&waits)), (0, Phase::Failed));
+    assert!(message(&waits).contains("mounted at /mnt"));
+    assert_eq!(waits.requeue, Some(SignedDuration::from_secs(10)));
+    apply(&mut seen, &waits);
+    let later = now() + SignedDuration::from_secs(10);
+    let again = plan(&seen, later);
+    assert_eq!(step_names(&again), ["RecordJob", "CreateJob"]);
+    apply(&mut seen, &again);
+    assert_eq!(seen.job.unwrap().spec.attempt, 2);
+}
+
+#[test]
+fn storage_on_a_node_that_is_gone_is_given_up_only_when_told_so() {
+    let mut seen = available();
+    seen.pv = None;
+    seen.node = None;
+    delete(&mut seen);
+    let waits = plan(&seen, now());
+    assert!(waits.steps.is_empty() && message(&waits).contains("quarry.dev/abandon-node=n1"));
+    seen.volume.metadata.annotations =
+        Some([("quarry.dev/abandon-node".to_owned(), "n1".to_owned())].into());
+    assert_eq!(step_names(&plan(&seen, now())), ["ReleaseVolume"]);
+}
+
+#[test]
+fn storage_that_another_persistent_volume_publishes_is_not_cleaned_up() {
+    let mut seen = available();
+    seen.pv = None;
+    seen.other_pv = Some("copy".into());
+    delete(&mut seen);
+    let waits = plan(&seen, now());
+    assert!(
+        waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"),
+        "{}",
+        message(&waits)
+    );
+    let copy: PersistentVolume =
+        serde_json::from_value(json!({"metadata": {"name": "copy"}, "spec": {"local": {"path": format!("/dev/disk/by-uuid/{UID}")}}})).unwrap();
+    assert_eq!(
+        pv::published_elsewhere([std::sync::Arc::new(copy)], &seen.volume).as_deref(),
+        Some("copy")
+    );
+}
