@@ -398,7 +398,7 @@ async fn a_set_is_explained_with_its_claims_and_what_to_do() {
     }
     let device = cluster.says(&["explain", "worker-0/sdb"]);
     let claim = format!(
-        "Claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to claim shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
+        "Claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to PVC shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
     );
     assert!(
         device.contains(&claim) && device.contains("Owner: LocalVolumeSet quarry-system/fast\n"),

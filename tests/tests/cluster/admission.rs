@@ -62,13 +62,13 @@ fn what_was_prepared_cannot_be_changed_and_unused_fields_are_warned_about() {
     let said = apply(&volume("fixed", good));
     assert!(said.contains("of spec.template.spec only claimRef is used"), "{said}");
     for (change, words) in [
-        ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size cannot be changed"),
-        ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName cannot be changed"),
-        ("{\"spec\":{\"storageClassName\":\"other\"}}", "storageClassName cannot be changed"),
-        ("{\"spec\":{\"mode\":\"Block\"}}", "mode cannot be changed"),
+        ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size is immutable"),
+        ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName is immutable"),
+        ("{\"spec\":{\"storageClassName\":\"other\"}}", "storageClassName is immutable"),
+        ("{\"spec\":{\"mode\":\"Block\"}}", "mode is immutable"),
         (
             "{\"spec\":{\"sparseLoopDevice\":null,\"rawBlockDevice\":{\"devicePath\":\"/dev/sdb\"}}}",
-            "the type of a volume cannot be changed",
+            "the type of a Volume is immutable",
         ),
     ] {
         let said =
@@ -114,7 +114,7 @@ fn what_only_the_cluster_knows_is_told_three_ways_and_nothing_is_left() {
         ("bad-mkfs", sparse("bad-mkfs", "1Gi"), "Failed", "mkfs.xfs"),
         ("bad-huge", sparse("good", "7Ei"), "Failed", "even sparsely"),
         ("bad-tiny", sparse("good", "1Mi"), "Failed", "mkfs.xfs"),
-        ("bad-taken", sparse("good", "1Gi"), "Failed", "belongs to somebody else"),
+        ("bad-taken", sparse("good", "1Gi"), "Failed", "is not managed by this Volume"),
         (
             "bad-raw",
             format!(

@@ -304,7 +304,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         ),
         (
             json!({"storageClassName": "c", "deviceInclusionSpec": {"deviceTypes": ["tape"]}}),
-            "deviceTypes knows disk (RawDisk)",
+            "deviceTypes must be disk (RawDisk)",
         ),
         (
             json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}),
@@ -317,7 +317,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         (json!({"storageClassName": "No Such"}), "storageClassName must be a name"),
         (
             json!({"storageClassName": "c", "deviceExclusionSpec": {"deviceNameFilter": ["rbd*", "sd[a"]}}),
-            "deviceNameFilter knows *, ?, [a-c] and [^a]",
+            "deviceNameFilter supports *, ?, [a-c] and [^a]",
         ),
         (json!({}), "storageClassName"),
     ] {

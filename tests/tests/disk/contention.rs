@@ -91,7 +91,7 @@ impl Rival {
         match (self, got) {
             (_, Got::Loop(top)) => said.contains(&top.name),
             (Rival::Mounts, _) => said.contains("mounted"),
-            (Rival::Swaps, _) => said.contains("is not there"),
+            (Rival::Swaps, _) => said.contains("is missing"),
             (Rival::Formatted(tool), _) => said.contains(tool.name()),
             // In its middle there may be something to be seen already.
             (Rival::Formats(tool), _) => said.contains("exclusively") || said.contains(tool.name()),

@@ -152,7 +152,7 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
     refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
     refused(
         &DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim.clone() },
-        "is not there",
+        "is missing",
     )
     .await;
     for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
@@ -172,7 +172,7 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
 
     // A second loop over the same file is the same device twice.
     let twin = Loop::new(&path);
-    refused(&claim, "both go by").await;
+    refused(&claim, "both have the identity").await;
     drop(twin);
 
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
@@ -217,7 +217,7 @@ async fn another_device_behind_the_same_name_is_another_device() {
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
     let report = ground.look_at(&claim).await;
     assert_eq!((report.state, report.device), (ClaimState::Refused, None));
-    assert!(report.message.unwrap().contains("is not there"));
+    assert!(report.message.unwrap().contains("is missing"));
     assert!(ground.leads_to(&claim).is_none());
 
     // Swapped after it was confirmed: the link must not lead to the newcomer.

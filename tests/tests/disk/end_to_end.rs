@@ -78,7 +78,7 @@ async fn an_absent_agent_is_told_with_since_when_and_the_volume_goes_on_when_it_
             .and_then(|volume| volume.ready())
             .and_then(|ready| ready.message.clone())
             .unwrap_or_default();
-        message.contains("the agent on node story-node is absent since 20")
+        message.contains("the agent on node story-node has been absent since 20")
     };
     parts.create("waiting", "Filesystem").await;
     parts.wait("waiting", "says that the agent is absent", says).await;

@@ -382,7 +382,7 @@ async fn a_device_swapped_under_its_name_is_not_erased() {
     run("losetup", &["-d", &device.dev()]);
     eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
-    assert!(hold(&ground, &claim).unwrap_err().contains("is not there"));
+    assert!(hold(&ground, &claim).unwrap_err().contains("is missing"));
     assert_eq!((hash(&path), hash(&other)), (ours, theirs));
     // Detached while it is held: the kernel waits, and what is erased is what was verified.
     let newcomer = ground.claim(&device);

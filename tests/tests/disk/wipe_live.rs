@@ -230,7 +230,7 @@ async fn the_api_is_asked_again_while_the_device_is_held() {
     })
     .await;
     // Something else is known about the device now: it is looked at again, with that.
-    refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
+    refused(&ground, &device, &path, "is quarantined", async |scene: &Scene<'_>| {
         let entry = Quarantine {
             identity: scene.claim.identity.clone(),
             reason: "IdentityElsewhere".into(),

@@ -75,7 +75,7 @@ fn a_disk_that_is_moved_stays_with_the_node_that_claims_it() {
     second.plug(&disk);
     cluster.told(EVENT_TROUBLE, &[IDENTITY, "is missing", "reconnect it"]);
     let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
-        is_told(device, &["the claim of LocalVolumeSet", "/on-first", "of node first"])
+        is_told(device, &["the device claim of LocalVolumeSet", "/on-first", "of node first"])
     });
     let quarantine = cluster.spec("first").quarantine;
     assert_eq!(quarantine.len(), 1, "{quarantine:?}");

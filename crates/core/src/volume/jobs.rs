@@ -1,4 +1,4 @@
-//! The jobs of a Volume: their specs and names, and what `status.job` says.
+//! The jobs of a Volume: their specs and names, and the value of `status.job`.
 
 use super::{Observed, request::Request, spec_hash};
 use quarry_api::{
@@ -6,7 +6,7 @@ use quarry_api::{
     node_job::{Action, JobDevice, JobOwner, OwnerKind, Precondition, SparseFile},
 };
 
-/// The seed's step names, as stored in front of the job's name.
+/// The step names before the name of the job in `status.job`.
 pub const PREPARE: &str = "PrepareVolume";
 pub const UNPREPARE: &str = "UnprepareVolume";
 

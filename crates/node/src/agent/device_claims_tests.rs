@@ -272,7 +272,12 @@ fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
     let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
     assert_eq!(
         said(&twice.claims[0]),
-        (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001"))
+        (
+            ClaimState::Confirmed,
+            None,
+            false,
+            Some("sda and sdb both have the identity wwn:5000c50000000001")
+        )
     );
     assert_eq!(diary, ["look for None"]);
     let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);
