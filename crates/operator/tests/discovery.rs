@@ -352,7 +352,7 @@ async fn one_is_enough_and_it_is_in_the_operators_namespace() {
     world.says(&api, "first", &["Degraded=True NoNodeSelected"], "rack In (a)").await;
     let wrong = json!({"spec": {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Gt", "values": ["x"]}]}]}}});
     api.patch("first", &PatchParams::default(), &Patch::Merge(wrong)).await.unwrap();
-    let words = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"x\"";
+    let words = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values contains \"x\"";
     world.says(&api, "first", &["Degraded=True InvalidSpec"], words).await;
 
     let elsewhere: Api<LocalVolumeDiscovery> = Api::namespaced(world.client.clone(), "default");
@@ -409,7 +409,7 @@ async fn a_daemon_set_of_somebody_else_is_left_alone_and_told() {
             &api,
             "disks",
             &failed,
-            "the DaemonSet quarry-agent in namespace quarry-system is not Quarry's",
+            "DaemonSet quarry-agent in namespace quarry-system is not managed by Quarry",
         )
         .await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");

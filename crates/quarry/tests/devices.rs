@@ -155,7 +155,7 @@ fn without_root_everything_but_the_content_is_shown() {
         ),
         "{said}"
     );
-    assert!(said.contains("NotPermitted            run it as root"), "{said}");
+    assert!(said.contains("NotPermitted            run as root"), "{said}");
 }
 
 #[test]

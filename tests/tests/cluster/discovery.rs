@@ -304,7 +304,7 @@ fn one_discovery_is_enough_and_bad_ones_say_what_to_do() {
         "first",
         "Degraded",
         "True",
-        "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"",
+        "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values contains \"high\"",
     );
     apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
     says(NAMESPACE, "first", "Degraded", "True", "made-up-1 (dedicated=db:NoSchedule)");

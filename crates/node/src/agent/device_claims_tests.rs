@@ -265,7 +265,7 @@ fn a_confirmed_claim_whose_device_is_gone_or_doubtful_keeps_its_word() {
     let (gone, diary) = attend(&[], &inventory, |_| {});
     assert_eq!(
         said(&gone.claims[0]),
-        (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there"))
+        (ClaimState::Confirmed, None, false, Some("device wwn:5000c50000000001 is missing"))
     );
     assert_eq!(diary, ["await"]);
     // Two that go by it: the link is nobody's to change.

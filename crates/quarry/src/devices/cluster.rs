@@ -152,7 +152,7 @@ mod tests {
         );
         let never = view(Value::Null, Some(Presence::Never)).notes().concat();
         assert!(
-            never.starts_with("no devices of node n1: no agent has been seen on node n1: "),
+            never.starts_with("no devices of node n1: no agent has been seen on node n1; "),
             "{never}"
         );
         let gone = view(

@@ -216,7 +216,7 @@ fn only_a_settled_available_certain_device_is_claimed() {
     );
     assert!(
         update(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
-            .contains("for the settling time")
+            .contains("the settling time")
     );
     let unprotected = Demand { protected: false, ..set("s", 1, json!({})) };
     assert_eq!(taken(&mut world(vec![unprotected], vec![disk("sda", 1)])), 0);

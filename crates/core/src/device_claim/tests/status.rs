@@ -194,7 +194,7 @@ fn a_set_without_devices_reports_why() {
     assert!(
         condition(&say(&outside, now()), "Degraded")
             .2
-            .contains("create the object in quarry-system instead")
+            .contains("create the object in namespace quarry-system")
     );
     let full = world(vec![set("s", 1, json!({"maxDeviceCount": 0}))], vec![disk("sda", 1)]);
     let update = say(&observed(&full, "uid-s", vec![]), now());
