@@ -1,7 +1,7 @@
-//! Admission policies as values: what a schema cannot say.
+//! Admission policies as values: what a schema cannot express.
 //!
-//! Evaluated by the API server (and by the embedded one, all but the policy on node claims); no webhook,
-//! so that no outage of ours blocks anybody's writes.
+//! Evaluated by the API server (and by the embedded one, except for the policy on agents); no webhook, so that no
+//! outage of Quarry blocks writes of others.
 
 use crate::names;
 use k8s_openapi::{
@@ -19,7 +19,7 @@ pub struct Policy {
     pub binding: ValidatingAdmissionPolicyBinding,
 }
 
-/// Every policy that Quarry installs into the namespace's cluster.
+/// Every policy that Quarry installs.
 pub fn policies(namespace: &str) -> Vec<Policy> {
     let mut all = embedded_policies();
     all.push(agent_own_node(namespace));
@@ -37,13 +37,13 @@ pub fn embedded_policies() -> Vec<Policy> {
     ]
 }
 
-/// A field that is accepted for compatibility and not used says so when it is written.
+/// Warns about fields that are accepted for compatibility and not used.
 fn volume_warnings() -> Policy {
     let rules = json!([{"apiGroups": ["storage.metalk8s.scality.com"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["volumes"]}]);
     let validations = json!([
         {
             "expression": "!has(object.spec.template) || !has(object.spec.template.spec) || object.spec.template.spec.all(field, field == 'claimRef')",
-            "message": "of spec.template.spec only claimRef is used; every other field of the PersistentVolume is set by Quarry",
+            "message": "of spec.template.spec only claimRef is used; Quarry sets every other field of the PersistentVolume",
         },
         {
             "expression": "!has(object.spec.template) || !has(object.spec.template.metadata) || object.spec.template.metadata.all(field, field == 'labels' || field == 'annotations')",
@@ -51,7 +51,7 @@ fn volume_warnings() -> Policy {
         },
         {
             "expression": "!has(object.spec.rawBlockDevice) && !has(object.spec.lvmLogicalVolume)",
-            "message": "only sparseLoopDevice volumes are prepared by this version: this volume will be Failed, with nothing done on the node",
+            "message": "this version prepares only sparseLoopDevice; this Volume becomes Failed, and nothing is done on the node",
         },
     ]);
     policy("quarry-volume-warnings", rules, json!([]), validations, "Warn")
@@ -62,24 +62,24 @@ fn local_volume_warnings() -> Policy {
     let validations = json!([
         {
             "expression": "!has(object.spec.logLevel) || object.spec.logLevel in ['', 'Normal']",
-            "message": "spec.logLevel is not used: what the operator logs is set by its environment variable RUST_LOG",
+            "message": "spec.logLevel is not used; set the environment variable RUST_LOG of the operator",
         },
         {
             "expression": "!has(object.spec.storageClassDevices) || object.spec.storageClassDevices.all(one, !has(one.devicePaths) || one.devicePaths.all(path, path.startsWith('/dev/disk/by-') || path.startsWith('/dev/mapper/')))",
-            "message": "a kernel name such as /dev/sdb may be another disk after a reboot: it is looked up once, then the device is kept by its identity; a path below /dev/disk/by-id says what you mean",
+            "message": "a kernel name such as /dev/sdb may be another disk after a reboot; it is resolved once, then the device is known by its identity; use a path below /dev/disk/by-id",
         },
     ]);
     policy("quarry-local-volume-warnings", rules, json!([]), validations, "Warn")
 }
 
-/// One LocalVolumeDiscovery a namespace, whatever its name: a second one is told the first one's. One that is being
-/// deleted does not count. What races past this is settled by the planner.
+/// One LocalVolumeDiscovery per namespace, with any name: a second one is refused with the name of the first. One that is
+/// being deleted does not count. The planner decides about what races past this.
 fn one_discovery() -> Policy {
     let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE"], "resources": ["localvolumediscoveries"]}]);
     let validations = json!([{
         "expression": "has(params.metadata.deletionTimestamp) || params.metadata.name == object.metadata.name",
-        "message": "there is a LocalVolumeDiscovery in this namespace already, and one is enough: change that one instead",
-        "messageExpression": "'there is a LocalVolumeDiscovery in this namespace already, and one is enough: change ' + params.metadata.name + ' instead'",
+        "message": "a LocalVolumeDiscovery exists in this namespace already; change that one instead",
+        "messageExpression": "'a LocalVolumeDiscovery exists in this namespace already; change ' + params.metadata.name + ' instead'",
         "reason": "Forbidden",
     }]);
     with_params(
@@ -89,8 +89,8 @@ fn one_discovery() -> Policy {
     )
 }
 
-/// A StorageClass of another provisioner is not for volumes of ours. Asked when it is named: one that changes hands later
-/// must not keep anybody from changing, or deleting, what names it.
+/// A StorageClass of another provisioner is refused. Checked when it is named: one that is replaced later must not block
+/// changing or deleting the objects that name it.
 fn class_of_set() -> Policy {
     let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumesets"]}]);
     let named = "(object.spec.storageClassName == params.metadata.name)";
@@ -118,9 +118,9 @@ fn class_of_local_volume() -> Policy {
 fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str) -> Policy {
     let validations = json!([{
         "expression": format!("params.provisioner == 'kubernetes.io/no-provisioner' || !{named} || {before}"),
-        "message": format!("{field} names a StorageClass of another provisioner: use another name; one that does not exist yet is made"),
+        "message": format!("{field} names a StorageClass of another provisioner; use another name: a StorageClass that does not exist is created"),
         "messageExpression": format!(
-            "'{field}: the StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + ': use another name; one that does not exist yet is made'"
+            "'{field}: the StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + '; use another name: a StorageClass that does not exist is created'"
         ),
     }]);
     with_params(
@@ -130,7 +130,7 @@ fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str
     )
 }
 
-/// Judged once for each object of this kind.
+/// Evaluated once per object of this kind.
 fn with_params(mut made: Policy, api_version: &str, kind: &str) -> Policy {
     if let (Some(policy), Some(binding)) = (&mut made.policy.spec, &mut made.binding.spec) {
         policy.param_kind = Some(ParamKind {
@@ -146,7 +146,7 @@ fn with_params(mut made: Policy, api_version: &str, kind: &str) -> Policy {
     made
 }
 
-/// An agent may change only the objects of its own node: the node is a claim in its token.
+/// An agent may change only the objects of its own node, which its token names.
 fn agent_own_node(namespace: &str) -> Policy {
     let rules = json!([
         {"apiGroups": [names::GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["nodeinventories", "nodeinventories/status", "nodejobs", "nodejobs/status"]},
@@ -159,7 +159,7 @@ fn agent_own_node(namespace: &str) -> Policy {
     let validations = json!([
         {
             "expression": "'authentication.kubernetes.io/node-name' in request.userInfo.extra",
-            "message": "an agent's token must be bound to a pod on a node: this one names no node",
+            "message": "the token of an agent must be bound to a pod on a node; this one names no node",
         },
         {
             "expression": format!(

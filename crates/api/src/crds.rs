@@ -31,7 +31,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     .collect()
 }
 
-/// As shipped: an object without a spec asks for the defaults.
+/// As upstream: an object without a spec has the defaults.
 fn optional_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for schema in crd
         .spec

@@ -1,8 +1,8 @@
-//! LocalVolumeDiscovery and LocalVolumeDiscoveryResult (local.storage.openshift.io/v1alpha1), as shipped by the
-//! Local Storage Operator and as the seed describes them.
+//! LocalVolumeDiscovery and LocalVolumeDiscoveryResult (local.storage.openshift.io/v1alpha1), as the
+//! Local Storage Operator and the specification define them.
 //!
-//! The first one asks for discovery on some nodes, the second one holds what was found on one of them. Consumers of
-//! the shipped kinds read these unchanged: every field of a device is always there, `size` is a number of bytes.
+//! The first requests discovery on some nodes, the second lists the devices of one of them. Consumers of the upstream
+//! kinds read these unchanged: every field of a device is always present, `size` is a number of bytes.
 //! Next to read: `quarry_core::discovery`.
 
 use crate::{node_inventory::DeviceState, quantity::Quantity};
@@ -26,7 +26,7 @@ use std::borrow::Cow;
     derive = "PartialEq",
     derive = "Default",
     category = "quarry",
-    doc = "Asks for the devices of nodes to be listed, in one LocalVolumeDiscoveryResult a node.",
+    doc = "Lists the devices of nodes, in one LocalVolumeDiscoveryResult per node.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
         name = "Available",
@@ -63,7 +63,7 @@ pub struct LocalVolumeDiscoveryStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<OperatorCondition>,
-    /// The generation of the spec that this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -113,7 +113,7 @@ pub struct OperatorCondition {
     derive = "PartialEq",
     derive = "Default",
     category = "quarry",
-    doc = "The devices of one node. It stays when discovery ends, without updates; delete it when it is not wanted any more.",
+    doc = "The devices of one node. It stays when discovery ends, without updates; delete it when it is not needed any more.",
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
     printcolumn(name = "Discovered", type_ = "date", json_path = ".status.discoveredTimeStamp"),
     printcolumn(
@@ -135,12 +135,12 @@ pub struct LocalVolumeDiscoveryResultStatus {
     /// When the list of devices last changed, RFC 3339 in UTC.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub discovered_time_stamp: String,
-    /// Written even when empty: no device is a finding, too.
+    /// Written even when empty.
     #[serde(default)]
     pub discovered_devices: Vec<DiscoveredDevice>,
 }
 
-/// One device. Nothing is ever left out: what is unknown is an empty string.
+/// One device. Every field is present: unknown values are empty strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveredDevice {
@@ -170,7 +170,7 @@ pub struct DeviceStatus {
     pub state: DeviceState,
 }
 
-/// Bytes: written as a number, as shipped; a quantity, as in the seed, is understood.
+/// Bytes: written as a number, as upstream; a quantity is also read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct DeviceSize(pub i64);
 
@@ -204,7 +204,7 @@ impl JsonSchema for DeviceSize {
     }
 }
 
-/// As in a pod's node affinity. Operators are not enumerated: a wrong one is told in a condition, as shipped.
+/// As in a pod's node affinity. Operators are not enumerated: a wrong one is reported in a condition, as upstream.
 pub(crate) fn node_selector(_: &mut SchemaGenerator) -> Schema {
     let requirements = json_schema!({
         "type": "array",
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What a consumer of the shipped kind reads: every field demanded, the size a number.
+    /// What a consumer of the upstream kind reads: every field required, the size a number.
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     #[expect(dead_code, reason = "reading it is the test")]
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_of_the_shipped_kind_reads_a_device_without_any_finding() {
+    fn upstream_consumers_can_read_a_device_without_findings() {
         let written = serde_json::to_value(DiscoveredDevice {
             size: DeviceSize(1 << 40),
             ..DiscoveredDevice::default()

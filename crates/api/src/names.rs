@@ -4,50 +4,50 @@
 pub const GROUP: &str = "quarry.dev";
 /// Every kind of ours is listed by `kubectl get quarry`.
 pub const CATEGORY: &str = "quarry";
-/// Held on a Volume and on its PersistentVolume while storage exists; the shipped name, so that either operator can take over.
+/// Held on a Volume and on its PersistentVolume while storage exists; the upstream name, so that either operator can take over.
 pub const VOLUME_FINALIZER: &str = "storage.metalk8s.scality.com/volume-protection";
-/// A new value asks for another try after a failed preparation.
+/// A new value requests another attempt after a failed preparation.
 pub const RETRY_ANNOTATION: &str = "quarry.dev/retry";
 /// On a Volume, with the name of its node as value: the node does not come back, and the storage there is abandoned.
 pub const ABANDON_NODE_ANNOTATION: &str = "quarry.dev/abandon-node";
-/// Who wrote an object: `app.kubernetes.io/managed-by: quarry`.
+/// The value of `app.kubernetes.io/managed-by`.
 pub const MANAGED_BY: &str = "quarry";
-/// Where the operator, its agents and their leases live unless told otherwise.
+/// The default namespace of the operator, its agents and their leases.
 pub const DEFAULT_NAMESPACE: &str = "quarry-system";
 /// The service account of every agent.
 pub const AGENT_SERVICE_ACCOUNT: &str = "quarry-agent";
-/// The DaemonSet that the operator makes.
+/// The DaemonSet that the operator creates.
 pub const AGENT_DAEMON_SET: &str = "quarry-agent";
 /// The lease that the leading operator holds.
 pub const LEADER_LEASE: &str = "quarry-operator";
 
-/// Held on a NodeInventory while it has claims: they must outlive their Node.
+/// On a NodeInventory while it has device claims: they must outlive their Node.
 pub const DEVICE_CLAIMS_FINALIZER: &str = "quarry.dev/device-claims";
-/// On a NodeInventory: identities (separated by commas) that an administrator has looked at and takes as they are now.
+/// On a NodeInventory: identities (separated by commas) that an administrator accepts as they are now.
 pub const ACCEPT_IDENTITY_ANNOTATION: &str = "quarry.dev/accept-identity";
 /// On a PersistentVolume of the Local Storage Operator: the by-id name of its device.
 pub const LSO_DEVICE_ID_ANNOTATION: &str = "storage.openshift.com/device-id";
-/// On a NodeInventory, with the machine ID that its claims are about: they are given up. Nothing is wiped.
+/// On a NodeInventory, with the machine ID of its device claims as value: they are released. Nothing is wiped.
 pub const RELEASE_DEVICE_CLAIMS_ANNOTATION: &str = "quarry.dev/release-device-claims";
-/// On a NodeInventory: the UIDs of PersistentVolumes whose data, kept on a device, is not needed any more.
+/// On a NodeInventory: the UIDs of PersistentVolumes whose retained data is not needed any more.
 pub const FORGET_RETAINED_DATA_ANNOTATION: &str = "quarry.dev/forget-retained-data";
-/// On a LocalVolume: the UIDs of PersistentVolumes (separated by commas) whose kept data it takes over as it is.
+/// On a LocalVolume: the UIDs of PersistentVolumes (separated by commas) whose retained data it takes over as it is.
 pub const ADOPT_RETAINED_DATA_ANNOTATION: &str = "quarry.dev/adopt-retained-data";
-/// On a LocalVolumeSet: kinds of devices that are not local and may be taken all the same, separated by commas.
+/// On a LocalVolumeSet: transports of devices that are not local and may be claimed nevertheless, separated by commas.
 pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
 /// On a StorageClass: how a released device is erased.
 pub const WIPE_ANNOTATION: &str = "quarry.dev/wipe";
-/// On a PersistentVolume made from a claim: the round of the claim.
+/// On a PersistentVolume created from a device claim: the round of the device claim.
 pub const ROUND_ANNOTATION: &str = "quarry.dev/device-claim-round";
-/// On a PersistentVolume made from a claim: the identity of the device.
+/// On a PersistentVolume created from a device claim: the identity of the device.
 pub const IDENTITY_ANNOTATION: &str = "quarry.dev/device-identity";
-/// Held on a PersistentVolume made from a claim: it goes when its device is clean or given up.
+/// On a PersistentVolume created from a device claim, until its device is wiped or released.
 pub const PV_FINALIZER: &str = "quarry.dev/pv-protection";
-/// Held on a LocalVolumeSet and a LocalVolume while it has claims; the shipped name.
+/// On a LocalVolumeSet and a LocalVolume while it has device claims; the upstream name.
 pub const OWNER_FINALIZER: &str = "storage.openshift.com/local-volume-protection";
-/// The device's kernel name when its PersistentVolume was made; for people.
+/// The kernel's name of the device when its PersistentVolume was created; informative.
 pub const LSO_DEVICE_NAME_ANNOTATION: &str = "storage.openshift.com/device-name";
-/// Who made a PersistentVolume. kube-controller-manager leaves the deletion of such a volume to its maker.
+/// The provisioner of a PersistentVolume. kube-controller-manager leaves the deletion of such a volume to it.
 pub const PROVISIONED_BY_ANNOTATION: &str = "pv.kubernetes.io/provisioned-by";
 /// The owner of a PersistentVolume: kind, namespace and name.
 pub const PV_OWNER_LABELS: [&str; 3] = [
@@ -66,7 +66,7 @@ pub const CLASS_OWNER_LABELS: [&str; 3] = [
     "local.storage.openshift.io/owner-namespace",
     "local.storage.openshift.io/owner-kind",
 ];
-/// Where links to claimed devices are made, on each node.
+/// The directory of links to claimed devices, on each node.
 pub const LINK_FOLDER: &str = "/mnt/local-storage";
 
 /// Kubernetes' rule for the names of most objects (DNS-1123 subdomain).
@@ -83,7 +83,7 @@ pub fn local_pv(node: &str, identity: &str) -> String {
     format!("local-pv-{}", &crate::node_job::hex_digest(&[node, identity])[..40])
 }
 
-/// The node of a LocalVolumeDiscoveryResult: the seed's label, and the shipped one.
+/// The node of a LocalVolumeDiscoveryResult: the label of the specification, and the upstream one.
 pub const DISCOVERY_NODE_LABELS: [&str; 2] =
     ["local.storage.openshift.io/discovery-node", "discovery-result-node"];
 
@@ -92,17 +92,17 @@ pub fn discovery_result(node: &str) -> String {
     format!("discovery-result-{}", &crate::node_job::hex_digest(&[node])[..32])
 }
 
-/// `text` as the value of a label: past 63 characters shortened with a hash, never just cut.
+/// `text` as the value of a label: longer than 63 characters, it is shortened with a hash, never truncated.
 pub fn label_value(text: &str) -> String {
     if text.len() <= 63 {
         return text.to_owned();
     }
-    // Node names are ASCII; whatever else comes is cut at a character.
+    // Node names are ASCII; anything else is cut at a character boundary.
     let kept: String = text.chars().take_while(char::is_ascii).take(46).collect();
     format!("{kept}-{}", &crate::node_job::hex_digest(&[text])[..16])
 }
 
-/// The lease by which the agent of `node` shows that it is there.
+/// The lease by which the agent of `node` shows its presence.
 ///
 /// Node names are DNS subdomains of up to 253 characters, which is also a lease's limit: a longer
 /// result is shortened with a hash, never cut.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_node_name_still_gives_a_label_value_of_its_own() {
+    fn a_long_node_name_has_its_own_label_value() {
         let (a, b) = (label_value(&"a".repeat(253)), label_value(&format!("{}b", "a".repeat(252))));
         assert!(a.len() == 63 && b.len() == 63 && a != b);
         assert_eq!(label_value("n1"), "n1");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_node_name_still_gives_a_lease_of_its_own() {
+    fn a_long_node_name_has_its_own_lease() {
         let a = agent_lease(&"a".repeat(253));
         let b = agent_lease(&format!("{}b", "a".repeat(252)));
         assert!(a.len() <= 253 && b.len() <= 253);

@@ -1,7 +1,7 @@
-//! NodeInventory (quarry.dev/v1alpha1): one for each node, named as the node.
+//! NodeInventory (quarry.dev/v1alpha1): one per node, with the name of the node.
 //!
 //! `spec` belongs to the operator: what the cluster knows about this node's devices. `status` belongs to the agent
-//! of that node: what is there, and the verdict on each device, which follows from both.
+//! of that node: its devices, and the verdict on each, which follows from both.
 //! Next to read: `quarry_core::device` (identity, reasons, verdict).
 
 use crate::{
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     derive = "Default",
     category = "quarry",
-    doc = "What a node has. Made by the operator, filled in by the node's agent.",
+    doc = "The devices of a node. Created by the operator, filled in by the agent of the node.",
     printcolumn(name = "Disks", type_ = "integer", json_path = ".status.summary.disks"),
     printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.available"),
     printcolumn(name = "Claimed", type_ = "integer", json_path = ".status.summary.claimed"),
@@ -52,40 +52,40 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeInventorySpec {
-    /// Devices that have an owner.
+    /// Device claims: devices that have an owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_claims: Vec<DeviceClaim>,
-    /// Devices that nobody may take, because it is not certain which device they are.
+    /// Devices that cannot be claimed, because it is not certain which device they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quarantine: Vec<Quarantine>,
-    /// PersistentVolumes on this node that no Volume of Quarry made: the devices behind them are taken.
+    /// PersistentVolumes on this node that Quarry did not create: the devices behind them are in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "unmanagedPVs")]
     pub unmanaged_pvs: Vec<UnmanagedPv>,
-    /// How many of them did not fit into this object. While there are any, no device of the node is Available: each may
-    /// be behind one of them.
+    /// How many of them do not fit into this object. While there are any, no device of the node is Available: each may
+    /// back one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "unmanagedPVsOmitted")]
     pub unmanaged_pvs_omitted: Option<i64>,
-    /// Paths that LocalVolumes name: the agent says which device each of them is.
+    /// Paths that LocalVolumes name: the agent reports which device each of them is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// The machine whose devices the claims are about. Another machine under the node's name has none of them: the claims
-    /// are frozen until an administrator releases them.
+    /// The machine ID of the machine whose devices were claimed. If another machine has the node's name, the device
+    /// claims are frozen until an administrator releases them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
-    /// Devices whose last PersistentVolume was used and whose data nobody has erased: no set gets them until an
-    /// administrator says that the data is not needed.
+    /// Devices whose last PersistentVolume was used and not wiped: no LocalVolumeSet takes them until an administrator
+    /// discards the data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained_data: Vec<RetainedData>,
-    /// Devices of which only the signatures were removed when their last PersistentVolume was released (Quick): good for
-    /// a new file system, and not to be read as a Block device by anybody else.
+    /// Devices of which only the signatures were removed when their last PersistentVolume was released (Quick): usable
+    /// for a new file system, but not as a Block device of another owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wipe_remnants: Vec<WipeRemnant>,
 }
 
-/// What a PersistentVolume that is gone left on a device.
+/// The data that a deleted PersistentVolume left on a device.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -99,7 +99,7 @@ pub struct RetainedData {
     pub pv_uid: String,
 }
 
-/// What a Quick wipe left on a device: all but the signatures of this PersistentVolume's data.
+/// The data that a Quick wipe left on a device: all but the signatures.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -113,7 +113,7 @@ pub struct WipeRemnant {
     pub pv_uid: String,
 }
 
-/// A device and its owner, and what it becomes. Written by the operator; it counts when the agent has confirmed it.
+/// A device, its owner, and what it is published as. Written by the operator; it counts once the agent has confirmed it.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -128,45 +128,45 @@ pub struct DeviceClaim {
     pub volume_mode: VolumeMode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<String>,
-    /// The path as a LocalVolume names it. It is not looked up again while the claim exists.
+    /// The path as a LocalVolume names it. It is not resolved again while the device claim exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// In bytes, when it was claimed.
+    /// The size in bytes when the device was claimed.
     #[serde(default)]
     pub size: i64,
     /// What may be on the device when it is published.
     #[serde(default)]
     pub content: ClaimContent,
-    /// The link that the agent makes on the node: the path of the PersistentVolume.
+    /// The link that the agent creates on the node: the path of the PersistentVolume.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub link: String,
-    /// Counts the PersistentVolumes made from this claim: each needs a confirmation of its own.
+    /// Counts the PersistentVolumes created from this device claim: each needs its own confirmation.
     #[serde(default)]
     pub round: i64,
-    /// The NodeJob that wipes the device; on record before the job exists.
+    /// The NodeJob that wipes the device; recorded before the job exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<ClaimJob>,
-    /// Nobody wants it any more: the agent removes the link, then the claim goes.
+    /// The owner does not demand the device any more: the agent removes the link, then the device claim is removed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub terminating: bool,
-    /// The last PersistentVolume made from this claim that was bound, or has ended.
+    /// The last PersistentVolume created from this device claim that was bound or deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "lastPV")]
     pub last_pv: Option<LastPv>,
 }
 
-/// On record so that the end of a PersistentVolume is known by the claim itself, whatever becomes of that object.
+/// Recorded so that the end of a PersistentVolume is known from the device claim alone.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub struct LastPv {
     pub uid: String,
-    /// Its data was erased, or is kept on record, or there never was any: it may go.
+    /// Its data was wiped, is recorded as retained, or never existed: its finalizer may be removed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub resolved: bool,
 }
 
-/// The job of a claim, and which try it is.
+/// The job of a device claim, and its attempt.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -175,7 +175,7 @@ pub struct ClaimJob {
     pub attempt: i32,
 }
 
-/// What a claimed device may hold.
+/// What a claimed device may contain.
 #[derive(
     Clone,
     Copy,
@@ -194,7 +194,7 @@ pub enum ClaimContent {
     /// Nothing: no signature, no partition table, first and last MiB zero.
     #[default]
     Blank,
-    /// Anything: a LocalVolume names the device itself, and what is on it stays.
+    /// Anything: a LocalVolume names the device, and its content is kept.
     Any,
 }
 
@@ -204,7 +204,7 @@ pub enum ClaimContent {
 #[serde(rename_all = "camelCase")]
 pub struct ClaimOwner {
     pub kind: String,
-    /// Absent for an owner that is in no namespace.
+    /// Absent for a cluster-scoped owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
@@ -217,7 +217,7 @@ pub struct Quarantine {
     pub identity: String,
     /// One of the reasons that quarantine a device: DuplicateIdentity, IdentityElsewhere, IdentityChanged.
     pub reason: ReasonCode,
-    /// Where else it is, or what it was before.
+    /// Where the other device is, or the previous identity.
     pub detail: String,
 }
 
@@ -227,7 +227,7 @@ pub struct UnmanagedPv {
     pub name: String,
     /// The local path of the PersistentVolume, on the node.
     pub path: String,
-    /// The by-id name that the Local Storage Operator noted on its PersistentVolume.
+    /// The by-id name that the Local Storage Operator recorded on its PersistentVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "deviceID")]
     pub device_id: Option<String>,
@@ -240,7 +240,7 @@ pub struct NodeInventoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "nodeUID")]
     pub node_uid: Option<String>,
-    /// /etc/machine-id of the node: the same machine keeps it when its Node object is made anew.
+    /// /etc/machine-id of the node: the same machine keeps it when its Node is recreated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
@@ -250,18 +250,18 @@ pub struct NodeInventoryStatus {
     pub boot_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
-    /// The devices in numbers, for the table.
+    /// The numbers of devices, for `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
-    /// What the agent says to each claim.
+    /// The agent's report on each device claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_claims: Vec<ClaimReport>,
-    /// Which devices the paths of the spec are.
+    /// The devices that the paths of the spec resolve to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathReport>,
-    /// What kept the agent from seeing everything, as sentences. Empty when all is well.
+    /// Problems that kept the agent from reading everything; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// When anything in this status last changed.
@@ -269,27 +269,27 @@ pub struct NodeInventoryStatus {
     pub last_change: Option<Time>,
 }
 
-/// The agent's answer to a claim: it has looked at the device, held exclusively, after it saw the claim.
+/// The agent's report on a device claim, from reading the device exclusively after it saw the device claim.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimReport {
     pub identity: String,
-    /// The UID of the owner in the claim that was looked at.
+    /// The UID of the owner in the device claim that was checked.
     #[serde(rename = "ownerUID")]
     pub owner_uid: String,
-    /// The round of the claim that was looked at.
+    /// The round of the device claim that was checked.
     #[serde(default)]
     pub round: i64,
     pub state: ClaimState,
     /// The kernel's name of the device now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The link is there and leads to the device.
+    /// The link exists and resolves to the device.
     #[serde(default, skip_serializing_if = "is_false")]
     pub linked: bool,
-    /// Why it is refused, or what is wrong with the link.
+    /// Why it is refused, or the problem with the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -309,28 +309,28 @@ pub struct ClaimReport {
     JsonSchema,
 )]
 pub enum ClaimState {
-    /// Identity, size and content are as claimed, and nobody uses the device.
+    /// Identity, size and content are as claimed, and nothing uses the device.
     Confirmed,
-    /// Something is not; it is tried again with every look.
+    /// At least one of these is not true; checked again with every scan.
     #[default]
     Refused,
-    /// The claim is ending, and nothing of it is left on the node.
+    /// The device claim is terminating, and nothing of it is left on the node.
     Removed,
-    /// The claim is ending, and its link cannot be removed; it is tried again.
+    /// The device claim is terminating, and its link cannot be removed; retried.
     RemovalFailed,
 }
 
-/// Which device a path is.
+/// The device that a path resolves to.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PathReport {
     pub path: String,
-    /// The kernel's name of the device; absent when there is none.
+    /// The kernel's name of the device; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Why there is none: it does not exist, or is no block device.
+    /// Why there is none: the path does not exist, or is not a block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -342,14 +342,14 @@ pub struct Summary {
     pub disks: i64,
     /// Devices whose verdict is Available.
     pub available: i64,
-    /// Devices that have an owner: a claim, a Volume, a PersistentVolume.
+    /// Devices that have an owner: a device claim, a Volume, a PersistentVolume.
     pub claimed: i64,
     pub quarantined: i64,
     /// The size of all whole devices together.
     pub capacity: String,
 }
 
-/// One device, as the agent sees it. Whatever is false, empty or unknown is left out.
+/// One device, as the agent reports it. Fields that are false, empty or unknown are omitted.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -365,10 +365,10 @@ pub struct Device {
     pub kind: String,
     /// In bytes.
     pub size: i64,
-    /// What identifies the device wherever it is plugged in; absent when nothing does.
+    /// Identifies the device wherever it is connected; absent if nothing identifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Which source said what about the identity.
+    /// What each source reports about the identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
     /// The persistent name below /dev/disk/by-id, chosen as the Local Storage Operator does.
@@ -408,7 +408,7 @@ pub struct Device {
     /// The kernel's sequence number of the disk: another disk under the same name has another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diskseq: Option<i64>,
-    /// It has been there, unchanged, for the settling time.
+    /// It has been unchanged for the settling time.
     #[serde(default, skip_serializing_if = "is_false")]
     pub settled: bool,
     pub state: DeviceState,
@@ -473,9 +473,9 @@ impl DeviceState {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceReason {
-    /// A constant; docs/reference/reasons.md lists them all.
+    /// One of the reasons in docs/reference/reasons.md.
     pub reason: ReasonCode,
-    /// Which mount point, which signature, whose claim.
+    /// The mount point, the signature, the owner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }

@@ -1,8 +1,7 @@
 //! NodeJob (quarry.dev/v1alpha1): the only way to write to a disk.
 //!
-//! The spec is immutable and carries its precondition; the agent re-checks all of it before it acts. The
-//! name is a hash of what the job is for, so that a second creation meets AlreadyExists instead of
-//! running twice. A failed job is final; a retry is a new job with the next attempt.
+//! The spec is immutable and carries its precondition; the agent checks all of it again before it acts. The name is a
+//! hash of the spec, so that a second creation fails with AlreadyExists instead of running twice. A failed job is final; a retry is a new job with the next attempt.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -20,9 +19,9 @@ use sha2::{Digest, Sha256};
     status = "NodeJobStatus",
     derive = "PartialEq",
     category = "quarry",
-    doc = "One change to the storage of one node, with the precondition under which it may be made.",
+    doc = "One change to the storage of one node, with its precondition.",
     selectable = ".spec.nodeName",
-    validation = Rule::new("self.spec == oldSelf.spec").message("the spec of a NodeJob cannot be changed: a job with another spec is another job"),
+    validation = Rule::new("self.spec == oldSelf.spec").message("the spec of a NodeJob is immutable; create another NodeJob"),
     printcolumn(name = "Action", type_ = "string", json_path = ".spec.action"),
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
     printcolumn(name = "For", type_ = "string", json_path = ".spec.owner.name"),
@@ -37,14 +36,14 @@ pub struct NodeJobSpec {
     /// The node whose agent runs the job.
     #[schemars(length(min = 1, max = 253))]
     pub node_name: String,
-    /// The object that asked for it. Not an owner reference: garbage collection must not delete a running job.
+    /// The object that requested it. Not an owner reference: garbage collection must not delete a running job.
     pub owner: JobOwner,
     pub device: JobDevice,
     pub precondition: Precondition,
-    /// What to make. Present for Prepare.
+    /// What to create. Present for Prepare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Parameters>,
-    /// 1 for the first try.
+    /// 1 for the first attempt.
     #[schemars(range(min = 1))]
     pub attempt: i32,
     /// The value of the owner's retry annotation that led to this job.
@@ -74,7 +73,7 @@ impl Action {
 #[serde(rename_all = "camelCase")]
 pub struct JobOwner {
     pub kind: OwnerKind,
-    /// Absent for an owner that is in no namespace.
+    /// Absent for a cluster-scoped owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
@@ -108,7 +107,7 @@ impl OwnerKind {
 /// The device, by what identifies it. Exactly one is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.sparseFile) != has(self.claimed)").message("set the device of the job: sparseFile or claimed"))]
+#[x_kube(validation = Rule::new("has(self.sparseFile) != has(self.claimed)").message("set exactly one of sparseFile, claimed"))]
 pub struct JobDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_file: Option<SparseFile>,
@@ -133,7 +132,7 @@ pub struct ClaimedDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparseFile {
-    /// Names the file in the agent's volume folder, and becomes the file system's UUID or the partition's GUID.
+    /// Names the file in the agent's volume directory, and becomes the file system's UUID or the partition's GUID.
     #[serde(rename = "volumeUID")]
     #[schemars(regex(pattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"))]
     pub volume_uid: String,
@@ -143,7 +142,7 @@ pub struct SparseFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Precondition {
-    /// The Node object's UID: a node made anew voids the job.
+    /// The UID of the Node: recreating the Node voids the job.
     #[serde(rename = "nodeUID")]
     pub node_uid: String,
     /// A hash of the owner's spec fields that the job uses.
@@ -157,13 +156,13 @@ pub struct Parameters {
     /// In bytes.
     #[schemars(range(min = 1))]
     pub size: i64,
-    /// Make a file system whose UUID is the volume's.
+    /// Create a file system whose UUID is the UID of the Volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem: Option<FilesystemParameters>,
-    /// Make one partition whose name and GUID are the volume's UID.
+    /// Create one partition whose name and GUID are the UID of the Volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionParameters>,
-    /// Erase what is on the device.
+    /// Erase the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wipe: Option<WipeParameters>,
 }
@@ -177,9 +176,9 @@ pub struct WipeParameters {
 /// How thoroughly a device is erased. First and last MiB are always zero afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum WipePolicy {
-    /// Every signature, the first and the last MiB: old data stays readable to whoever looks for it.
+    /// Every signature, the first and the last MiB: the old data stays readable.
     Quick,
-    /// The device forgets all blocks, which is checked by samples; one that cannot is zeroed.
+    /// All blocks are discarded, which is verified by samples; a device that cannot discard is zeroed.
     Discard,
     /// Every block is overwritten with zeros.
     Zero,
@@ -241,14 +240,14 @@ pub struct PartitionParameters {}
 pub struct NodeJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<JobPhase>,
-    /// How many times the agent began it: more than one after a crash of the agent.
+    /// How many times the agent started it: more than once after a crash of the agent.
     #[serde(default)]
     pub runs: i32,
-    /// How far it is, in percent; only for what takes long.
+    /// Progress in percent; only for long tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub progress: Option<i32>,
-    /// What the job does now, or how it ended, for people.
+    /// What the job is doing, or how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -275,7 +274,7 @@ impl JobPhase {
     }
 }
 
-/// What the operator needs to make a PersistentVolume.
+/// What the operator needs to create a PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobResult {
@@ -298,10 +297,10 @@ pub fn hex_digest(parts: &[&str]) -> String {
 }
 
 impl NodeJobSpec {
-    /// The job's name: the same purpose gives the same name, whoever computes it.
+    /// The name of the job: the same spec gives the same name.
     ///
     /// 160 bits of the hash keep the name readable in a table; the node and the precondition's node UID are
-    /// part of it, so that a node made anew gets a job of its own.
+    /// part of it, so that a recreated Node gets its own job.
     pub fn job_name(&self) -> String {
         let fields = serde_json::to_string(self).unwrap_or_default();
         let digest = hex_digest(&[&fields]);

@@ -13,14 +13,14 @@ use std::{borrow::Cow, fmt, str::FromStr};
 )]
 pub struct Bytes(pub u64);
 
-/// A quantity as written by a person, kept verbatim so that it is shown as it was written.
+/// A quantity as the user wrote it, kept verbatim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Quantity(pub String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error(
-        "{0:?} is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9"
+        "{0:?} is not a quantity; use a number with an optional suffix, such as 10Gi, 500M or 1e9"
     )]
     Malformed(String),
     #[error("{0:?} is negative")]
@@ -186,7 +186,7 @@ impl From<Bytes> for Quantity {
 }
 
 impl fmt::Display for Bytes {
-    /// For people: `1.5 GiB`, exact when it is exact.
+    /// Human-readable: `1.5 GiB`, exact if it is exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let unit = (63 - self.0.max(1).leading_zeros()) / 10;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_grammar_is_read_exactly() {
+    fn the_whole_grammar_is_parsed_exactly() {
         let table: &[(&str, u64)] = &[
             ("0", 0),
             ("1", 1),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_to_write() {
+    fn invalid_quantities_are_refused_with_a_remedy() {
         for text in
             ["", "Gi", "1GiB", "1 Gi", "1.2.3", "--1", "1e", "e5", "0x10", "1e5Ki", "٣", "1ki", "."]
         {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_sizes_in_the_unit_they_expect() {
+    fn sizes_are_shown_in_the_expected_unit() {
         for (value, text) in [
             (0, "0 B"),
             (1023, "1023 B"),

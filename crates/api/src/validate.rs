@@ -1,13 +1,13 @@
-//! Validation of a Volume that answers every problem at once.
+//! Validation of a Volume that reports all problems at once.
 //!
-//! The API server refuses the same things by schema and CEL; this runs again in the planner, because a
-//! cluster may serve the shipped CRD (which has no rules), and in the CLI before anything is sent.
+//! The API server refuses the same by schema and CEL; this runs again in the planner, because a cluster may serve the
+//! upstream CRD (which has no rules), and in the CLI before anything is sent.
 
 use crate::{quantity::QuantityError, volume::Volume};
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::fmt;
 
-/// One thing that is wrong with an object.
+/// One problem of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The field, as a path from the object's root.
@@ -24,7 +24,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems in one sentence, for a condition's message.
+/// All problems as one text, for the message of a condition.
 pub fn message(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join(". ")
 }
@@ -40,14 +40,14 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
         problems.push(Problem {
             field: "spec.nodeName",
             wrong: "is empty".into(),
-            allowed: "name the node that holds the storage".into(),
+            allowed: "set the node that has the storage".into(),
         });
     }
     if spec.storage_class_name.is_empty() {
         problems.push(Problem {
             field: "spec.storageClassName",
             wrong: "is empty".into(),
-            allowed: "name a StorageClass".into(),
+            allowed: "set the name of a StorageClass".into(),
         });
     }
     let given: Vec<&str> = [
@@ -88,15 +88,14 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
     problems
 }
 
-/// A claimRef reserves the PersistentVolume: one that names no claim would reserve it for nobody.
+/// A claimRef reserves the PersistentVolume: without the name of a PVC it would reserve it for none.
 fn claim_problem(volume: &Volume) -> Option<Problem> {
     let claim = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
     let problem = |wrong: String| {
         Some(Problem {
             field: "spec.template.spec.claimRef",
             wrong,
-            allowed: "give the claim's name and namespace and nothing else, or leave claimRef out"
-                .into(),
+            allowed: "set only name and namespace of the PVC, or remove claimRef".into(),
         })
     };
     match serde_json::from_value::<ObjectReference>(claim.clone()) {
@@ -105,15 +104,15 @@ fn claim_problem(volume: &Volume) -> Option<Problem> {
             if claim.name.as_deref().is_none_or(str::is_empty)
                 || claim.namespace.as_deref().is_none_or(str::is_empty) =>
         {
-            problem("names no claim".into())
+            problem("names no PVC".into())
         }
-        // The binder writes the UID of the claim that it has bound: one written beforehand would look bound.
+        // The binder writes the UID of the PVC that it has bound: a UID written beforehand would look bound.
         Ok(claim) if claim.uid.is_some() => problem("has a uid".into()),
         Ok(_) => None,
     }
 }
 
-/// What the PersistentVolume could not be created with, told before anything is prepared.
+/// What the PersistentVolume could not be created with, reported before anything is prepared.
 fn template_problems(volume: &Volume) -> Vec<Problem> {
     let Some(metadata) =
         volume.spec.template.as_ref().and_then(|template| template.metadata.as_ref())
@@ -193,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn a_good_volume_has_no_problem() {
+    fn a_valid_volume_has_no_problems() {
         assert!(problems(json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1.5Gi"}})).is_empty());
     }
 
     #[test]
-    fn every_problem_is_told_at_once_with_the_remedy() {
+    fn all_problems_are_reported_with_remedies() {
         let found = problems(
             json!({"nodeName": "", "storageClassName": "", "sparseLoopDevice": {"size": "0"}, "lvmLogicalVolume": {"vgName": "v", "size": "-1"}}),
         );
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_ref_must_name_a_claim() {
+    fn a_claim_ref_must_name_a_pvc() {
         let with = |claim: serde_json::Value| {
             problems(
                 json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}),
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_no_persistent_volume_could_have_are_told_beforehand() {
+    fn invalid_labels_are_reported_before_preparation() {
         let with = |metadata: serde_json::Value| {
             problems(
                 json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"metadata": metadata}}),
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_type_is_told() {
+    fn a_missing_type_is_reported() {
         assert_eq!(problems(json!({"nodeName": "n", "storageClassName": "c"})).len(), 1);
     }
 }

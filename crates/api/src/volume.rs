@@ -1,8 +1,8 @@
-//! Volume (storage.metalk8s.scality.com/v1alpha1), as shipped, plus the seed's stored phase.
+//! Volume (storage.metalk8s.scality.com/v1alpha1), as upstream, plus `status.phase`.
 //!
-//! The schema is the shipped one made strict: exactly one type, a positive size, no change of what has
-//! been prepared. `template` stays open (unknown fields are kept, as shipped); what of it is not used is
-//! warned about by an admission policy (`admission.rs`).
+//! The upstream schema, made strict: exactly one type, a positive size, no change of what has been prepared.
+//! `template` stays open (unknown fields are kept, as upstream); an admission policy warns about fields that are not
+//! used (`admission.rs`).
 
 use crate::quantity::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
     derive = "PartialEq",
     shortname = "qvol",
     category = "quarry",
-    doc = "A volume on one node: prepared storage and the PersistentVolume made from it.",
+    doc = "Storage on one node and the PersistentVolume created from it.",
     selectable = ".spec.nodeName",
     selectable = ".spec.storageClassName",
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
@@ -40,19 +40,19 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.sparseLoopDevice), has(self.rawBlockDevice), has(self.lvmLogicalVolume)].filter(x, x).size() == 1").message("set exactly one of sparseLoopDevice, rawBlockDevice, lvmLogicalVolume"))]
-#[x_kube(validation = Rule::new("has(self.sparseLoopDevice) == has(oldSelf.sparseLoopDevice) && has(self.rawBlockDevice) == has(oldSelf.rawBlockDevice) && has(self.lvmLogicalVolume) == has(oldSelf.lvmLogicalVolume)").message("the type of a volume cannot be changed: delete it and create another"))]
+#[x_kube(validation = Rule::new("has(self.sparseLoopDevice) == has(oldSelf.sparseLoopDevice) && has(self.rawBlockDevice) == has(oldSelf.rawBlockDevice) && has(self.lvmLogicalVolume) == has(oldSelf.lvmLogicalVolume)").message("the type of a Volume is immutable; delete the Volume and create another"))]
 pub struct VolumeSpec {
     /// The node that holds the storage, by its Kubernetes name.
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("nodeName cannot be changed: storage does not move; delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("nodeName is immutable, because storage does not move; delete the Volume and create another"))]
     pub node_name: String,
-    /// The StorageClass of the PersistentVolume. Its parameters `fsType` (ext4 or xfs) and `mkfsOptions` (a JSON list) say how to format; its mountOptions go to the PersistentVolume.
+    /// The StorageClass of the PersistentVolume. Its parameters `fsType` (ext4 or xfs) and `mkfsOptions` (a JSON list) define how to format; its mountOptions are copied to the PersistentVolume.
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("storageClassName cannot be changed: the volume was formatted for it; delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("storageClassName is immutable, because the Volume was formatted for it; delete the Volume and create another"))]
     pub storage_class_name: String,
     /// Filesystem (formatted, mounted by kubelet) or Block (one raw partition).
     #[serde(default)]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("mode cannot be changed: delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("mode is immutable; delete the Volume and create another"))]
     pub mode: VolumeMode,
     /// Labels and annotations for the PersistentVolume, and a claimRef to reserve it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct VolumeSpec {
     /// A whole disk, a partition or a logical volume that exists already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_block_device: Option<RawBlockDevice>,
-    /// A logical volume to be made in an existing volume group.
+    /// A logical volume to be created in an existing volume group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lvm_logical_volume: Option<LvmLogicalVolume>,
 }
@@ -101,7 +101,7 @@ impl VolumeMode {
 pub struct SparseLoopDevice {
     /// The size of the file, exact to the byte.
     #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be greater than 0, such as 10Gi"))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("size cannot be changed: a volume does not grow or shrink yet; delete it and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("size is immutable; delete the Volume and create another"))]
     pub size: Quantity,
 }
 
@@ -110,7 +110,7 @@ pub struct SparseLoopDevice {
 pub struct RawBlockDevice {
     /// The path of the device on the node.
     #[schemars(length(min = 1, max = 4096))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("devicePath cannot be changed: delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("devicePath is immutable; delete the Volume and create another"))]
     pub device_path: String,
 }
 
@@ -119,15 +119,15 @@ pub struct RawBlockDevice {
 pub struct LvmLogicalVolume {
     /// The volume group on the node.
     #[schemars(length(min = 1, max = 128))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("vgName cannot be changed: delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("vgName is immutable; delete the Volume and create another"))]
     pub vg_name: String,
     /// The size of the logical volume.
     #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be greater than 0, such as 10Gi"))]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("size cannot be changed: delete the volume and create another"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("size is immutable; delete the Volume and create another"))]
     pub size: Quantity,
 }
 
-/// What the PersistentVolume inherits. Unknown fields are kept, as the shipped kind does.
+/// What the PersistentVolume inherits. Unknown fields are kept, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PersistentVolumeTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,12 +144,12 @@ pub struct TemplateMetadata {
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Whatever else was written; kept so that it is not lost, and warned about.
+    /// Other fields: kept, and warned about.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Open as shipped, but for what is used: `true` in place of `"true"` is refused when it is written.
+/// Open as upstream, except for fields that are used: `true` instead of `"true"` is refused at admission.
 fn template_metadata(_: &mut SchemaGenerator) -> Schema {
     let texts = json_schema!({"type": "object", "additionalProperties": {"type": "string"}});
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"labels": texts, "annotations": texts}})
@@ -206,7 +206,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The one condition there is.
+    /// The only condition.
     #[serde(rename = "type")]
     pub kind: ConditionType,
     pub status: ConditionStatus,
@@ -232,7 +232,7 @@ pub enum ConditionStatus {
     Unknown,
 }
 
-/// The shipped reasons. The cause in words is in the condition's message.
+/// The upstream reasons. The cause is in the message of the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reason {
     Pending,

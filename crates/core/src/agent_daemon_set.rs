@@ -1,8 +1,8 @@
-//! The agents' DaemonSet as the operator wants it, and which agent pods it may replace.
+//! The DaemonSet of the agents, and which agent pods the operator may replace.
 //!
-//! While volumes are on, agents run everywhere: a Volume may be on any node. Otherwise they run where somebody asks,
-//! and where a claim or an unfinished job still needs hands. Which nodes are meant is no part of a pod's own hash: a
-//! changed selection adds and removes pods (the DaemonSet controller does), it replaces none.
+//! While the Volume controller is on, agents run on all nodes: a Volume may be on any. Otherwise they run on the nodes that
+//! an object requests, and where a device claim or an unfinished job still needs one. The selection of nodes is not part
+//! of the hash of a pod: a changed selection adds and removes pods and replaces none.
 
 pub mod check;
 mod plan;
@@ -20,32 +20,32 @@ use quarry_api::{names, node_job::hex_digest};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What the DaemonSet is made from.
+/// The settings of the DaemonSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonSetSettings {
     pub namespace: String,
     pub image: String,
     pub image_pull_policy: String,
-    /// The folder on each node that holds volumes, ledger and lock.
+    /// The directory on each node for volumes, ledger and lock.
     pub data_dir: String,
-    /// How often an agent reads every device again, and how long a device must have been there, unchanged.
+    /// How often an agent reads every device again, and how long a device must be unchanged.
     pub rescan_interval: SignedDuration,
     pub settling_time: SignedDuration,
-    /// The operator's Deployment, as owner (not controller): agents go when the operator is removed.
+    /// The operator's Deployment, as owner (not controller): agents are removed with the operator.
     pub deployment: Option<(String, String)>,
 }
 
-/// Where agents are wanted, and by whom.
+/// Where agents are needed, and by which objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentDemand {
-    /// Volumes are on.
+    /// The Volume controller is on.
     pub everywhere: bool,
     pub requesters: Vec<AgentRequester>,
-    /// Nodes with claims or unfinished jobs: they keep their agent, whoever stopped asking.
+    /// Nodes with device claims or unfinished jobs: they keep their agent.
     pub kept_nodes: Vec<Arc<Node>>,
 }
 
-/// An object that asks for agents.
+/// An object that requests agents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentRequester {
     pub api_version: String,
@@ -57,12 +57,12 @@ pub struct AgentRequester {
     pub tolerations: Vec<Toleration>,
 }
 
-/// On the DaemonSet and on its pods: which wish they were made from.
+/// On the DaemonSet and on its pods: the hash of their settings.
 pub const HASH_ANNOTATION: &str = "quarry.dev/agent-hash";
-/// On the DaemonSet alone: which nodes it is for.
+/// On the DaemonSet only: the hash of the selected nodes.
 pub const NODES_ANNOTATION: &str = "quarry.dev/agent-nodes";
 
-/// The DaemonSet, complete; `None` when nobody needs an agent. `OnDelete`: the operator replaces agents, never one
+/// The DaemonSet, complete; `None` if no agent is needed. `OnDelete`: the operator replaces agents, never one
 /// with a running job.
 pub fn desired(settings: &DaemonSetSettings, demand: &AgentDemand) -> Option<DaemonSet> {
     let selection = selection(demand)?;
@@ -121,7 +121,7 @@ pub fn desired(settings: &DaemonSetSettings, demand: &AgentDemand) -> Option<Dae
             "template": {"metadata": {"labels": labels, "annotations": {HASH_ANNOTATION: hash}}, "spec": pod},
         },
     });
-    Some(serde_json::from_value(set).expect("the DaemonSet is a constant of this file but for strings and lists of valid objects; its test builds it"))
+    Some(serde_json::from_value(set).expect("the DaemonSet is a constant of this file except for strings and lists of valid objects; its test builds it"))
 }
 
 struct Selection {
@@ -132,14 +132,14 @@ struct Selection {
 
 fn selection(demand: &AgentDemand) -> Option<Selection> {
     if demand.everywhere {
-        // Nodes that are tainted still have storage: an agent that is kept away would leave volumes behind.
+        // Tainted nodes still have storage: without an agent, Volumes would be left behind.
         return Some(Selection {
             affinity: Value::Null,
             tolerations: json!([{"operator": "Exists"}]),
         });
     }
     let all = demand.requesters.iter().any(|requester| requester.selector.is_none());
-    // An empty term matches nothing, and a selector of such terms alone must not end up as none at all.
+    // An empty term matches nothing, and a selector of only such terms must not become no selector.
     let is_empty = |term: &NodeSelectorTerm| {
         [&term.match_expressions, &term.match_fields]
             .iter()
@@ -152,7 +152,7 @@ fn selection(demand: &AgentDemand) -> Option<Selection> {
         .filter_map(|requester| requester.selector.as_ref())
         .flat_map(|selector| &selector.node_selector_terms);
     let kept = demand.kept_nodes.iter().filter_map(|node| node.metadata.name.as_deref());
-    // One term for each: a field takes one value only.
+    // One term per node: matchFields takes one value only.
     let kept = kept.map(|name| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}));
     for term in chosen.filter(|term| !is_empty(term)).map(|term| json!(term)).chain(kept) {
         if !terms.contains(&term) {
@@ -189,8 +189,8 @@ fn selection(demand: &AgentDemand) -> Option<Selection> {
     })
 }
 
-/// Everybody who asks; the operator's Deployment while agents are needed whoever asks, so that the deletion of the
-/// last asker does not take them away.
+/// All requesters; also the operator's Deployment while agents are needed anyway, so that deleting the last requester
+/// does not remove them.
 fn owners(settings: &DaemonSetSettings, demand: &AgentDemand) -> Vec<Value> {
     let owner = |version: &str, kind: &str, name: &str, uid: &str| json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": false});
     let deployment = settings
@@ -224,7 +224,7 @@ fn owner_uids(set: &DaemonSet) -> Vec<&str> {
     uids
 }
 
-/// Whether the DaemonSet that is there was made from another wish.
+/// Whether the existing DaemonSet differs from the target.
 pub fn outdated(found: &DaemonSet, target: &DaemonSet) -> bool {
     [HASH_ANNOTATION, NODES_ANNOTATION]
         .iter()
@@ -232,8 +232,7 @@ pub fn outdated(found: &DaemonSet, target: &DaemonSet) -> bool {
         || owner_uids(found) != owner_uids(target)
 }
 
-/// What turns the one that is there into the wanted one. Fields that may be absent are named with a null: a merge
-/// would keep them.
+/// The patch from the existing DaemonSet to the target. Absent fields are set to null: a merge would keep them.
 pub fn changes(target: &DaemonSet) -> Value {
     let mut template = json!(target.spec.as_ref().map(|spec| &spec.template));
     for field in ["affinity", "tolerations"] {
@@ -247,7 +246,7 @@ pub fn changes(target: &DaemonSet) -> Value {
     })
 }
 
-/// Ours to change or delete: somebody else's DaemonSet of that name is left alone.
+/// Managed by Quarry: another DaemonSet of that name is left alone.
 pub fn is_ours(found: &DaemonSet) -> bool {
     found
         .metadata
@@ -257,17 +256,17 @@ pub fn is_ours(found: &DaemonSet) -> bool {
         .is_some_and(|by| by == names::MANAGED_BY)
 }
 
-/// What to do about a DaemonSet of that name which is not ours: one sentence for log and conditions.
+/// The text about a DaemonSet of that name that Quarry does not manage, for log and conditions.
 pub fn name_taken(namespace: &str) -> String {
     format!(
-        "the DaemonSet {} in namespace {namespace} is not Quarry's and is left alone: delete it, or run the operator in another namespace (if it is Quarry's after all, label it {}={})",
+        "DaemonSet {} in namespace {namespace} is not managed by Quarry; delete it, label it {}={} to hand it over, or run the operator in another namespace",
         names::AGENT_DAEMON_SET,
         crate_label(),
         names::MANAGED_BY
     )
 }
 
-/// The agent pods to replace: made from another wish, and without a job under way on their node.
+/// The agent pods to replace: with other settings, and without a running job on their node.
 pub fn replaceable<'a>(
     pods: &'a [Pod],
     target: &DaemonSet,

@@ -1,7 +1,7 @@
-//! Events for people, as values: `kubectl describe` and `quarry explain` show them.
+//! Events as values: `kubectl describe` and `quarry explain` show them.
 //!
-//! The name is a hash of object, reason and message: the same event told again (after a crash, by a second leader)
-//! meets itself instead of making another object, and two different messages never become one.
+//! The name is a hash of object, reason and message: publishing the same Event again (after a crash, by a second leader)
+//! finds the existing object, and two different messages never become one.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use quarry_api::node_job::hex_digest;
 
-/// Events of cluster-scoped objects live here, as the API conventions have it.
+/// The namespace of Events about cluster-scoped objects, by the API conventions.
 pub const EVENTS_OF_CLUSTER_OBJECTS: &str = "default";
 
 /// An Event that is published once, after the plan was applied.
@@ -21,7 +21,7 @@ pub struct PendingEvent {
     pub message: String,
 }
 
-/// What the events are about, and who tells them.
+/// The object of the Events, and their source.
 #[derive(Clone, Debug)]
 pub struct AboutObject {
     pub reference: ObjectReference,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_words_are_the_same_event_and_others_are_not() {
+    fn equal_messages_are_one_event_and_others_are_not() {
         let about = AboutObject {
             reference: ObjectReference {
                 name: Some("n1".into()),

@@ -1,8 +1,7 @@
 //! Which arguments of mkfs a StorageClass may pass on.
 //!
-//! An allow-list. Whoever may write a StorageClass must not be able to make mkfs write elsewhere (an
-//! external journal or log device, another device as positional argument), do nothing (dry run), override
-//! the UUID that the persistent link is found by, or read files of the node.
+//! An allow-list. A StorageClass must not make mkfs write elsewhere (an external journal or log device, another device
+//! as positional argument), do nothing (dry run), override the UUID of the persistent link, or read files of the node.
 
 use quarry_api::node_job::FsType;
 
@@ -38,7 +37,7 @@ pub fn check(fs: FsType, options: &[String]) -> Result<(), String> {
         let attached = &option[2..];
         let value = match (takes, attached.is_empty()) {
             (Value::None, true) => continue,
-            (Value::None, false) => return refuse("give each option as an element of its own"),
+            (Value::None, false) => return refuse("put each option into its own element"),
             (Value::Any | Value::Keys(_) | Value::Features(_), false) => attached,
             (Value::Any | Value::Keys(_) | Value::Features(_), true) => match rest.next() {
                 Some(value) => value.as_str(),
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_class_and_common_tuning_are_allowed() {
+    fn the_upstream_class_and_common_tuning_are_allowed() {
         checked(FsType::Ext4, &["-m", "0"]).unwrap();
         checked(
             FsType::Ext4,

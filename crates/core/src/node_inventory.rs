@@ -1,7 +1,7 @@
 //! The operator's half of a NodeInventory: which nodes have one, and what the cluster knows about their devices.
 //!
-//! It follows its Node, except while it has claims or knows of data on its disks: those say whose data is on a machine
-//! that may come back, so the inventory stays, held by a finalizer. Next to read: `quarantine.rs`, `foreign_pv.rs`.
+//! It is deleted with its Node, except while it has device claims or records data on its disks: the machine may come
+//! back, so a finalizer keeps the inventory. Next to read: `quarantine.rs`, `unmanaged_pv.rs`.
 
 use crate::{
     device_claim::{self, Demand, NodeWorld, Stage},
@@ -19,9 +19,9 @@ pub struct Observed {
     pub name: String,
     pub node_exists: bool,
     pub inventory: Option<NodeInventory>,
-    /// PersistentVolumes of others on this node.
+    /// The unmanaged PersistentVolumes on this node.
     pub unmanaged_pvs: Vec<UnmanagedPv>,
-    /// Devices of other nodes with an identity of this node's.
+    /// Devices of other nodes with an identity of this node.
     pub elsewhere: Vec<RemoteIdentity>,
     /// What device claims are planned from; `None` where the kinds that own them are not watched: what is claimed stays.
     pub world: Option<NodeWorld>,
@@ -165,7 +165,7 @@ pub enum Step {
     Create(Box<NodeInventory>),
     /// At the version that was read.
     Update(Box<Update>),
-    /// By UID and version: a node that came back in between keeps its inventory.
+    /// By UID and version: a node that comes back in between keeps its inventory.
     Delete {
         uid: String,
         resource_version: String,
@@ -176,9 +176,9 @@ pub enum Step {
 pub struct Update {
     pub resource_version: String,
     pub spec: NodeInventorySpec,
-    /// All of them; `None` when they are right.
+    /// The complete list; `None` if it is unchanged.
     pub finalizers: Option<Vec<String>>,
-    /// The annotation that gives the claims up goes: it was about a machine that was gone then.
+    /// Removes the annotation that releases device claims: it was about a machine that was gone then.
     pub answered: bool,
 }
 
@@ -205,13 +205,13 @@ fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan>) -> Optio
             resource_version: found.metadata.resource_version.clone()?,
         });
     }
-    // Without the Node nobody knows which PersistentVolumes were meant: what was known stays.
+    // Without the Node it is unknown which PersistentVolumes are on it: the list stays unchanged.
     if seen.node_exists {
         (spec.unmanaged_pvs, spec.unmanaged_pvs_omitted) = fitting(&seen.unmanaged_pvs);
     }
     spec.quarantine = quarantine::plan(found, &seen.elsewhere);
-    // Whoever deletes the inventory of a node that is gone says that what its disks hold is not needed; not its claims,
-    // which are somebody's volumes.
+    // Deleting the inventory of a node that does not exist discards the data on its disks, but not its device claims,
+    // which back PersistentVolumes.
     let given_up = going && !seen.node_exists && spec.device_claims.is_empty();
     let finalizers = finalizers(found, given_up || !remembers(&spec));
     let answered = is_answered(seen, found);
@@ -226,14 +226,14 @@ fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan>) -> Optio
     })))
 }
 
-/// Something that must outlive the Node: who has which disk, and whose data is on it.
+/// Something that must outlive the Node: device claims, and the data on its disks.
 fn remembers(spec: &NodeInventorySpec) -> bool {
     !spec.device_claims.is_empty()
         || !spec.retained_data.is_empty()
         || !spec.wipe_remnants.is_empty()
 }
 
-/// The machine is there again, or the claims are gone: the word that gave them up must not count another time.
+/// The machine is back, or the device claims are gone: the annotation that released them must not apply again.
 fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
     let released = found.metadata.annotations.as_ref().is_some_and(|annotations| {
         annotations.contains_key(names::RELEASE_DEVICE_CLAIMS_ANNOTATION)
@@ -271,8 +271,8 @@ fn create(seen: &Observed) -> Step {
     Step::Create(Box::new(made))
 }
 
-/// The finalizer is there exactly while something is to be remembered. An object that is going takes no new one: the API
-/// refuses it.
+/// The finalizer is set exactly while something must be kept. The API refuses a new finalizer on an object that is being
+/// deleted.
 fn finalizers(found: &NodeInventory, free: bool) -> Option<Vec<String>> {
     let present = found.metadata.finalizers.clone().unwrap_or_default();
     let held = present.iter().any(|finalizer| finalizer == names::DEVICE_CLAIMS_FINALIZER);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_with_claims_outlives_its_node() {
+    fn an_inventory_with_device_claims_outlives_its_node() {
         let held = update(plan(&seen(true, json!({"spec.deviceClaims": claims()}))));
         assert_eq!(held.finalizers, Some(vec![names::DEVICE_CLAIMS_FINALIZER.to_owned()]));
         let finalizers = json!(["other/one", names::DEVICE_CLAIMS_FINALIZER]);
@@ -377,10 +377,10 @@ mod tests {
             false,
             json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "spec.unmanagedPVs": known}),
         );
-        assert_eq!(plan(&gone), None, "what was known about its volumes stays");
+        assert_eq!(plan(&gone), None, "the list of its PersistentVolumes stays");
         let released = update(plan(&seen(true, json!({"metadata.finalizers": finalizers}))));
         assert_eq!(released.finalizers, Some(vec!["other/one".to_owned()]));
-        // Deleted by hand: held while there are claims, let go with the last one, never given a new finalizer.
+        // Deleted by hand: kept while there are device claims, released with the last one, never given a new finalizer.
         let going = json!({"spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(plan(&seen(true, going)), None);
         let free = json!({"metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
@@ -394,9 +394,9 @@ mod tests {
         );
     }
 
-    /// Whose data is on its disks is known for as long as the node may come back.
+    /// The record of data on its disks is kept for as long as the node may come back.
     #[test]
-    fn an_inventory_that_knows_of_data_outlives_its_node_until_somebody_deletes_it() {
+    fn an_inventory_with_retained_data_outlives_its_node() {
         let entry = json!([{"identity": "wwn:1", "pvName": "p", "pvUID": "u"}]);
         let finalizers = json!([names::DEVICE_CLAIMS_FINALIZER]);
         for list in ["spec.retainedData", "spec.wipeRemnants"] {
@@ -417,7 +417,7 @@ mod tests {
                     json!({list: entry, "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}),
                 ))
             };
-            assert_eq!(going(true), None, "{list}: the node is there, and so is the data");
+            assert_eq!(going(true), None, "{list}: the node exists, and so does the data");
             assert_eq!(update(going(false)).finalizers, Some(vec![]), "{list}");
             // What a plan has just learned counts as well.
             let learned = seen(
@@ -437,11 +437,11 @@ mod tests {
             );
         }
         let both = json!({"spec.retainedData": entry, "spec.deviceClaims": claims(), "metadata.finalizers": finalizers, "metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
-        assert_eq!(plan(&seen(false, both)), None, "its claims are somebody's volumes");
+        assert_eq!(plan(&seen(false, both)), None, "its device claims back PersistentVolumes");
     }
 
     #[test]
-    fn the_word_that_gives_claims_up_counts_once() {
+    fn the_release_annotation_counts_once() {
         let released = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});
         let with = |node: bool, machine: &str| {
             let extra = json!({"metadata.annotations": released, "spec.deviceClaims": claims(), "spec.machineID": "m1", "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]});
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn more_foreign_volumes_than_fit_are_counted() {
+    fn unmanaged_pvs_that_do_not_fit_are_counted() {
         let mut seen = seen(true, json!({}));
         seen.unmanaged_pvs = (0..9000)
             .map(|n| UnmanagedPv {

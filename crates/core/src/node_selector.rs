@@ -1,21 +1,21 @@
-//! Which nodes a selector means, and which of them a pod may stay on: Kubernetes' own rules, as pure functions.
+//! Which nodes a selector selects, and on which of them a pod may run: the rules of Kubernetes as pure functions.
 //!
-//! Terms are ORed, requirements inside a term ANDed; an empty term matches nothing; no selector at all means every
-//! node. A selector that the API server would refuse in a pod is told with its field before anything is made of it.
+//! Terms are ORed, requirements inside a term ANDed; an empty term matches nothing; no selector means every node.
+//! A selector that the API server would refuse in a pod is reported with its field before it is used.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
 };
 use std::collections::BTreeMap;
 
-/// The one field that `matchFields` knows.
+/// The only field that `matchFields` supports.
 pub const NAME_FIELD: &str = "metadata.name";
 
-/// What is wrong, field by field, as sentences; empty when the selector may be used.
+/// The problems of a selector, with their fields; empty: the selector is valid.
 pub fn problems(selector: &NodeSelector, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     if selector.node_selector_terms.is_empty() {
-        found.push(format!("{at}.nodeSelectorTerms is empty and selects no node: add a term, or leave the selector out to select all nodes"));
+        found.push(format!("{at}.nodeSelectorTerms is empty and selects no node; add a term, or remove the selector to select all nodes"));
     }
     let is_empty = |term: &NodeSelectorTerm| {
         [&term.match_expressions, &term.match_fields]
@@ -24,7 +24,7 @@ pub fn problems(selector: &NodeSelector, at: &str) -> Vec<String> {
     };
     if !selector.node_selector_terms.is_empty() && selector.node_selector_terms.iter().all(is_empty)
     {
-        found.push(format!("{at}.nodeSelectorTerms[0] is empty and matches no node: add a requirement, or leave the selector out to select all nodes"));
+        found.push(format!("{at}.nodeSelectorTerms[0] is empty and matches no node; add a requirement, or remove the selector to select all nodes"));
     }
     for (index, term) in selector.node_selector_terms.iter().enumerate() {
         let at = format!("{at}.nodeSelectorTerms[{index}]");
@@ -48,36 +48,36 @@ fn problem(requirement: &NodeSelectorRequirement, field: bool) -> Option<String>
     let NodeSelectorRequirement { key, operator, .. } = requirement;
     if field {
         if key != NAME_FIELD {
-            return Some(format!("key is {key:?}: the only field is {NAME_FIELD}"));
+            return Some(format!("key is {key:?}; use {NAME_FIELD}, the only supported field"));
         }
         return match (operator.as_str(), values.len()) {
             ("In" | "NotIn", 1) => None,
             ("In" | "NotIn", _) => {
-                Some("values must hold exactly one name: write one term for each node".to_owned())
+                Some("values must contain exactly one name; use one term per node".to_owned())
             }
-            _ => Some(format!("operator is {operator:?}: a field takes In or NotIn")),
+            _ => Some(format!("operator is {operator:?}; use In or NotIn for a field")),
         };
     }
     if key.is_empty() {
-        return Some("key is empty: name a label".to_owned());
+        return Some("key is empty; set the name of a label".to_owned());
     }
     match operator.as_str() {
         "In" | "NotIn" if values.is_empty() => {
-            Some(format!("values is empty: {operator} needs at least one value"))
+            Some(format!("values is empty; add a value for {operator}"))
         }
         "In" | "NotIn" => None,
         "Exists" | "DoesNotExist" if values.is_empty() => None,
         "Exists" | "DoesNotExist" => {
-            Some(format!("values must be empty: {operator} looks at the key alone"))
+            Some(format!("values must be empty for {operator}; remove them"))
         }
         "Gt" | "Lt" => match values {
             [one] if one.parse::<i64>().is_ok() => None,
-            [one] => Some(format!("values holds {one:?}: {operator} needs a whole number")),
-            _ => Some(format!("values must hold exactly one whole number for {operator}")),
+            [one] => Some(format!("values contains {one:?}; use an integer for {operator}")),
+            _ => Some(format!("values must contain exactly one integer for {operator}")),
         },
-        other => Some(format!(
-            "operator is {other:?}: it must be In, NotIn, Exists, DoesNotExist, Gt or Lt"
-        )),
+        other => {
+            Some(format!("operator is {other:?}; use In, NotIn, Exists, DoesNotExist, Gt or Lt"))
+        }
     }
 }
 
@@ -88,23 +88,23 @@ pub fn toleration_problems(tolerations: &[Toleration], at: &str) -> Vec<String> 
         let effect = toleration.effect.as_deref().unwrap_or_default();
         match toleration.operator.as_deref() {
             Some("Exists") if given(&toleration.value) => {
-                return Some("value must be empty: Exists looks at the key alone".to_owned());
+                return Some("value must be empty for Exists; remove it".to_owned());
             }
             Some("Exists") => {}
             None | Some("" | "Equal") if !given(&toleration.key) => {
                 return Some(
-                    "key is empty: name a taint, or use the operator Exists for all of them"
+                    "key is empty; set the key of a taint, or use the operator Exists for all taints"
                         .to_owned(),
                 );
             }
             None | Some("" | "Equal") => {}
             Some(other) => {
-                return Some(format!("operator is {other:?}: it must be Exists or Equal"));
+                return Some(format!("operator is {other:?}; use Exists or Equal"));
             }
         }
         if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
             return Some(format!(
-                "effect is {effect:?}: it must be NoSchedule, PreferNoSchedule or NoExecute, or left out for all of them"
+                "effect is {effect:?}; use NoSchedule, PreferNoSchedule or NoExecute, or remove it for all effects"
             ));
         }
         (toleration.toleration_seconds.is_some() && effect != "NoExecute")
@@ -117,7 +117,7 @@ pub fn toleration_problems(tolerations: &[Toleration], at: &str) -> Vec<String> 
         .collect()
 }
 
-/// Whether the selector means this node. What is invalid in it matches nothing.
+/// Whether the selector selects this node. Invalid terms match nothing.
 pub fn selects(selector: Option<&NodeSelector>, node: &Node) -> bool {
     selector.is_none_or(|selector| {
         selector.node_selector_terms.iter().any(|term| term_matches(term, node))
@@ -162,8 +162,8 @@ fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
     }
 }
 
-/// Taints that Kubernetes itself puts on a node in trouble, or that is being drained. DaemonSet pods stay there, and
-/// they say nothing about whether the node is wanted.
+/// Taints that Kubernetes puts on a node that is not healthy or is being drained. DaemonSet pods stay there, and they do
+/// not express whether the node is selected.
 const TROUBLE: &[&str] = &[
     "not-ready",
     "unreachable",
@@ -174,7 +174,7 @@ const TROUBLE: &[&str] = &[
     "network-unavailable",
 ];
 
-/// The first taint that keeps a DaemonSet's pod with these tolerations away from the node.
+/// The first taint that keeps a DaemonSet pod with these tolerations away from the node.
 pub fn untolerated<'a>(node: &'a Node, tolerations: &[Toleration]) -> Option<&'a Taint> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     taints
@@ -198,7 +198,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
     match toleration.operator.as_deref() {
         Some("Exists") => true,
-        // An empty key is for Exists alone.
+        // An empty key is valid for Exists only.
         None | Some("" | "Equal") => {
             toleration.key.as_deref().is_some_and(|key| !key.is_empty())
                 && toleration.value.as_deref().unwrap_or_default()
@@ -208,7 +208,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// A taint as people write it: `key=value:effect`.
+/// A taint in kubectl's notation: `key=value:effect`.
 pub fn taint_text(taint: &Taint) -> String {
     let value = taint
         .value
@@ -239,7 +239,7 @@ pub fn selector_text(selector: &NodeSelector) -> String {
     selector.node_selector_terms.iter().map(term).collect::<Vec<_>>().join(", or ")
 }
 
-/// The labels that the selector asks for and that nodes have, with their values: what it could have said instead.
+/// The labels that the selector requires and their values on nodes: what it could select instead.
 pub fn known_values<'a>(
     selector: &NodeSelector,
     nodes: impl Iterator<Item = &'a Node> + Clone,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_selector_is_told_with_its_field() {
+    fn an_invalid_selector_is_reported_with_its_field() {
         let problem = |terms: Value| problems(&selector(terms), "spec.nodeSelector").join("\n");
         let all = [
                 problem(json!([])),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_toleration_is_told_with_its_field() {
+    fn an_invalid_toleration_is_reported_with_its_field() {
         for (toleration, problem) in [
             (json!({"operator": "Exists"}), ""),
             (json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}), ""),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_is_put_into_words_with_what_exists_instead() {
+    fn a_selector_is_described_with_existing_labels() {
         let asked = selector(json!([
             {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme", "ssd"]}, {"key": "rack", "operator": "Exists"}]},
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]},

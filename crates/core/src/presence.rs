@@ -1,4 +1,4 @@
-//! Is the agent of a node there? Told from its Lease, so that nothing else is written at rest.
+//! Whether the agent of a node is present, by its Lease: nothing else is written at rest.
 
 use jiff::{SignedDuration, Span, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,7 +15,7 @@ pub enum Presence {
     },
 }
 
-/// A lease without a holder was given back at shutdown: the agent is gone, at once.
+/// A lease without a holder was released at shutdown: the agent is absent at once.
 pub fn presence(lease: Option<&Lease>, now: Timestamp) -> Presence {
     let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return Presence::Never };
     let Some(renewed) = spec.renew_time.as_ref().map(|time| time.0) else { return Presence::Never };
@@ -39,23 +39,23 @@ pub fn is_renewal(before: Option<&Lease>, after: Option<&Lease>) -> bool {
 }
 
 impl Presence {
-    /// Why nothing happens on the node, in words; `None` when the agent is there.
+    /// Why nothing happens on the node; `None` if the agent is present.
     pub fn problem(&self, node: &str) -> Option<String> {
         let remedy = match self {
             Presence::Never => "check that its quarry-agent pod runs",
             Presence::Absent { .. } | Presence::Present { .. } => {
-                "check that the node is up and its quarry-agent pod runs"
+                "check that the node is up and that its quarry-agent pod runs"
             }
         };
-        Some(format!("{}: {remedy}", self.finding(node)?))
+        Some(format!("{}; {remedy}", self.finding(node)?))
     }
 
-    /// The same without advice: agents need not be pods.
+    /// The same without a remedy: agents need not be pods.
     pub fn finding(&self, node: &str) -> Option<String> {
         match self {
             Presence::Never => Some(format!("no agent has been seen on node {node}")),
             Presence::Absent { since } => Some(format!(
-                "the agent on node {node} is absent since {}",
+                "the agent on node {node} has been absent since {}",
                 since.strftime("%Y-%m-%dT%H:%M:%SZ")
             )),
             Presence::Present { .. } => None,

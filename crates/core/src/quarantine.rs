@@ -1,10 +1,10 @@
-//! Identities that nobody can be sure of: shown by two nodes, or changed in place.
+//! Uncertain identities: shown by two nodes, or changed in place.
 //!
-//! A shared LUN, a copied virtual disk, a disk moved between two looks: from outside they look alike, so both sides
-//! are quarantined until only one shows the identity. A claim shows it as a device does: a disk that was pulled out of
-//! the node that claims it stays that node's, whoever sees it now. What changes within one node is found by its agent,
-//! whose finding ends with the disk or the boot; the identity is held here until an administrator accepts it. Equal
-//! identities within one node are the agent's own verdict.
+//! A shared LUN, a copied virtual disk and a disk moved between two scans look alike, so both sides are quarantined until
+//! only one shows the identity. A device claim shows it as a device does: a disk that was unplugged from the node that
+//! claims it still belongs to that node. A change within one node is found by its agent, whose finding ends with the disk
+//! or the boot; the identity is quarantined here until an administrator accepts it. Equal identities within one node are
+//! the agent's own verdict.
 
 use crate::{
     device::{Reason, accepts, group::published_candidates, identity},
@@ -20,17 +20,17 @@ use std::{
     sync::Arc,
 };
 
-/// A device of another node with the same identity, or a claim on one that is not there.
+/// A device of another node with the same identity, or a device claim on a missing one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteIdentity {
     pub identity: String,
     pub node: String,
-    /// In words that "of node …" can follow.
+    /// As text that continues with "of node …".
     pub device: String,
 }
 
-/// Which nodes show which identity. Kept in step change by change, so that one inventory costs its own devices and
-/// not those of the whole cluster.
+/// Which nodes show which identity. Updated incrementally, so that one inventory costs its own devices and not
+/// those of the whole cluster.
 ///
 /// A thousand nodes may show a hundred thousand identities, almost all of them alone: sorted lists, shared text.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Identities {
 
 type List = Vec<(Arc<str>, Arc<IdentityRecord>)>;
 
-/// A device that shows an identity, or a claim on one that is not there.
+/// A device that shows an identity, or a device claim on a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IdentityRecord {
     device: String,
@@ -52,20 +52,20 @@ struct IdentityRecord {
 }
 
 impl IdentityRecord {
-    /// Both say who they are in the same way, and it is somebody else: a weaker likeness counts for nothing.
+    /// Both have identities of the same form, and they differ: weaker identities do not count then.
     fn is_surely_another(&self, other: &IdentityRecord) -> bool {
         let (own, others) = (self.primary.split(':').next(), other.primary.split(':').next());
         self.primary != other.primary && own == others
     }
 }
 
-/// The file behind a loop device is named by its path on its own node: equal ones elsewhere are other files.
+/// The file behind a loop device is named by its path on its own node: equal paths on other nodes are other files.
 fn is_cluster_wide(identity: &str) -> bool {
     identity.split(':').next() != Some(identity::FILE)
 }
 
-/// By everything that would identify a device: another node may not see its strongest. Of a claim only its own identity
-/// is known, which is one of its device's when that is there.
+/// By everything that identifies a device: another node may not see its strongest identity. Of a device claim only its
+/// own identity is known, which is one of its device.
 fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
     let mut found: BTreeMap<String, Arc<IdentityRecord>> = BTreeMap::new();
     for device in devices {
@@ -82,7 +82,10 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
         }
     }
     let claims = spec.iter().flat_map(|spec| &spec.device_claims).map(|claim| {
-        (&claim.identity, format!("the claim of {} on a missing device", owner_text(&claim.owner)))
+        (
+            &claim.identity,
+            format!("the device claim of {} on a missing device", owner_text(&claim.owner)),
+        )
     });
     let kept = spec.iter().flat_map(|spec| &spec.retained_data).map(|kept| {
         (
@@ -103,7 +106,7 @@ fn find<'a>(list: &'a List, key: &str) -> Option<&'a Arc<IdentityRecord>> {
 }
 
 impl Identities {
-    /// The node shows these devices from now on, and has what its spec says. Returns the other nodes that this concerns.
+    /// Records the devices and the spec of the node. Returns the other nodes that this concerns.
     pub fn follow(
         &mut self,
         node: &str,
@@ -128,7 +131,7 @@ impl Identities {
         for (identity, device) in
             after.iter_mut().filter(|(identity, device)| find(&before, identity) != Some(device))
         {
-            // One text for each identity, whoever shows it.
+            // One shared text per identity.
             if let Some((known, _)) = self.shown.get_key_value(identity) {
                 *identity = Arc::clone(known);
             }
@@ -144,7 +147,7 @@ impl Identities {
         concerned
     }
 
-    /// Devices of other nodes that have an identity of this node's: of each identity as many as a quarantine tells.
+    /// Devices of other nodes that have an identity of this node: per identity as many as a quarantine lists.
     pub fn elsewhere(&self, node: &str) -> Vec<RemoteIdentity> {
         let of_node = self.of_node.get(node).into_iter().flatten();
         let mut found: Vec<RemoteIdentity> = of_node
@@ -159,18 +162,17 @@ impl Identities {
                 })
             })
             .collect();
-        // By several of its identities the same device may be the same one.
+        // The same device may be found by several of its identities.
         found.sort();
         found.dedup();
         found
     }
 }
 
-/// How many others are named: a thousand nodes made from one image share their partitions' identities.
+/// How many others are listed: a thousand nodes from one image share the identities of their partitions.
 const NAMED: usize = 3;
 
-/// Whose quarantine reads otherwise because `node` came or went: of those who name it. When many show an identity, most
-/// do not.
+/// The nodes whose quarantine lists `node`, and changes with it. When many show an identity, most do not list it.
 fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
     let is_named_by = |other: &str, own: &IdentityRecord| {
         others_of(nodes, other, own).take(NAMED + 1).any(|(named, _)| **named == *node)
@@ -182,7 +184,7 @@ fn concerned_by(nodes: &List, node: &str) -> Vec<String> {
         .collect()
 }
 
-/// Who else shows it, but for those who are surely another device.
+/// The other nodes that show it, except for those that certainly show another device.
 fn others_of<'a>(
     nodes: &'a List,
     node: &'a str,
@@ -210,7 +212,7 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[RemoteIdentity]) -> Vec<Quar
             format!("{}{more}", named.join(", ")),
         );
     }
-    // What was held stays held, with its first words: the agent that saw the change may have been restarted since.
+    // A quarantine stays with its first detail: the agent that found the change may have been restarted since.
     let held = inventory
         .spec
         .quarantine
@@ -234,7 +236,7 @@ pub fn plan(inventory: &NodeInventory, elsewhere: &[RemoteIdentity]) -> Vec<Quar
         .collect()
 }
 
-/// By any name of the device that shows it: an identity that has grown since is accepted by the new one.
+/// By any identity of the device that shows it: a stronger identity found later is accepted, too.
 fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
     let Some(text) = inventory
         .metadata
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_on_two_nodes_concerns_both_and_is_cleared_with_the_second() {
+    fn an_identity_on_two_nodes_concerns_both() {
         let mut known = Identities::default();
         let shared = vec![device("sda", "wwn:1"), device("sdb", "wwn:2")];
         assert!(known.follow("n1", &shared, None).is_empty());
@@ -294,9 +296,9 @@ mod tests {
             }]
         );
         assert_eq!(known.elsewhere("n2")[0].node, "n1");
-        // Nothing new: nobody is woken.
+        // Nothing new: no node is concerned.
         assert!(known.follow("n2", &[device("sdx", "wwn:2")], None).is_empty());
-        // It has another name there now: the words change.
+        // It has another name there now: the text changes.
         assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")], None), ["n1".to_owned()].into());
         assert_eq!(known.follow("n2", &[], None), ["n1".to_owned()].into());
         assert_eq!(plan_of(&known), []);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_another_node_claims_is_nobodys_else_even_when_only_one_node_shows_it() {
+    fn a_disk_claimed_by_another_node_is_quarantined() {
         let claim = |identity: &str| DeviceClaim {
             identity: identity.into(),
             owner: ClaimOwner {
@@ -320,7 +322,7 @@ mod tests {
         let mut known = Identities::default();
         known.follow("n1", &disk, None);
         assert!(known.follow("n1", &disk, Some(&claims)).is_empty());
-        assert_eq!(known.elsewhere("n1"), [], "its own claim is no other node's");
+        assert_eq!(known.elsewhere("n1"), [], "its own device claim is not on another node");
         // Pulled, and plugged in elsewhere.
         known.follow("n1", &[], Some(&claims));
         assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], None), ["n1".to_owned()].into());
@@ -332,30 +334,30 @@ mod tests {
         };
         assert_eq!(
             planned("n2", vec![device("sdb", "wwn:1")]),
-            ["the claim of LocalVolumeSet s/fast on a missing device of node n1"]
+            ["the device claim of LocalVolumeSet s/fast on a missing device of node n1"]
         );
         assert_eq!(
             planned("n1", vec![]),
             ["sdb of node n2"],
-            "where it is claimed it is told where it is"
+            "the node that claims it learns where it is"
         );
-        // Nothing new: nobody is woken. Given up: the other one is.
+        // Nothing new: no node is concerned. Released: the other one is.
         assert!(known.follow("n1", &[], Some(&claims)).is_empty());
         assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into());
         assert_eq!((known.elsewhere("n1"), known.elsewhere("n2")), (vec![], vec![]));
-        // Two claims, and one disk: neither goes on.
+        // Two device claims and one disk: both are blocked.
         known.follow("n1", &[], Some(&claims));
         known.follow("n2", &[device("sdb", "wwn:1")], Some(&claims));
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
-        // Another disk is none of it, and neither is a file of the same path.
+        // Another disk does not count, and neither does a file of the same path.
         known.follow("n3", &[device("sdc", "wwn:2"), device("loop0", "file:/x:1:2")], None);
         known.follow("n4", &[], Some(&having(vec![claim("file:/x:1:2")])));
         assert_eq!(known.elsewhere("n3"), []);
     }
 
-    /// Its data is on record with the node that it was pulled out of: nobody else takes it, however blank it looks.
+    /// Its data is recorded for the node that it was unplugged from: it is not claimed elsewhere, even if it looks blank.
     #[test]
-    fn a_disk_with_kept_data_is_known_wherever_it_is_plugged_in() {
+    fn retained_data_is_known_on_every_node() {
         let kept = NodeInventorySpec {
             retained_data: vec![RetainedData {
                 identity: "wwn:1".into(),
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_by_a_weaker_identity_than_the_disk_shows_elsewhere_is_found() {
+    fn device_claim_by_weaker_identity_is_found_on_another_node() {
         let evidence =
             [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
         let evidence = evidence
@@ -411,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_sees_less_of_the_same_disk_is_found_and_a_weak_likeness_is_not_enough() {
+    fn less_evidence_on_another_node_is_still_the_same_disk() {
         let with = |name: &str, identity: &str, evidence: &[(&str, &str)]| Device {
             kind: "disk".into(),
             evidence: evidence
@@ -435,16 +437,12 @@ mod tests {
         assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
         assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
         known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], None);
-        assert_eq!(
-            known.elsewhere("n1"),
-            [],
-            "equal serials, and both say by their WWN that they are two"
-        );
+        assert_eq!(known.elsewhere("n1"), [], "equal serials, but different WWNs");
     }
 
-    /// Many disks with the same serial, each with a WWN of its own: whoever shows the serial alone may be any of them.
+    /// Many disks with the same serial, each with its own WWN: a disk that shows only the serial may be any of them.
     #[test]
-    fn all_who_name_a_node_are_told_when_it_comes_or_goes() {
+    fn all_nodes_that_list_a_node_are_concerned() {
         let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
         let with = |identity: &str, wwid: Option<&str>| Device {
             kind: "disk".into(),
@@ -472,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn files_behind_loops_and_devices_without_identity_are_not_compared() {
+    fn loop_files_and_missing_identities_are_not_compared() {
         let mut known = Identities::default();
         let own = [
             device("loop0", "file:/var/x:12:3"),
@@ -484,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_nodes_from_one_image_are_told_briefly() {
+    fn a_thousand_nodes_from_one_image_are_summarized() {
         let mut known = Identities::default();
         let devices: Vec<Device> = (0..24)
             .map(|number| device(&format!("sda{number}"), &format!("part:{number}")))
@@ -493,7 +491,7 @@ mod tests {
             known.follow(&format!("n{node}"), &devices, None);
         }
         assert_eq!(known.elsewhere("n500").len(), 24 * 4);
-        assert!(known.follow("n999", &[], None).is_empty(), "nobody names it");
+        assert!(known.follow("n999", &[], None).is_empty(), "no node lists it");
         assert_eq!(known.follow("n1", &[], None).len(), 998);
         known.follow("n1", &devices, None);
         let planned = plan(&inventory(devices), &known.elsewhere("n500"));
@@ -521,7 +519,7 @@ mod tests {
             }]
         );
         seen.spec.quarantine = held.clone();
-        // The agent repeats what the quarantine says, or has forgotten, or the disk is out for a moment: no change.
+        // The agent repeats the quarantine, has lost it, or the disk is unplugged for a moment: no change.
         seen.status.as_mut().unwrap().devices[0].reasons[0].detail = "other words".into();
         assert_eq!(plan(&seen, &[]), held);
         seen.status.as_mut().unwrap().devices.clear();
@@ -529,7 +527,7 @@ mod tests {
         let mut accepted = seen.clone();
         accepted.metadata.annotations = accepting("wwn:9, serial:m:2");
         assert_eq!(plan(&accepted, &[]), []);
-        // The disk has told its WWN since, and people accept the identity that they are shown.
+        // The disk reports its WWN since, and administrators accept the identity that is shown.
         let mut grown = device("sda", "wwn:5000c50000000002");
         grown.kind = "disk".into();
         grown.evidence =

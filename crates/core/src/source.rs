@@ -1,4 +1,4 @@
-//! What a decision reads of the cluster, whoever keeps it: the operator's caches, or a snapshot that a client listed.
+//! What a decision reads of the cluster: from the operator's caches, or from a snapshot that a client listed.
 //!
 //! `NodeWorld` (`device_claim/world.rs`) and the Volume's `Observed` (`volume/observed.rs`) are built over it, and
 //! `crates/view` shows it, so that operator, CLI and console decide on the same picture. Nothing here waits: what a

@@ -1,7 +1,7 @@
-//! PersistentVolumes on a node that no Volume of ours made: whatever is behind them is taken.
+//! PersistentVolumes on a node that Quarry did not create: the devices behind them are in use.
 //!
-//! The Local Storage Operator's, the static provisioner's, those that somebody wrote by hand. A PersistentVolume
-//! that does not say where it is counts on every node.
+//! Those of the Local Storage Operator, of the static provisioner, and those created by hand. A PersistentVolume without
+//! node affinity counts on every node.
 
 use crate::node_selector::{NAME_FIELD, selects};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, PersistentVolume};
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The label by which local PersistentVolumes name their node.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// Where a PersistentVolume is, as an index can hold it. The node affinity itself has the last word.
+/// Where a PersistentVolume is, as a key of an index. The node affinity itself decides.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// The value of the hostname label.
     Host(String),
     NodeName(String),
-    /// Its affinity says it in another way, or there is none.
+    /// Its affinity uses other terms, or there is none.
     Anywhere,
 }
 
-/// What the inventory says about it; `None` when it is not on a device, or ours.
+/// Its entry in the NodeInventory; `None` if it is not on a device, or managed by Quarry.
 pub fn unmanaged_pv(pv: &PersistentVolume) -> Option<UnmanagedPv> {
     let owners = pv.metadata.owner_references.iter().flatten();
     if owners.into_iter().any(|owner| {
@@ -90,7 +90,7 @@ fn places_of_term(term: &NodeSelectorTerm) -> Vec<Place> {
     }
 }
 
-/// The foreign PersistentVolumes by place, kept in step change by change.
+/// The unmanaged PersistentVolumes by place, updated incrementally.
 #[derive(Debug, Default)]
 pub struct UnmanagedPvs {
     at: HashMap<Place, BTreeSet<String>>,
@@ -98,7 +98,7 @@ pub struct UnmanagedPvs {
 }
 
 impl UnmanagedPvs {
-    /// The PersistentVolume of that name is so now, or gone. Returns the places where that makes a difference.
+    /// Records the PersistentVolume of that name, or its removal. Returns the places where that makes a difference.
     pub fn follow(&mut self, name: &str, pv: Option<&PersistentVolume>) -> BTreeSet<Place> {
         let after = pv.and_then(|pv| Some((unmanaged_pv(pv)?, places(pv).into_iter().collect())));
         if self.known.get(name) == after.as_ref() {
@@ -141,7 +141,7 @@ impl UnmanagedPvs {
     }
 }
 
-/// Those of the node, ready for its inventory. One that was made from a claim of the node is told by the claim.
+/// Those of the node, as entries of its inventory. One that was created from a device claim of the node is omitted.
 pub fn of_node<'a>(
     node: &Node,
     claims: &[DeviceClaim],
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_node_and_not_ours_is_listed_with_the_device_it_names() {
+    fn unmanaged_pvs_are_listed_with_their_device() {
         let by_name = json!({"required": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}});
         let by_zone = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
         let pvs = [
@@ -196,7 +196,7 @@ mod tests {
                 json!({"local": {"path": "/dev/disk/by-uuid/u"}, "nodeAffinity": on_host("h1"), "owned": true}),
             ),
             pv("other-node", json!({"local": {"path": "/dev/sdb"}, "nodeAffinity": on_host("h2")})),
-            // The node's name is not its hostname label.
+            // The name of the node is not its hostname label.
             pv("by-node-name", json!({"local": {"path": "/dev/sdc"}, "nodeAffinity": by_name})),
             pv("by-zone", json!({"local": {"path": "/dev/sdd"}, "nodeAffinity": by_zone})),
             pv("host-path", json!({"hostPath": {"path": "/dev/sde"}})),
@@ -245,6 +245,6 @@ mod tests {
         let moved = pv("a", json!({"local": {"path": "/dev/sdb"}, "nodeAffinity": on_host("h2")}));
         assert_eq!(index.follow("a", Some(&moved)), [h1, h2.clone()].into());
         assert_eq!(index.follow("a", None), [h2].into());
-        assert!(index.at.is_empty() && index.known.is_empty(), "what is gone takes no room");
+        assert!(index.at.is_empty() && index.known.is_empty(), "removed entries take no memory");
     }
 }

@@ -36,7 +36,7 @@ struct Path {
     before: Option<Arc<Path>>,
 }
 
-fn told(path: Option<&Arc<Path>>) -> String {
+fn describe(path: Option<&Arc<Path>>) -> String {
     let mut steps = Vec::new();
     let mut at = path;
     while let Some(step) = at {
@@ -63,7 +63,7 @@ fn explore(name: &str, start: Model, allowed: &Allowed, depth: usize) -> usize {
             taken += 1;
             let path = Some(Arc::new(Path { last: one, before: path.clone() }));
             let wrong = next.violations();
-            assert!(wrong.is_empty(), "{name}: {wrong:?}\nafter\n  {}", told(path.as_ref()));
+            assert!(wrong.is_empty(), "{name}: {wrong:?}\nafter\n  {}", describe(path.as_ref()));
             if seen.insert(key(&next)) {
                 queue.push_back((next, at + 1, path));
             }
@@ -142,7 +142,7 @@ fn a_path_and_a_set_that_mean_the_same_disk() {
     };
     assert!(
         explore(
-            "a LocalVolume, a set, a PersistentVolume of somebody",
+            "a LocalVolume, a set, an unmanaged PersistentVolume",
             Model::new(),
             &allowed,
             bound(8)
@@ -151,14 +151,14 @@ fn a_path_and_a_set_that_mean_the_same_disk() {
 }
 
 #[test]
-fn a_missing_disk_is_given_up_and_comes_back_and_nobody_loses_anything() {
+fn a_missing_disk_is_released_and_returns_without_loss() {
     let allowed = Allowed { operators: 2, uses: 1, plugs: 2, deletions: 1, ..Allowed::default() };
     let start = Model::new().published("old");
     assert!(explore("pulled, given up, back, two operators", start, &allowed, bound(9)) > 1000);
 }
 
 #[test]
-fn a_disk_of_a_volume_is_nobody_elses() {
+fn a_disk_of_a_volume_has_no_other_owner() {
     let allowed = Allowed {
         operators: 2,
         sets: vec!["old"],
@@ -175,7 +175,7 @@ fn a_disk_of_a_volume_is_nobody_elses() {
 }
 
 #[test]
-fn what_is_kept_is_never_wiped_nor_offered_again() {
+fn retained_data_is_never_wiped_or_published() {
     let allowed =
         Allowed { operators: 2, uses: 2, deletions: 2, crashes: true, ..Allowed::default() };
     let start = Model::new().retaining().published("old").hiding();
@@ -183,7 +183,7 @@ fn what_is_kept_is_never_wiped_nor_offered_again() {
 }
 
 #[test]
-fn a_volume_that_is_torn_away_leaves_its_data_to_nobody() {
+fn a_pv_removed_by_force_leaves_retained_data() {
     let allowed = Allowed {
         operators: 1,
         sets: vec!["old", "young"],
@@ -194,7 +194,7 @@ fn a_volume_that_is_torn_away_leaves_its_data_to_nobody() {
         ..Allowed::default()
     };
     let start = Model::new().published("old").hiding();
-    assert!(explore("torn away, two sets", start, &allowed, bound(12)) > 1000);
+    assert!(explore("removed by force, two sets", start, &allowed, bound(12)) > 1000);
 }
 
 /// The checks themselves are tested: each deliberate mistake is found.

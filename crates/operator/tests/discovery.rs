@@ -355,7 +355,7 @@ async fn one_discovery_in_the_operators_namespace_is_in_force() {
     world.says(&api, "first", &["Degraded=True NoNodeSelected"], "rack In (a)").await;
     let wrong = json!({"spec": {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Gt", "values": ["x"]}]}]}}});
     api.patch("first", &PatchParams::default(), &Patch::Merge(wrong)).await.unwrap();
-    let words = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"x\"";
+    let words = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values contains \"x\"";
     world.says(&api, "first", &["Degraded=True InvalidSpec"], words).await;
 
     let elsewhere: Api<LocalVolumeDiscovery> = Api::namespaced(world.client.clone(), "default");
@@ -412,7 +412,7 @@ async fn a_daemon_set_of_another_project_is_left_alone() {
             &api,
             "disks",
             &failed,
-            "the DaemonSet quarry-agent in namespace quarry-system is not Quarry's",
+            "DaemonSet quarry-agent in namespace quarry-system is not managed by Quarry",
         )
         .await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");

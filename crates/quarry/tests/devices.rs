@@ -154,7 +154,7 @@ fn without_root_everything_but_the_content_is_shown() {
             .contains("- Signature             not checked: it may not be opened by this process"),
         "{message}"
     );
-    assert!(message.contains("NotPermitted            run it as root"), "{message}");
+    assert!(message.contains("NotPermitted            run as root"), "{message}");
 }
 
 #[test]

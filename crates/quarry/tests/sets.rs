@@ -272,7 +272,7 @@ async fn a_class_of_another_provisioner_is_refused() {
     };
     let set = |class: &str| json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "late"}, "spec": {"storageClassName": class}});
     let sets = "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets";
-    let message = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com: use another name; one that does not exist yet is made";
+    let message = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com; use another name: a StorageClass that does not exist is created";
     let refused = try_send("POST", sets, set("theirs")).await.unwrap_err();
     assert!(refused.contains(message), "{refused}");
     try_send("POST", sets, set("ours")).await.unwrap();
@@ -399,7 +399,7 @@ async fn a_set_is_explained_with_claims_and_remedies() {
     }
     let device = cluster.stdout(&["explain", "worker-0/sdb"]);
     let claim = format!(
-        "Device claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to claim shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
+        "Device claim: of LocalVolumeSet quarry-system/fast, Bound: PersistentVolume {pv} is bound to PVC shop/db; link /mnt/local-storage/fast/wwn-0x5000sdb\n"
     );
     assert!(
         device.contains(&claim) && device.contains("Owner: LocalVolumeSet quarry-system/fast\n"),

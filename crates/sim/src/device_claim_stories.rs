@@ -152,9 +152,9 @@ fn is_retained(world: &World, _: &Disk) -> bool {
 
 /// The deletion waits for what is kept, and perhaps also for what is bound.
 fn is_blocked(world: &World, bound: bool) -> bool {
-    degraded(world, "cannot go yet")
+    degraded(world, "deletion is blocked")
         && degraded(world, "keeps its data (Retain)")
-        && degraded(world, "is bound to claim default/c1") == bound
+        && degraded(world, "is bound to PVC default/c1") == bound
 }
 
 fn wipe_has_failed(world: &World, _: &Disk) -> bool {

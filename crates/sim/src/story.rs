@@ -103,7 +103,7 @@ fn gone(world: &World, _: &Disk) -> bool {
 }
 
 fn waits_because_bound(world: &World, _: &Disk) -> bool {
-    phase(world) == "Terminating" && message(world).contains("is bound to claim default/c1")
+    phase(world) == "Terminating" && message(world).contains("is bound to PVC default/c1")
 }
 
 /// The device that the status names is the one that the volume is behind now.

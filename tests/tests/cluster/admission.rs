@@ -63,13 +63,13 @@ fn immutable_fields_are_refused_and_unused_ones_warned() {
     let message = apply(&volume("fixed", good));
     assert!(message.contains("of spec.template.spec only claimRef is used"), "{message}");
     for (change, words) in [
-        ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size cannot be changed"),
-        ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName cannot be changed"),
-        ("{\"spec\":{\"storageClassName\":\"other\"}}", "storageClassName cannot be changed"),
-        ("{\"spec\":{\"mode\":\"Block\"}}", "mode cannot be changed"),
+        ("{\"spec\":{\"sparseLoopDevice\":{\"size\":\"2Gi\"}}}", "size is immutable"),
+        ("{\"spec\":{\"nodeName\":\"other\"}}", "nodeName is immutable"),
+        ("{\"spec\":{\"storageClassName\":\"other\"}}", "storageClassName is immutable"),
+        ("{\"spec\":{\"mode\":\"Block\"}}", "mode is immutable"),
         (
             "{\"spec\":{\"sparseLoopDevice\":null,\"rawBlockDevice\":{\"devicePath\":\"/dev/sdb\"}}}",
-            "the type of a volume cannot be changed",
+            "the type of a Volume is immutable",
         ),
     ] {
         let message =
@@ -115,7 +115,7 @@ fn invalid_references_are_reported_in_three_places() {
         ("bad-mkfs", sparse("bad-mkfs", "1Gi"), "Failed", "mkfs.xfs"),
         ("bad-huge", sparse("good", "7Ei"), "Failed", "even sparsely"),
         ("bad-tiny", sparse("good", "1Mi"), "Failed", "mkfs.xfs"),
-        ("bad-taken", sparse("good", "1Gi"), "Failed", "PersistentVolume bad-taken exists"),
+        ("bad-taken", sparse("good", "1Gi"), "Failed", "is not managed by this Volume"),
         (
             "bad-raw",
             format!(

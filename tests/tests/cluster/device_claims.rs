@@ -282,7 +282,7 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
         ),
         (
             json!({"storageClassName": "c", "deviceInclusionSpec": {"deviceTypes": ["tape"]}}),
-            "deviceTypes knows disk (RawDisk)",
+            "deviceTypes must be disk (RawDisk)",
         ),
         (
             json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}),
@@ -295,7 +295,7 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
         (json!({"storageClassName": "No Such"}), "storageClassName must be a name"),
         (
             json!({"storageClassName": "c", "deviceExclusionSpec": {"deviceNameFilter": ["rbd*", "sd[a"]}}),
-            "deviceNameFilter knows *, ?, [a-c] and [^a]",
+            "deviceNameFilter supports *, ?, [a-c] and [^a]",
         ),
         (json!({}), "storageClassName"),
     ] {

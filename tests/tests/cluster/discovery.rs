@@ -285,7 +285,7 @@ fn second_discovery_is_refused_and_errors_have_a_remedy() {
         "first",
         "Degraded",
         "True",
-        "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values holds \"high\"",
+        "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values contains \"high\"",
     );
     apply(&discovery(NAMESPACE, "first", &rack("In", "a")));
     condition(NAMESPACE, "first", "Degraded", "True", "fake-1 (dedicated=db:NoSchedule)");

@@ -95,7 +95,7 @@ impl Rival {
         match (self, got) {
             (_, Got::Loop(top)) => message.contains(&top.name),
             (Rival::Mounts, _) => message.contains("mounted"),
-            (Rival::Swaps, _) => message.contains("is not there"),
+            (Rival::Swaps, _) => message.contains("is missing"),
             (Rival::Formatted(tool), _) => message.contains(tool.name()),
             // In the middle of a format a signature may be present already.
             (Rival::Formats(tool), _) => {

@@ -155,7 +155,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
     refused(
         &DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim.clone() },
-        "is not there",
+        "is missing",
     )
     .await;
     for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
@@ -175,7 +175,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
 
     // A second loop device over the same file is the same device twice.
     let twin = Loop::new(&path);
-    refused(&claim, "both go by").await;
+    refused(&claim, "both have the identity").await;
     drop(twin);
 
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
@@ -222,7 +222,7 @@ async fn device_swapped_under_its_name_is_detected() {
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
     let report = ground.look_at(&claim).await;
     assert_eq!((report.state, report.device), (ClaimState::Refused, None));
-    assert!(report.message.unwrap().contains("is not there"));
+    assert!(report.message.unwrap().contains("is missing"));
     assert!(ground.link_target(&claim).is_none());
 
     // Swapped after it was confirmed: the link must not point to the new device.

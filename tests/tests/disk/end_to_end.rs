@@ -62,7 +62,7 @@ async fn absent_agent_is_reported_and_work_continues_on_return() {
             .and_then(|volume| volume.ready())
             .and_then(|ready| ready.message.clone())
             .unwrap_or_default();
-        message.contains("the agent on node story-node is absent since 20")
+        message.contains("the agent on node story-node has been absent since 20")
     };
     processes.create("waiting", "Filesystem").await;
     processes.wait("waiting", "reports that the agent is absent", agent_absent).await;

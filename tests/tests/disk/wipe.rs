@@ -383,7 +383,7 @@ async fn device_swapped_under_its_name_is_not_erased() {
     run("losetup", &["-d", &device.dev()]);
     eventually("it is idle", || !Path::new(&format!("/sys/block/{}/loop", device.name)).exists());
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
-    assert!(hold(&ground, &claim).unwrap_err().contains("is not there"));
+    assert!(hold(&ground, &claim).unwrap_err().contains("is missing"));
     assert_eq!((hash(&path), hash(&other)), (ours, theirs));
     // Detached while it is held: the kernel waits, and the verified device is erased.
     let newcomer = ground.claim(&device);

@@ -209,7 +209,7 @@ async fn api_is_read_again_while_the_device_is_held() {
     })
     .await;
     // The operator has new information about the device: it is checked again, with that.
-    refused(&ground, &device, &path, "is in quarantine", async |scene: &Scene<'_>| {
+    refused(&ground, &device, &path, "is quarantined", async |scene: &Scene<'_>| {
         let entry = Quarantine {
             identity: scene.claim.identity.clone(),
             reason: "IdentityElsewhere".into(),

@@ -72,14 +72,14 @@ fn the_same_wish_is_never_outdated() {
 }
 
 #[test]
-fn agents_run_where_somebody_needs_them() {
+fn agents_run_where_they_are_needed() {
     let exists = json!([{"operator": "Exists"}]);
     let cases = [
         (
             "volumes are on: everywhere, whatever else is asked",
             AgentDemand { requesters: vec![requester("d", rack("a"), json!([]))], ..everywhere() },
         ),
-        ("nobody asks", AgentDemand::default()),
+        ("no object requests agents", AgentDemand::default()),
         (
             "a selector",
             AgentDemand {

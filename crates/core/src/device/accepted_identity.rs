@@ -1,6 +1,6 @@
-//! The annotation `quarry.dev/accept-identity` of a NodeInventory: identities that an administrator has looked at.
+//! The annotation `quarry.dev/accept-identity` of a NodeInventory: identities that an administrator accepts.
 //!
-//! Identities are separated by commas. One that has a comma itself (a model or a path may) stands alone.
+//! Identities are separated by commas. An identity that contains a comma (a model or a path may) must be the only one.
 
 /// Whether the annotation's text names this identity.
 pub fn accepts(annotation: &str, identity: &str) -> bool {

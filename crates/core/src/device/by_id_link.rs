@@ -1,4 +1,4 @@
-//! The seed's device ID: which link below /dev/disk/by-id names a device, ranked as the Local Storage Operator does.
+//! The device ID: which link below /dev/disk/by-id names a device, ranked as the Local Storage Operator does.
 
 /// The first bucket with a link wins, within a bucket the first by name.
 const BUCKETS: &[&str] = &[
@@ -12,7 +12,7 @@ pub fn best<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 }
 
 fn bucket(name: &str) -> usize {
-    // The nickname of a map: after a boot another disk may have it, so anything else is better.
+    // The alias of a map: another disk may have it after a reboot, so any other link is better.
     if name.starts_with("dm-name-") {
         return BUCKETS.len();
     }
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_order_holds() {
+    fn the_upstream_order_holds() {
         let order = [
             "wwn-0x5000c500a1b2c3d4",
             "scsi-35000c500a1b2c3d4",

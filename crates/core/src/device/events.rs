@@ -1,4 +1,4 @@
-//! What changed between two looks, for people: Events.
+//! Events about what changed between two scans.
 
 use super::{Reason, group::published_candidates};
 use crate::event::PendingEvent;
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 pub const APPEARED: &str = "DeviceAppeared";
 pub const DISAPPEARED: &str = "DeviceDisappeared";
 pub const VERDICT_CHANGED: &str = "DeviceVerdictChanged";
-/// As shipped.
+/// As upstream.
 pub const LINK_RECREATED: &str = "SymlinkRecreated";
 
-/// More at once are told by their number: a shelf of disks must not bury everything else.
+/// The rest is summarized by its number: a shelf of disks must not hide everything else.
 const AT_ONCE: usize = 10;
 
 pub fn changes(before: &NodeInventoryStatus, after: &NodeInventoryStatus) -> Vec<PendingEvent> {
@@ -41,9 +41,9 @@ pub fn changes(before: &NodeInventoryStatus, after: &NodeInventoryStatus) -> Vec
         .concat()
 }
 
-/// The kernel's word counts while it can give it: an identity that changed or grew in place is the same disk, and what
-/// that means is in the verdict. Sequence numbers start anew with each boot, and do not tell a new partition of a disk
-/// from the one that had its name.
+/// By the kernel's sequence number within a boot: an identity that changed or grew in place is the same disk, and the
+/// verdict reports the change. Sequence numbers restart with each boot, and do not distinguish a new partition of a disk
+/// from the previous one with its name.
 fn is_same(before: &Device, after: &Device, same_boot: bool) -> bool {
     let (was, is) = (published_candidates(before), published_candidates(after));
     let alike = was == is || !was.is_disjoint(&is);
@@ -71,7 +71,7 @@ fn disappeared(device: &Device) -> PendingEvent {
     }
 }
 
-/// Settling is no news: it was told that the device is new. Quarantine is, whatever else was said before.
+/// Settling is not reported: the appearance of the device was. Quarantine always is.
 fn verdict_changed(before: &Device, after: &Device) -> Option<PendingEvent> {
     let settling = |device: &Device| device.has(Reason::TooNew);
     let rest = |device: &Device| {
@@ -118,7 +118,7 @@ fn verdict(device: &Device) -> String {
     }
 }
 
-/// Of one reason, no more than people can read at once.
+/// At most `AT_ONCE` Events with one reason.
 pub fn limited(reason: &'static str, mut news: Vec<PendingEvent>) -> Vec<PendingEvent> {
     if news.len() > AT_ONCE {
         let more = news.len() - (AT_ONCE - 1);
@@ -128,7 +128,7 @@ pub fn limited(reason: &'static str, mut news: Vec<PendingEvent>) -> Vec<Pending
             reason,
             warning,
             message: format!(
-                "and {more} more devices: see quarry devices, or kubectl get nodeinventory"
+                "and {more} more devices; list them with `quarry devices` or `kubectl get nodeinventory`"
             ),
         });
     }
@@ -194,7 +194,7 @@ mod tests {
     const OTHER: (&str, &str) = ("sysfs:wwid", "naa.5000c50000000002");
 
     #[test]
-    fn a_disk_that_tells_more_about_itself_did_not_come_and_go() {
+    fn more_evidence_is_no_new_device() {
         let young = status("boot", disk(Some(7), &[SERIAL], &[]));
         for (boot, seq) in [("boot", Some(7)), ("next boot", Some(8)), ("boot", None)] {
             assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(
             findings(&young, &status("boot", disk(Some(8), &[SERIAL], &[]))),
             came_and_went,
-            "plugged in anew"
+            "plugged in again"
         );
         assert_eq!(
             findings(&young, &status("next boot", disk(Some(7), &[OTHER], &[]))),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn quarantine_is_told_when_the_state_stays_as_it_was() {
+    fn quarantine_is_reported_even_if_the_state_is_unchanged() {
         let mounted = status("boot", disk(Some(7), &[WWN], &["Mounted"]));
         let held = status("boot", disk(Some(7), &[OTHER], &["IdentityChanged", "Mounted"]));
         let one = &changes(&mounted, &held)[..];

@@ -1,7 +1,7 @@
-//! What the inspector saw of one block device. Facts only: what they mean is decided beside this file.
+//! What a scan read of one block device. Facts only: `verdict.rs` and `group.rs` decide what they mean.
 //!
-//! Text from a device (model, serial, labels) is already printable here (`text::printable`): it was written by
-//! strangers. Absent means that nobody said so; an empty string never stands for it.
+//! Text from a device (model, serial, labels) is untrusted and already printable here (`sanitize.rs`). `None` means that
+//! no source reports it; an empty string never means that.
 
 use quarry_api::node_inventory::Evidence;
 
@@ -49,19 +49,19 @@ pub struct Facts {
     pub swap: bool,
     /// The names below /dev/disk/by-id that resolve to it.
     pub by_id: Vec<String>,
-    /// Everything that was said about its identity.
+    /// Everything that sources report about its identity.
     pub evidence: Vec<Evidence>,
     /// Why it is not a local device (`iscsi`, `rbd`); absent for a local one.
     pub not_local: Option<String>,
     pub held: Held,
-    /// Standalone, without leave to touch real disks: it was not opened exclusively and must not be used.
+    /// Standalone without `--allow-real-disks`: it was not opened exclusively and must not be used.
     pub observed_only: bool,
     pub content: Content,
     /// The Volume whose storage this is.
     pub volume_uid: Option<String>,
     /// The link of that Volume which resolves to this device.
     pub link: Option<String>,
-    /// The PersistentVolumes of others whose path resolves to it.
+    /// The unmanaged PersistentVolumes whose path resolves to it.
     pub backs: Vec<String>,
 }
 
@@ -88,28 +88,28 @@ pub struct BackingFile {
 /// Whether the device could be opened exclusively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Held {
-    /// Not asked: without root rights, or the device was not opened at all.
+    /// Not tried: without root privileges, or the device was not opened at all.
     #[default]
     Unasked,
     Free,
     Exclusively,
 }
 
-/// What is on the device, as far as it could be read.
+/// The content of the device, as far as it could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Nobody looked: the device has no size, no medium, or is suspended.
+    /// Not read: the device has no size, no medium, or is suspended.
     #[default]
     Unread,
     /// No signature, no partition table, first and last MiB zero.
     Blank,
     Found(Found),
-    /// Bytes that nothing explains.
+    /// Unrecognized data.
     UnknownData,
     NoMedium,
-    /// With the error's text.
+    /// With the text of the error.
     Unreadable(String),
-    /// It did not answer in time.
+    /// It did not respond in time.
     TimedOut,
     /// The caller may not open it.
     NotPermitted,

@@ -1,4 +1,4 @@
-//! What can only be said of a device beside the others of its node: multipath maps, equal identities, changed ones.
+//! What depends on the other devices of the node: multipath maps, equal identities, changed identities.
 
 use super::{
     facts::{Content, Facts},
@@ -12,18 +12,18 @@ use quarry_api::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device with who it is and what the others say about it.
+/// A device with its identity and what follows from the other devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupedDevice {
     pub facts: Facts,
     pub identified: Identified,
     /// The paths that were folded into this map.
     pub paths: Vec<String>,
-    /// The by-id names of those paths: they tell which disk it is, and may lead to a path instead of the map.
+    /// The by-id names of those paths: they name the disk, and may resolve to a path instead of the map.
     pub path_links: Vec<String>,
     /// Those of its paths that multipathd has not added to the map again yet.
     pub returning: Vec<Path>,
-    /// Everything that identifies the devices that it is built on: who owns a disk owns its partitions, and what is on them.
+    /// Everything that identifies the devices below it: the owner of a disk owns its partitions and what is built on them.
     pub disk: Vec<String>,
     pub findings: Vec<Finding>,
 }
@@ -58,7 +58,7 @@ pub fn group_with_overdue(
         if let Some(why) = device.identified.contradiction.clone() {
             device.findings.push((Reason::AmbiguousIdentity, why));
         }
-        // Of a device that could not be asked it is not known whether it has one.
+        // Whether a device that could not be read has an identity is unknown.
         let asked = !matches!(
             device.facts.content,
             Content::TimedOut | Content::NotPermitted | Content::Unread
@@ -146,7 +146,7 @@ fn common_identity(paths: &[&Facts]) -> Identified {
     let own = each.iter().find_map(|one| one.contradiction.clone());
     let disagree = candidates.is_empty() && each.iter().any(|one| !one.candidates.is_empty());
     let contradiction =
-        own.or_else(|| disagree.then(|| "its paths do not agree on who it is".to_owned()));
+        own.or_else(|| disagree.then(|| "its paths report different identities".to_owned()));
     Identified { identity: candidates.first().cloned(), candidates, contradiction }
 }
 
@@ -176,8 +176,8 @@ fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {
     }
 }
 
-/// What is true of a disk is true of its partitions, and of whatever is built on it: who owns it, who uses it in a way
-/// that O_EXCL does not see (a bind mount of its node, a loop on top), and that nobody is sure which one it is.
+/// What is true of a disk is true of its partitions and of what is built on it: its owner, a use that O_EXCL does not
+/// see (a bind mount of its device node, a loop on top), and its quarantine.
 fn inherit_from_below(known: &mut [GroupedDevice]) {
     let bases: BTreeSet<String> = known
         .iter()
@@ -242,7 +242,7 @@ fn inherit_from_below(known: &mut [GroupedDevice]) {
     }
 }
 
-/// Equal identities without a map: each side says who the other is.
+/// Equal identities without a map: each device names the others.
 fn duplicates(known: &mut [GroupedDevice]) {
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, device) in known.iter().enumerate() {
@@ -282,9 +282,9 @@ fn same_device(one: &GroupedDevice, other: &GroupedDevice) -> bool {
         || same_identity(&one.identified.candidates, &other.identified.candidates)
 }
 
-/// The same disk to the kernel (name and sequence number), another one by what it says.
+/// The same disk for the kernel (name and sequence number) with another identity.
 ///
-/// A reading that only grew or shrank (udev came or went) shares a candidate with the last one. The finding stays
+/// Evidence that only grew or shrank (udev started or stopped) shares a candidate with the last scan. The finding stays
 /// until the new identity is accepted, and ends with the disk or the boot; the operator's quarantine of that identity
 /// outlives both (`crate::quarantine`).
 fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted: &[String]) {
@@ -317,7 +317,7 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
     }
 }
 
-/// Everything that would identify a device, as far as it was published: of a very large node without the evidence.
+/// Everything that identifies a device, as far as it was published: a very large node omits the evidence.
 pub fn published_candidates(device: &Device) -> BTreeSet<String> {
     let findings =
         Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };

@@ -1,8 +1,8 @@
-//! Which device this is, wherever it is plugged in: the strongest of what its evidence says.
+//! Which device this is, wherever it is connected: the strongest identity in its evidence.
 //!
 //! WWN, EUI and NGUID before serial with model, before md, LVM and partition UUIDs, before the file of a loop
-//! device. Kernel names are never an identity. An identity must not depend on whether udev runs: what sysfs says
-//! comes first within a rank, and a reading that only grew is not a change (`Identified::candidates`).
+//! device. Kernel names are never an identity. An identity must not depend on whether udev runs: sysfs comes
+//! first within a rank, and evidence that only grew is not a change (`Identified::candidates`).
 
 use super::facts::Facts;
 
@@ -31,7 +31,7 @@ pub struct Identified {
     pub contradiction: Option<String>,
 }
 
-/// The identity of one device by itself; that of a multipath map comes from its paths (`group.rs`).
+/// The identity of one device on its own; that of a multipath map comes from its paths (`group.rs`).
 pub fn identify(facts: &Facts) -> Identified {
     let claims: Vec<(&str, String)> = facts
         .evidence
@@ -60,7 +60,7 @@ pub fn identify(facts: &Facts) -> Identified {
 }
 
 /// By the strongest form that both have: a path that lacks the WWN is the same disk by its serial, two disks with
-/// different WWNs are two, whatever their serials say.
+/// different WWNs are two, even if their serials are equal.
 pub fn same_identity(one: &[String], other: &[String]) -> bool {
     let of_form = |candidates: &[String], form: &str| -> Vec<String> {
         let named = |candidate: &&String| candidate.split(':').next() == Some(form);
@@ -75,7 +75,7 @@ pub fn same_identity(one: &[String], other: &[String]) -> bool {
     false
 }
 
-/// Every source that is believed, the most trusted first: the kernel before udev's database, which may be stale.
+/// Every trusted source, the most trusted first: the kernel before udev's database, which may be stale.
 const SOURCES: &[&str] = &[
     "sysfs:nguid",
     "sysfs:eui",
@@ -120,7 +120,7 @@ fn form(form: &str, value: String) -> String {
     format!("{form}:{value}")
 }
 
-/// Hexadecimal digits alone, lower case; nothing when they say nothing (all zeros or all ones, as broken firmware has).
+/// Only hexadecimal digits, lower case; `None` for all zeros or all ones, as broken firmware reports.
 fn hex(text: &str) -> Option<String> {
     let text = text.trim().strip_prefix("0x").unwrap_or(text.trim());
     let digits: String = text
@@ -137,7 +137,7 @@ fn uuid(text: &str) -> Option<String> {
     hex(text).filter(|digits| digits.len() == 32)
 }
 
-/// `naa.5000…`, `eui.0025…`, `0x5000…`, `uuid.…`; vendor-specific forms (`t10.`, `nvme.`) are serials in other words.
+/// `naa.5000…`, `eui.0025…`, `0x5000…`, `uuid.…`; vendor-specific forms (`t10.`, `nvme.`) are serials.
 fn world_wide(text: &str) -> Option<String> {
     let text = text.trim();
     if let Some(rest) = text.strip_prefix("naa.").or_else(|| text.strip_prefix("0x")) {
@@ -202,7 +202,7 @@ fn mapped(text: &str) -> Option<String> {
     let text = text.trim();
     match text.split_once('-') {
         Some(("LVM", rest)) if !rest.is_empty() => Some(form(LVM, rest.to_owned())),
-        // A map over paths: who it is, its paths say.
+        // The identity of a map comes from its paths.
         Some(("mpath", _)) | None => None,
         Some((_, "")) => None,
         Some(_) => Some(form(DM, text.to_owned())),
@@ -242,7 +242,7 @@ fn contradiction(claims: &[(&str, String)]) -> Option<String> {
                     .is_some_and(|known| known.starts_with(digits) || digits.starts_with(known))
             })
     })?;
-    Some(format!("the kernel says {}, {} says {}", kernel.join(" and "), wrong.0, wrong.1))
+    Some(format!("the kernel reports {}, {} reports {}", kernel.join(" and "), wrong.0, wrong.1))
 }
 
 fn is_world_wide(value: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The status of a NodeInventory, from what the agent saw and what the cluster knows.
+//! The status of a NodeInventory, from the agent's scan and what the cluster knows.
 
 use super::{
     by_id_link,
@@ -17,23 +17,23 @@ use quarry_api::{
 
 /// For spec and status together: etcd takes 1.5 MiB for an object, with what the API server adds to it.
 pub const LARGEST: usize = 1_300_000;
-/// The status has this much, however large the spec is: the operator keeps that within bounds (`node_inventory.rs`).
+/// The minimum for the status, however large the spec is: the operator bounds the spec (`node_inventory.rs`).
 const LEAST: usize = 250_000;
 
-/// Who the node is.
+/// Facts about the node itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub node_uid: Option<String>,
     pub machine_id: Option<String>,
     pub boot_id: Option<String>,
     pub agent_version: Option<String>,
-    /// What the agent says to the claims, and which devices the asked paths are.
+    /// The reports on device claims and on paths.
     pub claims: Vec<ClaimReport>,
     pub paths: Vec<PathReport>,
     pub problems: Vec<String>,
 }
 
-/// The whole status but for the time of its last change.
+/// The whole status, except for the time of its last change.
 pub fn status(
     node: NodeFacts,
     known: &[GroupedDevice],
@@ -62,9 +62,9 @@ pub fn status(
     fit(status, LARGEST.saturating_sub(spec).max(LEAST))
 }
 
-/// The last status, after a look that failed as a whole: what was there is still listed, and nothing of it is Available.
+/// The last status, after a scan that failed as a whole: the devices are still listed, and none is Available.
 pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
-    let detail = "the agent cannot look at this node's devices";
+    let detail = "the agent cannot scan the devices of this node";
     for device in last.devices.iter_mut().filter(|device| device.state == DeviceState::Available) {
         device.state = DeviceState::Unknown;
         device.reasons.push(DeviceReason::new(Reason::Unreadable, detail));
@@ -139,7 +139,7 @@ fn summary(devices: &[Device]) -> Summary {
     let count = |matches: &dyn Fn(&Device) -> bool| {
         i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX)
     };
-    // Without a size (zram, an empty card reader) it is no disk to anybody.
+    // A device without a size (zram, an empty card reader) does not count as a disk.
     let whole = |device: &Device| {
         device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop")
     };
@@ -157,7 +157,7 @@ fn summary(devices: &[Device]) -> Summary {
     }
 }
 
-/// Names in the order in which people count: sda2 before sda10.
+/// Natural order of names: sda2 before sda10.
 pub fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -172,7 +172,7 @@ pub fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     parts
 }
 
-/// Makes it fit into an API object. What is left out is said, evidence first: it can be read again on the node.
+/// Makes the status fit into an API object. What is omitted is reported; evidence first: it can be read on the node.
 fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
     let size = |status: &NodeInventoryStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len())
@@ -185,7 +185,7 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
     }
     status
         .problems
-        .push("too many devices for one object: the evidence of their identity is left out; `quarry devices -o yaml` on the node shows it".to_owned());
+        .push("too many devices for one object: the evidence of their identities is omitted; run `quarry devices -o yaml` on the node to see it".to_owned());
     let all = status.devices.len();
     while size(&status) > largest && !status.devices.is_empty() {
         let keep = status.devices.len() - status.devices.len().div_ceil(20);
@@ -194,7 +194,7 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
     let left_out = all - status.devices.len();
     if left_out > 0 {
         status.problems.push(format!(
-            "too many devices for one object: the last {left_out} of {all} are not listed and cannot be used; `quarry devices` on the node shows them"
+            "too many devices for one object: the last {left_out} of {all} are not listed and cannot be used; run `quarry devices` on the node to see them"
         ));
     }
     status
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_holds_when_a_stronger_identity_comes_to_light() {
+    fn device_claim_holds_when_a_stronger_identity_is_found() {
         let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
         let grown =
             [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_available_while_some_volumes_of_others_are_not_listed() {
+    fn nothing_is_available_while_unmanaged_pvs_are_omitted() {
         let spec =
             NodeInventorySpec { unmanaged_pvs_omitted: Some(12), ..NodeInventorySpec::default() };
         let known = group(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")])], None, None, &[]);
@@ -345,6 +345,6 @@ mod tests {
             unmanaged_pvs: (0..20_000).map(pv).collect(),
             ..NodeInventorySpec::default()
         };
-        assert!(published(&seen, &spec).devices.len() > 500, "never nothing at all");
+        assert!(published(&seen, &spec).devices.len() > 500, "never empty");
     }
 }

@@ -1,7 +1,7 @@
-//! Text that strangers wrote into a device, made fit to be stored and shown.
+//! Untrusted text of a device, made safe to store and print.
 //!
-//! Models, serials and labels come from firmware and from whoever formatted the disk: they may hold terminal
-//! escapes, invalid UTF-8, or four kilobytes of anything. Once here, what is left is one short printable line.
+//! Models, serials and labels come from firmware and from formatting tools: they may contain terminal escapes, invalid
+//! UTF-8, or four kilobytes of anything. The result is one short printable line.
 
 use quarry_api::node_job::hex_digest;
 
@@ -10,8 +10,8 @@ pub const LONGEST: usize = 128;
 
 /// One printable line, without blanks around it; `None` when nothing is left.
 ///
-/// What cannot be shown is spelt out (`\x1b`, `\u{202e}`), so that two different values stay different as far as the
-/// length allows.
+/// Unprintable characters are escaped (`\x1b`, `\u{202e}`), so that different values stay different as far as the length
+/// allows.
 pub fn printable(bytes: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(bytes.len().min(LONGEST));
     let mut length = 0;

@@ -1,7 +1,7 @@
-//! Nothing is taken at first sight: how long each device has been there, unchanged.
+//! How long each device has been unchanged: a device is not claimed before it has settled (invariant 6).
 //!
-//! Time is monotonic and comes in as an argument. What is measured is bound to the identity: a disk swapped under the
-//! same kernel name starts anew. A restarted agent believes its own last status for the same boot and disk.
+//! Time is monotonic and comes in as an argument. The wait is bound to the identity: a disk swapped under the same
+//! kernel name starts again. A restarted agent trusts its own last status for the same boot and disk.
 
 use super::{
     facts::Held,
@@ -30,19 +30,19 @@ struct DeviceAge {
     settled: bool,
 }
 
-/// What must stay as it is.
+/// What must stay unchanged.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     identity: Option<String>,
     diskseq: Option<u64>,
     size: u64,
     content: String,
-    /// Of a device that nobody seems to use: whoever writes to it is about to.
+    /// Of an unused device: a write announces that something starts to use it.
     writes: Option<u64>,
 }
 
 impl Settling {
-    /// Takes note of what is there now.
+    /// Records the devices of this scan.
     pub fn observe(
         &mut self,
         known: &[GroupedDevice],
@@ -64,7 +64,7 @@ impl Settling {
                     DeviceAge { state, since: now, settled }
                 }
             };
-            // Our own storage waits for nobody.
+            // The storage of our Volumes needs no settling.
             entry.settled |=
                 device.facts.volume_uid.is_some() || now.saturating_sub(entry.since) >= needed;
             ages.insert(name, entry);
@@ -91,7 +91,7 @@ impl Settling {
 
 fn state(device: &GroupedDevice) -> State {
     let facts = &device.facts;
-    // Somebody uses it: that he writes to it is no sign of anything new.
+    // It is in use: writes announce nothing new.
     let used = !facts.mounts.is_empty()
         || !facts.holders.is_empty()
         || !facts.loops_on_top.is_empty()

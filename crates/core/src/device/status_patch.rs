@@ -1,12 +1,12 @@
-//! From one list of devices to the next in few steps: a disk that appears on a node with a thousand must not cost a
-//! thousand rows on the wire.
+//! A JSON patch from one list of devices to the next: a disk that appears on a node with a thousand must not send a
+//! thousand rows.
 
 use super::inventory::natural;
 use quarry_api::{NodeInventoryStatus, node_inventory::Device};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
-/// The status's change as a JSON patch, valid for exactly this version; `None` when sending it whole is as well.
+/// The change of the status as a JSON patch, valid for exactly this version; `None`: send the whole status.
 pub fn json_patch(
     resource_version: &str,
     old: &NodeInventoryStatus,
@@ -17,7 +17,7 @@ pub fn json_patch(
     if old.devices.is_empty() || new.devices.is_empty() || devices.len() > new.devices.len() / 2 {
         return None;
     }
-    // Written back as it was read: the API server refuses it when somebody else was faster.
+    // Tested before it is replaced: the API server refuses the patch if another client was faster.
     let mut operations = vec![
         json!({"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version}),
     ];

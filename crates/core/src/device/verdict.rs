@@ -1,6 +1,6 @@
 //! The verdict on one device: every reason that applies, and the state that follows.
 //!
-//! Unknown is no: whatever nobody looked at, could not be read or contradicts itself is never Available.
+//! Unknown is no: a device that was not read, could not be read or contradicts itself is never Available (invariant 4).
 
 use super::{
     facts::{Content, Facts, Held},
@@ -8,10 +8,10 @@ use super::{
 };
 use quarry_api::node_inventory::{DeviceReason, DeviceState, NodeInventorySpec, RetainedData};
 
-/// A reason with what it is about. Ordered as the table is.
+/// A reason with its detail. Ordered as the table.
 pub type Finding = (Reason, String);
 
-/// Told one by one; beyond this only their number.
+/// How many details of one reason are listed; the rest is summarized by its number.
 const NAMED: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Verdict {
     pub reasons: Vec<DeviceReason>,
 }
 
-/// What speaks against a device; `more` are reasons that need other devices or earlier looks (`group.rs`, `settle.rs`).
+/// Every reason against a device; `more` are reasons that need other devices or earlier scans (`group.rs`, `settle.rs`).
 pub fn judge(
     facts: &Facts,
     identities: &[String],
@@ -45,7 +45,7 @@ pub fn judge(
     Verdict { state, reasons }
 }
 
-/// What can be said from the facts of the device alone.
+/// The reasons that follow from the facts of the device alone.
 pub fn node_reasons(facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut say = |reason: Reason, detail: &str| findings.push((reason, detail.to_owned()));
@@ -120,14 +120,14 @@ fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
     }
 }
 
-/// Nothing speaks against it, but nobody really looked: that is no answer.
+/// No reason was found, but the device was not really read: unknown is no.
 fn unasked(facts: &Facts) -> Option<Finding> {
     match (&facts.content, facts.held) {
         (Content::Blank, Held::Free) => None,
         (Content::Blank, _) => {
             Some((Reason::NotPermitted, "it could not be opened exclusively".to_owned()))
         }
-        _ => Some((Reason::Unreadable, "nobody has looked at it".to_owned())),
+        _ => Some((Reason::Unreadable, "it was not read".to_owned())),
     }
 }
 
@@ -148,8 +148,8 @@ fn boot(facts: &Facts) -> Option<String> {
     BOOT_TYPES.iter().any(|boot| kind.eq_ignore_ascii_case(boot)).then(|| format!("type {kind}"))
 }
 
-/// What the cluster knows about the device that goes by these identities. By any of them: a claim on the serial holds
-/// when the WWN, which is stronger, comes to light later.
+/// What the cluster knows about the device with these identities. By any of them: a device claim on the serial holds
+/// when the stronger WWN is found later.
 pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Finding> {
     let claims =
         spec.device_claims.iter().filter(|claim| identities.contains(&claim.identity)).map(
@@ -164,7 +164,7 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<F
         );
     let quarantine =
         spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
-            // A reason of a later version still keeps the device away.
+            // An unknown reason of a later version still blocks the device.
             (entry.reason.known().unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
         });
     let kept = spec
@@ -175,11 +175,11 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<F
     let left_out = spec
         .unmanaged_pvs_omitted
         .filter(|count| *count > 0)
-        .map(|count| (Reason::UnlistedPersistentVolumes, format!("{count} are left out")));
+        .map(|count| (Reason::UnlistedPersistentVolumes, format!("{count} are omitted")));
     claims.chain(quarantine).chain(kept).chain(left_out).collect()
 }
 
-/// Which volume it was, and how to name it.
+/// The PersistentVolume that left the data, with its UID.
 pub fn retained_data_detail(kept: &RetainedData) -> String {
     format!("{}, UID {}", kept.pv_name, kept.pv_uid)
 }

@@ -1,4 +1,4 @@
-//! Giving away what is free: every want in its rank, every device at most once, each answer with its reason.
+//! Assigns available devices: every demand in its rank, every device at most once, each result with its reason.
 
 use super::{
     NodeWorld,
@@ -18,7 +18,7 @@ use quarry_api::{
 };
 use std::collections::HashMap;
 
-/// How one device, or one path, stands to one want.
+/// One device, or one path, and its eligibility for one demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The kernel's name; the path where no device is known.
@@ -30,30 +30,30 @@ pub struct Row {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// It has the device already.
+    /// The demand has the device already.
     Claimed,
-    /// It gets the device now.
+    /// The demand gets the device now.
     Selected,
-    /// It is not what is asked for.
+    /// The device does not match the demand.
     NotMatched(Vec<Mismatch>),
-    /// Somebody else has it, or gets it because he was there first.
+    /// Another owner has it, or gets it because its object is older.
     Taken(ClaimOwner),
-    /// It may be usable soon: the settling time, an answer that is not there yet.
+    /// It may be usable soon: the settling time, a report that is missing.
     Waiting(String),
     /// It may not be used.
     Refused(Vec<DeviceReason>),
-    /// A PersistentVolume of somebody is on it.
+    /// An unmanaged PersistentVolume is on it.
     BacksPersistentVolume(String),
-    /// Only the signatures of its last volume were erased, and this want would show the rest.
+    /// Only the signatures of its last PersistentVolume were erased, and this demand would expose the rest.
     WipeRemnant(String),
     BelowMinimum {
         found: usize,
         min: usize,
     },
     OverMaximum(usize),
-    /// A path that leads to no device, or to one that another path of this want names, too.
+    /// A path that resolves to no device, or to one that another path of this demand names.
     NoDevice(String),
-    /// The claims of this node are about another machine.
+    /// The device claims of this node belong to another machine.
     Frozen,
 }
 
@@ -63,7 +63,7 @@ pub struct Assignment {
     pub paths: Vec<String>,
 }
 
-/// Who has, or gets, the device of an identity.
+/// The owner that has, or gets, the device of an identity.
 type Owners<'a> = HashMap<String, &'a ClaimOwner>;
 
 fn owners(world: &NodeWorld) -> Owners<'_> {
@@ -92,7 +92,7 @@ pub fn assign(world: &NodeWorld, index: &Index<'_>) -> Assignment {
     assignment
 }
 
-/// Each device of the node and what the want with this UID has to do with it: what `quarry plan` and `explain` show.
+/// Each device of the node and its eligibility for the demand with this UID: what `quarry plan` and `explain` show.
 pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
     let index = Index::new(world);
     let mut owners = owners(world);
@@ -108,7 +108,7 @@ pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
     Vec::new()
 }
 
-/// Those who are for this node, the oldest first.
+/// The demands for this node, the oldest first.
 fn ranked(world: &NodeWorld) -> Vec<&Demand> {
     let Some(node) = &world.node else { return Vec::new() };
     let mut demands: Vec<&Demand> = world
@@ -151,7 +151,7 @@ fn rows_of_set(
         .iter()
         .map(|entry| (entry.device, usable_by_set(world, index, demand, set, entry, owners)))
         .collect();
-    // Not by kernel name, which changes: the same devices are taken whatever they are called today.
+    // Not by kernel name, which changes: the same devices are claimed whatever their names are.
     standings.sort_by(|(a, _), (b, _)| (&a.identity, &a.name).cmp(&(&b.identity, &b.name)));
     let free = standings.iter().filter(|(_, eligibility)| eligibility.is_ok()).count();
     let mut room = set.max.map_or(usize::MAX, |max| max.saturating_sub(has));
@@ -241,7 +241,7 @@ fn rows_of_paths(
             .unwrap_or_default();
         let Some(report) = reports.iter().find(|report| report.path == ask.path) else {
             rows.push((
-                blind(Eligibility::Waiting("the agent has not looked the path up yet".into())),
+                blind(Eligibility::Waiting("the agent has not resolved the path yet".into())),
                 None,
             ));
             continue;
@@ -256,7 +256,7 @@ fn rows_of_paths(
             let why = report
                 .problem
                 .clone()
-                .unwrap_or_else(|| "it is no device that the node lists".to_owned());
+                .unwrap_or_else(|| "it is not a device in the NodeInventory".to_owned());
             rows.push((blind(Eligibility::NoDevice(why)), None));
             continue;
         };
@@ -265,7 +265,7 @@ fn rows_of_paths(
             claim.as_ref().is_some_and(|claim| entry.candidates.contains(&claim.identity))
         });
         let eligibility = match owned(demand, entry, owners) {
-            // Not by this path, which has no claim.
+            // Not by this path, which has no device claim.
             Some(Eligibility::Claimed) => Some(twice()),
             _ if taken => Some(twice()),
             other => other,
@@ -289,9 +289,9 @@ fn rows_of_paths(
     rows
 }
 
-/// Whether a device that was named by its path is taken in spite of this: what is on it stays, and removable is what it
-/// was meant to be. Not what nobody can name, as a file system: kubelet would take it for blank and format it. Not what
-/// a volume left that is gone, unless the LocalVolume says that it means just that.
+/// Whether a device that was named by its path is claimed in spite of this reason: its content is kept, and it may be
+/// removable. Not unrecognized data as a file system: kubelet would take it for blank and format it. Not retained data,
+/// unless the LocalVolume adopts it.
 fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
     match finding.reason.known() {
         Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
@@ -302,10 +302,10 @@ fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
 }
 
 fn twice() -> Eligibility {
-    Eligibility::NoDevice("another path of this object leads to the same device".into())
+    Eligibility::NoDevice("another path of this object resolves to the same device".into())
 }
 
-/// A path with a claim is not looked up again: it means the device that it meant then.
+/// A path with a device claim is not resolved again: it means the device that it meant then.
 fn claim_of_path<'a>(world: &'a NodeWorld, demand: &Demand, path: &str) -> Option<&'a DeviceClaim> {
     world
         .inventory
@@ -326,7 +326,7 @@ fn unresolved(world: &NodeWorld, demand: &Demand) -> Vec<String> {
     }
 }
 
-/// Whether somebody has the device: this want, another, or a PersistentVolume that nobody claims.
+/// Whether the device has an owner: this demand, another, or an unmanaged PersistentVolume.
 fn owned(demand: &Demand, entry: &DeviceEntry<'_>, owners: &Owners<'_>) -> Option<Eligibility> {
     if let Some(owner) = entry.candidates.iter().find_map(|candidate| owners.get(candidate)) {
         return Some(if owner.uid == demand.owner.uid {
@@ -338,7 +338,7 @@ fn owned(demand: &Demand, entry: &DeviceEntry<'_>, owners: &Owners<'_>) -> Optio
     entry.published.first().map(|pv| Eligibility::BacksPersistentVolume((*pv).to_owned()))
 }
 
-/// Whether a free device may be taken at all; `counts` says which of its reasons do.
+/// Whether a device without an owner may be claimed at all; `counts` selects the reasons that matter.
 fn usable(
     world: &NodeWorld,
     index: &Index<'_>,
@@ -352,35 +352,35 @@ fn usable(
     }
     if world.inventory.metadata.deletion_timestamp.is_some() {
         return Err(Eligibility::Waiting(
-            "the node's NodeInventory was deleted: it goes when its last claim has ended, is made anew, and then devices are taken again".into(),
+            "the NodeInventory of the node is being deleted; devices are claimed again after its last device claim has ended and it was recreated".into(),
         ));
     }
     let finding: Vec<DeviceReason> =
         device.reasons.iter().filter(|finding| counts(finding)).cloned().collect();
-    // Waiting is what passes by itself; whatever is unknown for another reason is a refusal. Claimed it is not, or its owner
-    // would have been told.
+    // Waiting is for what passes without intervention; any other unknown is a refusal. Claimed is outdated here: the owner of
+    // an existing device claim was found above.
     let claimed = |finding: &DeviceReason| finding.reason == Reason::Claimed;
     if !finding.is_empty()
         && finding.iter().all(|finding| finding.reason == Reason::TooNew || claimed(finding))
     {
         let why = if finding.iter().any(claimed) {
-            "the agent has not looked at it since its last claim ended"
+            "the agent has not scanned it since its last device claim ended"
         } else {
-            "it has not been there, unchanged, for the settling time yet"
+            "it has been unchanged for less than the settling time"
         };
         return Err(Eligibility::Waiting(why.into()));
     }
     if !finding.is_empty() {
         return Err(Eligibility::Refused(finding));
     }
-    // Every reason was one that does not count, or there was none: then the state itself must say so.
+    // No reason counts: without any reason, the state itself must be Available.
     if device.reasons.is_empty() && device.state != DeviceState::Available {
         return Err(Eligibility::Refused(Vec::new()));
     }
     if device.identity.is_none() || !device.settled {
-        return Err(Eligibility::Waiting("the agent has not settled on it yet".into()));
+        return Err(Eligibility::Waiting("it has not settled yet".into()));
     }
-    // What the cluster has learned since the agent last judged.
+    // What the cluster has learned since the agent's last verdict.
     if let Some(kept) = retained_data_on(world, device) {
         let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
         if counts(&finding) {
@@ -437,7 +437,7 @@ fn make(
     })
 }
 
-/// The by-id name, as shipped. A device without one gets a name from its identity: kernel names change.
+/// The by-id name, as upstream. A device without one gets a name from its identity: kernel names change.
 fn link_name(device: &Device, identity: &str) -> String {
     let by_id = device
         .device_id
@@ -451,7 +451,7 @@ fn link_name(device: &Device, identity: &str) -> String {
 }
 
 impl Eligibility {
-    /// For people: continues "sdb: …".
+    /// Human-readable: continues "sdb: …".
     pub fn message(&self) -> String {
         match self {
             Eligibility::Claimed => "has it".into(),
@@ -462,7 +462,7 @@ impl Eligibility {
             Eligibility::Taken(owner) => format!("{} has it", owner_text(owner)),
             Eligibility::Waiting(why) => why.clone(),
             Eligibility::Refused(finding) if finding.is_empty() => {
-                "the agent has not judged it".into()
+                "the agent has not reported a verdict".into()
             }
             Eligibility::Refused(finding) => {
                 finding.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
@@ -470,12 +470,12 @@ impl Eligibility {
             Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
             Eligibility::WipeRemnant(why) => why.clone(),
             Eligibility::BelowMinimum { found, min } => format!(
-                "the node has {found} matching devices, minDeviceCount is {min}: none is used"
+                "the node has {found} matching devices, spec.minDeviceCount is {min}; none is used"
             ),
-            Eligibility::OverMaximum(max) => format!("maxDeviceCount is {max}"),
+            Eligibility::OverMaximum(max) => format!("spec.maxDeviceCount is {max}"),
             Eligibility::NoDevice(why) => why.clone(),
             Eligibility::Frozen => {
-                "the node's claims are about another machine: release them first".into()
+                "the device claims of the node belong to another machine; release them first".into()
             }
         }
     }
@@ -489,8 +489,8 @@ impl Eligibility {
             Eligibility::Taken(_) => "Taken",
             Eligibility::Waiting(_) => "Waiting",
             Eligibility::Refused(_) => "Refused",
-            Eligibility::BacksPersistentVolume(_) => "Published",
-            Eligibility::WipeRemnant(_) => "Residue",
+            Eligibility::BacksPersistentVolume(_) => "BacksPersistentVolume",
+            Eligibility::WipeRemnant(_) => "WipeRemnant",
             Eligibility::BelowMinimum { .. } => "BelowMinimum",
             Eligibility::OverMaximum(_) => "OverMaximum",
             Eligibility::NoDevice(_) => "NoDevice",

@@ -1,7 +1,7 @@
-//! The agent's half of a claim and of a wipe: is this the device, is nobody using it, is on it what may be?
+//! The agent's half of a device claim and of a wipe: is this the device, is it unused, is its content as expected?
 //!
-//! Asked of facts that were read while the device was held exclusively, by whoever holds it. The same function answers
-//! for a confirmation and for a wipe; they differ in what may be on the device.
+//! Decided from facts that the agent read while it held the device exclusively. The same function serves a confirmation
+//! and a wipe; they differ in what the device may contain.
 
 use crate::device::{
     Content, GroupedDevice, Reason,
@@ -14,21 +14,21 @@ use quarry_api::{
     volume::VolumeMode,
 };
 
-/// What the agent does about a claim when it looks.
+/// What the agent does about a device claim when it scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAction {
-    /// It is about the devices of another machine: nothing of it is touched here.
+    /// It belongs to another machine: nothing is touched here.
     Frozen,
-    /// The link goes, and nothing else.
+    /// The link is removed, and nothing else.
     End,
-    /// Confirmed before. The device may be in use by now: it is not opened again, only its link is kept true.
+    /// Confirmed before. The device may be in use now: it is not opened again, only its link is kept correct.
     Keep,
-    /// A job is under way on the device.
+    /// A job runs on the device.
     Wait,
     Confirm,
 }
 
-/// What the agent said to this very claim: of this owner, in this round.
+/// The agent's last report on this device claim: of this owner, in this round.
 pub fn previous<'a>(
     claim: &DeviceClaim,
     status: Option<&'a NodeInventoryStatus>,
@@ -54,16 +54,16 @@ pub fn decide_action(
     }
 }
 
-/// What may be on the device.
+/// What the device may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Nothing at all.
     Blank,
-    /// Anything, partitions excepted: an administrator has named the device.
+    /// Anything except partitions: an administrator has named the device.
     Any,
-    /// The same for a file system, which kubelet makes where it finds none: what nobody can name must not be there.
+    /// The same for a file system, which kubelet creates where it finds none: unrecognized data is refused.
     Named,
-    /// Anything, partitions that nobody uses included: it is about to be erased.
+    /// Anything, also unused partitions: it is about to be erased.
     Erasable,
     /// Nothing: it was erased before, for the same reason.
     Erased,
@@ -78,28 +78,30 @@ impl Expected {
         }
     }
 
-    /// A wipe for the volume of this claim; `Err` says why it is none of this time. What was erased before was written
-    /// to later, if at all, by somebody whom an API that was restored from a backup does not know any more.
+    /// A wipe for the PersistentVolume of this device claim; `Err`: why it is outdated. A device that was erased before was
+    /// written to later, if at all, by an owner that an API restored from a backup does not know.
     pub fn of_wipe(claim: &DeviceClaim, known: &Remembered) -> Result<Self, String> {
         let since = known
             .confirmed
             .as_ref()
             .filter(|(owner, round)| *owner != claim.owner.uid || *round > claim.round);
         if known.retained {
-            return Err(outdated("it was decided on this node that its data is kept"));
+            return Err(outdated("the ledger of this node records that its data is retained"));
         }
         if since.is_some() {
-            return Err(outdated("the device was given to another volume since"));
+            return Err(outdated(
+                "the ledger of this node records a later device claim on the device",
+            ));
         }
         Ok(if known.erased { Expected::Erased } else { Expected::Erasable })
     }
 
-    /// Of a refusal, for people.
+    /// The text of a refusal.
     pub fn explain(self, why: String) -> String {
         match self {
             Expected::Blank | Expected::Any | Expected::Named | Expected::Erasable => why,
             Expected::Erased => outdated(&format!(
-                "the device was erased for this PersistentVolume before, and has been written to since ({why})"
+                "the device was wiped for this PersistentVolume before and was written to since ({why})"
             )),
         }
     }
@@ -111,16 +113,16 @@ impl Expected {
         }
     }
 
-    /// Whether this reason is one that does not matter here. Exhaustive: a new reason is thought about.
+    /// Whether this reason does not matter here. Exhaustive: a new reason needs a decision.
     fn tolerates(self, reason: Reason) -> bool {
         match reason {
-            // We hold it ourselves, and the claim is what this is about.
+            // The agent holds it itself, for this device claim.
             Reason::HeldExclusively | Reason::Claimed | Reason::TooNew => true,
             // Decided when it was claimed, from the same facts: a set may name such devices.
             Reason::NotLocal => true,
             Reason::Signature | Reason::PartitionTable => !self.is_empty(),
             Reason::UnknownData => !self.is_empty() && self != Expected::Named,
-            // Told above, by the claim.
+            // Decided in `verify`, by the device claim.
             Reason::RetainedData => true,
             Reason::Removable => self != Expected::Blank,
             Reason::HasChildren => self == Expected::Erasable,
@@ -149,38 +151,39 @@ impl Expected {
     }
 }
 
-/// What the node's own ledger knows, whatever an API says that may be older than it.
+/// What the ledger of the node records; the API may be older (restored from a backup).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
     /// The data of this PersistentVolume was erased on this node.
     pub erased: bool,
-    /// It was decided that the data of this PersistentVolume stays.
+    /// The data of this PersistentVolume is retained.
     pub retained: bool,
-    /// The last claim that was confirmed on the device: its owner's UID and its round.
+    /// The last device claim that was confirmed on the device: the UID of its owner, and its round.
     pub confirmed: Option<(String, i64)>,
 }
 
 fn outdated(why: &str) -> String {
     format!(
-        "{why}: was the API restored from a backup? To let the PersistentVolume go and keep the data, set its persistentVolumeReclaimPolicy to Retain"
+        "{why}; the API may have been restored from a backup; to delete the PersistentVolume and retain the data, set its persistentVolumeReclaimPolicy to Retain"
     )
 }
 
-/// The claim's device among the node's: exactly one goes by its identity.
+/// The device of the device claim: exactly one device of the node has its identity.
 pub fn find<'a>(identity: &str, devices: &'a [GroupedDevice]) -> Result<&'a GroupedDevice, String> {
     let mut found = devices.iter().filter(|device| {
         device.identified.candidates.iter().any(|candidate| candidate == identity)
     });
     match (found.next(), found.next()) {
         (Some(device), None) => Ok(device),
-        (None, _) => Err(format!("the device {identity} is not there")),
-        (Some(one), Some(other)) => {
-            Err(format!("{} and {} both go by {identity}", one.facts.name, other.facts.name))
-        }
+        (None, _) => Err(format!("device {identity} is missing")),
+        (Some(one), Some(other)) => Err(format!(
+            "{} and {} both have the identity {identity}",
+            one.facts.name, other.facts.name
+        )),
     }
 }
 
-/// `Err` says why not, for people.
+/// `Err`: why not.
 pub fn verify(
     claim: &DeviceClaim,
     expected: Expected,
@@ -191,19 +194,19 @@ pub fn verify(
     let facts = &device.facts;
     let size = i64::try_from(facts.size).unwrap_or(i64::MAX);
     if size != claim.size {
-        return Err(format!("{} has {size} bytes, {} were claimed", facts.name, claim.size));
+        return Err(format!("{} has {size} bytes, the device claim {}", facts.name, claim.size));
     }
     let rivals = spec.device_claims.iter().filter(|other| {
         **other != *claim && device.identified.candidates.contains(&other.identity)
     });
     if let Some(rival) = rivals.into_iter().next() {
         return Err(format!(
-            "{} is claimed by {}, too",
+            "{} is also claimed by {}",
             facts.name,
             super::owner_text(&rival.owner)
         ));
     }
-    // What is built on a disk is the disk's owner's.
+    // What is built on a disk belongs to the owner of the disk.
     if let Some(owner) = spec
         .device_claims
         .iter()
@@ -215,7 +218,7 @@ pub fn verify(
             super::owner_text(&owner.owner)
         ));
     }
-    // A LocalVolume that takes the data over means the device as it is; its first confirmation is about that.
+    // A LocalVolume that adopts the data takes the device as it is, with its first confirmation.
     let on_it = |identity: &String| device.identified.candidates.contains(identity);
     let confirms = matches!(expected, Expected::Any | Expected::Named);
     let blocks = expected == Expected::Blank || (confirms && claim.round > 1);
@@ -240,14 +243,14 @@ pub fn verify(
         .iter()
         .filter(|entry| device.identified.candidates.contains(&entry.identity));
     if let Some(entry) = quarantine.into_iter().next() {
-        return Err(format!("{} is in quarantine: {} {}", facts.name, entry.reason, entry.detail));
+        return Err(format!("{} is quarantined: {} {}", facts.name, entry.reason, entry.detail));
     }
     let own = node_reasons(facts).into_iter().chain(device.findings.iter().cloned());
     if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason))
     {
         return Err(format!("{} {}", facts.name, reason.message(&detail)));
     }
-    // Unread is no answer, whatever is tolerated. Everything else was judged above, by its reason.
+    // Unread content is never accepted. Everything else was decided above, by its reason.
     match &facts.content {
         Content::Unread => return Err(format!("{} could not be read", facts.name)),
         Content::Blank

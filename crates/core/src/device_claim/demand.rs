@@ -1,7 +1,7 @@
-//! Who wants devices, and how: LocalVolumeSets and LocalVolumes, read once into one form.
+//! Demands for devices: LocalVolumeSets and LocalVolumes, parsed once into one form.
 //!
-//! Total: what cannot be understood is kept as problems, and such a want takes nothing new. Its claims stay: a mistake
-//! in a spec must not cost a volume.
+//! Total: invalid fields become problems, and such a demand takes no new devices. Its device claims stay: a mistake in a
+//! spec must not cost a PersistentVolume.
 
 use super::{filter::Filter, pv::NO_PROVISIONER};
 use crate::agent_daemon_set::AgentRequester;
@@ -23,24 +23,24 @@ use quarry_api::{
 pub struct Demand {
     pub owner: ClaimOwner,
     pub created: Option<Timestamp>,
-    /// It is being deleted: nothing new, and what it has is given back.
+    /// It is being deleted: it takes no new devices and releases those it has.
     pub terminating: bool,
-    /// Its administrator keeps it from acting (managementState).
+    /// `managementState` disables it.
     pub paused: bool,
-    /// It has our finalizer: it cannot vanish while something of it is on a node.
+    /// It has our finalizer: it cannot be removed while something of it is on a node.
     pub protected: bool,
     pub selector: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
-    /// The UIDs of PersistentVolumes whose kept data it takes over as it is.
+    /// The UIDs of PersistentVolumes whose retained data it adopts.
     pub adopts: Vec<String>,
-    /// What is wrong with it, each naming the field and the remedy.
+    /// Its problems, each with field and remedy.
     pub problems: Vec<String>,
     pub selection: DeviceSelection,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceSelection {
-    /// Devices that fit a description.
+    /// Devices that match a filter.
     Set(Box<SetSelection>),
     /// Devices at paths.
     Paths(Vec<PathSelection>),
@@ -52,7 +52,7 @@ pub struct SetSelection {
     pub min: usize,
     pub max: Option<usize>,
     pub settings: PvSettings,
-    /// Kinds of devices that are not local and may be taken all the same.
+    /// Transports of devices that are not local and may be claimed nevertheless.
     pub not_local: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct PathSelection {
     pub settings: PvSettings,
 }
 
-/// What a device is turned into.
+/// What a device is published as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PvSettings {
     pub class: String,
@@ -70,7 +70,7 @@ pub struct PvSettings {
     pub fs_type: Option<String>,
 }
 
-/// What a want has to do with a node.
+/// Whether a demand applies to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeMatch {
     Yes,
@@ -85,7 +85,7 @@ impl Demand {
         (self.created, self.owner.namespace.as_deref(), &self.owner.name, &self.owner.uid)
     }
 
-    /// Whether it takes devices that it does not have yet.
+    /// Whether it takes new devices.
     pub fn takes_more(&self) -> bool {
         self.protected && !self.terminating && !self.paused && self.problems.is_empty()
     }
@@ -100,13 +100,13 @@ impl Demand {
         }
     }
 
-    /// Whether it still wants what it has claimed. A device that fits no longer, or a node that is no longer selected,
-    /// changes nothing: people's data is on it.
+    /// Whether it still demands a device that it has claimed. A device that does not match any more, or a node that is not
+    /// selected any more, changes nothing: user data may be on it.
     pub fn still_demands(&self, claim: &DeviceClaim) -> bool {
         if self.terminating {
             return false;
         }
-        // A path that was taken out of the list was taken out by somebody; what is paused gives nothing back.
+        // Removing a path from the list is deliberate; a disabled LocalVolume releases nothing.
         match &self.selection {
             DeviceSelection::Set(_) => true,
             DeviceSelection::Paths(_) => {
@@ -119,7 +119,7 @@ impl Demand {
         }
     }
 
-    /// What it makes of the claim's device now, if it names it.
+    /// Its current settings for the device of the device claim, if it names it.
     pub fn settings(&self, claim: &DeviceClaim) -> Option<&PvSettings> {
         match &self.selection {
             DeviceSelection::Set(set) => Some(&set.settings),
@@ -130,8 +130,7 @@ impl Demand {
         }
     }
 
-    /// A class of another provisioner is not for our volumes: nothing is claimed for it. `provisioner` of a class, if
-    /// there is one of that name.
+    /// Nothing is claimed for a class of another provisioner. `provisioner` returns that of a class, if the class exists.
     pub fn with_classes(mut self, provisioner: impl Fn(&str) -> Option<String>) -> Self {
         let field = match &self.selection {
             DeviceSelection::Set(_) => "spec.storageClassName",
@@ -142,12 +141,13 @@ impl Demand {
         classes.dedup();
         let taken = |class: &str| {
             let other = provisioner(class).filter(|other| other != NO_PROVISIONER)?;
-            let wrong = format!("the StorageClass {class} belongs to the provisioner {other}");
+            let wrong = format!("StorageClass {class} belongs to the provisioner {other}");
             Some(
                 Problem {
                     field,
                     wrong,
-                    allowed: "use another name; one that does not exist yet is made".into(),
+                    allowed: "use another name: a StorageClass that does not exist is created"
+                        .into(),
                 }
                 .to_string(),
             )
@@ -157,7 +157,7 @@ impl Demand {
         self
     }
 
-    /// Whether the device is still what it asks for; one that it names by a path always is.
+    /// Whether the device still matches; one that it names by a path always does.
     pub fn describes(&self, device: &Device) -> bool {
         match &self.selection {
             DeviceSelection::Set(set) => {
@@ -176,7 +176,7 @@ impl Demand {
         set.into_iter().chain(paths.iter().map(|ask| ask.settings.class.as_str()))
     }
 
-    /// What it asks of the agents' DaemonSet; `None` when it cannot be understood, or is in no need of them.
+    /// Its request for agents; `None` if it is invalid or needs none.
     pub fn agent_requester(&self) -> Option<AgentRequester> {
         let api_version = match OwnerKind::parse(&self.owner.kind)? {
             OwnerKind::LocalVolumeSet => LocalVolumeSet::api_version(&()),
@@ -193,7 +193,7 @@ impl Demand {
         })
     }
 
-    /// Whether the claim is for what it makes of its devices now.
+    /// Whether the device claim has its current settings.
     pub fn makes(&self, claim: &DeviceClaim) -> bool {
         let same = |PvSettings { class, mode, fs_type }: &PvSettings| {
             (class, *mode, fs_type)
@@ -238,7 +238,7 @@ pub fn of_set(set: &LocalVolumeSet) -> Demand {
                 problems.push(Problem {
                     field,
                     wrong: "is negative".into(),
-                    allowed: "give a number from 0".into(),
+                    allowed: "use 0 or a greater number".into(),
                 });
                 None
             }
@@ -250,7 +250,7 @@ pub fn of_set(set: &LocalVolumeSet) -> Demand {
         problems.push(Problem {
             field: "spec.minDeviceCount",
             wrong: format!("{min} is greater than maxDeviceCount {max}"),
-            allowed: "no node could satisfy both: change one of them".into(),
+            allowed: "lower minDeviceCount or raise maxDeviceCount".into(),
         });
     }
     let filter = Filter::read(spec).unwrap_or_else(|wrong| {
@@ -309,14 +309,14 @@ pub fn of_local_volume(volume: &LocalVolume) -> Demand {
         if entry.force_wipe_devices_and_destroy_all_data == Some(true) {
             problems.push(Problem {
                 field: "spec.storageClassDevices.forceWipeDevicesAndDestroyAllData",
-                wrong: "erasing a device that holds data needs a consent that names it, which does not exist yet".into(),
-                allowed: "erase the device by hand, then leave this field out".into(),
+                wrong: "erasing a device that contains data needs a consent that names it, which does not exist yet".into(),
+                allowed: "erase the device by hand, then remove this field".into(),
             });
         }
         for path in &entry.device_paths {
             if !path.starts_with("/dev/") || path.split('/').any(|part| part == "..") {
                 let allowed =
-                    "give an absolute path below /dev, best below /dev/disk/by-id".to_owned();
+                    "use an absolute path below /dev, preferably below /dev/disk/by-id".to_owned();
                 problems.push(Problem {
                     field: "spec.storageClassDevices.devicePaths",
                     wrong: format!("{path:?} is not the path of a device"),
@@ -399,7 +399,7 @@ fn build<K: Resource>(
     }
 }
 
-/// What an annotation lists, separated by commas.
+/// The comma-separated values of an annotation.
 fn listed(text: Option<&String>) -> Vec<String> {
     text.into_iter()
         .flat_map(|text| text.split(','))
@@ -413,11 +413,11 @@ fn class_problem(field: &'static str, class: &str) -> Option<Problem> {
     let wrong = match class {
         "" => "is empty".to_owned(),
         _ if !names::is_subdomain(class) => {
-            format!("{class:?} is no name that a StorageClass can have")
+            format!("{class:?} is not a valid name of a StorageClass")
         }
         _ => return None,
     };
-    let allowed = "name a StorageClass in lower case letters, digits, '-' and '.'; it is made if it is missing".into();
+    let allowed = "use lower case letters, digits, '-' and '.'; a StorageClass that does not exist is created".into();
     Some(Problem { field, wrong, allowed })
 }
 
@@ -434,7 +434,7 @@ fn read_mode(
         other => {
             problems.push(Problem {
                 field,
-                wrong: format!("there is no volume mode {other:?}"),
+                wrong: format!("{other:?} is not a volume mode"),
                 allowed: "use Block or Filesystem".into(),
             });
             default
@@ -449,10 +449,10 @@ fn refuse_fs_type_of_block(
     problems: &mut Vec<Problem>,
 ) {
     if let (VolumeMode::Block, Some(fs_type)) = (mode, fs_type) {
-        let allowed = "leave it out, or set volumeMode to Filesystem".to_owned();
+        let allowed = "remove it, or set volumeMode to Filesystem".to_owned();
         problems.push(Problem {
             field,
-            wrong: format!("{fs_type} is given for volumeMode Block, which has no file system"),
+            wrong: format!("{fs_type} is set for volumeMode Block, which has no file system"),
             allowed,
         });
     }

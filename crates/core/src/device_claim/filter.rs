@@ -1,6 +1,6 @@
-//! Which devices a LocalVolumeSet describes: its inclusion and exclusion specs, read once and asked of every device.
+//! Which devices a LocalVolumeSet matches: its inclusion and exclusion specs, parsed once.
 //!
-//! Only what a device *is* is asked here; whether it may be used is its verdict (`crate::device::verdict`).
+//! Only what a device *is* counts here; whether it may be used is its verdict (`crate::device::verdict`).
 
 use super::glob::Glob;
 use quarry_api::{
@@ -21,7 +21,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// Both vocabularies, in any case.
+    /// Both vocabularies, ignoring case.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text.to_ascii_lowercase().as_str() {
             "disk" | "rawdisk" => DeviceType::Disk,
@@ -58,7 +58,7 @@ pub struct Filter {
     pub excluded: Vec<Glob>,
 }
 
-/// Why a device is not what the set describes.
+/// Why a device does not match the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     Type(String),
@@ -71,7 +71,7 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// The field of the spec that speaks against it.
+    /// The field of the spec that does not match.
     pub fn field(&self) -> &'static str {
         match self {
             Mismatch::Type(_) => "deviceTypes",
@@ -88,23 +88,22 @@ impl Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |text: &Option<String>| {
-            text.as_ref()
-                .map_or_else(|| "it names none".to_owned(), |text| format!("it is {text:?}"))
+            text.as_ref().map_or_else(|| "it has none".to_owned(), |text| format!("it is {text:?}"))
         };
         match self {
-            Mismatch::Type(kind) => write!(f, "its type {kind} is not asked for"),
+            Mismatch::Type(kind) => write!(f, "its type {kind} does not match"),
             Mismatch::Rotational(true) => f.write_str("it is rotational"),
             Mismatch::Rotational(false) => f.write_str("it is not rotational"),
             Mismatch::TooSmall(min) => write!(f, "it is smaller than {min}"),
             Mismatch::TooLarge(max) => write!(f, "it is larger than {max}"),
-            Mismatch::Model(model) => write!(f, "its model is not asked for: {}", named(model)),
-            Mismatch::Vendor(vendor) => write!(f, "its vendor is not asked for: {}", named(vendor)),
-            Mismatch::Excluded(pattern) => write!(f, "its name fits the exclusion {pattern}"),
+            Mismatch::Model(model) => write!(f, "its model does not match: {}", named(model)),
+            Mismatch::Vendor(vendor) => write!(f, "its vendor does not match: {}", named(vendor)),
+            Mismatch::Excluded(pattern) => write!(f, "its name matches the exclusion {pattern}"),
         }
     }
 }
 
-/// The smallest device of an inclusion spec that does not say, as shipped.
+/// The default of `minSize` in an inclusion spec, as upstream.
 const DEFAULT_MIN: Bytes = Bytes(1 << 30);
 
 impl Filter {
@@ -150,21 +149,21 @@ impl Filter {
                 problems.push(Problem {
                     field,
                     wrong: error.to_string(),
-                    allowed: "give a quantity such as 10Gi".into(),
+                    allowed: "use a quantity such as 10Gi".into(),
                 });
                 None
             }
         };
         let min = size("spec.deviceInclusionSpec.minSize", &spec.min_size).unwrap_or(DEFAULT_MIN);
         let max = size("spec.deviceInclusionSpec.maxSize", &spec.max_size);
-        // Whoever asks for devices smaller than the minimum that he did not give means all of them.
+        // A maxSize below the default minimum means all smaller devices.
         let min = if spec.min_size.is_none() && max.is_some_and(|max| max < DEFAULT_MIN) {
             Bytes(0)
         } else {
             min
         };
         if let Some(max) = max.filter(|max| *max < min) {
-            let allowed = "make minSize smaller or maxSize larger".to_owned();
+            let allowed = "lower minSize or raise maxSize".to_owned();
             problems.push(Problem {
                 field: "spec.deviceInclusionSpec.minSize",
                 wrong: format!("{min} is greater than maxSize {max}"),
@@ -179,7 +178,7 @@ impl Filter {
         }
     }
 
-    /// Everything that speaks against the device; empty when it is what the set describes.
+    /// Every mismatch; empty: the device matches.
     pub fn mismatches(&self, device: &Device) -> Vec<Mismatch> {
         let mut found = Vec::new();
         if !self.types.iter().any(|kind| kind.as_str() == device.kind) {
@@ -213,7 +212,7 @@ impl Filter {
 }
 
 fn read_types(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Vec<DeviceType> {
-    // Explicitly none is none; nothing said is disks.
+    // An empty list means none; an absent one means disks.
     if spec.device_types.is_none() && spec.devices.is_none() {
         return vec![DeviceType::Disk];
     }
@@ -227,7 +226,7 @@ fn read_types(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Vec<De
                 Some(kind) => types.push(kind),
                 None => problems.push(Problem {
                     field,
-                    wrong: format!("there is no device type {text:?}"),
+                    wrong: format!("{text:?} is not a device type"),
                     allowed: "use disk (RawDisk), part (Partition), loop, mpath or lvm".into(),
                 }),
             }
@@ -250,7 +249,7 @@ fn read_mechanics(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Op
                 "nonrotational" => wanted.push(false),
                 _ => problems.push(Problem {
                     field,
-                    wrong: format!("there is no property {text:?}"),
+                    wrong: format!("{text:?} is not a mechanical property"),
                     allowed: "use Rotational or NonRotational".into(),
                 }),
             }
@@ -263,7 +262,7 @@ fn read_mechanics(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Op
     }
 }
 
-/// In any case, and with blanks where lsblk shows underscores.
+/// Ignoring case, with blanks instead of lsblk's underscores.
 fn fold(text: &str) -> String {
     text.to_lowercase().replace('_', " ").trim().to_owned()
 }

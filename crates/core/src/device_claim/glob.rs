@@ -1,7 +1,7 @@
 //! Patterns for kernel names, as the Local Storage Operator's exclusion filter has them: `*`, `?`, `[a-c]`, `[^a]`, `\`.
 //!
-//! By hand: the crates of this kind know `[!a]` only and read `[^a]` as something else, and a pattern that excludes a
-//! device must mean the same here as where it was written for.
+//! Written by hand: the crates for this support `[!a]` only and read `[^a]` differently, and a pattern that excludes a
+//! device must have the same meaning as upstream.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
@@ -18,7 +18,7 @@ enum Part {
 }
 
 impl Glob {
-    /// `Err` says what is wrong with the pattern.
+    /// `Err`: the problem of the pattern.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("is empty".into());
@@ -41,7 +41,7 @@ impl Glob {
         &self.text
     }
 
-    /// Whether the whole name fits.
+    /// Whether the whole name matches.
     pub fn matches(&self, name: &str) -> bool {
         fits(&self.parts, name)
     }
@@ -50,8 +50,8 @@ impl Glob {
 fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, String> {
     const OPEN: &str = "has a [ without its ]";
     if chars.peek() == Some(&'!') {
-        // Here the letter !, in a shell "everything but": whoever meant the other one would lose a disk.
-        return Err("has [!…], which means one thing in a shell and another here: write [^…] for everything but these".into());
+        // Here the character !, in a shell "everything but": the wrong reading would cost a disk.
+        return Err("has [!…], which has another meaning than in a shell; use [^…] for everything but these".into());
     }
     let negated = chars.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -59,7 +59,7 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, S
         let one = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>| -> Result<char, String> {
             match chars.next().ok_or(OPEN)? {
                 '\\' => chars.next().ok_or_else(|| OPEN.into()),
-                '-' => Err("has a - that is no range: write \\- for the letter".into()),
+                '-' => Err("has a - that is no range; use \\- for the character".into()),
                 c => Ok(c),
             }
         };
@@ -79,14 +79,14 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, S
             None => low,
         };
         if low > high {
-            return Err(format!("has the range {low}-{high}, which is the wrong way round"));
+            return Err(format!("has the range {low}-{high}, which is reversed"));
         }
         ranges.push((low, high));
     }
 }
 
 impl Part {
-    /// Whether it stands for this one letter.
+    /// Whether it matches this character.
     fn is(&self, c: char) -> bool {
         match self {
             Part::Any => false,
@@ -99,7 +99,7 @@ impl Part {
     }
 }
 
-/// Which parts of the pattern may come next, letter by letter: no pattern takes longer than its length for each of them.
+/// Which parts of the pattern may come next, character by character: linear in the length of the pattern for each.
 fn fits(parts: &[Part], name: &str) -> bool {
     let after_stars = |mut at: usize, next: &mut Vec<bool>| {
         next[at] = true;
@@ -155,26 +155,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_means_nothing_is_told() {
+    fn an_invalid_pattern_is_reported() {
         for (pattern, expected) in [
             ("", "empty"),
             ("sd[a", "without its ]"),
             ("sd[a\\", "without its ]"),
             ("a\\", "backslash"),
-            ("[c-a]", "wrong way"),
+            ("[c-a]", "reversed"),
             ("[]", "empty []"),
             ("[^]", "empty []"),
             ("[]-a]", "empty []"),
             ("[a-", "without its ]"),
             ("[a-]", "without its end"),
             ("[-a]", "no range"),
-            ("sd[!a]", "write [^…]"),
+            ("sd[!a]", "use [^…]"),
         ] {
             assert!(Glob::parse(pattern).unwrap_err().contains(expected), "{pattern}");
         }
     }
 
-    /// Tried one length after the other, this would take longer than the universe has been there.
+    /// With backtracking, this would not finish.
     #[test]
     fn no_pattern_takes_long() {
         let stars = Glob::parse(&format!("{}x", "*".repeat(255))).unwrap();

@@ -1,9 +1,9 @@
-//! Claims: who gets which device of one node, and what becomes of it. One device, one owner (invariant 3).
+//! Device claims: which owner gets which device of one node, and what happens to it. One device, one owner (invariant 3).
 //!
-//! `plan(&NodeWorld, now)` sees everybody who wants a device of the node, every PersistentVolume there, and what the
-//! agent says. It is total and deterministic: the older object wins, then the name. `assign.rs` gives away what is free,
-//! `life.rs` is the state machine of one claim, `check.rs` refuses what must never be, `confirm.rs` is the agent's half.
-//! Next to read: `want.rs` (who asks), `life.rs`.
+//! `plan(&NodeWorld, now)` sees every demand for devices of the node, every PersistentVolume there, and the agent's
+//! reports. It is total and deterministic: the older object wins, then the name. `assign.rs` assigns available devices,
+//! `state_machine.rs` moves one device claim, `check.rs` finds violations, `confirm.rs` is the agent's half.
+//! Next to read: `demand.rs`, `plan.rs`, `state_machine.rs`.
 
 mod assign;
 pub mod check;
@@ -47,27 +47,27 @@ use quarry_api::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Everything that is known of one node when its devices are given away.
+/// Everything that is known about one node when its devices are assigned.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWorld {
     pub name: String,
-    /// `None`: the Node object is gone.
+    /// `None`: the Node does not exist.
     pub node: Option<Arc<Node>>,
     pub inventory: NodeInventory,
-    /// Everybody who exists, also those who are not for this node.
+    /// All demands, also those that do not select this node.
     pub demands: Vec<Demand>,
-    /// Every PersistentVolume on this node, and those with the name of one of its claims, whoever made them.
+    /// Every PersistentVolume on this node, and those with the name of one of its device claims, managed or not.
     pub pvs: Vec<Arc<PersistentVolume>>,
     pub classes: BTreeMap<String, Arc<StorageClass>>,
-    /// The jobs that claims name.
+    /// The jobs that device claims name.
     pub jobs: BTreeMap<String, Arc<NodeJob>>,
-    /// Devices of other nodes with an identity of this node's.
+    /// Devices of other nodes with an identity of this node.
     pub elsewhere: Vec<RemoteIdentity>,
     /// The agent's lease is fresh.
     pub agent_present: bool,
 }
 
-/// One write to the API, after the inventory's own.
+/// One write to the API, after that of the NodeInventory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     CreateClass(Box<StorageClass>),
@@ -77,7 +77,7 @@ pub enum Step {
         uid: String,
         resource_version: String,
     },
-    /// Takes our finalizer off.
+    /// Removes our finalizer.
     ReleasePv {
         name: String,
         resource_version: String,
@@ -100,38 +100,38 @@ impl Step {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// All claims of the node from now on.
+    /// All device claims of the node from now on.
     pub claims: Vec<DeviceClaim>,
-    /// The paths that the agent is to look up.
+    /// The paths that the agent is to resolve.
     pub paths: Vec<String>,
     pub machine_id: Option<String>,
-    /// What is on devices that nobody has erased since they were used.
+    /// Devices that were used and not wiped.
     pub retained_data: Vec<RetainedData>,
-    /// What was erased by its signatures alone.
+    /// Devices of which only the signatures were erased.
     pub wipe_remnants: Vec<WipeRemnant>,
     pub steps: Vec<Step>,
     pub requeue: Option<SignedDuration>,
 }
 
-/// A claim with everything that concerns it.
+/// A device claim with everything that concerns it.
 #[derive(Clone, Debug)]
 pub struct ClaimContext<'a> {
     pub claim: &'a DeviceClaim,
     /// The owner, if it still exists.
     pub demand: Option<&'a Demand>,
-    /// What the agent says to this very claim: of this owner, in this round.
+    /// The agent's report on this device claim: of this owner, in this round.
     pub report: Option<&'a ClaimReport>,
     /// The device, if it is there.
     pub device: Option<&'a Device>,
-    /// The PersistentVolume of the claim's name, whoever made it.
+    /// The PersistentVolume with the name of the device claim, managed or not.
     pub pv: Option<&'a Arc<PersistentVolume>>,
     /// Why it is not certain which device this is.
     pub doubt: Option<String>,
     /// Where the device is, if another node shows it and this one does not.
     pub moved: Option<String>,
-    /// Another PersistentVolume on the same device, whoever made it.
+    /// Another PersistentVolume on the same device, managed or not.
     pub rival: Option<&'a str>,
-    /// How many of the owner's devices on this node are proven.
+    /// How many of the owner's devices on this node are confirmed or published.
     pub ready: usize,
 }
 
@@ -144,19 +144,19 @@ pub fn ctx<'a>(world: &'a NodeWorld, claim: &'a DeviceClaim) -> ClaimContext<'a>
     Index::new(world).ctx(claim)
 }
 
-/// Whether the agent's answer is to this claim, and not to an earlier one on the same device.
+/// Whether the report is on this device claim, and not on an earlier one on the same device.
 fn answers(report: &ClaimReport, claim: &DeviceClaim) -> bool {
     report.identity == claim.identity
         && report.owner_uid == claim.owner.uid
         && report.round == claim.round
 }
 
-/// Whether the device goes by this identity, which may not be its strongest any more.
+/// Whether the device has this identity, which may not be its strongest any more.
 pub fn is_device(device: &Device, identity: &str) -> bool {
     device.identity.as_deref() == Some(identity) || published_candidates(device).contains(identity)
 }
 
-/// An administrator does not need it any more. By the PersistentVolume's UID: what is kept later is another thing.
+/// An administrator discards the data. By the UID of the PersistentVolume: data that is retained later needs another.
 pub fn is_forgotten(world: &NodeWorld, pv_uid: &str) -> bool {
     let annotation = world
         .inventory
@@ -167,20 +167,20 @@ pub fn is_forgotten(world: &NodeWorld, pv_uid: &str) -> bool {
     annotation.is_some_and(|annotation| annotation.split(',').any(|uid| uid.trim() == pv_uid))
 }
 
-/// What a volume that is gone left on this device, if anything.
+/// The data that a deleted PersistentVolume left on this device, if any.
 pub fn retained_data_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a RetainedData> {
     world.inventory.spec.retained_data.iter().find(|kept| is_device(device, &kept.identity))
 }
 
-/// What is left of a volume whose signatures alone were erased.
+/// The data that a Quick wipe left on this device, if any.
 pub fn wipe_remnant_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a WipeRemnant> {
     world.inventory.spec.wipe_remnants.iter().find(|left| is_device(device, &left.identity))
 }
 
-/// For people: continues "sdb …".
+/// Continues "sdb …".
 pub fn wipe_remnant_text(left: &WipeRemnant) -> String {
     format!(
-        "holds what PersistentVolume {} left behind its signatures, which were all that was erased (Quick), and a Block device would show it: use it as a Filesystem; or erase it by hand, then annotate the NodeInventory with {}={}",
+        "contains data of PersistentVolume {} after a Quick wipe, which a Block device would expose; use it as Filesystem, or erase it by hand and annotate the NodeInventory with {}={}",
         left.pv_name,
         names::FORGET_RETAINED_DATA_ANNOTATION,
         left.pv_uid
@@ -191,7 +191,7 @@ fn machine_id(world: &NodeWorld) -> Option<String> {
     world.inventory.status.as_ref().and_then(|status| status.machine_id.clone())
 }
 
-/// Another machine answers under the node's name: what was claimed is not its.
+/// Another machine has the name of the node: the device claims are not its own.
 pub fn is_frozen(world: &NodeWorld) -> bool {
     is_other_machine(
         &world.inventory.spec,
@@ -199,12 +199,12 @@ pub fn is_frozen(world: &NodeWorld) -> bool {
     )
 }
 
-/// `seen`: what the machine says, if it has said anything. One that cannot say which it is, is another one.
+/// `seen`: the reported machine ID, if there is a report. A machine without an ID is another one.
 pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) -> bool {
     spec.machine_id.is_some() && seen.is_some_and(|seen| seen != spec.machine_id.as_deref())
 }
 
-/// An administrator gives up what was claimed on a machine that is gone.
+/// An administrator releases the device claims of a machine that is gone.
 pub fn is_released(world: &NodeWorld) -> bool {
     let annotation = world
         .inventory

@@ -1,5 +1,5 @@
-//! What holds in every world that can be made up: the planner never proposes what the checker refuses, gives no device
-//! away twice, does not depend on the order of anything, and has nothing to do on its own result.
+//! What holds in every generated world: the planner never breaks an invariant, assigns no device twice, does not depend
+//! on any order, and plans nothing on its own result.
 
 use super::{check::check, demand::of_set, *};
 use proptest::prelude::*;

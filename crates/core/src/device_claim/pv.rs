@@ -1,4 +1,4 @@
-//! The PersistentVolume and the StorageClass of a claim: what they look like, and whose they are.
+//! The PersistentVolume and the StorageClass of a device claim: their content, and which are ours.
 
 use super::{ClaimContext, Demand, NodeWorld};
 pub use crate::unmanaged_pv::HOSTNAME_LABEL;
@@ -20,7 +20,7 @@ use quarry_api::{
 };
 use std::collections::BTreeMap;
 
-/// Volumes of such a class are made by somebody else: us.
+/// PersistentVolumes of such a class are not provisioned dynamically: Quarry creates them.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 fn annotation<'a>(pv: &'a PersistentVolume, key: &str) -> Option<&'a str> {
@@ -31,12 +31,12 @@ fn annotation<'a>(pv: &'a PersistentVolume, key: &str) -> Option<&'a str> {
         .map(String::as_str)
 }
 
-/// Made by us, from a claim. By the finalizer, which we alone set: an annotation is lost to any tool that prunes them.
+/// Created by Quarry from a device claim. By the finalizer, which only Quarry sets: tools may prune annotations.
 pub fn is_ours(pv: &PersistentVolume) -> bool {
     pv.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::PV_FINALIZER)
 }
 
-/// Made from this claim: of this device, at this link, for this owner.
+/// Created from this device claim: of this device, at this link, for this owner.
 pub fn is_of(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
     let path =
         pv.spec.as_ref().and_then(|spec| spec.local.as_ref()).map(|local| local.path.as_str());
@@ -46,12 +46,12 @@ pub fn is_of(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
         && path == Some(&claim.link)
 }
 
-/// The round of the claim that it was made in, as it says itself: for people, and to compare what is about to be made.
+/// The round in which it was created, from its annotation: informative, and compared when one is created.
 pub fn round(pv: &PersistentVolume) -> Option<i64> {
     annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok())
 }
 
-/// The claim has its end on record. Not what the object says of itself counts: anybody may write there.
+/// The device claim records its end. Annotations of the object do not count: others may write them.
 pub fn is_over(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
     claim
         .last_pv
@@ -59,12 +59,12 @@ pub fn is_over(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
         .is_some_and(|last| last.resolved && pv.metadata.uid.as_ref() == Some(&last.uid))
 }
 
-/// The last volume of this claim, if it was bound and no end of it is on record.
+/// The last PersistentVolume of this device claim, if it was bound and its end is not recorded.
 pub fn used(claim: &DeviceClaim) -> Option<&LastPv> {
     claim.last_pv.as_ref().filter(|last| !last.resolved)
 }
 
-/// A claim had it. One that is only reserved, by name, was used by nobody yet.
+/// A PVC was bound to it. One that is only reserved, by name, was not used yet.
 pub fn was_bound(pv: &PersistentVolume) -> bool {
     pv.spec
         .as_ref()
@@ -72,18 +72,18 @@ pub fn was_bound(pv: &PersistentVolume) -> bool {
         .is_some_and(|claim| claim.uid.is_some())
 }
 
-/// Somebody had it, whatever it says of itself: an administrator who gives a volume free again clears its claimRef.
+/// It was bound before, also if its claimRef was cleared: that is how an administrator frees a PersistentVolume.
 pub fn was_used(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
     was_bound(pv) || used(claim).is_some_and(|last| pv.metadata.uid.as_ref() == Some(&last.uid))
 }
 
-/// Its data is erased when its claim is gone.
+/// Its data is wiped when its PVC is gone.
 pub fn deletes(pv: &PersistentVolume) -> bool {
     pv.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref())
         == Some("Delete")
 }
 
-/// The claim's owner as labels, shortened safely.
+/// The owner of the device claim as labels, shortened safely.
 fn owner_labels(owner: &ClaimOwner) -> BTreeMap<String, String> {
     let namespace = owner.namespace.clone().unwrap_or_default();
     let [kind, place, name] = names::PV_OWNER_LABELS;
@@ -100,7 +100,7 @@ fn owner_labels(owner: &ClaimOwner) -> BTreeMap<String, String> {
     labels
 }
 
-/// Whole GiB from 10 GiB on, whole MiB from 10 MiB on, as shipped.
+/// Whole GiB from 10 GiB on, whole MiB from 10 MiB on, as upstream.
 pub fn rounded(size: i64) -> Bytes {
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
@@ -112,7 +112,7 @@ pub fn rounded(size: i64) -> Bytes {
     })
 }
 
-/// `None` when the node has no hostname label: the PersistentVolume could not say where it is.
+/// `None` if the node has no hostname label, which the node affinity needs.
 pub fn build(
     world: &NodeWorld,
     ctx: &ClaimContext<'_>,
@@ -183,7 +183,7 @@ pub fn build(
     })
 }
 
-/// As shipped. Made only where there is none: what an administrator has set is never changed.
+/// As upstream. Created only if there is none: the settings of an administrator are never changed.
 pub fn build_class(claim: &DeviceClaim) -> StorageClass {
     let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
     let owner = &claim.owner;
@@ -211,8 +211,8 @@ pub fn build_class(claim: &DeviceClaim) -> StorageClass {
     }
 }
 
-/// Made by us, for this owner or for another one whose class it uses, too: it goes with the last of them, when nobody
-/// uses it.
+/// Created by Quarry, for this owner or for another one with the same class: it is deleted with the last of them, if it
+/// is unused.
 pub fn is_class_of(class: &StorageClass, demand: &Demand) -> bool {
     let [name, namespace, kind] = names::CLASS_OWNER_LABELS;
     let label = |key: &str| {

@@ -1,23 +1,23 @@
-//! The stages in the life of a claim, with what there is to say about each. Which one it is: `life.rs`.
+//! The stages of a device claim, each with its detail. `state_machine.rs` decides which one applies.
 
-/// Whether anybody has to do anything.
+/// Whether an administrator has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     Good,
-    /// It goes on by itself.
+    /// It proceeds without intervention.
     UnderWay,
-    /// Somebody has to do something, or to decide.
+    /// An administrator has to act or to decide.
     Trouble,
 }
 
-/// Where a claim stands, with what there is to say about it.
+/// The stage of a device claim, with its detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Another machine answers under the node's name, or the Node is gone.
+    /// Another machine has the name of the node, or the Node does not exist.
     Frozen(String),
-    /// The agent has not looked yet.
+    /// The agent has not checked it yet.
     Claimed,
-    /// The agent has looked and says no.
+    /// The agent refuses it.
     Refused(String),
     /// Confirmed; something else keeps it from being published.
     Blocked(String),
@@ -25,18 +25,18 @@ pub enum Stage {
     Confirmed,
     Available,
     Bound(String),
-    /// Somebody must decide: the data is kept.
+    /// The data is retained until an administrator decides.
     Retained(String),
-    /// The PersistentVolume is on its way out.
+    /// The PersistentVolume is being deleted.
     Releasing(String),
     Wiping(String),
     WipeFailed(String),
-    /// The device is not there; its PersistentVolume waits for it.
+    /// The device is missing; its PersistentVolume waits for it.
     Missing(String),
     Terminating(String),
     /// In use, and another device shows the same identity.
     Conflict(String),
-    /// It ends, and its link cannot be removed.
+    /// It is terminating, and its link cannot be removed.
     RemovalFailed(String),
 }
 
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// What there is to say beyond the word.
+    /// The detail beyond the name of the stage.
     pub fn detail(&self) -> &str {
         match self {
             Stage::Claimed | Stage::Confirmed | Stage::Available => "",

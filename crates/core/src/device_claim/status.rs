@@ -1,6 +1,6 @@
-//! What a LocalVolumeSet or a LocalVolume says about itself: conditions from the accounts of all nodes.
+//! The status of a LocalVolumeSet or a LocalVolume: conditions from the accounts of all nodes.
 //!
-//! The claims themselves are planned node by node; here they are only counted and put into words.
+//! Device claims are planned per node; here they are only counted and summarized.
 
 use super::{
     Eligibility, Health, Row, Stage,
@@ -25,7 +25,7 @@ pub const DEGRADED: &str = "DevicesNeedAttention";
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 const AS_EXPECTED: &str = "AsExpected";
 
-/// Reasons of Events, as shipped where there is one.
+/// Reasons of Events, as upstream where there is one.
 pub const EVENT_PROVISIONED: &str = "ProvisionedDevices";
 pub const EVENT_TROUBLE: &str = "ErrorProvisioningDisk";
 pub const EVENT_LINK_STAYS: &str = "ErrorRemovingSymLink";
@@ -36,21 +36,21 @@ pub const EVENT_MAX_COUNT: &str = "ErrorMaxCountReached";
 
 /// How many devices a message names.
 const NAMED: usize = 4;
-/// What keeps an object from going is named one by one: somebody has to see to each.
+/// What blocks a deletion is listed one by one: an administrator has to handle each.
 const BLOCKING: usize = 64;
 
-/// One node's part in a want.
+/// One node's part in a demand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePart {
     pub node: String,
     pub covers: NodeMatch,
-    /// The agent's absence in words; `None` when it is there.
+    /// Why the agent is absent; `None` if it is present.
     pub problem: Option<String>,
-    /// Each claim of this owner, by the device's name, and its stage.
+    /// Each device claim of this owner, by the name of the device, and its stage.
     pub claims: Vec<(String, Stage)>,
-    /// Devices whose PersistentVolume is still what the spec said before.
+    /// Devices whose PersistentVolume has the settings of an earlier spec.
     pub outdated: Vec<String>,
-    /// Every device or path and how it stands to this want.
+    /// Every device or path and its eligibility for this demand.
     pub rows: Vec<Row>,
 }
 
@@ -87,7 +87,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> StatusUpdate {
     let flag = |yes: bool| if yes { "True" } else { "False" };
     let (ok, reason, message) = words.available;
     let mut conditions = vec![build(seen, "Available", flag(ok), reason, message, now)];
-    // The shipped kind says this of its DaemonSet: here, that every selected node has an agent.
+    // Upstream, this is about its DaemonSet: here, whether every selected node has an agent.
     let absent: Vec<&String> = seen
         .parts
         .iter()
@@ -121,7 +121,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> StatusUpdate {
     StatusUpdate { conditions, provisioned: i32::try_from(provisioned).unwrap_or(i32::MAX), notes }
 }
 
-/// What is new in the conditions, once. What was said before is in the conditions themselves.
+/// Events about what is new in the conditions, once.
 fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent> {
     let find = |list: &[OperatorCondition], kind: &str| {
         list.iter().find(|condition| condition.kind == kind).cloned().unwrap_or_default()
@@ -143,12 +143,12 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent>
             warning: true,
             reason: EVENT_MAX_COUNT,
             message:
-                "more devices match than spec.maxDeviceCount allows on a node: they are left alone"
+                "more devices match than spec.maxDeviceCount allows per node; the others are not used"
                     .into(),
         });
     }
     let (was, is) = (find(&seen.conditions, "Progressing"), find(conditions, "Progressing"));
-    // A path that was not looked up yet is no device.
+    // A path that was not resolved yet is no device.
     let new = finding(seen, |row| {
         matches!(row.eligibility, Eligibility::Waiting(_)) && row.identity.is_some()
     });
@@ -167,7 +167,7 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent>
         let retained = listed(seen, |stage| matches!(stage, Stage::Retained(_)));
         let (warning, reason) = match () {
             () if only_links => (true, EVENT_LINK_STAYS),
-            // Somebody is to decide, and nothing went wrong.
+            // An administrator has to decide, but nothing failed.
             () if retained.is_some_and(|retained| message(&is) == retained) => {
                 (false, EVENT_RETAINED)
             }
@@ -178,7 +178,7 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent>
     notes
 }
 
-/// How the devices of each node stand, in one line each, once nothing on it is under way any more: told when it is new.
+/// A summary of the devices of each node, once nothing is in progress there; reported when it is new.
 pub fn accounts(seen: &Observed) -> Vec<(String, PendingEvent)> {
     let speaks = seen.in_namespace && !seen.demand.terminating && seen.demand.problems.is_empty();
     let parts = seen
@@ -205,7 +205,7 @@ fn account_text(part: &NodePart) -> Option<String> {
             .rows
             .iter()
             .any(|row| matches!(row.eligibility, Eligibility::Selected | Eligibility::Waiting(_)));
-    // What it has is told by how its claim stands: not every claim is a volume.
+    // What it has is counted by the stage of its device claim: not every device claim is published.
     let others: Vec<&Eligibility> = part
         .rows
         .iter()
@@ -224,8 +224,8 @@ fn account_text(part: &NodePart) -> Option<String> {
     Some(format!("node {}: {} match: {text}", part.node, others.len() + part.claims.len()))
 }
 
-/// A device that is asked for, and that it does not have. What was never asked for is no news: its coming and going must
-/// not change what is said.
+/// A device that matches and that it does not have. Devices that never matched must not change the message when they
+/// appear or disappear.
 fn counts(eligibility: &Eligibility) -> bool {
     !matches!(eligibility, Eligibility::Claimed | Eligibility::NotMatched(_))
 }
@@ -268,7 +268,7 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
         return plain(
             OUTSIDE_NAMESPACE,
             format!(
-                "this operator acts in its own namespace only: create the object in {own} instead"
+                "this operator serves only its own namespace; create the object in namespace {own}"
             ),
         );
     }
@@ -287,9 +287,9 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
             matches!(stage, Stage::Releasing(_) | Stage::Wiping(_) | Stage::Terminating(_))
         });
         let text = match (&blocked, under_way) {
-            (Some(blocked), _) => format!("cannot go yet: {blocked}"),
-            (None, Some(under_way)) => format!("its devices are given back: {under_way}"),
-            (None, None) => "its devices are given back".into(),
+            (Some(blocked), _) => format!("deletion is blocked: {blocked}"),
+            (None, Some(under_way)) => format!("releasing its devices: {under_way}"),
+            (None, None) => "releasing its devices".into(),
         };
         let degraded = blocked.map(|_| (DELETION_BLOCKED, text.clone()));
         return ConditionTexts {
@@ -316,7 +316,7 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
     let waiting = join(waiting, NAMED);
     let text = format!("{}{}", summary(seen, provisioned), outdated(seen));
     if seen.demand.paused {
-        let text = format!("managementState keeps it from taking devices; {text}");
+        let text = format!("spec.managementState disables it; {text}");
         return ConditionTexts {
             available: (provisioned > 0, UNMANAGED, text),
             progressing: None,
@@ -330,16 +330,16 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
             degraded: trouble,
         };
     }
-    // A node that is gone is not selected either; what is claimed there says more.
+    // A node that does not exist is not selected either; its device claims tell more.
     if trouble.is_none() && !seen.parts.iter().any(|part| part.covers == NodeMatch::Yes) {
         let kept = seen.parts.iter().find_map(|part| match &part.covers {
             NodeMatch::KeptAway(taint) => Some(format!(
-                "node {} has the taint {taint}: tolerate it in spec.tolerations",
+                "node {} has the taint {taint}; add a toleration to spec.tolerations",
                 part.node
             )),
             NodeMatch::Yes | NodeMatch::NotSelected => None,
         });
-        return plain(NO_NODE, kept.unwrap_or_else(|| "spec.nodeSelector selects no node: compare it with `kubectl get nodes --show-labels`".into()));
+        return plain(NO_NODE, kept.unwrap_or_else(|| "spec.nodeSelector selects no node; compare it with `kubectl get nodes --show-labels`".into()));
     }
     if waiting.is_some() {
         return ConditionTexts {
@@ -355,7 +355,7 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
     }
 }
 
-/// Volumes that were made before the spec was changed.
+/// PersistentVolumes that were created before the spec was changed.
 fn outdated(seen: &Observed) -> String {
     let found = seen
         .parts
@@ -366,13 +366,13 @@ fn outdated(seen: &Observed) -> String {
         .collect();
     let text = |found| {
         format!(
-            "; not as the spec says by now: {found} (delete their PersistentVolumes when nobody uses them, and they are made anew)"
+            "; created with an earlier spec: {found} (delete their PersistentVolumes when they are unused, and they are recreated)"
         )
     };
     join(found, NAMED).map(text).unwrap_or_default()
 }
 
-/// Which fields leave nothing, where nothing is left. Without counts: disks that were never asked for come and go.
+/// Which fields exclude all devices. Without counts: disks that never matched appear and disappear.
 fn ruled_out(seen: &Observed) -> String {
     let rows = || {
         seen.parts.iter().filter(|part| part.covers == NodeMatch::Yes).flat_map(|part| &part.rows)
@@ -391,7 +391,7 @@ fn ruled_out(seen: &Observed) -> String {
     }
     let fields = fields.into_iter().collect::<Vec<_>>().join(", ");
     format!(
-        "; no device matches, because of {fields} (quarry explain set/{} tells it for each)",
+        "; no device matches, because of {fields} (`quarry explain set/{}` shows each device)",
         seen.demand.owner.name
     )
 }
@@ -400,7 +400,7 @@ fn listed(seen: &Observed, which: impl Fn(&Stage) -> bool) -> Option<String> {
     in_words(seen, NAMED, which)
 }
 
-/// The claims in these stages, in words; `None` when there are none.
+/// The device claims in these stages, as text; `None` if there are none.
 fn in_words(seen: &Observed, limit: usize, which: impl Fn(&Stage) -> bool) -> Option<String> {
     let found: Vec<String> = seen
         .parts
@@ -432,18 +432,18 @@ fn finding(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// What to do about it, if the reason is one that has a remedy.
+/// The remedy, if the reason has one.
 fn remedy(eligibility: &Eligibility) -> String {
     match eligibility {
         Eligibility::Refused(finding) => {
             finding.first().and_then(|finding| finding.reason.known()).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
         }
-        Eligibility::NoDevice(_) => " (correct the path, or take it out; nodes that have no such device can be left out with spec.nodeSelector)".into(),
+        Eligibility::NoDevice(_) => " (correct the path or remove it; exclude nodes without such a device with spec.nodeSelector)".into(),
         _ => String::new(),
     }
 }
 
-/// A path that somebody wrote down is meant: whatever keeps it from being used is said.
+/// A path is explicit: every reason why it is not used is reported.
 fn no_path(seen: &Observed) -> Option<String> {
     match &seen.demand.selection {
         DeviceSelection::Set(_) => None,
@@ -489,7 +489,7 @@ fn join(found: Vec<String>, limit: usize) -> Option<String> {
     (!found.is_empty()).then_some(text)
 }
 
-/// The account in one line: how many are in use, and why the others are not.
+/// The account in one line: how many devices are in use, and why the others are not.
 pub fn summary(seen: &Observed, provisioned: usize) -> String {
     let nodes = seen.parts.iter().filter(|part| part.covers == NodeMatch::Yes).count();
     let rows = seen.parts.iter().flat_map(|part| &part.rows).filter(|row| counts(&row.eligibility));

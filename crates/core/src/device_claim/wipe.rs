@@ -1,4 +1,4 @@
-//! The wipe of a claimed device: what the class asks for, the job that is on record before it exists, and its retries.
+//! The wipe of a claimed device: the policy of the class, the job that is recorded before it exists, and its retries.
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
@@ -27,7 +27,7 @@ pub fn wipe(
 ) -> Transition {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     let give_up = format!(
-        "to give it up without a wipe, set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain"
+        "to release it without a wipe, set persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain"
     );
     if let Some(missing) = missing(ctx, &give_up) {
         return Transition::stay(ctx, missing);
@@ -36,7 +36,7 @@ pub fn wipe(
         return Transition::stay(
             ctx,
             Stage::WipeFailed(format!(
-                "its owner is gone, so nobody asks for the wipe: to let PersistentVolume {name} go without it, set its persistentVolumeReclaimPolicy to Retain"
+                "the owner of the device claim does not exist, so no wipe is allowed; to delete PersistentVolume {name} without a wipe, set its persistentVolumeReclaimPolicy to Retain"
             )),
         );
     }
@@ -46,7 +46,7 @@ pub fn wipe(
         return Transition::stay(
             ctx,
             Stage::WipeFailed(format!(
-                "the device has {size} bytes now, {} were claimed: nothing is erased on a disk that has changed; erase it by hand if it is the right one, and set the persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain to let it go",
+                "the device has {size} bytes, the device claim {}; a disk that has changed is not wiped; check the disk, erase it by hand, and set persistentVolumeReclaimPolicy of PersistentVolume {name} to Retain",
                 ctx.claim.size
             )),
         );
@@ -78,7 +78,7 @@ pub fn wipe(
                 Stage::Wiping(format!("{} begins", policy.as_str())),
                 Step::CreateJob(Box::new(job)),
             ),
-            // The Node was made anew, or the class says otherwise by now: on record first.
+            // The Node was recreated, or the class has another policy now: recorded first.
             Some(_) | None => {
                 record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str())))
             }
@@ -124,7 +124,7 @@ pub fn wipe(
                 .min(LONGEST_RETRY);
             let due = ended + pause;
             let stage = Stage::WipeFailed(format!(
-                "wiping failed ({} tries so far), tried again by itself: {why}",
+                "wipe failed after {} attempts and is retried: {why}",
                 recorded.attempt
             ));
             if due > now {
@@ -138,14 +138,14 @@ pub fn wipe(
     }
 }
 
-/// What the class asks for; a Block device is erased whole, a file system's signatures are enough for the next one.
+/// The policy of the class; by default a Block device is erased whole, and the signatures of a file system.
 pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<WipePolicy, String> {
     let annotation =
         class.and_then(|class| class.metadata.annotations.as_ref()?.get(names::WIPE_ANNOTATION));
     match (annotation, mode) {
         (Some(text), _) => WipePolicy::parse(text).ok_or_else(|| {
             format!(
-                "the annotation {} of the StorageClass says {text:?}: use Quick, Discard or Zero",
+                "annotation {} of the StorageClass is {text:?}; use Quick, Discard or Zero",
                 names::WIPE_ANNOTATION
             )
         }),
@@ -154,7 +154,7 @@ pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<Wip
     }
 }
 
-/// What of a claim a job uses. A claim that was changed since voids the job.
+/// A hash of the fields of a device claim that a job uses: a changed device claim voids the job.
 pub fn claim_hash(claim: &DeviceClaim) -> String {
     hex_digest(&[
         &claim.identity,

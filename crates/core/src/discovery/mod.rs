@@ -1,8 +1,7 @@
-//! LocalVolumeDiscovery (seed 002): which one counts, which nodes it covers, and what it says about itself.
+//! LocalVolumeDiscovery: which one is in force, which nodes it covers, and its status.
 //!
 //! One LocalVolumeDiscovery is in force: the oldest of the operator's namespace. It covers the nodes that its selector
-//! means and whose taints it tolerates, whatever else agents run for, so that the results do not depend on which
-//! other controllers are on. Next to read: `result.rs` (the projection of one inventory), `status.rs`.
+//! selects and whose taints it tolerates, so that the results do not depend on which other controllers are on. Next to read: `result.rs` (the projection of one inventory), `status.rs`.
 
 pub mod result;
 mod status;
@@ -36,22 +35,22 @@ pub struct Observed {
 pub struct NodeSeen {
     pub node: Arc<Node>,
     pub agent: Presence,
-    /// The inventory has a status, and it is this Node's.
+    /// The inventory has a status of this Node.
     pub reported: bool,
-    /// What keeps the agent from seeing everything.
+    /// Problems that keep the agent from reading everything.
     pub problems: Vec<String>,
 }
 
-/// How agents get onto nodes.
+/// How agents are deployed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agents {
-    /// By the DaemonSet, which is as it should be.
+    /// By the DaemonSet, which is up to date.
     Deployed,
     /// By other means: standalone, or agents that an administrator runs.
     Elsewhere,
-    /// The API server refuses the DaemonSet, and says why.
+    /// The API server refuses the DaemonSet, with its answer.
     Refused(String),
-    /// A DaemonSet of somebody else has its name.
+    /// An unmanaged DaemonSet has its name.
     NameTaken,
 }
 
@@ -105,7 +104,7 @@ pub fn active<'a>(
         })
 }
 
-/// What discovery has to do with a node.
+/// Whether discovery covers a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coverage<'a> {
     Covered,
@@ -114,7 +113,7 @@ pub enum Coverage<'a> {
     KeptAway(&'a Taint),
 }
 
-/// An invalid selector covers nothing: what was meant is not guessed.
+/// An invalid selector covers nothing.
 pub fn coverage<'a>(discovery: &LocalVolumeDiscovery, node: &'a Node) -> Coverage<'a> {
     if !spec_problems(discovery).is_empty() || !selects(discovery.spec.node_selector.as_ref(), node)
     {
@@ -140,7 +139,7 @@ fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
     selector.into_iter().chain(tolerations).collect()
 }
 
-/// What it asks of the agents' DaemonSet; `None` when it cannot be understood.
+/// Its request for agents; `None` if it is invalid.
 pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequester> {
     if !spec_problems(discovery).is_empty() {
         return None;
@@ -155,7 +154,7 @@ pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequeste
     })
 }
 
-/// A refused DaemonSet is asked for again after this long.
+/// The delay before a refused DaemonSet is tried again.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 pub fn plan(seen: &Observed, _now: Timestamp) -> Plan {

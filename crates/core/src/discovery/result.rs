@@ -1,7 +1,7 @@
-//! LocalVolumeDiscoveryResult: what of a node's inventory consumers of the shipped kind read, row by row.
+//! LocalVolumeDiscoveryResult: the devices of a node's inventory, as consumers of the upstream kind read them.
 //!
-//! Written for nodes that the LocalVolumeDiscovery in force covers, and only when a row differs. Nobody owns a
-//! result: when discovery ends it stays as it is, until somebody deletes it.
+//! Written for nodes that the LocalVolumeDiscovery in force covers, and only when a row differs. A result has no owner:
+//! when discovery ends it stays unchanged until it is deleted by hand.
 
 use crate::{device::Reason, event::PendingEvent};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use quarry_api::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The shipped reasons of Events.
+/// The upstream reasons of Events.
 pub const CREATED: &str = "CreatedDiscoveryResultObject";
 pub const UPDATED: &str = "UpdatedDiscoveredDeviceList";
 pub const CREATE_FAILED: &str = "ErrorCreatingDiscoveryResultObject";
@@ -25,7 +25,7 @@ pub const UPDATE_FAILED: &str = "ErrorUpdatingDiscoveryResultObject";
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub node: String,
-    /// The operator's: where results are.
+    /// The namespace of the operator and of results.
     pub namespace: String,
     /// A LocalVolumeDiscovery in force covers the node.
     pub covered: bool,
@@ -81,7 +81,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         message: format!("{}: {message}", seen.node),
     };
     let Some(result) = &seen.result else {
-        let message = format!("made the list of discovered devices, with {}", count(devices.len()));
+        let message =
+            format!("created the list of discovered devices with {}", count(devices.len()));
         return Plan {
             steps: vec![Step::Create(Box::new(empty(seen)))],
             notes: vec![note(CREATED, message)],
@@ -93,7 +94,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     if result.spec.node_name != seen.node {
         let message = format!(
-            "{}: this object is of node {}, so the devices have no place: delete it",
+            "{}: the LocalVolumeDiscoveryResult belongs to node {}; delete it",
             seen.node, result.spec.node_name
         );
         return Plan {
@@ -141,7 +142,7 @@ fn count(devices: usize) -> String {
     if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") }
 }
 
-/// What is new, gone or otherwise, in words for people; a few names of each.
+/// What was added, removed or changed, as text; a few names of each.
 fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
     let paths = |rows: &[DiscoveredDevice]| {
         rows.iter().map(|row| row.path.clone()).collect::<BTreeSet<String>>()
@@ -175,7 +176,7 @@ fn difference(old: &[DiscoveredDevice], new: &[DiscoveredDevice]) -> String {
 pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
     let parents: BTreeSet<&str> =
         devices.iter().filter_map(|device| device.parent.as_deref()).collect();
-    // Without a size (zram, an empty card reader) it is nothing that anybody could use.
+    // A device without a size (zram, an empty card reader) cannot be used.
     let wanted = |device: &&Device| {
         device.size > 0
             && matches!(device.kind.as_str(), "disk" | "part" | "lvm" | "mpath" | "loop")
@@ -190,7 +191,7 @@ pub fn rows(devices: &[Device]) -> Vec<DiscoveredDevice> {
 fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let suspended = device.has(Reason::Suspended);
-    // Shipped discovery leaves these out; here they are shown as what they are, whatever else was found.
+    // Upstream omits these; here they are listed as NotAvailable.
     let state = if device.read_only || suspended || is_parent {
         DeviceState::NotAvailable
     } else {
@@ -198,7 +199,7 @@ fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
     };
     DiscoveredDevice {
         device_id: device.device_id.as_deref().map(by_id).unwrap_or_default(),
-        // The kernel spells a slash in a device's name as an exclamation mark.
+        // The kernel writes a slash in the name of a device as an exclamation mark.
         path: format!("/dev/{}", device.name.replace('!', "/")),
         model: text(&device.model),
         kind: device.kind.clone(),

@@ -1,4 +1,4 @@
-//! What a LocalVolumeDiscovery says: its phase and the conditions Available, Progressing and Degraded.
+//! The status of a LocalVolumeDiscovery: its phase and the conditions Available, Progressing and Degraded.
 
 use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
 use crate::{
@@ -13,7 +13,7 @@ use quarry_api::{
     local_volume_discovery::{DiscoveryPhase, LocalVolumeDiscoveryStatus, OperatorCondition},
 };
 
-/// How many nodes, labels or taints a message names.
+/// How many nodes, labels or taints a message lists.
 const NAMED: usize = 3;
 
 /// Reasons of the conditions.
@@ -31,11 +31,11 @@ const AS_EXPECTED: &str = "AsExpected";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusUpdate {
-    /// Nothing is discovered on its behalf.
+    /// Nothing is discovered for it.
     Failed { reason: &'static str, message: String },
-    /// Not every node has its agent, or not every agent has said what there is.
+    /// Not every node has its agent, or not every agent has reported its devices.
     Waiting { reason: &'static str, message: String },
-    /// All is there; `problems` are what agents cannot see.
+    /// Everything is reported; `problems` are what agents cannot read.
     Running { message: String, problems: Option<String> },
 }
 
@@ -47,7 +47,7 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
         return failed(
             OUTSIDE_NAMESPACE,
             format!(
-                "Quarry acts on LocalVolumeDiscoveries of its own namespace {namespace} only, so this one does nothing: delete it and create it in {namespace}"
+                "this operator serves only its own namespace; delete this LocalVolumeDiscovery and create it in namespace {namespace}"
             ),
         );
     }
@@ -57,7 +57,7 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
         return failed(
             NOT_IN_FORCE,
             format!(
-                "the older LocalVolumeDiscovery {active} is in force and there can be one only: change that one, and delete this one"
+                "the older LocalVolumeDiscovery {active} is in force, and only one can be; change {active} and delete this one"
             ),
         );
     }
@@ -70,11 +70,11 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
         Agents::Refused(answer) => failed(
             DAEMON_SET_FAILED,
             format!(
-                "the agents' DaemonSet cannot be run, it is tried again by itself; the API server says: {answer}"
+                "the API server refuses the DaemonSet of the agents, and it is retried: {answer}"
             ),
         ),
         Agents::NameTaken => {
-            failed(DAEMON_SET_FAILED, format!("no agents are run: {}", name_taken(namespace)))
+            failed(DAEMON_SET_FAILED, format!("no agents run: {}", name_taken(namespace)))
         }
     }
 }
@@ -97,7 +97,7 @@ fn nodes(seen: &Observed, agents: &Agents) -> StatusUpdate {
     let left_out = if kept_away.is_empty() {
         String::new()
     } else {
-        format!("; left out: {}", tainted(&kept_away))
+        format!("; not covered: {}", tainted(&kept_away))
     };
     let (missing, look) = missing_agents(seen, agents, &covered);
     if !missing.is_empty() {
@@ -118,7 +118,7 @@ fn nodes(seen: &Observed, agents: &Agents) -> StatusUpdate {
             ("have not reported their", "their agents")
         };
         let message = format!(
-            "{} of {} {verb} devices yet: {}; if this stays so, the log of {whose} tells why{left_out}",
+            "{} of {} {verb} devices yet: {}; if this persists, check the log of {whose}{left_out}",
             silent.len(),
             total(covered.len()),
             some(&silent, ", ")
@@ -146,11 +146,11 @@ fn missing_agents(
     match agents {
         Agents::Deployed => (
             covered.iter().filter_map(|one| one.agent.problem(name_of(one))).collect(),
-            format!("`kubectl -n {} describe daemonset quarry-agent` tells what keeps pods from being made", seen.namespace),
+            format!("run `kubectl -n {} describe daemonset quarry-agent` to see why pods are not created", seen.namespace),
         ),
         Agents::Elsewhere | Agents::Refused(_) | Agents::NameTaken => (
             covered.iter().filter_map(|one| one.agent.finding(name_of(one))).collect(),
-            "this operator deploys no agents: check that the node is up, and run `quarry agent` on it".to_owned(),
+            "this operator deploys no agents; check that the node is up, and run `quarry agent` on it".to_owned(),
         ),
     }
 }
@@ -163,17 +163,14 @@ fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> StatusUpdat
         };
     }
     let message = match &seen.discovery.spec.node_selector {
-        None => {
-            "there is no node in the cluster yet: discovery begins by itself with the first one"
-                .to_owned()
-        }
+        None => "the cluster has no nodes yet; discovery starts with the first one".to_owned(),
         Some(selector) => {
             let known =
                 known_values(selector, seen.nodes.iter().map(|one| one.node.as_ref()), NAMED);
             let known =
                 if known.is_empty() { String::new() } else { format!(" ({})", known.join("; ")) };
             format!(
-                "spec.nodeSelector matches no node: {}{known}; change the selector or label nodes",
+                "spec.nodeSelector matches no node: {}{known}; change the selector, or label nodes",
                 selector_text(selector)
             )
         }
@@ -184,10 +181,7 @@ fn nothing_covered(seen: &Observed, kept_away: &[(&str, &Taint)]) -> StatusUpdat
 fn tainted(kept_away: &[(&str, &Taint)]) -> String {
     let each: Vec<String> =
         kept_away.iter().map(|(node, taint)| format!("{node} ({})", taint_text(taint))).collect();
-    format!(
-        "{}; spec.tolerations does not tolerate it: add a toleration if the node is meant",
-        some(&each, ", ")
-    )
+    format!("{}; add a toleration to spec.tolerations to cover the node", some(&each, ", "))
 }
 
 fn some(all: &[String], separator: &str) -> String {
@@ -203,7 +197,7 @@ fn name_of(one: &NodeSeen) -> &str {
 }
 
 impl StatusUpdate {
-    /// The status, and an event when its main condition says something new.
+    /// The status, and an Event when its main condition changes.
     pub fn into_status(
         self,
         discovery: &LocalVolumeDiscovery,
@@ -262,7 +256,7 @@ impl StatusUpdate {
     }
 }
 
-/// Its time moves with its status alone, as everybody's conditions do.
+/// Its time changes with its status only, by the API conventions.
 fn condition(
     kind: &str,
     holds: bool,

@@ -72,7 +72,7 @@ fn terms(key: &str, operator: &str, values: Value) -> Value {
 }
 
 #[test]
-fn the_status_says_what_is_so_and_what_to_do() {
+fn the_status_has_the_state_and_the_remedy() {
     let absent = || Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
     let mut problem = node("n1", present());
     problem.problems = vec!["cannot read /host/sys/block: permission denied".into()];
@@ -298,7 +298,10 @@ fn a_result_holds_every_row_with_every_field() {
     applied(&mut seen, &first);
     insta::assert_yaml_snapshot!(seen.result);
     assert_eq!(first.notes[0].reason, "CreatedDiscoveryResultObject");
-    assert_eq!(first.notes[0].message, "n1: made the list of discovered devices, with 10 devices");
+    assert_eq!(
+        first.notes[0].message,
+        "n1: created the list of discovered devices with 10 devices"
+    );
 }
 
 #[test]
@@ -336,7 +339,7 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
 }
 
 #[test]
-fn a_result_of_a_node_that_nobody_asks_about_is_left_as_it_is() {
+fn a_result_of_an_uncovered_node_stays_unchanged() {
     let mut seen = asked(true);
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
@@ -350,7 +353,7 @@ fn a_result_of_a_node_that_nobody_asks_about_is_left_as_it_is() {
         "deleted by hand and not wanted: it stays deleted"
     );
     seen.covered = true;
-    assert_eq!(result::plan(&seen, now()).steps.len(), 1, "deleted by hand and wanted: made anew");
+    assert_eq!(result::plan(&seen, now()).steps.len(), 1, "deleted by hand and covered: recreated");
     seen.inventory.as_mut().unwrap().status = None;
     assert_eq!(
         result::plan(&seen, now()),
@@ -360,7 +363,7 @@ fn a_result_of_a_node_that_nobody_asks_about_is_left_as_it_is() {
 }
 
 #[test]
-fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
+fn a_result_of_another_node_or_deleted_is_not_written() {
     let mut seen = asked(true);
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
@@ -390,7 +393,7 @@ fn an_object_of_another_node_or_on_its_way_out_is_not_written() {
 }
 
 #[test]
-fn lost_labels_come_back_without_touching_the_rows() {
+fn removed_labels_are_restored_without_new_rows() {
     let mut seen = asked(true);
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);

@@ -1,6 +1,6 @@
-//! The seed's deletion criteria: may a person delete this Volume from the CLI or the console?
+//! The deletion criteria: whether CLI and console delete this Volume.
 //!
-//! An API delete is always accepted and waits; this says whether it would wait, and for what.
+//! The API accepts every delete, which then waits; this decides whether it would wait, and for what.
 
 use super::{
     pv,
@@ -19,25 +19,25 @@ pub enum Deletable {
 pub fn decide_deletable(volume: &Volume, pv: Option<&PersistentVolume>) -> Deletable {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     if volume.metadata.deletion_timestamp.is_some() {
-        return Deletable::No(format!("volume {name} is being deleted already"));
+        return Deletable::No(format!("Volume {name} is being deleted already"));
     }
     match volume.phase() {
         None => Deletable::No(format!(
-            "volume {name} has no status yet: wait until the operator has looked at it"
+            "Volume {name} has no status yet; wait until the operator has processed it"
         )),
         Some(Phase::Pending) => {
-            Deletable::No(format!("volume {name} is Pending: wait until its preparation has ended"))
+            Deletable::No(format!("Volume {name} is Pending; wait until its preparation has ended"))
         }
         Some(Phase::Terminating) => {
-            Deletable::No(format!("volume {name} is being deleted already"))
+            Deletable::No(format!("Volume {name} is being deleted already"))
         }
         Some(Phase::Available | Phase::Failed) => {
             let uid = volume.metadata.uid.as_deref().unwrap_or_default();
             match pv.filter(|pv| pv::is_owned_by(pv, uid)).map(pv_usage) {
                 None | Some(PvUsage::Free) => Deletable::Yes,
-                Some(PvUsage::InUse(why)) => Deletable::No(format!(
-                    "{why}: delete that claim first (and the pods that use it)"
-                )),
+                Some(PvUsage::InUse(why)) => {
+                    Deletable::No(format!("{why}; delete that PVC first, and the pods that use it"))
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A Volume that is wanted: prepare its storage, publish it, keep its status true.
+//! A Volume that is not being deleted: prepare its storage, publish it, keep its status correct.
 
 use super::{
     Observed, Plan, Step, jobs, pv,
@@ -19,10 +19,10 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Some(pv) if pv::is_owned_by(pv, seen.uid()) => published(seen, pv, now),
         Some(_) => {
             let message = format!(
-                "PersistentVolume {} exists and belongs to somebody else: it is left alone; give the volume another name, or remove that PersistentVolume",
+                "PersistentVolume {} exists and is not managed by this Volume; create the Volume under another name, or delete the PersistentVolume",
                 seen.name()
             );
-            // The name may become free: the volume then goes on by itself, with the job that it has.
+            // The name may become free: the Volume then proceeds with its job.
             say(
                 seen,
                 StatusUpdate::new(Phase::Failed, Some(Reason::CreationError), message)
@@ -34,13 +34,13 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
 }
 
-/// The PersistentVolume is there: report its health, and the device behind it.
+/// The PersistentVolume exists: report its health, and the device behind it.
 fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
     let missing = device_is_missing(seen);
     let mut update = if missing {
         let message = format!(
-            "the device of this volume is missing on node {0}: its loop device was detached; restart the agent of node {0}, which attaches it again (kubectl -n quarry-system delete pod of that node)",
+            "the loop device of this Volume is missing on node {0}; restart the agent of node {0} (delete its pod in namespace quarry-system), which attaches it again",
             seen.volume.spec.node_name
         );
         StatusUpdate::new(Phase::Failed, Some(Reason::UnavailableError), message)
@@ -49,7 +49,7 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             Phase::Failed,
             Some(Reason::UnavailableError),
             format!(
-                "PersistentVolume {} is Failed: kubectl describe pv {} tells why",
+                "PersistentVolume {} is Failed; run `kubectl describe pv {}` to see why",
                 seen.name(),
                 seen.name()
             ),
@@ -59,7 +59,7 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             Phase::Failed,
             Some(Reason::UnavailableError),
             format!(
-                "PersistentVolume {0} is being deleted, the volume is not: no claim can bind it; delete volume {0} too, or it stays like this",
+                "PersistentVolume {0} is being deleted, but Volume {0} is not, so no PVC can bind it; delete Volume {0}",
                 seen.name()
             ),
         )
@@ -72,7 +72,7 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         .as_ref()
         .and_then(|job| job.status.as_ref())
         .and_then(|status| status.result.as_ref());
-    // The inventory is the node's own word; before it has caught up, the job's result is as fresh.
+    // The inventory is the report of the node; until it is updated, the result of the job is as current.
     if !missing {
         update.device_name = seen
             .device
@@ -88,8 +88,8 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     plan
 }
 
-/// The inventory has changed since the volume was last reported, and does not show it. Before that change it may
-/// simply not have caught up.
+/// The inventory has changed since the Volume was last reported, and does not list it. Before that change it may be
+/// outdated.
 fn device_is_missing(seen: &Observed) -> bool {
     let stated = seen
         .volume
@@ -97,7 +97,7 @@ fn device_is_missing(seen: &Observed) -> bool {
         .and_then(|ready| ready.last_transition_time.as_ref())
         .map(|time| time.0);
     let settled = seen.volume.phase().is_some_and(|phase| phase != Phase::Pending);
-    // Once told (its name was dropped then), it stays so until the device is seen again.
+    // Once reported (its name was removed then), it stays so until the device is found again.
     let reported = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
     let newer = matches!((seen.inventory_changed, stated), (Some(changed), Some(stated)) if changed > stated);
     seen.device.is_none() && settled && (newer || reported)
@@ -107,7 +107,7 @@ fn unpublished(seen: &Observed, now: Timestamp) -> Plan {
     let handle = seen.job_handle().and_then(jobs::parse_handle);
     match (handle, &seen.job) {
         (Some((jobs::PREPARE, _)), Some(job)) => follow(seen, job, now),
-        // Recorded but never created (or removed by hand): the same job is made again under the same name.
+        // Recorded but never created (or removed by hand): the same job is created under the same name.
         _ => start(seen, 1, now),
     }
 }
@@ -127,7 +127,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             let problem = seen.agent.problem(&job.spec.node_name);
             let message = problem.unwrap_or_else(|| {
                 status.message.clone().unwrap_or_else(|| {
-                    format!("the storage is being prepared on node {}", job.spec.node_name)
+                    format!("preparing the storage on node {}", job.spec.node_name)
                 })
             });
             let mut plan = say(
@@ -138,7 +138,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             plan.requeue = requeue_at_lease_end(seen, now);
             plan
         }
-        // Planned for a Node object that is gone: the node that is there now gets a job of its own.
+        // Planned for a Node that does not exist any more: the recreated Node gets its own job.
         Some(JobPhase::Failed) if voided => start(seen, job.spec.attempt, now),
         Some(JobPhase::Failed) => {
             let wanted = seen
@@ -154,7 +154,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             }
             let cause = status.message.unwrap_or_else(|| "the job gave no reason".to_owned());
             let message = format!(
-                "{cause} (after mending the cause: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite)",
+                "{cause}; fix the cause, then run: kubectl annotate volume {} {}=\"$(date +%s)\" --overwrite",
                 seen.name(),
                 names::RETRY_ANNOTATION
             );
@@ -172,7 +172,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                     StatusUpdate::new(
                         Phase::Failed,
                         Some(Reason::CreationError),
-                        "the job succeeded without a result: its status was changed by hand",
+                        "the job succeeded without a result; its status was changed by hand",
                     )
                     .with_job(handle),
                     now,
@@ -189,14 +189,14 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             plan.notes.push(PendingEvent {
                 warning: false,
                 reason: "PvCreation",
-                message: format!("PersistentVolume {} created for {}", seen.name(), result.path),
+                message: format!("created PersistentVolume {} for {}", seen.name(), result.path),
             });
             plan
         }
     }
 }
 
-/// The storage is ready: that the agent has gone since then does not keep it from being published.
+/// The storage is ready: it is published even if the agent is absent since.
 fn parse_for_publishing(seen: &Observed) -> Result<Request, NoRequest> {
     let present = Observed {
         agent: crate::presence::Presence::Present { until: Timestamp::MAX },
@@ -214,7 +214,7 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
     let update = StatusUpdate::new(
         Phase::Pending,
         Some(Reason::Pending),
-        format!("the storage is being prepared on node {}", job.spec.node_name),
+        format!("preparing the storage on node {}", job.spec.node_name),
     )
     .with_job(Some(jobs::handle(jobs::PREPARE, &job)));
     begin(seen, "preparing the storage", job, update, now)
@@ -281,7 +281,7 @@ fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuratio
     }
 }
 
-/// A plan that only says something; a change of phase is told as an event, once.
+/// A plan that only reports; a change of phase is reported as an Event, once.
 pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan {
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
     let reported = seen.volume.phase() == Some(update.phase)
@@ -294,10 +294,7 @@ pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan
         notes.push(PendingEvent {
             warning: update.phase == Phase::Failed,
             reason: "StateTransition",
-            message: format!(
-                "volume phase transition from '{from}' to '{}'{cause}",
-                update.phase.as_str()
-            ),
+            message: format!("phase changed from {from} to {}{cause}", update.phase.as_str()),
         });
     }
     Plan {

@@ -20,7 +20,7 @@ pub enum Verdict {
     Ok,
     Waiting,
     Problem,
-    /// Not looked at, because something before it is missing.
+    /// Not checked, because something before it is missing.
     Skipped,
 }
 
@@ -75,7 +75,7 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
     lines
 }
 
-/// What blocks the volume now, in one sentence; `None` when nothing does.
+/// What blocks the Volume now, as one text; `None` if nothing does.
 pub fn blocker(seen: &Observed) -> Option<String> {
     let message = seen
         .volume
@@ -97,14 +97,14 @@ fn class_line(seen: &Observed) -> Line {
         return line(
             "class",
             Verdict::Waiting,
-            format!("StorageClass {name} does not exist; create it, the volume goes on by itself"),
+            format!("StorageClass {name} does not exist; create it"),
         );
     };
     let late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     let hint = if late {
         ""
     } else {
-        "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be sent to a node that does not have its volume"
+        "; its volumeBindingMode is not WaitForFirstConsumer: a pod may be scheduled to another node than its volume"
     };
     let good = if late { Verdict::Ok } else { Verdict::Waiting };
     let unknown: Vec<&str> = class
@@ -150,7 +150,7 @@ fn class_line(seen: &Observed) -> Line {
 
 fn job_line(seen: &Observed) -> Line {
     match (seen.job_handle(), &seen.job) {
-        (None, _) => line("job", Verdict::Ok, "none is under way"),
+        (None, _) => line("job", Verdict::Ok, "none is running"),
         (Some(handle), None) => line(
             "job",
             Verdict::Waiting,
@@ -183,10 +183,10 @@ fn device_line(seen: &Observed) -> Line {
         None if seen.own_pv().is_some() => line(
             "device",
             Verdict::Problem,
-            "the node's inventory shows no device of this volume, though it is published: restart the agent of its node, which attaches it again",
+            "the NodeInventory lists no device of this Volume although it is published; restart the agent of its node, which attaches it again",
         ),
         None => {
-            line("device", Verdict::Skipped, "the node's inventory shows no device of this volume")
+            line("device", Verdict::Skipped, "the NodeInventory lists no device of this Volume")
         }
         Some(device) => {
             let file = device.backing_file.as_deref().unwrap_or("?");
@@ -200,7 +200,7 @@ fn device_line(seen: &Observed) -> Line {
                     "device",
                     Verdict::Problem,
                     format!(
-                        "/dev/{} over {file} has no persistent link: on the node, check that udev runs (udevadm trigger /dev/{})",
+                        "/dev/{} over {file} has no persistent link; check that udev runs on the node (`udevadm trigger /dev/{}`)",
                         device.name, device.name
                     ),
                 ),
@@ -217,7 +217,7 @@ fn pv_line(seen: &Observed) -> Line {
             "pv",
             Verdict::Problem,
             format!(
-                "PersistentVolume {name} exists and belongs to somebody else; give the volume another name"
+                "PersistentVolume {name} exists and is not managed by this Volume; create the Volume under another name"
             ),
         ),
         Some(pv) => {

@@ -1,4 +1,4 @@
-//! A Volume that is being deleted: let a running preparation end, wait until nobody uses it, clean up, let go.
+//! A Volume that is being deleted: wait for a running preparation and for its users, clean up, remove the finalizer.
 
 use super::{
     Observed, Plan, Step, deploy, jobs,
@@ -19,13 +19,13 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return Plan::default();
     }
     if let Some(job) = running_prepare(seen) {
-        // As the seed says: the volume stays Pending until the preparation has ended one way or the other.
+        // As specified: the Volume stays Pending until the preparation has succeeded or failed.
         let waiting = seen
             .agent
             .problem(&job.spec.node_name)
             .map_or_else(String::new, |problem| format!("; {problem}"));
         let message = format!(
-            "the deletion waits for the preparation to end (NodeJob {}){waiting}",
+            "deletion is blocked: waiting for the preparation to end (NodeJob {}){waiting}",
             job.metadata.name.as_deref().unwrap_or_default()
         );
         let update = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
@@ -46,7 +46,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return wait(
             seen,
             format!(
-                "PersistentVolume {other} publishes this volume's storage too: delete it first (and the claim that uses it)"
+                "PersistentVolume {other} also publishes the storage of this Volume; delete it first, and the PVC that uses it"
             ),
             cleanup_handle(seen),
             now,
@@ -56,7 +56,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 }
 
 /// A prepare job that may still change the node. Its owner is being deleted, so the agent refuses to start
-/// it; one that runs already is let run to its end.
+/// it; one that runs already runs to its end.
 fn running_prepare(seen: &Observed) -> Option<&NodeJob> {
     // An invalid job may be one of another version: it is waited for as well.
     let job = seen.job.as_ref().filter(|job| !jobs::is_cleanup(job))?;
@@ -80,7 +80,7 @@ fn delete_pv(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     plan.notes.push(PendingEvent {
         warning: false,
         reason: "PvDeletion",
-        message: format!("PersistentVolume {} deleted", seen.name()),
+        message: format!("deleted PersistentVolume {}", seen.name()),
     });
     plan
 }
@@ -88,9 +88,7 @@ fn delete_pv(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
 /// What keeps the PersistentVolume's storage from being cleaned up.
 fn pv_blocker(pv: &PersistentVolume) -> Option<String> {
     if let PvUsage::InUse(why) = pv_usage(pv) {
-        return Some(format!(
-            "{why}: delete that claim (and the pods that use it), the deletion then goes on by itself"
-        ));
+        return Some(format!("{why}; delete that PVC, and the pods that use it"));
     }
     let others: Vec<&str> = pv
         .metadata
@@ -102,7 +100,7 @@ fn pv_blocker(pv: &PersistentVolume) -> Option<String> {
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "PersistentVolume {} is held by the finalizer {}",
+            "PersistentVolume {} is kept by the finalizer {}",
             pv.metadata.name.as_deref().unwrap_or_default(),
             others.join(", ")
         )
@@ -124,7 +122,7 @@ fn clean_up(seen: &Observed, now: Timestamp) -> Plan {
     }
 }
 
-/// Neither job nor PersistentVolume nor device: there is nothing on the node.
+/// Neither job nor PersistentVolume nor device: nothing is on the node.
 fn nothing_started(seen: &Observed) -> bool {
     let known = seen.volume.status.as_ref().is_some_and(|status| {
         status.device_name.is_some() || status.phase == Some(Phase::Available)
@@ -136,12 +134,12 @@ fn nothing_started(seen: &Observed) -> bool {
         && !was_published(seen)
 }
 
-/// Said of a published volume only: there is a file, whatever else is gone.
+/// Known of a published Volume only: its file exists.
 fn was_published(seen: &Observed) -> bool {
     seen.volume.ready().is_some_and(|ready| ready.reason == Some(Reason::UnavailableError))
 }
 
-/// The node is gone and an administrator has said in so many words that it will not come back.
+/// The node does not exist, and an administrator has abandoned it explicitly.
 fn abandoned(seen: &Observed) -> bool {
     let abandoned = seen.volume.metadata.annotations.iter().flatten().any(|(key, value)| {
         key == names::ABANDON_NODE_ANNOTATION && *value == seen.volume.spec.node_name
@@ -163,7 +161,7 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
     let message = seen
         .agent
         .problem(node)
-        .unwrap_or_else(|| format!("the storage is being cleaned up on node {node}"));
+        .unwrap_or_else(|| format!("cleaning up the storage on node {node}"));
     let mut update = StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message)
         .with_job(Some(jobs::handle(jobs::UNPREPARE, &job)));
     update.device_name = device_name(seen);
@@ -186,7 +184,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 (None, _) => return start(seen, job.spec.attempt, now),
                 (Some(_), Some(problem)) => problem,
                 (Some(_), None) => status.message.unwrap_or_else(|| {
-                    format!("the storage is being cleaned up on node {}", job.spec.node_name)
+                    format!("cleaning up the storage on node {}", job.spec.node_name)
                 }),
             };
             wait(seen, message, handle, now)
@@ -201,7 +199,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             let mut update = StatusUpdate::new(
                 Phase::Failed,
                 Some(Reason::DestructionError),
-                format!("cleaning up failed, it is tried again by itself: {cause}"),
+                format!("cleanup failed and is retried: {cause}"),
             )
             .with_job(handle);
             update.device_name = device_name(seen);
@@ -230,7 +228,7 @@ fn let_go(seen: &Observed) -> Plan {
     let notes = vec![PendingEvent {
         warning: false,
         reason: "VolumeFinalization",
-        message: format!("volume {} is gone", seen.name()),
+        message: format!("deleted Volume {}", seen.name()),
     }];
     Plan { steps, status: None, requeue: None, notes }
 }

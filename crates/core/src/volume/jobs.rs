@@ -1,4 +1,4 @@
-//! The jobs of a Volume: their specs and names, and what `status.job` says.
+//! The jobs of a Volume: their specs and names, and the value of `status.job`.
 
 use super::{Observed, request::Request, spec_hash};
 use crate::job::{CleanupVolume, PrepareVolume, Task, VolumeTask};
@@ -9,7 +9,7 @@ use quarry_api::{
     node_job::{JobOwner, OwnerKind, Precondition},
 };
 
-/// The seed's step names, as stored in front of the job's name.
+/// The step names before the name of the job in `status.job`.
 pub const PREPARE: &str = "PrepareVolume";
 pub const UNPREPARE: &str = "UnprepareVolume";
 

@@ -1,7 +1,7 @@
-//! The Volume controller's decisions (seed 001): deploy, steady state, finalization, deletion criteria.
+//! The decisions of the Volume controller: deploy, steady state, finalization, deletion criteria.
 //!
-//! `plan(&Observed, now)` is total: bad input becomes a condition, not an error. `check` refuses a plan that
-//! breaks an invariant. Nothing here waits or writes; the shell is `crates/operator/src/volume`.
+//! `plan(&Observed, now)` is total: bad input becomes a condition, not an error. `check` finds every
+//! invariant that a plan breaks. Nothing here waits or writes; `crates/operator/src/volume` does.
 //! Next to read: `deploy.rs`, `finalize.rs`, then `deletion.rs` (what the CLI and the console ask).
 
 pub mod check;
@@ -30,12 +30,12 @@ use quarry_api::{
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub volume: Volume,
-    /// The PersistentVolume of the same name, whoever owns it.
+    /// The PersistentVolume of the same name, managed or not.
     pub pv: Option<PersistentVolume>,
     pub class: Option<StorageClass>,
     pub node: Option<Node>,
     pub agent: Presence,
-    /// The job that `status.job` names. `None` means that it does not exist: looked up live when the cache had none.
+    /// The job that `status.job` names. `None`: it does not exist, also by a live read.
     pub job: Option<NodeJob>,
     /// The device of this volume in its node's inventory.
     pub device: Option<Device>,
@@ -49,7 +49,7 @@ pub struct Observed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     AddFinalizer,
-    /// Intent: `status.job` is on record before the job exists.
+    /// Intent: `status.job` is recorded before the job exists.
     RecordJob(VolumeStatus),
     CreateJob(Box<NodeJob>),
     CreatePv(Box<PersistentVolume>),
@@ -85,9 +85,9 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// The status once every step has been applied; `None` when the object is gone by then.
+    /// The status once every step has been applied; `None` if the object is gone then.
     pub status: Option<VolumeStatus>,
-    /// Look again after this long even if nothing changes.
+    /// Reconcile again after this time even if nothing changes.
     pub requeue: Option<SignedDuration>,
     pub notes: Vec<PendingEvent>,
 }

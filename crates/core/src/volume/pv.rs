@@ -1,4 +1,4 @@
-//! The PersistentVolume of a Volume: what it looks like, and whose it is.
+//! The PersistentVolume of a Volume: its content, and which one is its own.
 
 use super::{Observed, request::Request};
 use k8s_openapi::{
@@ -15,7 +15,7 @@ use kube::Resource;
 use quarry_api::{Volume, names, node_job::JobResult};
 use std::collections::BTreeMap;
 
-/// Labels and annotations that the template asks for and the PersistentVolume lacks.
+/// Labels and annotations of the template that the PersistentVolume lacks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetadataPatch {
     pub labels: BTreeMap<String, String>,
@@ -134,13 +134,13 @@ fn template_metadata(volume: &Volume) -> (BTreeMap<String, String>, BTreeMap<Str
     (metadata.labels, metadata.annotations)
 }
 
-/// A claimRef in the template reserves the PersistentVolume for that claim.
+/// A claimRef in the template reserves the PersistentVolume for that PVC.
 fn template_claim(volume: &Volume) -> Option<ObjectReference> {
     let spec = volume.spec.template.as_ref()?.spec.as_ref()?;
     serde_json::from_value(spec.get("claimRef")?.clone()).ok()
 }
 
-/// What the template has and the PersistentVolume lacks; `None` when nothing is missing.
+/// What the template has and the PersistentVolume lacks; `None` if nothing is missing.
 pub fn metadata_patch(volume: &Volume, pv: &PersistentVolume) -> Option<MetadataPatch> {
     let missing = |wanted: BTreeMap<String, String>,
                    found: Option<&BTreeMap<String, String>>|

@@ -1,4 +1,4 @@
-//! What a Volume asks for, parsed once: `Request` is valid by construction.
+//! What a Volume requests, parsed once: `Request` is valid by construction.
 
 use super::Observed;
 use crate::{job::Format, mkfs_options};
@@ -26,14 +26,14 @@ impl Request {
 /// Why there is no request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRequest {
-    /// Something is missing that may still come: the volume stays Pending.
+    /// Something is missing that may still be created: the Volume stays Pending.
     Waiting(String),
-    /// The input is wrong: Failed until it changes.
+    /// The input is invalid: Failed until it changes.
     Invalid { internal: bool, message: String },
 }
 
-/// Why this type of volume is not prepared.
-const ONLY_SPARSE: &str = "only sparseLoopDevice volumes are prepared by this version of Quarry; nothing was done on the node";
+/// Why this type of Volume is not prepared.
+const ONLY_SPARSE: &str = "this version prepares only sparseLoopDevice, and nothing was done on the node; use sparseLoopDevice";
 
 pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     let spec = &seen.volume.spec;
@@ -62,7 +62,10 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
         }
     };
     let class = seen.class.as_ref().ok_or_else(|| {
-        NoRequest::Waiting(format!("spec.storageClassName: StorageClass {} does not exist; create it, the volume goes on by itself", spec.storage_class_name))
+        NoRequest::Waiting(format!(
+            "spec.storageClassName: StorageClass {} does not exist; create it",
+            spec.storage_class_name
+        ))
     })?;
     let format = match spec.mode {
         // fsType is not asked of a class that is used for Block only, unlike the upstream operator.
@@ -104,7 +107,7 @@ fn parse_filesystem(class: &StorageClass) -> Result<Format, NoRequest> {
     };
     let known = FsType::ALL.map(FsType::as_str).join(" or ");
     let text = parameter("fsType")
-        .ok_or_else(|| invalid(format!("has no parameter fsType; set it to {known} (parameters cannot be changed: delete the class and create it anew)")))?;
+        .ok_or_else(|| invalid(format!("has no parameter fsType; delete the StorageClass and recreate it with fsType {known}: parameters are immutable")))?;
     let kind = FsType::parse(text).ok_or_else(|| {
         invalid(format!("parameter fsType is {text:?}, which is not supported; set it to {known}"))
     })?;

@@ -1,4 +1,4 @@
-//! Status values: phase and the one Ready condition, whose times move only when they must.
+//! Status values: phase and the Ready condition, whose times change only with it.
 
 use super::Observed;
 use crate::event::PendingEvent;
@@ -9,7 +9,7 @@ use quarry_api::{
     volume::{Condition, ConditionStatus, ConditionType, Phase, Reason},
 };
 
-/// What a status says, before it is given its times.
+/// A status before it gets its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusUpdate {
     pub phase: Phase,
@@ -70,7 +70,7 @@ impl StatusUpdate {
     }
 }
 
-/// What is said when the API server refuses a step.
+/// The status when the API server refuses a step.
 pub struct Refused {
     pub status: VolumeStatus,
     pub notes: Vec<PendingEvent>,
@@ -82,8 +82,7 @@ pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> 
     } else {
         Reason::CreationError
     };
-    let message =
-        format!("{attempt}: the API server refuses it, it is tried again by itself: {answer}");
+    let message = format!("{attempt}: the API server refuses it, and it is retried: {answer}");
     let plan = super::deploy::say(
         seen,
         StatusUpdate {

@@ -1,15 +1,15 @@
-//! Is a PersistentVolume in use? One function, asked by planner, agent, CLI and console alike.
+//! Whether a PersistentVolume is in use: one function for planner, agent, CLI and console.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PvUsage {
     Free,
-    /// Why it counts as used, for people.
+    /// Why it counts as used.
     InUse(String),
 }
 
-/// Unknown is no: a phase that we do not know counts as used.
+/// Unknown is no: an unknown phase counts as used.
 pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     let name = pv.metadata.name.as_deref().unwrap_or_default();
     let phase = pv.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -17,7 +17,7 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     let claimed_by = || {
         claim.map_or_else(String::new, |claim| {
             format!(
-                " to claim {}/{}",
+                " to PVC {}/{}",
                 claim.namespace.as_deref().unwrap_or_default(),
                 claim.name.as_deref().unwrap_or_default()
             )
@@ -25,7 +25,7 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     };
     match phase {
         Some("Released" | "Failed") => PvUsage::Free,
-        // The binder writes claimRef (with the claim's UID) first and the phase afterwards.
+        // The binder writes claimRef (with the UID of the PVC) first and the phase afterwards.
         Some("Available") if claim.is_some_and(|claim| claim.uid.is_some()) => {
             PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", claimed_by()))
         }
@@ -34,7 +34,7 @@ pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
             PvUsage::InUse(format!("PersistentVolume {name} is bound{}", claimed_by()))
         }
         Some("Pending") | None => {
-            PvUsage::InUse(format!("PersistentVolume {name} has no settled phase yet"))
+            PvUsage::InUse(format!("PersistentVolume {name} has no phase yet"))
         }
         Some(other) => {
             PvUsage::InUse(format!("PersistentVolume {name} is in the unknown phase {other}"))

@@ -367,7 +367,7 @@ impl Model {
         self.pending = Some(Arc::new(Pending { read: version(inventory), status }));
     }
 
-    /// `false` when somebody was faster: the agent looks again.
+    /// `false` if another writer was faster: the agent reads again.
     pub fn write(&mut self) -> bool {
         let Some(pending) = self.pending.take() else { return false };
         let fits = version(&self.api.inventory) == pending.read;
@@ -414,7 +414,7 @@ impl Model {
             }
             if !going && !claims.iter().any(|claim| quarry_core::device_claim::pv::is_of(pv, claim))
             {
-                wrong.push(format!("a PersistentVolume on {of} that nobody has claimed"));
+                wrong.push(format!("a PersistentVolume on {of} without a device claim"));
             }
             if on.contains(&of.as_str()) {
                 wrong.push(format!("two PersistentVolumes on {of}"));

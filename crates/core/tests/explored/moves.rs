@@ -23,7 +23,7 @@ pub struct Allowed {
     pub local_volume: bool,
     /// How many claims may use the volume, one after the other.
     pub uses: u32,
-    /// Whether somebody may keep a free volume for a claim that does not exist yet.
+    /// Whether an administrator may reserve a free PersistentVolume for a PVC that does not exist yet.
     pub reserve: bool,
     /// How many objects people may delete.
     pub deletions: u32,
@@ -34,7 +34,7 @@ pub struct Allowed {
     /// A Volume may take the disk, and give it back.
     pub volume: bool,
     pub crashes: bool,
-    /// How often somebody may tear a volume's object away, finalizer and all, once an operator has seen how it stands.
+    /// How often an object may be removed by force, with its finalizer, once an operator has seen its state.
     pub tears: u32,
 }
 
@@ -277,7 +277,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.slot = Some(*disk);
             next.plugged += 1;
         }
-        // Before anybody relies on the disk being blank: what is written to a confirmed disk nobody can foresee.
+        // Before the disk is confirmed as blank: writes to a confirmed disk cannot be foreseen.
         Move::ForeignData => {
             let disk = model.slot?;
             let relied_on =
@@ -305,7 +305,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap()))
             });
         }
-        // Never a disk that is claimed; but whoever claims it now may have looked before.
+        // Never a disk that is claimed; but a plan that claims it now may be based on an earlier read.
         Move::Volume => {
             let disk = model.slot?;
             if model.disks[disk] != Content::Blank
@@ -514,7 +514,7 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     changed.then_some(next)
 }
 
-/// The agent's live check, and the wipe. What it destroys is looked at from outside.
+/// The agent's live check, and the wipe. What it destroys is checked from outside.
 fn wipe(mut next: Model, name: &str) -> Option<Model> {
     let job = next.api.jobs.get(name)?;
     if next.wiped.is_some()
@@ -542,7 +542,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         return None;
     };
     if unused {
-        next.wrong.push("a volume that nobody ever used was wiped".into());
+        next.wrong.push("a PersistentVolume that was never used was wiped".into());
     }
     match &next.disks[disk] {
         Content::Data(user) if next.users.contains(user) => {

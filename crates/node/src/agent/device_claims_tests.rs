@@ -262,14 +262,19 @@ fn a_confirmed_claim_stays_so_without_its_device() {
     let (gone, diary) = attend(&[], &inventory, |_| {});
     assert_eq!(
         said(&gone.claims[0]),
-        (ClaimState::Confirmed, None, false, Some("the device wwn:5000c50000000001 is not there"))
+        (ClaimState::Confirmed, None, false, Some("device wwn:5000c50000000001 is missing"))
     );
     assert_eq!(diary, ["await"]);
     // Two with that identity: the link is not changed.
     let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
     assert_eq!(
         said(&twice.claims[0]),
-        (ClaimState::Confirmed, None, false, Some("sda and sdb both go by wwn:5000c50000000001"))
+        (
+            ClaimState::Confirmed,
+            None,
+            false,
+            Some("sda and sdb both have the identity wwn:5000c50000000001")
+        )
     );
     assert_eq!(diary, ["check None"]);
     let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);

@@ -129,13 +129,13 @@ mod tests {
     fn an_absent_agent_blocks_a_volume() {
         let mut observed = volume(json!({"phase": "Pending", "conditions": [{
             "type": "Ready", "status": "Unknown", "reason": "Pending", "lastTransitionTime": "2026-01-01T00:00:01Z",
-            "message": "the agent on node n1 is absent since 2025-12-31T23:00:00Z: check that the node is up and its quarry-agent pod runs",
+            "message": "the agent on node n1 has been absent since 2025-12-31T23:00:00Z; check that the node is up and that its quarry-agent pod runs",
         }]}));
         observed.agent = Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
         let events = [event(
             "2026-01-01T00:00:01Z",
             "StateTransition",
-            "volume phase transition from 'none' to 'Pending'",
+            "phase changed from none to Pending",
         )];
         insta::assert_snapshot!(text(&observed, &events));
     }

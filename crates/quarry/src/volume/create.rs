@@ -210,7 +210,7 @@ mod tests {
         let error = build(&args("v1", "ten", &[]), "n1").unwrap_err().to_string();
         assert_eq!(
             error,
-            "--size: \"ten\" is not a quantity: write a number with an optional suffix, such as 10Gi, 500M or 1e9; give a size greater than 0, such as 10Gi"
+            "--size: \"ten\" is not a quantity; use a number with an optional suffix, such as 10Gi, 500M or 1e9; give a size greater than 0, such as 10Gi"
         );
     }
 

@@ -92,7 +92,7 @@ mod tests {
         };
         assert_eq!(
             refusal(&volume("Available"), &why),
-            "not deleted: PersistentVolume v is bound to claim shop/db: delete that claim first (and the pods that use it)"
+            "not deleted: PersistentVolume v is bound to PVC shop/db; delete that PVC first, and the pods that use it"
         );
     }
 

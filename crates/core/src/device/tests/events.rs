@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn news_names_what_came_went_and_changed() {
+fn events_name_what_appeared_disappeared_and_changed() {
     let mut settling = Settling::default();
     let disks = |names: &[&str]| -> Vec<Facts> {
         names

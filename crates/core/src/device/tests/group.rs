@@ -36,7 +36,7 @@ fn paths_under_a_map_are_one_device() {
         (Some("MD32xx"), &vec!["/oops".to_owned()], 0)
     );
     assert!(map.findings.is_empty());
-    // A name that leads to one of its paths tells which disk it is; whoever looks for a way to the map is not misled.
+    // A link to one of its paths names the disk, but is not a link to the map.
     assert_eq!(
         (map.facts.by_id.len(), map.path_links.as_slice()),
         (0, &["wwn-0x6000c50000000001".to_owned()][..])
@@ -45,7 +45,7 @@ fn paths_under_a_map_are_one_device() {
         row(map, true, &NodeInventorySpec::default()).device_id.as_deref(),
         Some("/dev/disk/by-id/wwn-0x6000c50000000001")
     );
-    // Without the map they are two devices that claim to be one: nobody guesses.
+    // Without the map they are two devices with one identity: both are quarantined.
     let known = group(&seen[..2], None, None, &[]);
     assert_eq!(known[0].findings, [(Reason::DuplicateIdentity, "sdb".to_owned())]);
     assert_eq!(known[1].findings, [(Reason::DuplicateIdentity, "sda".to_owned())]);
@@ -55,7 +55,7 @@ fn paths_under_a_map_are_one_device() {
 }
 
 #[test]
-fn a_disk_that_changes_its_identity_in_place_is_quarantined_until_accepted() {
+fn a_changed_identity_is_quarantined_until_accepted() {
     let mut settling = Settling::default();
     let first =
         published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
@@ -82,7 +82,7 @@ fn a_disk_that_changes_its_identity_in_place_is_quarantined_until_accepted() {
 }
 
 #[test]
-fn evidence_that_comes_and_goes_is_no_other_disk() {
+fn changing_evidence_is_no_other_disk() {
     let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
     let full = [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("udev:ID_WWN", "0x5000c50000000001")];
     let with = |pairs: &[(&str, &str)]| [Facts { evidence: evidence(pairs), ..blank("sda", "0") }];
@@ -96,7 +96,7 @@ fn evidence_that_comes_and_goes_is_no_other_disk() {
 }
 
 #[test]
-fn whoever_owns_a_disk_owns_its_partitions() {
+fn the_owner_of_a_disk_owns_its_partitions() {
     let mut disk = blank("sda", "5000c50000000001");
     disk.partitions = vec!["sda1".into()];
     disk.backs = vec!["pv".into()];
@@ -127,7 +127,7 @@ fn whoever_owns_a_disk_owns_its_partitions() {
 }
 
 #[test]
-fn a_device_that_could_not_be_asked_is_unknown_and_not_without_identity() {
+fn a_device_that_could_not_be_read_is_unknown() {
     for (content, reason) in
         [(Content::TimedOut, "TimedOut"), (Content::NotPermitted, "NotPermitted")]
     {
@@ -166,7 +166,7 @@ fn loops_over_one_file_are_one_device_under_any_path() {
 }
 
 #[test]
-fn a_path_that_says_less_is_still_the_same_disk() {
+fn a_path_with_less_evidence_is_the_same_disk() {
     let with = |name: &str, pairs: &[(&str, &str)]| Facts {
         evidence: evidence(pairs),
         ..blank(name, "0")
@@ -202,7 +202,7 @@ fn a_path_that_says_less_is_still_the_same_disk() {
 }
 
 #[test]
-fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
+fn use_of_a_disk_counts_for_what_is_built_on_it() {
     let part = |name: &str, parent: &str| Facts {
         kind: "part".into(),
         parent: Some(parent.into()),
@@ -239,7 +239,7 @@ fn what_uses_a_disk_uses_its_partitions_and_what_is_built_on_them() {
             );
         }
     }
-    // Nobody is sure which disk it is: nor is anybody of its partitions.
+    // It is not certain which disk it is, so the same holds for its partitions.
     let twin = Facts {
         name: "sdb".into(),
         partitions: vec!["sdb1".into()],

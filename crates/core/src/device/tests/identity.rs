@@ -102,7 +102,7 @@ fn the_strongest_evidence_is_the_identity() {
 }
 
 #[test]
-fn sources_that_cannot_both_be_right_are_a_contradiction() {
+fn contradictory_sources_are_reported() {
     let findings = |pairs: &[(&str, &str)]| {
         identify(&Facts { kind: "disk".into(), evidence: evidence(pairs), ..Facts::default() })
             .contradiction

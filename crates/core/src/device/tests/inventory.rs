@@ -51,7 +51,7 @@ fn a_thousand_multipath_disks_fit_whole() {
 }
 
 #[test]
-fn devices_are_listed_as_people_count() {
+fn devices_are_listed_in_natural_order() {
     let mut settling = Settling::default();
     let seen: Vec<Facts> = ["sda10", "sda2", "sda", "nvme0n1p1", "loop12", "loop3"]
         .iter()
@@ -63,7 +63,7 @@ fn devices_are_listed_as_people_count() {
 }
 
 #[test]
-fn what_nobody_can_look_at_any_more_is_not_available_and_the_status_says_why() {
+fn a_failed_scan_leaves_no_device_available() {
     let mut settling = Settling::default();
     published(&[blank("sda", "5000c50000000001")], None, &[], &mut settling, Duration::ZERO);
     let free =

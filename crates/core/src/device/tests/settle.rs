@@ -12,7 +12,7 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
         (state(&settled, 0), settling.next(SETTLING_TIME)),
         ((DeviceState::Available, vec![]), None)
     );
-    // A write to a disk that nobody uses, a re-plug, another size: anew.
+    // A write to an unused disk, a re-plug, another size: it starts again.
     for change in [
         Facts { writes: 8, ..blank("sda", "5000c50000000001") },
         Facts { diskseq: Some(9), ..blank("sda", "5000c50000000001") },
@@ -38,7 +38,7 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
 }
 
 #[test]
-fn writes_of_somebody_who_holds_a_device_do_not_make_it_new() {
+fn writes_to_a_device_in_use_do_not_make_it_new() {
     let mut settling = Settling::default();
     let held =
         |writes| [Facts { held: Held::Exclusively, writes, ..blank("sda", "5000c50000000001") }];

@@ -16,7 +16,7 @@ fn only_a_blank_free_disk_is_available() {
 
 /// Each reason of the node by the one fact that brings it about.
 #[test]
-fn each_fact_gives_its_reason() {
+fn each_fact_has_its_reason() {
     let found = |fs: Option<&str>, table: Option<&str>| {
         Content::Found(Found {
             fs_type: fs.map(Into::into),
@@ -74,7 +74,7 @@ fn each_fact_gives_its_reason() {
 }
 
 #[test]
-fn all_reasons_are_told_and_what_is_certain_decides() {
+fn all_reasons_are_reported_and_the_certain_ones_decide() {
     let facts = Facts {
         read_only: true,
         content: Content::TimedOut,
@@ -92,7 +92,7 @@ fn all_reasons_are_told_and_what_is_certain_decides() {
 }
 
 #[test]
-fn the_cluster_speaks_by_identity() {
+fn cluster_reasons_apply_by_identity() {
     let owner = ClaimOwner {
         kind: "LocalVolumeSet".into(),
         namespace: Some("ns".into()),
@@ -137,8 +137,8 @@ fn the_cluster_speaks_by_identity() {
 }
 
 #[test]
-fn every_reason_of_the_table_can_be_met() {
-    // Those that need other devices or the cluster; the others are in `each_fact_gives_its_reason`.
+fn every_reason_of_the_table_occurs() {
+    // Those that need other devices or the cluster; the others are in `each_fact_has_its_reason`.
     let elsewhere = [
         Reason::IdentityElsewhere,
         Reason::DuplicateIdentity,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_path_belongs_to_whoever_claimed_a_device_by_it() {
+fn a_path_belongs_to_the_owner_of_its_device_claim() {
     let mut world = world(
         vec![local_volume("lv", &["/dev/sda"]), local_volume("other", &["/dev/sda"])],
         vec![disk("sda", 1)],
@@ -18,7 +18,7 @@ fn a_path_belongs_to_whoever_claimed_a_device_by_it() {
 }
 
 #[test]
-fn nothing_is_taken_from_a_machine_that_is_another_or_given_up_or_from_an_inventory_that_goes() {
+fn nothing_is_claimed_on_a_frozen_node() {
     let eligibility = |change: Change<NodeWorld>| {
         let (mut world, _) = taking();
         change(&mut world);
@@ -41,7 +41,7 @@ fn nothing_is_taken_from_a_machine_that_is_another_or_given_up_or_from_an_invent
 }
 
 #[test]
-fn a_link_is_named_by_its_id_or_else_by_the_identity() {
+fn a_link_is_named_by_device_id_or_identity() {
     let link = |id: Option<&str>| {
         let device = Device { device_id: id.map(str::to_owned), ..disk("sda", 1) };
         let mut world = world(vec![set("s", 1, json!({}))], vec![device]);
@@ -58,7 +58,7 @@ fn a_link_is_named_by_its_id_or_else_by_the_identity() {
 }
 
 #[test]
-fn a_volume_of_another_device_takes_nothing() {
+fn a_pv_of_another_device_does_not_count() {
     for (path, annotations) in [
         ("/mnt/local-storage/other/wwn-0x5000c50000000009", json!({})),
         ("/gone", json!({names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000009"})),
@@ -72,7 +72,7 @@ fn a_volume_of_another_device_takes_nothing() {
 }
 
 #[test]
-fn the_older_object_wins_and_the_other_says_who_has_the_device() {
+fn the_older_object_wins_and_the_other_names_the_owner() {
     let mut world = world(
         vec![set("young", 1, json!({})), set("old", 2, json!({"maxDeviceCount": 1}))],
         vec![disk("sdb", 2), disk("sda", 1)],
@@ -104,7 +104,7 @@ fn the_older_object_wins_and_the_other_says_who_has_the_device() {
 }
 
 #[test]
-fn counts_are_kept_on_each_node() {
+fn device_counts_apply_per_node() {
     let disks = || (1..=4).map(|n| disk(&format!("sd{n}"), n)).collect::<Vec<_>>();
     let claims = |spec: Value| step(&mut world(vec![set("s", 1, spec)], disks())).claims.len();
     assert_eq!(claims(json!({"minDeviceCount": 5})), 0);
@@ -115,7 +115,7 @@ fn counts_are_kept_on_each_node() {
         account(&below, "uid-s")[0]
             .eligibility
             .message()
-            .contains("the node has 4 matching devices, minDeviceCount is 5")
+            .contains("the node has 4 matching devices, spec.minDeviceCount is 5")
     );
     // Lowering the maximum gives nothing back.
     let mut lowered = world(vec![set("s", 1, json!({"maxDeviceCount": 3}))], disks());
@@ -127,7 +127,7 @@ fn counts_are_kept_on_each_node() {
 
 /// Confirmed one by one: published only when as many are proven as the minimum says.
 #[test]
-fn below_the_minimum_nothing_is_published() {
+fn below_the_minimum_nothing_is_claimed() {
     let mut world = world(
         vec![set("s", 1, json!({"minDeviceCount": 2}))],
         vec![disk("sda", 1), disk("sdb", 2)],
@@ -142,7 +142,7 @@ fn below_the_minimum_nothing_is_published() {
 }
 
 #[test]
-fn only_a_settled_available_certain_device_is_taken() {
+fn only_a_settled_available_certain_device_is_claimed() {
     let demand = || vec![set("s", 1, json!({}))];
     let taken = |world: &mut NodeWorld| step(world).claims.len();
     for (device, word) in [
@@ -204,7 +204,7 @@ fn only_a_settled_available_certain_device_is_taken() {
         foreign.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
         assert_eq!(
             (taken(&mut foreign), eligibilities(&foreign, "uid-s")[0].1),
-            (0, "Published"),
+            (0, "BacksPersistentVolume"),
             "{annotation}"
         );
     }
@@ -212,18 +212,18 @@ fn only_a_settled_available_certain_device_is_taken() {
         |device: Device| account(&world(demand(), vec![device]), "uid-s")[0].eligibility.message();
     assert!(
         update(with_reason(disk("sda", 1), "Claimed", DeviceState::NotAvailable))
-            .contains("since its last claim ended")
+            .contains("since its last device claim ended")
     );
     assert!(
         update(with_reason(disk("sda", 1), "TooNew", DeviceState::Unknown))
-            .contains("for the settling time")
+            .contains("the settling time")
     );
     let unprotected = Demand { protected: false, ..set("s", 1, json!({})) };
     assert_eq!(taken(&mut world(vec![unprotected], vec![disk("sda", 1)])), 0);
 }
 
 #[test]
-fn what_is_not_local_is_taken_only_by_a_set_that_names_it() {
+fn non_local_devices_need_include_not_local() {
     let mut far = disk("sda", 1);
     far.reasons.push(DeviceReason { reason: "NotLocal".into(), detail: "iscsi".into() });
     far.state = DeviceState::NotAvailable;
@@ -239,7 +239,7 @@ fn what_is_not_local_is_taken_only_by_a_set_that_names_it() {
 }
 
 #[test]
-fn a_local_volume_takes_what_its_paths_are_and_keeps_what_is_on_it() {
+fn a_local_volume_claims_its_paths_and_keeps_their_content() {
     let paths = ["/dev/disk/by-id/wwn-a", "/dev/sdb", "/dev/nothing", "/dev/sdc"];
     let data = with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable);
     let parent = with_reason(disk("sdb", 2), "HasChildren", DeviceState::NotAvailable);
@@ -281,7 +281,7 @@ fn a_local_volume_takes_what_its_paths_are_and_keeps_what_is_on_it() {
 }
 
 #[test]
-fn a_path_to_data_that_nobody_can_name_is_no_file_system() {
+fn a_path_to_unrecognized_data_is_no_file_system() {
     let claims = |mode: &str| {
         let object = json!({
             "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
@@ -297,7 +297,7 @@ fn a_path_to_data_that_nobody_can_name_is_no_file_system() {
 }
 
 #[test]
-fn a_kind_that_is_not_local_is_a_whole_word() {
+fn include_not_local_matches_whole_words() {
     let claims = |detail: &str, kinds: &str| {
         let mut far = with_reason(disk("sda", 1), "NotLocal", DeviceState::NotAvailable);
         far.reasons[0].detail = detail.into();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_new_claim_needs_all_of_its_reasons() {
+fn a_new_device_claim_needs_every_condition() {
     let (world, plan) = taking();
     let identity = plan.claims[0].identity.clone();
     let annotate = |world: &mut NodeWorld| {
@@ -86,7 +86,7 @@ fn a_new_claim_needs_all_of_its_reasons() {
 }
 
 #[test]
-fn nobody_gets_more_than_he_asks_for() {
+fn max_device_count_is_never_exceeded() {
     let asked = |max: i32| {
         world(
             vec![set("s", 1, json!({"maxDeviceCount": max}))],
@@ -102,7 +102,7 @@ fn nobody_gets_more_than_he_asks_for() {
 }
 
 #[test]
-fn a_volume_is_let_go_only_when_it_is_going_and_its_end_is_on_record() {
+fn a_pv_is_released_only_after_its_end_is_recorded() {
     let world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     let with = |going: bool, over: bool| {
@@ -134,7 +134,7 @@ fn a_volume_is_let_go_only_when_it_is_going_and_its_end_is_on_record() {
 }
 
 #[test]
-fn a_publication_needs_all_of_its_reasons() {
+fn a_publication_needs_every_condition() {
     let mut world = published();
     let made = Step::CreatePv(Box::new((*world.pvs.remove(0)).clone()));
     let checked = |world: &NodeWorld, made: &Step| {
@@ -187,7 +187,7 @@ fn a_publication_needs_all_of_its_reasons() {
 }
 
 #[test]
-fn a_wipe_needs_all_of_its_reasons() {
+fn a_wipe_needs_every_condition() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Released");
@@ -234,7 +234,7 @@ fn a_wipe_needs_all_of_its_reasons() {
     change_pv(&mut reserved, &name, |pv| pv["spec"]["claimRef"]["uid"] = Value::Null);
     assert!(
         matches!(checked(&reserved, &job).as_slice(), [Violation::UnfoundedWipe(_), ..]),
-        "nobody has used it"
+        "it was never used"
     );
     let mut frozen = world.clone();
     frozen.inventory.spec.machine_id = Some("m2".into());
@@ -263,7 +263,7 @@ fn a_wipe_needs_all_of_its_reasons() {
 
 /// By the checker alone, whatever a planner proposes.
 #[test]
-fn a_claim_by_its_path_changes_its_size_only_to_be_looked_at_anew() {
+fn device_claim_by_path_changes_size_only_with_a_new_round() {
     let mut world = world(vec![local_volume("lv", &["/dev/sda"])], vec![disk("sda", 1)]);
     at_path(&mut world, "sda");
     let mut plan = step(&mut world);
@@ -276,7 +276,7 @@ fn a_claim_by_its_path_changes_its_size_only_to_be_looked_at_anew() {
 }
 
 #[test]
-fn a_quick_wipe_is_on_record_in_the_very_plan_that_ends_it() {
+fn a_quick_wipe_is_recorded_in_the_plan_that_ends_it() {
     let mut world =
         world(vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))], vec![disk("sda", 1)]);
     step(&mut world);
@@ -315,7 +315,7 @@ fn a_quick_wipe_is_on_record_in_the_very_plan_that_ends_it() {
 }
 
 #[test]
-fn check_refuses_what_a_mistaken_planner_could_propose() {
+fn check_finds_every_violation() {
     let good = published();
     let pv_name = good.pvs[0].metadata.name.clone().unwrap();
     let claim = good.inventory.spec.device_claims[0].clone();
@@ -459,7 +459,7 @@ fn check_refuses_what_a_mistaken_planner_could_propose() {
 }
 
 #[test]
-fn check_refuses_two_new_claims_on_one_device_and_a_claim_forgotten_too_soon() {
+fn check_finds_double_and_lost_device_claims() {
     let mut free =
         world(vec![set("old", 2, json!({})), set("young", 1, json!({}))], vec![disk("sda", 1)]);
     let planned = plan(&free, now());
@@ -477,7 +477,7 @@ fn check_refuses_two_new_claims_on_one_device_and_a_claim_forgotten_too_soon() {
     let left = vec![Violation::LeftBehind(first.identity.clone())];
     let mut alive = free.clone();
     alive.inventory.spec.device_claims[0].terminating = false;
-    assert_eq!(check(&alive, &forgotten), left, "nobody ended it");
+    assert_eq!(check(&alive, &forgotten), left, "it is not terminating");
     let mut silent = free.clone();
     silent.inventory.status.as_mut().unwrap().device_claims.clear();
     assert_eq!(check(&silent, &forgotten), left, "the agent has not said so");

@@ -11,7 +11,7 @@ use quarry_api::{
 };
 
 #[test]
-fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
+fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
     let evidence =
         vec![Evidence { source: "sysfs:wwid".into(), value: "naa.5000c50000000001".into() }];
     let facts = |content| Facts {
@@ -82,7 +82,7 @@ fn the_agent_shows_no_residue_and_no_unnamed_data_to_kubelet_either() {
         verify(&blank, Expected::Blank, &group(&[facts(Content::Blank)], None, None, &[]), &others),
         Ok(())
     );
-    // What is kept is for the first round of a path that has taken it over, and for nobody else; a wipe ends it.
+    // Retained data is only for the first round of a path that has adopted it; a wipe ends it.
     let spec = NodeInventorySpec {
         retained_data: vec![RetainedData {
             identity: entry.identity.clone(),
@@ -187,7 +187,7 @@ fn good_for(change: impl Fn(&mut Facts)) -> Vec<Expected> {
 }
 
 #[test]
-fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
+fn only_an_unused_device_as_claimed_is_confirmed() {
     let found = |fs: Option<&str>, table: Option<&str>| {
         Content::Found(Found {
             fs_type: fs.map(str::to_owned),
@@ -245,7 +245,7 @@ fn only_what_is_as_claimed_and_in_nobodys_use_will_do() {
 }
 
 #[test]
-fn a_partition_in_use_keeps_its_disk_from_being_erased() {
+fn a_partition_in_use_blocks_the_wipe_of_its_disk() {
     let disk = Facts { partitions: vec!["sda1".into()], ..facts("sda", "5000c50000000001") };
     let part = Facts {
         name: "sda1".into(),
@@ -275,7 +275,7 @@ fn a_partition_in_use_keeps_its_disk_from_being_erased() {
 
 /// Of a device that looks blank and is on record as used: for which of the four it would do.
 #[test]
-fn what_is_kept_is_for_a_wipe_or_for_who_names_it_afterwards() {
+fn retained_data_is_for_a_wipe_or_a_later_path() {
     let devices = known(&[facts("sda", "5000c50000000001")]);
     let good_for = |identity: &str, round: i64| {
         let claim = DeviceClaim { round, ..claim() };
@@ -299,7 +299,7 @@ fn what_is_kept_is_for_a_wipe_or_for_who_names_it_afterwards() {
 }
 
 #[test]
-fn what_only_the_cluster_knows_counts_as_well() {
+fn cluster_knowledge_counts_for_confirmation() {
     let devices = known(&[facts("sda", "5000c50000000001")]);
     let check = |spec: &NodeInventorySpec| verify(&claim(), Expected::Blank, &devices, spec);
     assert_eq!(check(&spec()), Ok(()));
@@ -315,7 +315,7 @@ fn what_only_the_cluster_knows_counts_as_well() {
     assert!(
         check(&NodeInventorySpec { device_claims: vec![claim(), rival], ..spec() })
             .unwrap_err()
-            .contains("is claimed by LocalVolumeSet late, too")
+            .contains("is also claimed by LocalVolumeSet late")
     );
     let held = Quarantine {
         identity: IDENTITY.into(),
@@ -325,7 +325,7 @@ fn what_only_the_cluster_knows_counts_as_well() {
     assert!(
         check(&NodeInventorySpec { quarantine: vec![held], ..spec() })
             .unwrap_err()
-            .contains("is in quarantine: IdentityChanged it was x")
+            .contains("is quarantined: IdentityChanged it was x")
     );
     let other = Quarantine {
         identity: "wwn:9".into(),
@@ -338,7 +338,7 @@ fn what_only_the_cluster_knows_counts_as_well() {
 }
 
 #[test]
-fn what_is_built_on_a_claimed_disk_is_nobody_elses() {
+fn what_is_built_on_a_claimed_disk_has_its_owner() {
     let top = Facts {
         name: "dm-1".into(),
         kind: "lvm".into(),
@@ -358,15 +358,15 @@ fn what_is_built_on_a_claimed_disk_is_nobody_elses() {
 }
 
 #[test]
-fn exactly_one_device_goes_by_the_identity() {
+fn exactly_one_device_has_the_identity() {
     let one = facts("sda", "5000c50000000001");
     assert_eq!(
         find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()),
         Ok("sda".into())
     );
-    assert!(find(IDENTITY, &known(&[])).unwrap_err().contains("is not there"));
+    assert!(find(IDENTITY, &known(&[])).unwrap_err().contains("is missing"));
     let twice = known(&[one.clone(), Facts { name: "sdb".into(), ..one.clone() }]);
-    assert!(find(IDENTITY, &twice).unwrap_err().contains("sda and sdb both go by"));
+    assert!(find(IDENTITY, &twice).unwrap_err().contains("sda and sdb both have the identity"));
     assert!(verify(&claim(), Expected::Erasable, &twice, &spec()).is_err());
     // A loop under two names, by its file.
     let file = |name: &str| Facts {
@@ -390,7 +390,7 @@ fn exactly_one_device_goes_by_the_identity() {
 }
 
 #[test]
-fn what_the_agent_does_about_a_claim() {
+fn the_agents_action_for_a_device_claim() {
     let spec = |machine: Option<&str>| NodeInventorySpec {
         machine_id: machine.map(str::to_owned),
         ..NodeInventorySpec::default()

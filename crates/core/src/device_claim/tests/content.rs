@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn another_volume_on_the_device_is_seen_at_every_stage() {
+fn another_pv_on_the_device_is_found_at_every_stage() {
     let foreign = |world: &mut NodeWorld| {
         let pv = json!({"metadata": {"name": "lso", "annotations": {names::LSO_DEVICE_ID_ANNOTATION: "wwn-0x5000c50000000001"}}, "spec": {"local": {"path": "/mnt/x"}}});
         world.pvs.push(Arc::new(serde_json::from_value(pv).unwrap()));
@@ -31,7 +31,7 @@ fn another_volume_on_the_device_is_seen_at_every_stage() {
     assert!(
         matches!(stage(&bound), Stage::Conflict(why) if why.contains("PersistentVolume lso is on the same device"))
     );
-    // By the agent's word, who follows paths that tell nobody else anything.
+    // Reported by the agent, which resolves paths that only it can follow.
     for reason in ["BacksPersistentVolume", "BacksVolume"] {
         let mut reported = published();
         reported.inventory.status.as_mut().unwrap().devices =

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_want_tells_its_classes_and_what_it_asks_of_the_agents() {
+fn a_demand_names_its_classes_and_requests_agents() {
     let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]});
     let set = set("s", 1, json!({"nodeSelector": selector}));
     assert_eq!(set.classes().collect::<Vec<_>>(), ["s"]);
@@ -23,9 +23,9 @@ fn a_want_tells_its_classes_and_what_it_asks_of_the_agents() {
     );
 }
 
-/// The two sets of the design document, with the same fields and values.
+/// The two sets of the specification, with the same fields and values.
 #[test]
-fn the_examples_of_the_design_document_mean_what_its_text_says() {
+fn the_examples_of_the_specification_match_as_described() {
     let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-0", "worker-1"]}]}]});
     let first = set(
         "example-autodetect",
@@ -75,7 +75,7 @@ fn the_examples_of_the_design_document_mean_what_its_text_says() {
         (Device { rotational: true, ..fitting.clone() }, "it is rotational"),
         (Device { size: 9_999_999_999, ..fitting.clone() }, "smaller than"),
         (Device { size: 100_000_000_001, ..fitting.clone() }, "larger than"),
-        (Device { model: None, ..fitting.clone() }, "it names none"),
+        (Device { model: None, ..fitting.clone() }, "it has none"),
         (Device { vendor: Some("WDC".into()), ..fitting.clone() }, "\"WDC\""),
         (Device { kind: "loop".into(), ..fitting.clone() }, "type loop"),
     ] {
@@ -108,9 +108,12 @@ fn both_vocabularies_and_their_defaults() {
 }
 
 #[test]
-fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
+fn bad_input_is_reported_and_nothing_is_claimed() {
     for (spec, update) in [
-        (json!({"storageClassName": ""}), "spec.storageClassName: is empty; name a StorageClass"),
+        (
+            json!({"storageClassName": ""}),
+            "spec.storageClassName: is empty; use lower case letters",
+        ),
         (
             json!({"minDeviceCount": 3, "maxDeviceCount": 2}),
             "spec.minDeviceCount: 3 is greater than maxDeviceCount 2",
@@ -118,19 +121,19 @@ fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
         (json!({"minDeviceCount": -1}), "spec.minDeviceCount: is negative"),
         (
             json!({"volumeMode": "Block", "fsType": "xfs"}),
-            "spec.fsType: xfs is given for volumeMode Block",
+            "spec.fsType: xfs is set for volumeMode Block",
         ),
         (
             json!({"volumeMode": "Object"}),
-            "spec.volumeMode: there is no volume mode \"object\"; use Block or Filesystem",
+            "spec.volumeMode: \"object\" is not a volume mode; use Block or Filesystem",
         ),
         (
             json!({"deviceInclusionSpec": {"deviceTypes": ["tape"]}}),
-            "spec.deviceInclusionSpec.deviceTypes: there is no device type \"tape\"",
+            "spec.deviceInclusionSpec.deviceTypes: \"tape\" is not a device type",
         ),
         (
             json!({"deviceInclusionSpec": {"deviceMechanicalProperties": ["Fast"]}}),
-            "deviceMechanicalProperties: there is no property \"Fast\"",
+            "deviceMechanicalProperties: \"Fast\" is not a mechanical property",
         ),
         (
             json!({"deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
@@ -158,7 +161,7 @@ fn bad_input_names_the_field_and_the_remedy_and_takes_nothing() {
 }
 
 #[test]
-fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
+fn class_of_another_provisioner_is_a_problem_of_the_demand() {
     let provisioner = |class: &str| match class {
         "fast" => Some("csi.example.com".to_owned()),
         "ours" => Some(device_claim::pv::NO_PROVISIONER.to_owned()),
@@ -168,7 +171,7 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
     assert_eq!(
         demand.problems,
         [
-            "spec.storageClassName: the StorageClass fast belongs to the provisioner csi.example.com; use another name; one that does not exist yet is made"
+            "spec.storageClassName: StorageClass fast belongs to the provisioner csi.example.com; use another name: a StorageClass that does not exist is created"
         ]
     );
     assert_eq!(step(&mut world(vec![demand], vec![disk("sda", 1)])).claims, []);
@@ -182,7 +185,8 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
         "{:?}",
         paths.problems
     );
-    for (class, update) in [("Fast_Disks", "is no name"), ("", "is empty"), ("a..b", "is no name")]
+    for (class, update) in
+        [("Fast_Disks", "is not a valid name"), ("", "is empty"), ("a..b", "is not a valid name")]
     {
         assert!(
             set("s", 1, json!({"storageClassName": class})).problems[0].contains(update),
@@ -192,7 +196,7 @@ fn a_class_of_another_provisioner_is_told_before_anything_is_claimed() {
 }
 
 #[test]
-fn what_is_paused_takes_nothing_and_gives_nothing_back() {
+fn an_unmanaged_demand_claims_and_releases_nothing() {
     let paused = |state: &str, paths: &[&str]| {
         let object = json!({
             "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
@@ -219,7 +223,7 @@ fn what_is_paused_takes_nothing_and_gives_nothing_back() {
 }
 
 #[test]
-fn a_taint_keeps_a_set_away_unless_it_is_tolerated() {
+fn a_taint_excludes_a_node_unless_tolerated() {
     let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "node-1", "labels": {"kubernetes.io/hostname": "n1"}},
         "spec": {"taints": [{"key": "storage", "value": "only", "effect": "NoSchedule"}]}}))

@@ -37,7 +37,7 @@ fn sizes_are_inclusive_and_every_type_is_known_by_its_name() {
 }
 
 #[test]
-fn the_smallest_device_of_a_small_maximum_is_any() {
+fn a_max_size_below_the_default_minimum_has_no_minimum() {
     let min =
         |inclusion: Value| match set("s", 1, json!({"deviceInclusionSpec": inclusion})).selection {
             DeviceSelection::Set(set) => set.filter.min,

@@ -218,7 +218,7 @@ fn uid(world: &NodeWorld) -> String {
     world.pvs[0].metadata.uid.clone().unwrap()
 }
 
-/// A set's disk whose data was kept, and that nobody claims any more.
+/// A set's disk with retained data and without a device claim.
 fn kept() -> NodeWorld {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();

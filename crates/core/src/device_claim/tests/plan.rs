@@ -4,7 +4,7 @@ use super::*;
 
 /// Who cannot say which machine he is, is another one.
 #[test]
-fn a_machine_without_a_name_is_not_the_one_that_was_claimed_from() {
+fn a_machine_without_id_is_another_machine() {
     let mut world = published();
     world.inventory.spec.machine_id = Some("m1".into());
     assert!(!is_frozen(&world));
@@ -16,7 +16,7 @@ fn a_machine_without_a_name_is_not_the_one_that_was_claimed_from() {
 
 /// A cache shows a volume that was wiped and let go; its successor is on record already.
 #[test]
-fn a_volume_that_its_claim_does_not_know_is_asked_for() {
+fn a_pv_unknown_to_its_device_claim_is_read_live() {
     let mut world = published();
     phase(&mut world, "Released");
     let mut older = world.clone();
@@ -31,7 +31,7 @@ fn a_volume_that_its_claim_does_not_know_is_asked_for() {
     let mut fresh = published();
     fresh.inventory.spec.device_claims[0].last_pv =
         Some(LastPv { uid: "another".into(), resolved: true });
-    assert_eq!(unfamiliar(&fresh), [""; 0], "nobody has used it, and it stays");
+    assert_eq!(unfamiliar(&fresh), [""; 0], "it was never used, and it stays");
     change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
     assert_eq!(unfamiliar(&fresh), std::slice::from_ref(&name));
     // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.

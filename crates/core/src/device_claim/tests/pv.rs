@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_volume_is_ours_by_its_finalizer() {
+fn a_pv_is_ours_by_its_finalizer() {
     let made = |annotated: bool, held: bool| {
         let annotations =
             if annotated { json!({names::IDENTITY_ANNOTATION: "wwn:1"}) } else { json!({}) };
@@ -56,7 +56,7 @@ fn mount_options_of_the_class_are_for_file_systems() {
 }
 
 #[test]
-fn a_class_goes_only_with_the_owner_that_it_was_made_for_or_one_that_names_it() {
+fn a_class_is_deleted_only_with_its_owner() {
     let world = published();
     let class = serde_json::to_value(&*world.classes["fast"]).unwrap();
     let owner = &world.demands[0].owner;
@@ -82,11 +82,11 @@ fn a_class_goes_only_with_the_owner_that_it_was_made_for_or_one_that_names_it() 
         assert!(!is_his(&class, &other), "{other:?}");
         assert!(
             device_claim::pv::is_class_of(&world.classes["fast"], &naming(&other, "fast")),
-            "whoever is the last to use it"
+            "the last owner that uses it"
         );
     }
     let mut adopted = class.clone();
-    adopted["metadata"]["labels"][quarry_api::crds::MANAGED_BY_LABEL] = json!("somebody");
+    adopted["metadata"]["labels"][quarry_api::crds::MANAGED_BY_LABEL] = json!("other");
     assert!(!is_his(&adopted, owner));
     assert!(!device_claim::pv::is_class_of(
         &serde_json::from_value(adopted).unwrap(),
@@ -94,9 +94,9 @@ fn a_class_goes_only_with_the_owner_that_it_was_made_for_or_one_that_names_it() 
     ));
 }
 
-/// The usual way to give a retained volume free again, and then nobody wants it.
+/// The usual way to free a retained PersistentVolume, and then it is not demanded any more.
 #[test]
-fn a_volume_whose_claim_reference_was_cleared_was_used_all_the_same() {
+fn a_pv_with_a_cleared_claim_ref_was_used() {
     for policy in ["Retain", "Delete"] {
         let mut world = published();
         phase(&mut world, "Bound");
@@ -120,14 +120,14 @@ fn a_volume_whose_claim_reference_was_cleared_was_used_all_the_same() {
 }
 
 #[test]
-fn a_volume_that_lost_its_annotations_goes_like_any_other() {
+fn a_pv_without_annotations_is_deleted_normally() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut world, &name, |pv| pv["metadata"]["annotations"] = json!({}));
     assert_eq!(stage(&world), Stage::Available);
     tear_down(&mut world);
     assert!(world.pvs.is_empty());
-    // One that says that it is another device's is nobody's to take away, and says what to do.
+    // One with the annotation of another device is not removed, and the message has a remedy.
     let mut other = published();
     change_pv(&mut other, &name, |pv| {
         pv["metadata"]["annotations"][names::IDENTITY_ANNOTATION] = json!("wwn:9");

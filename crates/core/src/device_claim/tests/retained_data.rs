@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
+fn retained_data_goes_only_to_a_path_that_adopts_it() {
     let mut world = kept();
     at_path(&mut world, "sda");
     world.demands = vec![local_volume("lv", &["/dev/sda"])];
@@ -16,7 +16,7 @@ fn what_was_kept_goes_to_no_path_that_does_not_ask_for_it() {
         "{:?}",
         account(&world, "uid-lv")
     );
-    // Told by the agent as well, which changes nothing.
+    // Also reported by the agent, which changes nothing.
     world.inventory.status.as_mut().unwrap().devices =
         vec![with_reason(disk("sda", 1), "RetainedData", DeviceState::NotAvailable)];
     assert_eq!(step(&mut world).claims, []);
@@ -85,7 +85,7 @@ fn wiping(phase: &str) -> NodeWorld {
 }
 
 #[test]
-fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volume() {
+fn a_record_ends_only_with_its_wipe_or_its_annotation() {
     let without = |world: &NodeWorld, uid: &str| {
         let mut plan = same(world);
         plan.retained_data.retain(|kept| kept.pv_uid != uid);
@@ -133,7 +133,7 @@ fn a_record_goes_with_a_wipe_of_its_own_device_or_with_a_word_about_its_own_volu
 }
 
 #[test]
-fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
+fn used_data_ends_only_with_a_wipe_or_a_record() {
     let mut world = published();
     world.inventory.spec.device_claims[0].last_pv =
         Some(LastPv { uid: "pv-1".into(), resolved: false });
@@ -158,7 +158,7 @@ fn what_is_used_is_not_over_without_a_wipe_or_a_record() {
 }
 
 #[test]
-fn nothing_is_published_over_what_is_used_or_kept() {
+fn nothing_is_published_over_used_or_retained_data() {
     let publish = |change: &dyn Fn(&mut NodeWorld)| {
         let mut world = published();
         let made = Step::CreatePv(Box::new((*world.pvs[0]).clone()));
@@ -205,7 +205,7 @@ fn nothing_is_published_over_what_is_used_or_kept() {
 }
 
 #[test]
-fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
+fn an_orphaned_pv_is_released_only_if_safe() {
     let with = |change: &dyn Fn(&mut NodeWorld, &str), kept: Vec<RetainedData>| {
         let mut world = published();
         let name = world.pvs[0].metadata.name.clone().unwrap();
@@ -226,7 +226,7 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
     let unused = |world: &mut NodeWorld, name: &str| {
         change_pv(world, name, |pv| pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"}))
     };
-    assert_eq!(with(&unused, vec![]), vec![], "nobody has used it");
+    assert_eq!(with(&unused, vec![]), vec![], "it was never used");
     let in_use = vec![Violation::InUse(name.clone())];
     let staying = |world: &mut NodeWorld, name: &str| {
         change_pv(world, name, |pv| {
@@ -246,7 +246,7 @@ fn a_volume_without_a_claim_is_let_go_for_good_reasons_only() {
 }
 
 #[test]
-fn what_is_given_up_with_its_machine_is_on_record_whatever_is_left_of_it() {
+fn released_device_claims_leave_a_record_of_their_data() {
     let given_up = |change: &dyn Fn(&mut NodeWorld)| {
         let mut world = published();
         let name = world.pvs[0].metadata.name.clone().unwrap();
@@ -278,9 +278,9 @@ fn what_is_given_up_with_its_machine_is_on_record_whatever_is_left_of_it() {
     assert_eq!(given_up(&torn(true)), (vec![], 0, vec![]));
 }
 
-/// Blank at both ends, and full of somebody's data between them: nothing that can be seen tells it from a new disk.
+/// Blank at both ends, and full of data between them: it looks like a new disk.
 #[test]
-fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
+fn retained_data_blocks_its_device_until_discarded() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Bound");
@@ -329,7 +329,7 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     step(&mut world);
     assert_eq!((world.inventory.spec.retained_data.len(), step(&mut world).claims.len()), (0, 1));
 
-    // Its object torn away while it was bound, finalizer and all; then in mid-wipe.
+    // Its object removed by force while it was bound; then during a wipe.
     let mut torn = before.clone();
     torn.pvs.clear();
     let plan = step(&mut torn);
@@ -356,9 +356,9 @@ fn what_was_used_and_not_erased_is_nobodys_until_somebody_says_so() {
     );
 }
 
-/// Somebody removed the NodeInventory by force, and its claims with it.
+/// The NodeInventory was removed by force, and its device claims with it.
 #[test]
-fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
+fn an_orphaned_pv_is_released_when_deleted_and_unused() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     world.inventory.spec.device_claims.clear();
@@ -386,12 +386,12 @@ fn a_volume_without_its_claim_is_let_go_when_it_is_going_and_nobody_uses_it() {
     assert_eq!(check(&world, &forgetful), vec![Violation::Forgotten(name)]);
     apply(&mut world, &plan.steps);
     world.inventory.spec.retained_data = plan.retained_data;
-    assert!(step(&mut world).claims.is_empty(), "and the disk is nobody's");
+    assert!(step(&mut world).claims.is_empty(), "and the disk has no owner");
 }
 
 /// Whatever becomes of the annotations: the claim knows which volume it was.
 #[test]
-fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
+fn a_pv_with_changed_annotations_is_wiped() {
     for round in [None, Some("0"), Some("-7"), Some("many")] {
         let mut world = published();
         let name = world.pvs[0].metadata.name.clone().unwrap();
@@ -413,7 +413,7 @@ fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
         let plan = step(&mut world);
         assert!(
             plan.steps.is_empty()
-                && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to claim d/c")),
+                && matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to PVC d/c")),
             "{round:?}"
         );
         phase(&mut world, "Released");
@@ -422,9 +422,9 @@ fn a_volume_whose_annotations_were_changed_is_wiped_all_the_same() {
     }
 }
 
-/// Confirmed once; somebody has mounted it since, or another node shows it, too.
+/// Confirmed once; it is mounted since, or another node shows it, too.
 #[test]
-fn what_somebody_else_uses_or_shows_is_not_offered() {
+fn a_device_in_use_or_quarantined_is_not_published() {
     for reason in ["Mounted", "Swap", "HasHolders", "LoopOnTop"] {
         let mut world = published();
         world.inventory.status.as_mut().unwrap().devices =
@@ -450,7 +450,7 @@ fn what_somebody_else_uses_or_shows_is_not_offered() {
     let stale = NodeWorld { agent_present: false, ..twice.clone() };
     assert!(
         step(&mut stale.clone()).steps.is_empty(),
-        "it may have been moved while nobody looked"
+        "it may have been moved while the agent was absent"
     );
     let plan = step(&mut twice);
     assert_eq!(names_of(&plan.steps), ["DeletePv"]);
@@ -465,7 +465,7 @@ fn what_somebody_else_uses_or_shows_is_not_offered() {
     phase(&mut twice, "Bound");
     assert!(step(&mut twice).steps.is_empty(), "what is in use stays");
     assert!(
-        matches!(stage(&twice), Stage::Conflict(why) if why.contains("is bound to claim d/c") && why.contains("n2")),
+        matches!(stage(&twice), Stage::Conflict(why) if why.contains("is bound to PVC d/c") && why.contains("n2")),
         "{:?}",
         stage(&twice)
     );

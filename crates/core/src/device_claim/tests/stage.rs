@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_stage_has_its_word_and_its_detail() {
+fn every_stage_has_a_name_and_a_detail() {
     let text = || "why".to_owned();
     let stages = [
         (Stage::Frozen(text()), "Frozen", false),
@@ -32,7 +32,7 @@ fn every_stage_has_its_word_and_its_detail() {
 }
 
 #[test]
-fn words_without_content_are_left_out() {
+fn empty_details_are_omitted() {
     let object = json!({
         "metadata": {"name": "s", "namespace": "quarry-system", "uid": "u", "annotations": {names::INCLUDE_NOT_LOCAL_ANNOTATION: "NBD, ,iscsi"}},
         "spec": {"storageClassName": "s"},

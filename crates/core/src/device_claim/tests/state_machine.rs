@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_released_volume_is_deleted_wiped_and_published_again() {
+fn a_released_pv_is_deleted_wiped_and_recreated() {
     let mut world = published();
     phase(&mut world, "Bound");
     assert!(step(&mut world).steps.is_empty());
@@ -38,7 +38,7 @@ fn a_released_volume_is_deleted_wiped_and_published_again() {
 }
 
 #[test]
-fn only_our_own_finalizer_is_taken_off() {
+fn only_our_own_finalizer_is_removed() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut world, &name, |pv| {
@@ -55,7 +55,7 @@ fn only_our_own_finalizer_is_taken_off() {
 }
 
 #[test]
-fn what_is_retained_is_left_alone_and_says_how_to_give_it_back() {
+fn a_retained_pv_is_left_alone_with_a_remedy() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut world, &name, |pv| {
@@ -69,7 +69,7 @@ fn what_is_retained_is_left_alone_and_says_how_to_give_it_back() {
     // Its owner is deleted: still nothing happens to it.
     world.demands[0].terminating = true;
     assert!(step(&mut world).steps.is_empty());
-    // An administrator deletes the PersistentVolume: no job, the data stays, and it is not published again by itself.
+    // An administrator deletes the PersistentVolume: no job, the data stays, and it is not published again.
     change_pv(&mut world, &name, |pv| {
         pv["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z")
     });
@@ -83,7 +83,7 @@ fn what_is_retained_is_left_alone_and_says_how_to_give_it_back() {
 }
 
 #[test]
-fn a_deleted_owner_gives_back_what_is_unused_and_waits_for_the_rest() {
+fn a_deleted_owner_releases_unused_devices_and_waits_for_used() {
     let mut world = published();
     world.demands[0].terminating = true;
     let mut bound = world.clone();
@@ -104,7 +104,7 @@ fn a_deleted_owner_gives_back_what_is_unused_and_waits_for_the_rest() {
 }
 
 #[test]
-fn what_is_offered_and_holds_data_is_withdrawn_and_nothing_is_erased() {
+fn a_published_device_with_data_is_withdrawn_and_not_wiped() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices =
         vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)];
@@ -124,7 +124,7 @@ fn what_is_offered_and_holds_data_is_withdrawn_and_nothing_is_erased() {
     assert_eq!(
         names_of(&step(&mut kept).steps),
         ["DeletePv"],
-        "nobody has used it, and there is data on it"
+        "it was never used, and it contains data"
     );
     let mut older = world.clone();
     older.inventory.status.as_mut().unwrap().device_claims.clear();
@@ -150,7 +150,7 @@ fn a_reserved_volume_waits_for_whom_it_is_reserved() {
     assert_eq!(stage(&world), Stage::Available);
 }
 
-/// An administrator keeps it for somebody, and thinks better of it: nobody has used it, so nothing is erased.
+/// An administrator reserves it and deletes it again: it was never used, so nothing is erased.
 #[test]
 fn a_reserved_volume_that_is_deleted_is_not_wiped() {
     let mut world = published();
@@ -166,7 +166,7 @@ fn a_reserved_volume_that_is_deleted_is_not_wiped() {
 }
 
 #[test]
-fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
+fn a_missing_disk_is_reported_and_used_again() {
     let mut world = published();
     let devices = std::mem::take(&mut world.inventory.status.as_mut().unwrap().devices);
     assert!(step(&mut world).steps.is_empty());
@@ -177,14 +177,14 @@ fn a_disk_that_vanished_is_told_and_used_again_when_it_is_back() {
 }
 
 #[test]
-fn a_missing_disk_is_not_given_up_while_data_may_come_back_with_it() {
+fn a_missing_disk_with_data_is_not_released() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Bound");
     world.inventory.status.as_mut().unwrap().devices.clear();
     assert!(step(&mut world).steps.is_empty());
-    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("is bound to claim d/c")));
-    // Released: it cannot be wiped, and whoever gives that up says so.
+    assert!(matches!(stage(&world), Stage::Missing(why) if why.contains("is bound to PVC d/c")));
+    // Released: it cannot be wiped until an administrator chooses Retain.
     phase(&mut world, "Released");
     change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
     assert!(step(&mut world).steps.is_empty() && world.jobs.is_empty());
@@ -200,7 +200,7 @@ fn a_missing_disk_is_not_given_up_while_data_may_come_back_with_it() {
 }
 
 #[test]
-fn a_missing_disk_that_another_node_shows_is_said_to_be_there() {
+fn a_missing_disk_is_reported_with_its_new_node() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
     let identity = world.inventory.spec.device_claims[0].identity.clone();
@@ -218,7 +218,7 @@ fn a_missing_disk_that_another_node_shows_is_said_to_be_there() {
 
 /// Two operators at once: one publishes what the other is giving back.
 #[test]
-fn what_is_published_while_its_claim_ends_is_taken_back() {
+fn a_pv_of_a_terminating_device_claim_is_deleted() {
     let mut world = published();
     world.inventory.spec.device_claims[0].terminating = true;
     let plan = step(&mut world);
@@ -230,7 +230,7 @@ fn what_is_published_while_its_claim_ends_is_taken_back() {
 }
 
 #[test]
-fn another_machine_or_none_freezes_the_claims_until_they_are_released() {
+fn another_machine_freezes_device_claims_until_released() {
     for gone in [true, false] {
         let mut world = published();
         if gone {
@@ -268,7 +268,7 @@ fn another_machine_or_none_freezes_the_claims_until_they_are_released() {
 }
 
 #[test]
-fn a_volume_of_the_claims_name_that_is_not_from_it_is_left_alone() {
+fn a_pv_with_the_name_of_a_device_claim_is_left_alone() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     phase(&mut world, "Released");

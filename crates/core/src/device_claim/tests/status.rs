@@ -8,8 +8,8 @@ use crate::device_claim::{
 use quarry_api::local_volume_discovery::OperatorCondition;
 
 #[test]
-fn a_refusal_without_a_reason_is_told_as_such() {
-    assert_eq!(Eligibility::Refused(Vec::new()).message(), "the agent has not judged it");
+fn a_refusal_without_a_reason_has_a_text() {
+    assert_eq!(Eligibility::Refused(Vec::new()).message(), "the agent has not reported a verdict");
     let reported = DeviceReason { reason: "Mounted".into(), detail: "/data".into() };
     assert!(Eligibility::Refused(vec![reported]).message().contains("/data"));
     let owner = ClaimOwner {
@@ -22,7 +22,7 @@ fn a_refusal_without_a_reason_is_told_as_such() {
 }
 
 #[test]
-fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
+fn a_second_path_to_a_claimed_device_is_reported() {
     let mut world =
         world(vec![local_volume("lv", &["/dev/sda", "/dev/again"])], vec![disk("sda", 1)]);
     let report =
@@ -33,7 +33,7 @@ fn a_second_path_to_a_claimed_device_is_told_for_as_long_as_it_is_listed() {
         assert_eq!(
             reported,
             super::super::Eligibility::NoDevice(
-                "another path of this object leads to the same device".into()
+                "another path of this object resolves to the same device".into()
             )
         );
         assert_eq!(step(&mut world).claims.len(), 1);
@@ -84,7 +84,7 @@ fn condition<'a>(update: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a
 }
 
 #[test]
-fn a_set_counts_what_it_has_and_says_it_once() {
+fn a_set_counts_its_devices_and_reports_once() {
     let world = published();
     let update = say(&observed(&world, "uid-fast", vec![]), now());
     assert_eq!(
@@ -113,12 +113,12 @@ fn a_set_counts_what_it_has_and_says_it_once() {
 }
 
 #[test]
-fn a_set_without_devices_says_why() {
+fn a_set_without_devices_reports_why() {
     let none = world(
         vec![set("s", 1, json!({}))],
         vec![Device { kind: "loop".into(), ..disk("loop1", 1) }],
     );
-    let text = "0 provisioned on 1 node; no device matches, because of deviceTypes (quarry explain set/s tells it for each)";
+    let text = "0 provisioned on 1 node; no device matches, because of deviceTypes (`quarry explain set/s` shows each device)";
     assert_eq!(
         condition(&say(&observed(&none, "uid-s", vec![]), now()), "Available"),
         ("False", "NoMatchingDevice", text)
@@ -167,10 +167,7 @@ fn a_set_without_devices_says_why() {
             .map(|note| note.message.clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!(
-        new(&update),
-        ["sda of n1: it has not been there, unchanged, for the settling time yet"]
-    );
+    assert_eq!(new(&update), ["sda of n1: it has been unchanged for less than the settling time"]);
     let mut both = young.clone();
     both.inventory.status.as_mut().unwrap().devices.push(with_reason(
         disk("sdb", 2),
@@ -180,8 +177,8 @@ fn a_set_without_devices_says_why() {
     let more = say(&observed(&both, "uid-s", update.conditions), now());
     assert_eq!(
         new(&more),
-        ["sdb of n1: it has not been there, unchanged, for the settling time yet"],
-        "each is told once"
+        ["sdb of n1: it has been unchanged for less than the settling time"],
+        "each is reported once"
     );
     assert_eq!(new(&say(&observed(&both, "uid-s", more.conditions), now())), [""; 0]);
     let elsewhere = set(
@@ -197,7 +194,7 @@ fn a_set_without_devices_says_why() {
     assert!(
         condition(&say(&outside, now()), "Degraded")
             .2
-            .contains("create the object in quarry-system instead")
+            .contains("create the object in namespace quarry-system")
     );
     let full = world(vec![set("s", 1, json!({"maxDeviceCount": 0}))], vec![disk("sda", 1)]);
     let update = say(&observed(&full, "uid-s", vec![]), now());
@@ -209,7 +206,7 @@ fn a_set_without_devices_says_why() {
 }
 
 #[test]
-fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
+fn the_account_of_a_node_is_reported_once_it_is_idle() {
     let reported = |world: &NodeWorld| {
         accounts(&observed(world, "uid-fast", vec![]))
             .into_iter()
@@ -239,7 +236,7 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
         DeviceState::Unknown,
     ));
     assert_eq!(reported(&world), [""; 0], "one more is settling");
-    // A claim that is no volume is not told as one.
+    // A device claim without a PersistentVolume is not reported as one.
     let mut held = published();
     held.pvs.clear();
     held.inventory.status.as_mut().unwrap().device_claims[0].linked = false;
@@ -260,7 +257,7 @@ fn the_account_of_each_node_has_its_reasons_once_nothing_is_under_way() {
 }
 
 #[test]
-fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
+fn trouble_and_blocked_deletions_have_a_remedy() {
     let mut world = published();
     world.inventory.status.as_mut().unwrap().devices.clear();
     let update = say(&observed(&world, "uid-fast", vec![]), now());
@@ -283,7 +280,7 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     assert_eq!((status, reason), ("True", "DeletionBlocked"));
     assert!(
         message.contains("sda of n1: PersistentVolume local-pv-")
-            && message.contains("is bound to claim d/c"),
+            && message.contains("is bound to PVC d/c"),
         "{message}"
     );
     // Each that blocks is named, however many.
@@ -301,7 +298,7 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
     let name = bound.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut bound, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
     let update = say(&observed(&bound, "uid-fast", vec![]), now());
-    assert!(condition(&update, "Available").2.contains("is bound to claim d/c"), "{update:?}");
+    assert!(condition(&update, "Available").2.contains("is bound to PVC d/c"), "{update:?}");
     let mut stuck = published();
     stuck.pvs.clear();
     stuck.demands[0].terminating = true;
@@ -332,7 +329,7 @@ fn trouble_and_what_blocks_a_deletion_are_named_with_a_remedy() {
 }
 
 #[test]
-fn a_path_that_cannot_be_used_is_always_told() {
+fn a_path_that_cannot_be_used_is_always_reported() {
     let mut world = world(
         vec![local_volume("lv", &["/dev/sda", "/dev/sdb"])],
         vec![with_reason(disk("sda", 1), "HasChildren", DeviceState::NotAvailable)],

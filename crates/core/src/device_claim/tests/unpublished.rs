@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_confirmed_claim_is_published_as_the_shipped_one_is() {
+fn a_confirmed_device_claim_is_published_as_upstream() {
     let mut world = world(vec![set("fast", 1, json!({"fsType": "xfs"}))], vec![disk("sda", 1)]);
     step(&mut world);
     assert!(step(&mut world).steps.is_empty(), "not before the agent has confirmed it");
@@ -25,7 +25,7 @@ fn a_confirmed_claim_is_published_as_the_shipped_one_is() {
 }
 
 #[test]
-fn what_an_administrator_set_on_the_class_is_used_and_never_changed() {
+fn settings_of_an_existing_class_are_never_changed() {
     let mut world = world(vec![set("fast", 1, json!({"fsType": "xfs"}))], vec![disk("sda", 1)]);
     let class = json!({"metadata": {"name": "fast"}, "provisioner": device_claim::pv::NO_PROVISIONER, "reclaimPolicy": "Retain", "mountOptions": ["noatime"]});
     world.classes.insert("fast".into(), Arc::new(serde_json::from_value(class).unwrap()));
@@ -47,7 +47,7 @@ fn what_an_administrator_set_on_the_class_is_used_and_never_changed() {
 }
 
 #[test]
-fn a_refused_claim_ends_when_the_device_says_why_and_waits_otherwise() {
+fn a_refused_device_claim_ends_only_for_a_lasting_reason() {
     let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
     step(&mut world);
     confirm(&mut world);
@@ -62,7 +62,7 @@ fn a_refused_claim_ends_when_the_device_says_why_and_waits_otherwise() {
 }
 
 #[test]
-fn data_that_came_after_the_confirmation_is_not_published() {
+fn data_written_after_confirmation_is_not_published() {
     let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
     step(&mut world);
     confirm(&mut world);
@@ -104,7 +104,7 @@ fn named() -> NodeWorld {
 }
 
 #[test]
-fn data_that_was_kept_is_not_offered_to_the_next_one() {
+fn retained_data_is_not_published_again() {
     let mut world = named();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     change_pv(&mut world, &name, |pv| {
@@ -119,7 +119,7 @@ fn data_that_was_kept_is_not_offered_to_the_next_one() {
     assert!(
         matches!(stage(&world), Stage::Blocked(why) if why.contains("is not published") && why.contains("/dev/sda"))
     );
-    // It looks blank: that is no proof. Somebody has to say so.
+    // It looks blank, which proves nothing: an administrator has to discard the data.
     world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
     assert!(step(&mut world).steps.is_empty() && matches!(stage(&world), Stage::Blocked(_)));
     forget(&mut world, "pv-1");
@@ -133,9 +133,9 @@ fn data_that_was_kept_is_not_offered_to_the_next_one() {
     );
 }
 
-/// The path may lead to another disk by now: it is looked up again only when somebody has taken it out and put it in again.
+/// The path may resolve to another disk now: it is resolved again only after it was removed and added again.
 #[test]
-fn a_missing_disk_that_was_named_by_its_path_is_given_up_with_the_path() {
+fn removing_its_path_releases_a_missing_disk() {
     let mut world = named();
     world.inventory.status.as_mut().unwrap().devices.clear();
     assert!(
@@ -154,7 +154,7 @@ fn a_missing_disk_that_was_named_by_its_path_is_given_up_with_the_path() {
 }
 
 #[test]
-fn what_a_set_makes_of_its_devices_changes_with_the_next_volume() {
+fn new_settings_of_a_set_apply_to_the_next_pv() {
     let mut world = published();
     world.demands = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
     assert!(step(&mut world).steps.is_empty(), "what is published stays");
@@ -166,7 +166,7 @@ fn what_a_set_makes_of_its_devices_changes_with_the_next_volume() {
 }
 
 #[test]
-fn a_missing_disk_is_given_up_by_deleting_its_volume() {
+fn deleting_its_pv_releases_a_missing_disk() {
     let mut world = published();
     let name = world.pvs[0].metadata.name.clone().unwrap();
     world.inventory.status.as_mut().unwrap().devices.clear();
@@ -198,7 +198,7 @@ fn a_missing_disk_is_given_up_by_deleting_its_volume() {
 }
 
 #[test]
-fn a_disk_is_taken_out_of_a_set_by_excluding_it_and_deleting_its_volume() {
+fn an_excluded_disk_leaves_its_set_with_its_pv() {
     let mut world = published();
     let excluding =
         || set("fast", 1, json!({"deviceExclusionSpec": {"deviceNameFilter": ["sda"]}}));
@@ -218,7 +218,7 @@ fn a_disk_is_taken_out_of_a_set_by_excluding_it_and_deleting_its_volume() {
 }
 
 #[test]
-fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
+fn a_device_of_another_size_is_claimed_again_and_not_wiped() {
     let grown =
         |world: &mut NodeWorld| world.inventory.status.as_mut().unwrap().devices[0].size += 4096;
     let mut claimed = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
@@ -255,9 +255,9 @@ fn a_device_of_another_size_is_claimed_anew_and_never_erased() {
     );
 }
 
-/// What is named by a path keeps its device, and becomes what is asked for now as soon as nobody has it.
+/// A path keeps its device and gets new settings as soon as it is unused.
 #[test]
-fn what_a_path_becomes_changes_with_the_next_volume() {
+fn new_settings_of_a_path_apply_to_the_next_pv() {
     let asking = |mode: &str, fs_type: Option<&str>| {
         let object = json!({
             "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
@@ -299,7 +299,7 @@ fn what_a_path_becomes_changes_with_the_next_volume() {
     }];
     world.demands = vec![asking("Block", None)];
     assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);
-    assert!(matches!(stage(&world), Stage::Blocked(why) if why.contains("use it as a Filesystem")));
+    assert!(matches!(stage(&world), Stage::Blocked(why) if why.contains("use it as Filesystem")));
     // Another file system is as good as the one before.
     world.demands = vec![asking("Filesystem", Some("xfs"))];
     assert_eq!(step(&mut world).claims[0].fs_type.as_deref(), Some("xfs"));

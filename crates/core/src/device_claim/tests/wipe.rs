@@ -8,7 +8,7 @@ use crate::{
 use quarry_api::node_inventory::Evidence;
 
 #[test]
-fn a_failed_wipe_is_told_and_tried_again_later_each_time() {
+fn a_failed_wipe_is_reported_and_retried_with_backoff() {
     let mut world = published();
     phase(&mut world, "Released");
     for _ in 0..3 {
@@ -47,7 +47,7 @@ fn recorded() -> NodeWorld {
 }
 
 #[test]
-fn a_wipe_that_means_something_else_by_now_is_put_on_record_again_first() {
+fn a_wipe_that_changed_is_recorded_again_first() {
     let mut world = recorded();
     let before = world.inventory.spec.device_claims[0].job.clone().unwrap();
     let class = json!({"metadata": {"name": "fast", "annotations": {names::WIPE_ANNOTATION: "Zero"}}, "provisioner": device_claim::pv::NO_PROVISIONER});
@@ -90,7 +90,7 @@ fn each_failure_doubles_the_pause_up_to_an_hour() {
 }
 
 #[test]
-fn a_volume_that_is_torn_away_in_mid_wipe_begins_a_new_round() {
+fn a_pv_removed_by_force_during_a_wipe_starts_a_new_round() {
     let mut world = recorded();
     let round = world.inventory.spec.device_claims[0].round;
     world.pvs.clear();
@@ -118,7 +118,7 @@ fn facts(content: Content) -> Facts {
 }
 
 #[test]
-fn what_was_erased_for_a_volume_is_not_erased_for_it_again() {
+fn a_device_is_not_wiped_twice_for_one_pv() {
     let claim = DeviceClaim {
         identity: "wwn:5000c50000000001".into(),
         size: 20 << 30,
@@ -149,7 +149,7 @@ fn what_was_erased_for_a_volume_is_not_erased_for_it_again() {
 
 /// An API that was restored from a backup asks for what has been decided otherwise since.
 #[test]
-fn a_wipe_of_an_older_time_is_refused_by_the_node_itself() {
+fn an_outdated_wipe_is_refused_by_the_ledger() {
     let owner = |uid: &str| quarry_api::node_inventory::ClaimOwner {
         uid: uid.into(),
         ..Default::default()
@@ -169,19 +169,19 @@ fn a_wipe_of_an_older_time_is_refused_by_the_node_itself() {
         assert!(
             asked(confirmed, true)
                 .unwrap_err()
-                .contains("its data is kept: was the API restored from a backup?")
+                .contains("its data is retained; the API may have been restored from a backup")
         );
     }
     for confirmed in [("a", 4), ("b", 1), ("b", 3)] {
         assert!(
-            asked(Some(confirmed), false).unwrap_err().contains("given to another volume since"),
+            asked(Some(confirmed), false).unwrap_err().contains("records a later device claim"),
             "{confirmed:?}"
         );
     }
 }
 
 #[test]
-fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
+fn after_a_quick_wipe_only_a_file_system_is_allowed() {
     let mut world = quickly_wiped();
     let left = world.inventory.spec.wipe_remnants.clone();
     assert_eq!(
@@ -197,14 +197,14 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
         ["CreatePv"],
         "as a file system it is offered again"
     );
-    // The set makes Block devices of its disks by now: the claim ends, and is not made anew.
+    // The set has volumeMode Block now: the device claim ends, and is not created again.
     world.demands = vec![set("fast", 1, json!({"volumeMode": "Block"}))];
     assert!(step(&mut world).claims[0].terminating);
     confirm(&mut world);
     assert_eq!(step(&mut world).claims, []);
     assert_eq!(step(&mut world).claims, []);
     let reported = account(&world, "uid-fast")[0].eligibility.clone();
-    assert_eq!(reported.as_str(), "Residue");
+    assert_eq!(reported.as_str(), "WipeRemnant");
     assert!(
         reported.message().contains(&format!(
             "{}={}",
@@ -217,7 +217,7 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
     let mut files = world.clone();
     files.demands = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))];
     assert_eq!(step(&mut files).claims.len(), 1);
-    // The checker says so by itself, for a claim and for a volume.
+    // The checker finds it, for a device claim and for a PersistentVolume.
     let mut plan = super::plan(&files, now());
     plan.claims[0].volume_mode = VolumeMode::Block;
     files.inventory.spec.device_claims.clear();
@@ -231,7 +231,7 @@ fn what_was_wiped_quickly_is_a_file_systems_and_no_block_devices() {
 }
 
 #[test]
-fn a_whole_wipe_leaves_nothing_to_remember() {
+fn a_whole_wipe_leaves_no_record() {
     let mut world = published();
     world.inventory.spec.wipe_remnants = vec![WipeRemnant {
         identity: "wwn:5000c50000000001".into(),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn check_refuses_what_a_mistaken_planner_could_propose() {
+fn check_finds_every_violation() {
     let mut seen = available();
     let used = {
         let mut pv = seen.pv.clone().unwrap();

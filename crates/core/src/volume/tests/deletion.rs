@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_seeds_deletion_criteria() {
+fn the_deletion_criteria() {
     let deletable = |phase: Option<&str>, pv: Option<&str>| {
         let mut seen = available();
         seen.volume.status =

@@ -21,7 +21,7 @@ fn the_story_takes_three_writes_then_two_then_none() {
 }
 
 #[test]
-fn the_persistent_volume_is_as_the_seed_says() {
+fn the_pv_is_as_specified() {
     let seen = available();
     insta::assert_yaml_snapshot!(seen.pv.unwrap());
 }
@@ -35,7 +35,7 @@ fn the_job_carries_its_whole_precondition() {
 }
 
 #[test]
-fn a_recorded_job_that_was_never_created_is_created_under_the_same_name() {
+fn a_recorded_job_is_created_under_the_same_name() {
     let mut seen = observed(json!({}));
     let first = plan(&seen, now());
     apply(&mut seen, &first);
@@ -47,7 +47,7 @@ fn a_recorded_job_that_was_never_created_is_created_under_the_same_name() {
 }
 
 #[test]
-fn a_persistent_volume_of_somebody_else_is_left_alone() {
+fn an_unmanaged_pv_is_left_alone() {
     let mut seen = observed(json!({}));
     seen.pv = Some(
         serde_json::from_value(
@@ -57,7 +57,7 @@ fn a_persistent_volume_of_somebody_else_is_left_alone() {
     );
     let reported = plan(&seen, now());
     assert!(reported.steps.is_empty());
-    assert!(message(&reported).contains("belongs to somebody else"));
+    assert!(message(&reported).contains("is not managed by this Volume"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_device_name_follows_the_inventory() {
 }
 
 #[test]
-fn template_labels_reach_an_existing_persistent_volume() {
+fn template_labels_are_added_to_an_existing_pv() {
     let mut seen = available();
     seen.volume.spec.template =
         serde_json::from_value(json!({"metadata": {"labels": {"tier": "gold"}}})).unwrap();
@@ -107,7 +107,7 @@ fn template_labels_reach_an_existing_persistent_volume() {
 }
 
 #[test]
-fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
+fn a_missing_device_is_reported_and_its_name_removed() {
     let mut seen = available();
     assert_eq!(phase(&plan(&seen, now())), Phase::Available, "the inventory has not caught up yet");
     let later = now() + SignedDuration::from_secs(9);
@@ -140,7 +140,7 @@ fn a_device_that_went_missing_is_told_and_its_name_is_dropped() {
 }
 
 #[test]
-fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
+fn a_job_for_a_recreated_node_is_planned_again() {
     let mut seen = observed(json!({}));
     let first = plan(&seen, now());
     apply(&mut seen, &first);
@@ -150,7 +150,7 @@ fn a_job_for_a_node_that_was_made_anew_is_planned_again() {
 }
 
 #[test]
-fn a_claim_ref_of_the_template_reserves_the_persistent_volume() {
+fn a_claim_ref_of_the_template_reserves_the_pv() {
     let mut seen = observed(
         json!({"spec": {"template": {"spec": {"claimRef": {"name": "db", "namespace": "shop"}}}}}),
     );

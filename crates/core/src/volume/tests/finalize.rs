@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn deletion_deletes_the_pv_first_then_cleans_up_then_lets_go() {
+fn deletion_removes_pv_then_storage_then_finalizer() {
     let mut seen = available();
     delete(&mut seen);
     let first = plan(&seen, now());
@@ -45,12 +45,12 @@ fn a_bound_volume_is_never_reclaimed() {
         let waits = plan(&seen, now());
         assert!(waits.steps.is_empty(), "{bound}: {:?}", waits.steps);
         assert_eq!(phase(&waits), Phase::Terminating);
-        assert!(message(&waits).contains("delete that claim"), "{}", message(&waits));
+        assert!(message(&waits).contains("delete that PVC"), "{}", message(&waits));
     }
 }
 
 #[test]
-fn a_pv_that_another_finalizer_holds_is_waited_for() {
+fn a_pv_kept_by_another_finalizer_is_waited_for() {
     let mut seen = available();
     delete(&mut seen);
     let first = plan(&seen, now());
@@ -68,7 +68,7 @@ fn a_pv_that_another_finalizer_holds_is_waited_for() {
 }
 
 #[test]
-fn a_running_preparation_ends_before_the_deletion_goes_on() {
+fn deletion_waits_for_a_running_preparation() {
     let mut seen = observed(json!({}));
     let first = plan(&seen, now());
     apply(&mut seen, &first);
@@ -89,7 +89,7 @@ fn a_running_preparation_ends_before_the_deletion_goes_on() {
 }
 
 #[test]
-fn a_failed_cleanup_is_retried_with_backoff_as_another_job() {
+fn a_failed_cleanup_is_retried_with_backoff() {
     let mut seen = available();
     seen.pv = None;
     delete(&mut seen);
@@ -109,7 +109,7 @@ fn a_failed_cleanup_is_retried_with_backoff_as_another_job() {
 }
 
 #[test]
-fn storage_on_a_node_that_is_gone_is_given_up_only_when_told_so() {
+fn storage_on_a_gone_node_is_abandoned_only_by_annotation() {
     let mut seen = available();
     seen.pv = None;
     seen.node = None;
@@ -122,14 +122,14 @@ fn storage_on_a_node_that_is_gone_is_given_up_only_when_told_so() {
 }
 
 #[test]
-fn storage_that_another_persistent_volume_publishes_is_not_cleaned_up() {
+fn storage_that_another_pv_publishes_is_not_cleaned_up() {
     let mut seen = available();
     seen.pv = None;
     seen.other_pv = Some("copy".into());
     delete(&mut seen);
     let waits = plan(&seen, now());
     assert!(
-        waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy publishes"),
+        waits.steps.is_empty() && message(&waits).contains("PersistentVolume copy also publishes"),
         "{}",
         message(&waits)
     );

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
+fn bad_input_is_reported_and_nothing_is_started() {
     let cases: Vec<(&str, Observed, Phase, &str)> = vec![
         (
             "size 0",
@@ -95,7 +95,7 @@ fn bad_input_is_told_with_its_remedy_and_nothing_is_started() {
         apply(&mut after, &reported);
         let again = plan(&after, now());
         assert_eq!(again.status, after.volume.status, "{case}: said once");
-        assert!(again.notes.is_empty(), "{case}: told once");
+        assert!(again.notes.is_empty(), "{case}: reported once");
         delete(&mut after);
         after.volume.metadata.finalizers = Some(vec![names::VOLUME_FINALIZER.into()]);
         assert_eq!(
