@@ -362,7 +362,7 @@ async fn one_is_enough_and_it_is_in_the_operators_namespace() {
             &elsewhere,
             "stray",
             &["Degraded=True OutsideOperatorNamespace"],
-            "create it in quarry-system",
+            "create it in namespace quarry-system",
         )
         .await;
 

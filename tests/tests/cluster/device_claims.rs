@@ -308,13 +308,13 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         ),
         (
             json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}),
-            "fsType is for volumeMode Filesystem",
+            "fsType requires volumeMode Filesystem",
         ),
         (
             json!({"storageClassName": "c", "deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
             "minSize is greater than maxSize",
         ),
-        (json!({"storageClassName": "No Such"}), "storageClassName must be a name"),
+        (json!({"storageClassName": "No Such"}), "storageClassName must be a valid name"),
         (
             json!({"storageClassName": "c", "deviceExclusionSpec": {"deviceNameFilter": ["rbd*", "sd[a"]}}),
             "deviceNameFilter supports *, ?, [a-c] and [^a]",
@@ -338,7 +338,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
     ];
     for object in objects {
         let said =
-            "the StorageClass theirs belongs to the provisioner csi.example.com: use another name";
+            "StorageClass theirs belongs to the provisioner csi.example.com; use another name";
         until("the class of another provisioner is refused", LIMIT, || {
             let answer = text(
                 &try_run(

@@ -144,12 +144,13 @@ async fn what_is_not_as_claimed_is_refused_with_its_reason_and_gets_no_link() {
         assert!(ground.leads_to(claim).is_none(), "{words}");
     };
     poke(&path, 5000, b"somebody's");
-    refused(&claim, "nothing explains").await;
+    refused(&claim, "unrecognized data").await;
     poke(&path, 5000, &[0; 10]);
     // Written behind the kernel's back: looked at by an event.
     ground.facts(&device);
 
-    refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
+    refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "bytes, the device claim")
+        .await;
     refused(
         &DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim.clone() },
         "is missing",
@@ -199,7 +200,7 @@ async fn one_device_has_one_owner_whatever_the_claims_say() {
     rival.link = format!("/mnt/local-storage/{SET}/rival");
     for report in ground.look(&[claim.clone(), rival.clone()]).await {
         assert_eq!(report.state, ClaimState::Refused);
-        assert!(report.message.as_ref().unwrap().contains("is claimed by"), "{report:?}");
+        assert!(report.message.as_ref().unwrap().contains("claimed by"), "{report:?}");
     }
     assert!(ground.leads_to(&claim).is_none() && ground.leads_to(&rival).is_none());
     assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);

@@ -125,10 +125,9 @@ async fn a_loop_that_was_detached_behind_our_back_is_told_and_comes_back_with_th
         .wait("robbed", "says that its device is missing", |volume| {
             let status = volume.and_then(|volume| volume.status.clone()).unwrap_or_default();
             status.device_name.is_none()
-                && status.conditions[0]
-                    .message
-                    .as_deref()
-                    .is_some_and(|message| message.contains("the device of this volume is missing"))
+                && status.conditions[0].message.as_deref().is_some_and(|message| {
+                    message.contains("the loop device of this Volume is missing")
+                })
         })
         .await;
     parts.restart(Victim::Agent, None).await;

@@ -252,7 +252,10 @@ async fn whoever_uses_the_device_keeps_it() {
     assert_eq!(hash(&path), before, "no byte was written");
     // A device of another size, another owner beside ours, and one in quarantine.
     for (spoil, words) in [
-        ((|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView), "were claimed"),
+        (
+            (|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView),
+            "bytes, the device claim",
+        ),
         (
             |claim, view| {
                 view.spec.device_claims.push(DeviceClaim {
@@ -263,7 +266,7 @@ async fn whoever_uses_the_device_keeps_it() {
                     ..claim.clone()
                 })
             },
-            "is claimed by",
+            "is also claimed by",
         ),
         (
             |claim, view| {
