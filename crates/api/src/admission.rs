@@ -120,7 +120,7 @@ fn class_policy(name: &str, rules: Value, field: &str, named: &str, before: &str
         "expression": format!("params.provisioner == 'kubernetes.io/no-provisioner' || !{named} || {before}"),
         "message": format!("{field} names a StorageClass of another provisioner; use another name: a StorageClass that does not exist is created"),
         "messageExpression": format!(
-            "'{field}: the StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + '; use another name: a StorageClass that does not exist is created'"
+            "'{field}: StorageClass ' + params.metadata.name + ' belongs to the provisioner ' + params.provisioner + '; use another name: a StorageClass that does not exist is created'"
         ),
     }]);
     with_params(

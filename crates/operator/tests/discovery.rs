@@ -365,7 +365,7 @@ async fn one_discovery_in_the_operators_namespace_is_in_force() {
             &elsewhere,
             "stray",
             &["Degraded=True OutsideOperatorNamespace"],
-            "create it in quarry-system",
+            "create it in namespace quarry-system",
         )
         .await;
 

@@ -272,7 +272,7 @@ async fn a_class_of_another_provisioner_is_refused() {
     };
     let set = |class: &str| json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "late"}, "spec": {"storageClassName": class}});
     let sets = "/apis/local.storage.openshift.io/v1alpha1/namespaces/quarry-system/localvolumesets";
-    let message = "spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com; use another name: a StorageClass that does not exist is created";
+    let message = "spec.storageClassName: StorageClass theirs belongs to the provisioner csi.example.com; use another name: a StorageClass that does not exist is created";
     let refused = try_send("POST", sets, set("theirs")).await.unwrap_err();
     assert!(refused.contains(message), "{refused}");
     try_send("POST", sets, set("ours")).await.unwrap();
@@ -295,13 +295,17 @@ async fn a_class_of_another_provisioner_is_refused() {
     .await
     .unwrap_err();
     assert!(
-        refused.contains(
-            "spec.storageClassDevices.storageClassName: the StorageClass theirs belongs to"
-        ),
+        refused
+            .contains("spec.storageClassDevices.storageClassName: StorageClass theirs belongs to"),
         "{refused}"
     );
     let planned = cluster.stdout(&["plan", "set/early"]);
-    assert!(planned.contains("spec.storageClassName: the StorageClass theirs belongs to the provisioner csi.example.com"), "{planned}\n{early}");
+    assert!(
+        planned.contains(
+            "spec.storageClassName: StorageClass theirs belongs to the provisioner csi.example.com"
+        ),
+        "{planned}\n{early}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

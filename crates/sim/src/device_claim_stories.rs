@@ -143,30 +143,30 @@ fn degraded(world: &World, word: &str) -> bool {
 }
 
 fn is_missing(world: &World, _: &Disk) -> bool {
-    degraded(world, "is not there")
+    degraded(world, "is missing")
 }
 
 fn is_retained(world: &World, _: &Disk) -> bool {
-    degraded(world, "keeps its data (Retain)")
+    degraded(world, "retains its data (Retain)")
 }
 
 /// The deletion waits for what is kept, and perhaps also for what is bound.
 fn is_blocked(world: &World, bound: bool) -> bool {
     degraded(world, "deletion is blocked")
-        && degraded(world, "keeps its data (Retain)")
+        && degraded(world, "retains its data (Retain)")
         && degraded(world, "is bound to PVC default/c1") == bound
 }
 
 fn wipe_has_failed(world: &World, _: &Disk) -> bool {
-    degraded(world, "wiping failed")
+    degraded(world, "wipe failed")
 }
 
 fn node_is_gone(world: &World, _: &Disk) -> bool {
-    degraded(world, "node n1 is gone")
+    degraded(world, "node n1 does not exist")
 }
 
 fn is_frozen(world: &World, _: &Disk) -> bool {
-    degraded(world, "another machine")
+    degraded(world, "is not the machine whose devices were claimed")
 }
 
 /// The job exists, and was not started.
@@ -281,7 +281,7 @@ fn hotplug() -> Vec<Step> {
             Step::Unplug("sdb"),
             Step::Await("both are missing", |world, _| {
                 says(world, Kind::Set, SET, "Degraded")
-                    .is_some_and(|text| text.matches("is not there").count() == 2)
+                    .is_some_and(|text| text.matches("is missing").count() == 2)
             }),
             Step::PlugAgain("sdb", 2, None),
             Step::PlugAgain("sda", 1, None),
@@ -375,7 +375,7 @@ fn restored_in_mid_wipe() -> Vec<Step> {
         vec![
             Step::Restore,
             Step::Await("refused", |world, _| {
-                degraded(world, "was the API restored from a backup")
+                degraded(world, "the API may have been restored from a backup")
             }),
             Step::Patch(Kind::Pv, pv_name(1).to_owned(), keep),
             Step::Await("let go as it is", nothing_is_claimed),

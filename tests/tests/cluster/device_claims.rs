@@ -286,13 +286,13 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
         ),
         (
             json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}),
-            "fsType is for volumeMode Filesystem",
+            "fsType requires volumeMode Filesystem",
         ),
         (
             json!({"storageClassName": "c", "deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
             "minSize is greater than maxSize",
         ),
-        (json!({"storageClassName": "No Such"}), "storageClassName must be a name"),
+        (json!({"storageClassName": "No Such"}), "storageClassName must be a valid name"),
         (
             json!({"storageClassName": "c", "deviceExclusionSpec": {"deviceNameFilter": ["rbd*", "sd[a"]}}),
             "deviceNameFilter supports *, ?, [a-c] and [^a]",
@@ -317,7 +317,7 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
     ];
     for object in objects {
         let set_object =
-            "the StorageClass theirs belongs to the provisioner csi.example.com: use another name";
+            "StorageClass theirs belongs to the provisioner csi.example.com; use another name";
         until("the class of another provisioner is refused", LIMIT, || {
             let answer = text(
                 &try_run(

@@ -147,12 +147,13 @@ async fn device_that_differs_from_its_claim_is_refused() {
         assert!(ground.link_target(claim).is_none(), "{words}");
     };
     poke(&path, 5000, b"user data");
-    refused(&claim, "nothing explains").await;
+    refused(&claim, "unrecognized data").await;
     poke(&path, 5000, &[0; 10]);
     // Written without the kernel's knowledge: an event causes a new read.
     ground.facts(&device);
 
-    refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "were claimed").await;
+    refused(&DeviceClaim { size: claim.size + 512, ..claim.clone() }, "bytes, the device claim")
+        .await;
     refused(
         &DeviceClaim { identity: "wwn:5000c50000000009".into(), ..claim.clone() },
         "is missing",
@@ -202,7 +203,7 @@ async fn device_has_one_owner_even_with_conflicting_claims() {
     rival.link = format!("/mnt/local-storage/{SET}/rival");
     for report in ground.look(&[claim.clone(), rival.clone()]).await {
         assert_eq!(report.state, ClaimState::Refused);
-        assert!(report.message.as_ref().unwrap().contains("is claimed by"), "{report:?}");
+        assert!(report.message.as_ref().unwrap().contains("claimed by"), "{report:?}");
     }
     assert!(ground.link_target(&claim).is_none() && ground.link_target(&rival).is_none());
     assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);

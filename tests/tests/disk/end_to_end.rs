@@ -109,10 +109,9 @@ async fn detached_loop_is_reported_and_restored_by_the_agent() {
         .wait("robbed", "reports that its device is missing", |volume| {
             let status = volume.and_then(|volume| volume.status.clone()).unwrap_or_default();
             status.device_name.is_none()
-                && status.conditions[0]
-                    .message
-                    .as_deref()
-                    .is_some_and(|message| message.contains("the device of this volume is missing"))
+                && status.conditions[0].message.as_deref().is_some_and(|message| {
+                    message.contains("the loop device of this Volume is missing")
+                })
         })
         .await;
     processes.restart(Role::Agent, None).await;

@@ -252,7 +252,10 @@ async fn device_in_use_is_not_wiped() {
     assert_eq!(hash(&path), before, "no byte was written");
     // A device of another size, a second owner, and a device in quarantine.
     for (change, words) in [
-        ((|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView), "were claimed"),
+        (
+            (|claim, _| claim.size += 512) as fn(&mut DeviceClaim, &mut NodeView),
+            "bytes, the device claim",
+        ),
         (
             |claim, view| {
                 view.spec.device_claims.push(DeviceClaim {
@@ -263,7 +266,7 @@ async fn device_in_use_is_not_wiped() {
                     ..claim.clone()
                 })
             },
-            "is claimed by",
+            "is also claimed by",
         ),
         (
             |claim, view| {

@@ -76,7 +76,10 @@ fn moved_disk_stays_with_the_node_that_claims_it() {
     second.plug(&disk);
     cluster.wait_event(EVENT_TROUBLE, &[IDENTITY, "is missing", "reconnect it"]);
     let here = cluster.device(&second, "MOVED", "is claimed by the first", |device| {
-        is_quarantined_with(device, &["the device claim of LocalVolumeSet", "/on-first", "of node first"])
+        is_quarantined_with(
+            device,
+            &["the device claim of LocalVolumeSet", "/on-first", "of node first"],
+        )
     });
     let quarantine = cluster.spec("first").quarantine;
     assert_eq!(quarantine.len(), 1, "{quarantine:?}");
