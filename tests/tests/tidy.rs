@@ -224,6 +224,7 @@ fn reasons_page() -> String {
     page
 }
 
+// invariant: 9
 #[test]
 fn reasons_page_matches_the_table() {
     let path = root().join("docs/reference/reasons.md");

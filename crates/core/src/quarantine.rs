@@ -279,6 +279,7 @@ mod tests {
         Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), text.to_owned())].into())
     }
 
+    // invariant: 3
     #[test]
     fn an_identity_on_two_nodes_concerns_both() {
         let mut known = Identities::default();
@@ -306,6 +307,7 @@ mod tests {
         assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
     }
 
+    // invariant: 3
     #[test]
     fn a_disk_claimed_by_another_node_is_quarantined() {
         let claim = |identity: &str| DeviceClaim {
@@ -356,6 +358,7 @@ mod tests {
     }
 
     /// Its data is recorded for the node that it was unplugged from: it is not claimed elsewhere, even if it looks blank.
+    // invariant: 3
     #[test]
     fn retained_data_is_known_on_every_node() {
         let kept = NodeInventorySpec {
@@ -381,6 +384,7 @@ mod tests {
         );
     }
 
+    // invariant: 3
     #[test]
     fn device_claim_by_weaker_identity_is_found_on_another_node() {
         let evidence =
@@ -501,6 +505,7 @@ mod tests {
         );
     }
 
+    // invariant: 3
     #[test]
     fn a_changed_identity_is_held_until_it_is_accepted() {
         let mut changed = device("sda", "serial:m:2");

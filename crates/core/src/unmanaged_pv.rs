@@ -182,6 +182,7 @@ mod tests {
         .unwrap()
     }
 
+    // invariant: 3
     #[test]
     fn unmanaged_pvs_are_listed_with_their_device() {
         let by_name = json!({"required": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}});

@@ -81,6 +81,7 @@ fn bound(usual: usize) -> usize {
     std::env::var("QUARRY_EXPLORE_DEPTH").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+// invariant: 3
 #[test]
 fn two_sets_and_two_operators_never_give_a_disk_away_twice() {
     let allowed = Allowed {
@@ -129,6 +130,7 @@ fn a_disk_swapped_under_its_name_is_another_disk() {
     assert!(explore("hotplug and swap", Model::new(), &allowed, bound(14)) > 1000);
 }
 
+// invariant: 3
 #[test]
 fn a_path_and_a_set_that_mean_the_same_disk() {
     let allowed = Allowed {
@@ -150,6 +152,7 @@ fn a_path_and_a_set_that_mean_the_same_disk() {
     );
 }
 
+// invariant: 3
 #[test]
 fn a_missing_disk_is_released_and_returns_without_loss() {
     let allowed = Allowed { operators: 2, uses: 1, plugs: 2, deletions: 1, ..Allowed::default() };
@@ -157,6 +160,7 @@ fn a_missing_disk_is_released_and_returns_without_loss() {
     assert!(explore("pulled, given up, back, two operators", start, &allowed, bound(9)) > 1000);
 }
 
+// invariant: 3
 #[test]
 fn a_disk_of_a_volume_has_no_other_owner() {
     let allowed = Allowed {
@@ -174,6 +178,7 @@ fn a_disk_of_a_volume_has_no_other_owner() {
     );
 }
 
+// invariant: 1
 #[test]
 fn retained_data_is_never_wiped_or_published() {
     let allowed =
@@ -182,6 +187,7 @@ fn retained_data_is_never_wiped_or_published() {
     assert!(explore("Retain, deleted by hand", start, &allowed, bound(11)) > 1000);
 }
 
+// invariant: 1
 #[test]
 fn a_pv_removed_by_force_leaves_retained_data() {
     let allowed = Allowed {

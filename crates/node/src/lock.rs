@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_planted_link_or_an_open_folder_is_refused_and_nothing_is_changed() {
+    fn a_planted_link_or_writable_directory_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let precious = folder.path().join("precious");
@@ -95,8 +95,9 @@ mod tests {
         assert!(!path.exists());
     }
 
+    // invariant: 10
     #[test]
-    fn a_second_agent_is_told_who_runs_already() {
+    fn a_second_agent_is_refused_with_the_pid_of_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let first = Lock::take(&path).unwrap();

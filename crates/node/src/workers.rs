@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_come_back_is_waited_for_once() {
+    async fn a_call_that_hangs_is_waited_for_once() {
         let workers = Workers::pool(2).unwrap();
         let (ops, out, soon) = (Arc::new(()), InFlight::default(), Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_long_holds_nobody_up() {
+    async fn a_long_call_delays_no_other() {
         let workers = Workers::pool(1).unwrap();
         let ops = Arc::new(());
         let (release, released) = mpsc::channel::<()>();

@@ -185,6 +185,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     panic!("never: {what}");
 }
 
+// invariant: 8
 #[tokio::test(start_paused = true)]
 async fn a_quick_job_is_written_once() {
     let world = World::new().await;
@@ -207,7 +208,7 @@ async fn a_quick_job_is_written_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
+async fn a_slow_job_reports_running_despite_concurrent_changes() {
     let world = World::new().await;
     let job = world.cleanup("v").await;
     let (open, gate) = mpsc::channel();
@@ -236,6 +237,7 @@ async fn a_slow_job_says_that_it_runs_and_a_change_meanwhile_does_not_hurt() {
     );
 }
 
+// invariant: 8
 #[tokio::test(start_paused = true)]
 async fn the_inventory_is_written_when_it_changed_and_only_then() {
     let world = World::new().await;

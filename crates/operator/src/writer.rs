@@ -175,6 +175,7 @@ mod tests {
         assert_eq!(quarry_failpoint::names_in(include_str!("writer.rs")), FAILPOINTS);
     }
 
+    // invariant: 8
     #[test]
     fn the_merge_patch_removes_absent_fields() {
         let old = json!({"a": 1, "b": {"c": 2, "d": [1, 2]}, "gone": true});

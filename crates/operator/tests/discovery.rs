@@ -237,6 +237,7 @@ fn disk(name: &str, identity: &str) -> Value {
     json!({"name": name, "type": "disk", "size": 1 << 30, "identity": identity, "state": "Available"})
 }
 
+// invariant: 8
 #[tokio::test]
 async fn selected_nodes_get_results_and_nothing_is_written_at_rest() {
     let world = World::start(false).await;
@@ -487,6 +488,7 @@ async fn a_node_with_device_claims_keeps_agent_and_inventory() {
     world.until("it goes with its last claim", gone).await;
 }
 
+// invariant: 3
 #[tokio::test]
 async fn an_inventory_holds_what_only_the_cluster_knows() {
     let world = World::start(false).await;

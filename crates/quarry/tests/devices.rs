@@ -114,6 +114,7 @@ fn this_machine_is_listed() {
     );
 }
 
+// invariant: 4
 #[test]
 fn without_root_everything_but_the_content_is_shown() {
     let output = without_root(&["devices", "-o", "json"]).output().unwrap();

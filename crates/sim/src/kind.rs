@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_apart() {
+    fn paths_are_distinct() {
         assert_eq!(Kind::of_path("/api/v1/persistentvolumes/v1"), Some((Kind::Pv, Some("v1"))));
         assert_eq!(Kind::of_path("/api/v1/persistentvolumes"), Some((Kind::Pv, None)));
         assert_eq!(Kind::of_path("/api/v1/persistentvolumes/v1/status"), None);

@@ -1,7 +1,7 @@
 //! A cluster of many nodes, without faults: how much is written until every disk has its PersistentVolume.
 //!
 //! The operator is the real one, its loop included, on the embedded API. Agents are played: each says that its disks are
-//! free and settled, and yes to every claim. Time is virtual: it passes when nobody has anything to do.
+//! free and settled, and confirms every device claim. Time is virtual: it passes while every task waits.
 
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -181,7 +181,7 @@ async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
         };
         let reports: Vec<ClaimReport> = inventory.spec.device_claims.iter().map(yes).collect();
         if inventory.status.as_ref().is_some_and(|status| status.device_claims != reports) {
-            // Refused when somebody else was faster: then there is another event.
+            // Refused after a concurrent write: then another event follows.
             let _ = api
                 .patch_status(
                     &inventory.name_any(),

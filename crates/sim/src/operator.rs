@@ -31,7 +31,7 @@ use tokio::time::Instant;
 /// Shorter than in production, so that a run sees jobs forgotten.
 pub const JOB_RETENTION: SignedDuration = SignedDuration::from_mins(5);
 const LIST_AGAIN: Duration = Duration::from_secs(1);
-/// When a watch that lost an event breaks and is begun anew.
+/// When a watch that lost an event breaks and is started again.
 pub const RELIST_AFTER: Duration = Duration::from_secs(60);
 pub const LATE: Duration = Duration::from_secs(20);
 

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whoever_could_write_counts() {
+    fn only_writes_count() {
         let mut counted = Versioned::new(vec![1]);
         assert_eq!((counted.len(), Versioned::changes(&counted)), (1, 0));
         counted.push(2);

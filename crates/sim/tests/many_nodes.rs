@@ -5,8 +5,9 @@ use quarry_sim::many_nodes::{Claimed, claim_everything};
 
 const DEVICES: usize = 24;
 
+// invariant: 8
 #[test]
-fn every_device_of_many_nodes_becomes_a_volume_and_then_nothing_is_written() {
+fn all_devices_become_pvs_and_then_nothing_is_written() {
     let nodes =
         std::env::var("QUARRY_SIM_NODES").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
     let begun = std::time::Instant::now();

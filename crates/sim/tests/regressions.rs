@@ -100,7 +100,7 @@ fn what_was_erased_once_is_not_erased_again() {
 
 /// A set whose only node was gone said that it selects no node, and not what became of its disks.
 #[test]
-fn a_set_tells_of_a_node_that_is_gone() {
+fn a_set_reports_a_node_that_is_gone() {
     holds("set-node-gone", |point, fault| {
         point.track == Track::Watch(0)
             && point.call.starts_with("Node ")

@@ -80,6 +80,7 @@ fn immutable_fields_are_refused_and_unused_ones_warned() {
     wait_deleted("volume", "fixed");
 }
 
+// invariant: 9
 #[test]
 fn invalid_references_are_reported_in_three_places() {
     installed();

@@ -106,6 +106,7 @@ fn claims() -> Vec<Value> {
         .unwrap_or_default()
 }
 
+// invariant: 3
 #[test]
 fn disks_of_a_set_are_used_wiped_and_offered_again() {
     installed();

@@ -249,6 +249,7 @@ fn deselected_node_loses_its_agent_but_keeps_its_result() {
     });
 }
 
+// invariant: 9
 #[test]
 fn second_discovery_is_refused_and_errors_have_a_remedy() {
     installed();

@@ -50,6 +50,7 @@ fn ready_message(object: &Value) -> String {
     object["status"]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned()
 }
 
+// invariant: 5
 #[test]
 fn filesystem_volume_is_used_and_removed_without_a_trace() {
     installed();

@@ -271,6 +271,7 @@ async fn second_agent_fails_immediately() {
     drop(first);
 }
 
+// invariant: 2, 4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_fails_when_the_api_does_not_respond() {
     let bed = Bed::new(Links::Own);

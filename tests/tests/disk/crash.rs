@@ -149,6 +149,7 @@ fn kill_while_waiting_for_udev() -> BTreeSet<&'static str> {
     ])
 }
 
+// invariant: 10
 #[test]
 fn node_ops_survive_a_kill_at_every_failpoint() {
     let mut met = BTreeSet::new();
@@ -171,6 +172,7 @@ fn node_ops_survive_a_kill_at_every_failpoint() {
     println!("figure: NodeOps killed at {} failpoints in 4 flows", met.len());
 }
 
+// invariant: 1
 #[test]
 fn mkfs_dies_with_the_agent_and_the_volume_is_rebuilt() {
     let bed = Bed::new(Links::Own);

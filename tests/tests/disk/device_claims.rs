@@ -95,6 +95,7 @@ pub fn assert_free(device: &Loop) {
     });
 }
 
+// invariant: 1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blank_device_is_confirmed_linked_and_released() {
     let ground = Ground::new().await;
@@ -130,6 +131,7 @@ async fn blank_device_is_confirmed_linked_and_released() {
     ground.assert_rest(&claims, &reports).await;
 }
 
+// invariant: 1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_that_differs_from_its_claim_is_refused() {
     let ground = Ground::new().await;
@@ -209,6 +211,7 @@ async fn device_has_one_owner_even_with_conflicting_claims() {
     assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);
 }
 
+// invariant: 1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_swapped_under_its_name_is_detected() {
     let ground = Ground::new().await;
@@ -252,6 +255,7 @@ async fn device_swapped_under_its_name_is_detected() {
     assert_eq!(ground.link_target(&newcomer), Some(PathBuf::from(back.dev())));
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_link_is_repaired_by_identity() {
     let ground = Ground::new().await;
@@ -344,6 +348,7 @@ async fn changed_link_is_repaired_by_identity() {
     ground.assert_rest(&[ending], &[ClaimReport { device: None, ..report }]).await;
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scan_never_blocks_mounting_a_confirmed_device() {
     let ground = Ground::new().await;
@@ -420,7 +425,7 @@ async fn paths_are_followed_on_the_node_and_checked() {
         ("/run/out".into(), None, "does not exist"),
         ("/run/loop".into(), None, "cannot be followed"),
         ("/run/file".into(), None, "is a file, not a block device"),
-        ("/run".into(), None, "is a folder, not a block device"),
+        ("/run".into(), None, "is a directory, not a block device"),
         ("/dev/null".into(), None, "is a character device, not a block device"),
         ("dev/sda".into(), None, "is not an absolute path"),
     ];

@@ -279,6 +279,7 @@ async fn released_pv_without_its_set_waits_and_is_reported() {
 
 /// Both ends of the disk are zero, and its middle has user data: only the record distinguishes it
 /// from a new disk.
+// invariant: 1
 #[tokio::test]
 async fn disk_of_a_force_deleted_pv_stays_blocked() {
     let dir = tempfile::tempdir().unwrap();
@@ -385,6 +386,7 @@ async fn claimed_disk_survives_a_kill_at_every_failpoint() {
     tally.assert_all_reached("lifecycle of claimed disks", &elsewhere);
 }
 
+// invariant: 3
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_sets_share_the_same_disks_without_conflict() {
     let dir = tempfile::tempdir().unwrap();

@@ -261,6 +261,7 @@ fn devices_of_this_machine_agree_with_lsblk() {
     assert!(scanned.boot_id.is_some());
 }
 
+// invariant: 8
 #[test]
 fn unchanged_devices_are_not_opened() {
     let dir = dir();

@@ -73,6 +73,7 @@ const FORMATS: &[(&str, u64, &[&str])] = &[
     ),
 ];
 
+// invariant: 1
 #[test]
 fn every_format_agrees_with_blkid() {
     let dir = dir();
@@ -132,6 +133,7 @@ fn images_built_from_directories_agree_with_blkid() {
 }
 
 /// Signatures of formats that this kernel cannot create; the same bytes as the tools write.
+// invariant: 1
 #[test]
 fn raid_members_and_stores_have_known_signatures() {
     let dir = dir();
@@ -236,6 +238,7 @@ fn check(path: &Path, fs: &str) {
     assert_like_lsblk(&scanned, &[&device.name]);
 }
 
+// invariant: 1
 #[test]
 fn only_zeros_count_as_blank() {
     let dir = dir();
@@ -259,6 +262,7 @@ fn only_zeros_count_as_blank() {
 }
 
 /// Holes in the file behind a loop device are not read: this must not miss anything on the device.
+// invariant: 1
 #[test]
 fn unsynced_and_offset_data_is_found() {
     let dir = dir();
@@ -300,6 +304,7 @@ fn unsynced_and_offset_data_is_found() {
 }
 
 /// Each of libblkid's signatures is found when everything else on the device is zero.
+// invariant: 1
 #[test]
 fn all_offsets_of_libblkid_signatures_are_read() {
     let dir = dir();
@@ -316,6 +321,7 @@ fn all_offsets_of_libblkid_signatures_are_read() {
     check(&path, "VMFS");
 }
 
+// invariant: 1
 #[test]
 fn contradicting_signatures_are_all_reported() {
     let dir = dir();

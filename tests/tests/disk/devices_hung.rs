@@ -68,6 +68,7 @@ fn assert_process_exits_with(hung: &Loop) {
     assert!(child.wait().unwrap().success());
 }
 
+// invariant: 4
 #[test]
 fn hung_device_times_out_alone_and_leaks_no_thread() {
     let dir = dir();
@@ -110,6 +111,7 @@ fn hung_device_times_out_alone_and_leaks_no_thread() {
     drop(hung);
 }
 
+// invariant: 4
 #[test]
 fn slow_device_does_not_delay_the_others() {
     let dir = dir();

@@ -303,6 +303,7 @@ impl Drop for Rules {
     }
 }
 
+// invariant: 4
 #[test]
 fn invalid_host_root_is_reported_with_the_remedy() {
     let dir = dir();

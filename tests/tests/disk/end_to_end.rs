@@ -12,6 +12,7 @@ use quarry_tests::process::{Processes, Role};
 /// place in the plan.
 const OPERATOR_HITS: u64 = 5;
 
+// invariant: 10
 #[tokio::test(flavor = "multi_thread")]
 async fn volume_lifecycle_survives_a_kill_at_every_failpoint() {
     let dir = tempfile::tempdir().unwrap();
@@ -50,6 +51,7 @@ async fn volume_lifecycle_survives_a_kill_at_every_failpoint() {
     tally.assert_all_reached("volume lifecycle with real processes", &elsewhere);
 }
 
+// invariant: 9
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_agent_is_reported_and_work_continues_on_return() {
     let dir = tempfile::tempdir().unwrap();

@@ -25,6 +25,7 @@ fn restore(ops: &Arc<LinuxNode>) -> Restored {
     })
 }
 
+// invariant: 9
 #[test]
 fn disk_full_during_format_is_reported_and_cleaned_up() {
     let bed = Bed::on(Links::Own, "3m");
@@ -40,6 +41,7 @@ fn disk_full_during_format_is_reported_and_cleaned_up() {
     bed.assert_clean(&uid);
 }
 
+// invariant: 10
 #[test]
 fn volume_on_a_full_disk_can_be_removed() {
     let bed = Bed::on(Links::Own, "3m");
@@ -120,6 +122,7 @@ fn removed_backing_file_leaves_nothing_behind() {
     }
 }
 
+// invariant: 10
 #[test]
 fn second_agent_is_refused_with_the_pid_of_the_first() {
     let bed = Bed::new(Links::Own);

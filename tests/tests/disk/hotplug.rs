@@ -77,6 +77,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
+// invariant: 6
 #[tokio::test]
 async fn disk_is_followed_from_attach_to_detach() {
     let dir = tempfile::tempdir().unwrap();
@@ -257,6 +258,7 @@ async fn changes_during_an_api_outage_are_reported_afterwards() {
 
 /// Attached and detached as fast as possible: devices vanish while the agent reads them, and its
 /// result is still right.
+// invariant: 4
 #[tokio::test]
 async fn device_that_vanishes_while_read_does_no_harm() {
     let dir = tempfile::tempdir().unwrap();
@@ -280,6 +282,7 @@ async fn device_that_vanishes_while_read_does_no_harm() {
     processes.stop().await;
 }
 
+// invariant: 8
 #[tokio::test]
 async fn nothing_is_written_without_changes() {
     let dir = tempfile::tempdir().unwrap();

@@ -86,6 +86,7 @@ fn block_volume_is_one_partition_for_every_tool() {
     }
 }
 
+// invariant: 10
 #[test]
 fn every_partial_state_leads_to_the_same_result() {
     for links in Links::BOTH {
@@ -129,6 +130,7 @@ fn every_partial_state_leads_to_the_same_result() {
     }
 }
 
+// invariant: 3
 #[test]
 fn concurrent_volumes_use_separate_loop_devices() {
     let bed = Bed::new(Links::Udev);

@@ -42,6 +42,7 @@ fn file_missing_in_the_ledger_is_left_unchanged() {
     assert_eq!(bed.loops(), Vec::<String>::new());
 }
 
+// invariant: 1
 #[test]
 fn link_or_directory_in_place_of_the_file_is_refused() {
     let bed = Bed::new(Links::Own);
@@ -57,6 +58,7 @@ fn link_or_directory_in_place_of_the_file_is_refused() {
     }
 }
 
+// invariant: 2, 5
 #[test]
 fn mounted_volume_is_not_removed() {
     for links in Links::BOTH {
@@ -88,6 +90,7 @@ impl Drop for OnTop {
     }
 }
 
+// invariant: 2
 #[test]
 fn volume_under_another_loop_is_not_removed() {
     let bed = Bed::new(Links::Udev);
@@ -117,6 +120,7 @@ fn volume_under_another_loop_is_not_removed() {
     }
 }
 
+// invariant: 2
 #[test]
 fn exclusively_opened_device_is_not_removed() {
     let bed = Bed::new(Links::Udev);
@@ -139,6 +143,7 @@ fn exclusively_opened_device_is_not_removed() {
     }
 }
 
+// invariant: 2
 #[test]
 fn volume_used_as_swap_is_not_removed() {
     let bed = Bed::new(Links::Udev);
@@ -154,6 +159,7 @@ fn volume_used_as_swap_is_not_removed() {
     bed.assert_clean(&uid);
 }
 
+// invariant: 3
 #[test]
 fn existing_loop_is_used_and_a_second_one_refused() {
     let bed = Bed::new(Links::Udev);
@@ -169,6 +175,7 @@ fn existing_loop_is_used_and_a_second_one_refused() {
     bed.assert_clean(&uid);
 }
 
+// invariant: 1
 #[test]
 fn file_of_another_size_or_content_is_refused_and_kept() {
     let bed = Bed::new(Links::Own);
@@ -184,6 +191,7 @@ fn file_of_another_size_or_content_is_refused_and_kept() {
     succeed(&ops, &cleanup_order(&uid));
 }
 
+// invariant: 3
 #[test]
 fn without_udev_a_link_of_another_owner_stays() {
     let bed = Bed::new(Links::Own);
@@ -209,6 +217,7 @@ fn without_udev_a_link_of_another_owner_stays() {
     assert_eq!(bed.links(&uid).len(), 1, "the link is not ours to remove");
 }
 
+// invariant: 9
 #[test]
 fn impossible_sizes_are_refused_with_the_limit() {
     let bed = Bed::new(Links::Own);

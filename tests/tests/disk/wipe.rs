@@ -91,6 +91,7 @@ fn hold(ground: &Ground, claim: &DeviceClaim) -> Result<Box<dyn HeldDevice>, Str
     ground.ops.hold(&request).map_err(|error| error.message())
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_policy_erases_exactly_what_it_promises() {
     let ground = Ground::new().await;
@@ -150,6 +151,7 @@ async fn each_policy_erases_exactly_what_it_promises() {
     assert_eq!(ledger.lines().count(), 12);
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quick_wipe_removes_every_format() {
     let ground = Ground::new().await;
@@ -177,6 +179,7 @@ async fn quick_wipe_removes_every_format() {
     }
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_are_removed_unless_they_are_in_use() {
     let ground = Ground::new().await;
@@ -217,6 +220,7 @@ async fn partitions_are_removed_unless_they_are_in_use() {
     assert_eq!(ground.facts(&device).content, Content::Blank);
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_in_use_is_not_wiped() {
     let ground = Ground::new().await;
@@ -319,6 +323,7 @@ async fn device_in_use_is_not_wiped() {
 
 /// Another process tries to mount the device all the time, before, during and after the job: both
 /// never succeed.
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mount_and_wipe_never_both_succeed() {
     let ground = Ground::new().await;
@@ -374,6 +379,7 @@ async fn mount_and_wipe_never_both_succeed() {
     println!("figure: 24 races of mount and wipe: {wipes} wiped, {mounts} mounted, never both");
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_swapped_under_its_name_is_not_erased() {
     let ground = Ground::new().await;
@@ -425,6 +431,7 @@ async fn disk_resized_during_a_wipe_is_not_reported_as_erased() {
     assert!(why.contains("it is not the same disk any more"), "{why}");
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disk_pulled_during_a_wipe_fails_the_job() {
     let ground = Ground::new().await;
@@ -454,6 +461,7 @@ async fn disk_pulled_during_a_wipe_fails_the_job() {
     let _ = Command::new("umount").arg("-l").arg(&export).output();
 }
 
+// invariant: 10
 #[test]
 fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
     let bed = Bed::new(Links::Own);

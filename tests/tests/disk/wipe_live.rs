@@ -146,6 +146,7 @@ async fn refused(
     super::device_claims::assert_free(device);
 }
 
+// invariant: 2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn api_is_read_again_while_the_device_is_held() {
     let ground = Ground::new().await;

@@ -361,6 +361,7 @@ impl Stage {
     }
 }
 
+// invariant: 2
 #[test]
 fn rival_and_wipe_never_both_succeed_at_any_failpoint() {
     let table = points(WIPE);
@@ -385,6 +386,7 @@ fn rival_and_wipe_never_both_succeed_at_any_failpoint() {
     println!("figure: rivals at {} failpoints of a wipe: {runs} runs, never both", table.len());
 }
 
+// invariant: 2
 #[test]
 fn rival_and_confirmation_never_both_succeed() {
     let table = points(CONFIRMATION);

@@ -61,6 +61,7 @@ fn sets() -> [(&'static str, Value, &'static str, &'static str); 5] {
     ]
 }
 
+// invariant: 3
 #[test]
 fn sets_keep_exactly_their_disks_across_renames() {
     let cluster = Cluster::start(&["sets"]);
@@ -138,6 +139,7 @@ fn names_of(guest: &mut Guest) -> BTreeMap<String, String> {
         .collect()
 }
 
+// invariant: 3
 #[test]
 fn two_paths_give_one_pv_and_only_with_a_multipath_map() {
     let cluster = Cluster::start(&["paths"]);
@@ -203,6 +205,7 @@ fn holds_secret(bytes: &[u8]) -> bool {
     bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())
 }
 
+// invariant: 10
 #[test]
 fn wipe_is_repeated_after_a_power_failure() {
     let cluster = Cluster::start(&["cut"]);

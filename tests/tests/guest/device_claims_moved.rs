@@ -22,6 +22,7 @@ fn is_quarantined_with(device: &Device, words: &[&str]) -> bool {
     entry.is_some_and(|entry| words.iter().all(|word| entry.detail.contains(word)))
 }
 
+// invariant: 3
 #[test]
 fn moved_disk_stays_with_the_node_that_claims_it() {
     let names = ["first", "second"];

@@ -29,6 +29,7 @@ fn disks() -> Vec<Disk> {
     ]
 }
 
+// invariant: 3
 #[test]
 fn disks_of_every_bus_agree_with_lsblk() {
     let disks = disks();

@@ -10,6 +10,7 @@ fn scsi(serial: &str, wwn: u64) -> Disk {
     Disk::scsi(serial).vendor("ACME").model("DISK").wwn(wwn)
 }
 
+// invariant: 6
 #[test]
 fn inventory_and_discovery_follow_hot_plugged_disks() {
     let cluster = Cluster::start(&["hotplug"]);

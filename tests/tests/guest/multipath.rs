@@ -4,6 +4,7 @@ use crate::oracle::{Seen, agreed, reasons};
 use quarry_tests::guest::{Disk, Qemu};
 use std::collections::BTreeSet;
 
+// invariant: 3
 #[test]
 fn two_paths_are_quarantined_until_multipathd_maps_them() {
     let mut guest = Qemu::restore("multipath");

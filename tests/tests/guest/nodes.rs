@@ -7,6 +7,7 @@ use quarry_core::device::Reason;
 use quarry_tests::guest::{Disk, Qemu};
 use std::thread;
 
+// invariant: 3
 #[test]
 fn disk_on_two_nodes_is_quarantined_until_one_is_left() {
     let names = ["rack-a", "rack-b", "rack-c"];

@@ -4,6 +4,7 @@
 use crate::oracle::{Seen, agreed, reasons};
 use quarry_tests::guest::{Image, MIB, Uml};
 
+// invariant: 1
 #[test]
 fn raid_lvm_maps_and_partitions_agree_with_lsblk() {
     let disks: Vec<Image> = (0..15).map(|_| Image::raw(64 * MIB)).collect();

@@ -1,6 +1,6 @@
 //! What may never be done to the agents' DaemonSet or to an agent, whatever the planner decided.
 
-use super::plan::{DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan};
+use super::{DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan};
 use quarry_api::{crds::MANAGED_BY_LABEL, names};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

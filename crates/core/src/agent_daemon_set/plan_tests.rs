@@ -1,3 +1,5 @@
+//! Tests of `plan.rs` and `check.rs`.
+
 use super::{
     AgentDemand, DaemonSetObserved, DaemonSetSettings, DaemonSetStep, HASH_ANNOTATION, Observed,
     Plan, PodId,

@@ -131,6 +131,7 @@ fn agents_run_where_they_are_needed() {
     insta::assert_yaml_snapshot!(shown);
 }
 
+// invariant: 8
 #[test]
 fn a_changed_selection_changes_the_set_and_replaces_no_pod() {
     let demand = |value: &str| AgentDemand {

@@ -95,7 +95,7 @@ fn a_failed_scan_is_repeated_with_its_reason_after_a_backoff() {
 }
 
 #[test]
-fn a_scan_is_repeated_when_a_device_settles_and_every_device_hourly() {
+fn a_scan_repeats_when_a_device_settles_and_fully_every_hour() {
     let mut schedule = at_rest();
     schedule.request_scan(at(0));
     scan(&mut schedule, at(4));
@@ -141,7 +141,7 @@ fn volumes_are_restored_before_jobs_and_never_beside_them() {
 }
 
 #[test]
-fn the_lease_is_renewed_every_ten_seconds_and_soon_after_a_failure() {
+fn the_lease_is_renewed_in_time_and_soon_after_a_failure() {
     let mut schedule = AgentSchedule::new(RENEW_LEASE_EVERY, HOUR, at(0));
     assert_eq!(schedule.start_due(at(0)), Some(Work::RenewLease));
     schedule.lease_finished(true, at(300));

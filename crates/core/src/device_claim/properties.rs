@@ -91,6 +91,7 @@ fn answer(world: &mut NodeWorld, mask: u8) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
+    // invariant: 3
     #[test]
     fn no_plan_breaks_an_invariant_or_depends_on_an_order(world in a_world(), masks in proptest::collection::vec(any::<u8>(), 3)) {
         let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();

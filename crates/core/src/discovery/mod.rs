@@ -3,11 +3,14 @@
 //! One LocalVolumeDiscovery is in force: the oldest of the operator's namespace. It covers the nodes that its selector
 //! selects and whose taints it tolerates, so that the results do not depend on which other controllers are on. Next to read: `result.rs` (the projection of one inventory), `status.rs`.
 
+mod check;
 pub mod result;
 mod status;
 
+pub use check::{Violation, check};
+
 use crate::{
-    agent_daemon_set::{self, AgentRequester, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
+    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -67,26 +70,6 @@ pub struct Report {
     pub status: Option<LocalVolumeDiscoveryStatus>,
     pub requeue: Option<SignedDuration>,
     pub notes: Vec<PendingEvent>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    #[error("the agents' DaemonSet: {0}")]
-    DaemonSet(agent_daemon_set::check::Violation),
-    #[error("a LocalVolumeDiscovery that is not in force deploys agents")]
-    NotInForce,
-}
-
-/// What may never be in a plan.
-pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
-    let Some(planned) = &plan.daemon_set else { return Vec::new() };
-    let Some(observed) = &seen.daemon_set else { return vec![Violation::NotInForce] };
-    let found = agent_daemon_set::check::check_daemon_set(observed, planned);
-    let mut found: Vec<Violation> = found.into_iter().map(Violation::DaemonSet).collect();
-    if seen.active != seen.discovery.metadata.name {
-        found.push(Violation::NotInForce);
-    }
-    found
 }
 
 /// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.

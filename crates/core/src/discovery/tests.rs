@@ -60,8 +60,8 @@ fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
 /// How agents are deployed in the cases below.
 fn agents_of(case: &str) -> Agents {
     match case {
-        "agents are missing and nobody deploys them" => Agents::Elsewhere,
-        "a DaemonSet of somebody else" => Agents::NameTaken,
+        "agents are missing and the operator deploys none" => Agents::Elsewhere,
+        "an unmanaged DaemonSet" => Agents::NameTaken,
         "no DaemonSet" => Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
         _ => Agents::Deployed,
     }
@@ -71,6 +71,7 @@ fn terms(key: &str, operator: &str, values: Value) -> Value {
     json!({"spec.nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]}})
 }
 
+// invariant: 9
 #[test]
 fn the_status_has_the_state_and_the_remedy() {
     let absent = || Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
@@ -90,7 +91,7 @@ fn the_status_has_the_state_and_the_remedy() {
             ),
         ),
         (
-            "agents are missing and nobody deploys them",
+            "agents are missing and the operator deploys none",
             observed(json!({}), vec![node("n1", Presence::Never)]),
         ),
         (
@@ -102,7 +103,7 @@ fn the_status_has_the_state_and_the_remedy() {
             observed(json!({}), vec![silent("n1"), silent("n2"), tainted("cp")]),
         ),
         ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
-        ("a DaemonSet of somebody else", observed(json!({}), vec![node("n1", present())])),
+        ("an unmanaged DaemonSet", observed(json!({}), vec![node("n1", present())])),
         (
             "a tainted node is left out",
             observed(json!({}), vec![node("n1", present()), tainted("cp")]),
@@ -178,6 +179,7 @@ fn the_status_has_the_state_and_the_remedy() {
     insta::assert_yaml_snapshot!(shown);
 }
 
+// invariant: 8
 #[test]
 fn times_move_with_the_status_of_a_condition_alone() {
     let mut seen = observed(json!({}), vec![node("n1", present())]);
@@ -304,6 +306,7 @@ fn a_result_holds_every_row_with_every_field() {
     );
 }
 
+// invariant: 8
 #[test]
 fn a_result_is_written_when_its_rows_differ_and_only_then() {
     let mut seen = asked(true);

@@ -61,6 +61,7 @@ fn a_job_whose_reason_is_still_true_may_act() {
     );
 }
 
+// invariant: 2
 #[test]
 fn a_change_since_the_plan_voids_the_job() {
     for action in ["Prepare", "Cleanup"] {
@@ -97,6 +98,7 @@ fn a_change_since_the_plan_voids_the_job() {
     assert_eq!(check(&job("Cleanup"), &live(false)), Err(PreconditionError::OwnerNotTerminating));
 }
 
+// invariant: 2, 5
 #[test]
 fn storage_of_a_used_persistent_volume_is_not_cleaned_up() {
     let claimed = json!({"local": {"path": format!("/dev/disk/by-uuid/{UID}")}, "claimRef": {"namespace": "shop", "name": "db", "uid": "claim"}});

@@ -29,6 +29,7 @@ fn order(wish: LinkWish) -> LinkOrder {
     LinkOrder { link: LINK.into(), wish }
 }
 
+// invariant: 2
 #[test]
 fn only_a_name_in_a_class_is_a_link() {
     assert_eq!(parse("/mnt/local-storage/fast/wwn-1"), Ok(("fast", "wwn-1")));
@@ -70,6 +71,7 @@ fn a_device_that_is_not_there_gets_no_link() {
     assert!(fs::read_dir(folder).unwrap().next().is_none());
 }
 
+// invariant: 2
 #[test]
 fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
     let (root, host) = host();
@@ -96,6 +98,7 @@ fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
     assert!(refused.contains("is not a link: it is left alone"), "{refused}");
 }
 
+// invariant: 2
 #[test]
 fn planted_links_lead_nowhere_else() {
     let outside = tempfile::tempdir().unwrap();

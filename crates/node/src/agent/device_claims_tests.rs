@@ -169,6 +169,7 @@ fn said(report: &ClaimReport) -> (ClaimState, Option<&str>, bool, Option<&str>) 
     (report.state, report.device.as_deref(), report.linked, report.message.as_deref())
 }
 
+// invariant: 1
 #[test]
 fn new_claims_are_confirmed_together_and_only_once() {
     let mut inventory = inventory(vec![claim(1), claim(2), claim(3)]);
@@ -233,6 +234,7 @@ fn a_confirmation_before_a_conflict_is_checked_again() {
     );
 }
 
+// invariant: 1
 #[test]
 fn a_device_that_the_last_scan_rules_out_is_not_opened() {
     type Spoil = fn(&mut Facts);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_table_is_not_ours() {
+    fn the_table_of_another_volume_is_not_ours() {
         assert_eq!(find(&mut table(4 << 20), Uuid::from_u128(1)), None);
         assert_eq!(find(&mut Cursor::new(vec![0u8; 100]), UID), None);
         let mut bytes = table(4 << 20).into_inner();

@@ -364,6 +364,7 @@ mod tests {
         fd
     }
 
+    // invariant: 1
     #[test]
     fn head_tail_and_spots_are_looked_at_and_nothing_else() {
         let size = 64 * MIB + 512;
@@ -386,6 +387,7 @@ mod tests {
         }
     }
 
+    // invariant: 1
     #[test]
     fn answers_that_may_be_incomplete_are_not_given() {
         let size = 16 * MIB;
@@ -404,6 +406,7 @@ mod tests {
         assert!(image.ask(512).is_some(), "nothing is left of the device before");
     }
 
+    // invariant: 1
     #[test]
     fn holes_are_zero_whatever_the_buffer_held_before() {
         let size = 16 * MIB;

@@ -196,6 +196,7 @@ mod tests {
         assert_eq!(wide.mounts(DevNumber::NONE, "gone"), ["/c"]);
     }
 
+    // invariant: 4
     #[test]
     fn mounts_that_cannot_be_read_are_an_error() {
         let root = tempfile::tempdir().unwrap();

@@ -105,6 +105,7 @@ fn scsi(node: &Node, above: &str, name: &str, more: &[(&str, &str)]) {
     node.link(&format!("sys/devices/{unit}/block/{name}/device"), "../../../2:0:0:1");
 }
 
+// invariant: 7
 #[test]
 fn a_scsi_disk_and_the_way_to_it() {
     for (above, host, driver, transport, not_local) in [
@@ -163,6 +164,7 @@ fn an_optical_drive_and_a_card_reader_without_medium() {
     assert_eq!((facts.kind.as_str(), facts.removable), ("rom", true));
 }
 
+// invariant: 7
 #[test]
 fn an_nvme_namespace_is_local_only_on_pci_express() {
     for (transport, not_local) in [
@@ -214,8 +216,9 @@ fn an_nvme_namespace_is_local_only_on_pci_express() {
     }
 }
 
+// invariant: 7
 #[test]
-fn stacks_are_seen_from_both_sides_and_are_as_far_as_their_parts() {
+fn stacked_devices_show_holders_and_the_locality_of_parts() {
     let node = Node::new();
     scsi(&node, "platform/host2/session1/target2:0:0", "sdb", &[]);
     node.device(
@@ -345,6 +348,7 @@ fn a_partition_of_a_map_is_a_partition() {
     assert_eq!(node.facts("dm-0").partition, None);
 }
 
+// invariant: 8
 #[test]
 fn a_rescan_probes_what_looks_different_and_nothing_else() {
     let node = Node::new();
@@ -397,7 +401,7 @@ fn a_rescan_probes_what_looks_different_and_nothing_else() {
 }
 
 #[test]
-fn a_device_whose_attributes_cannot_be_read_is_not_gone_and_not_free() {
+fn unreadable_attributes_make_a_device_neither_gone_nor_free() {
     let node = Node::new();
     node.device("virtual/block/xx0", "240:0", &[]);
     let mut scanner = node.scanner();
@@ -447,7 +451,7 @@ fn a_loop_over_a_device_is_seen_by_its_path_alone() {
 }
 
 #[test]
-fn the_same_as_before_is_the_same_answer_and_any_difference_is_not() {
+fn an_unchanged_device_is_equal_and_any_difference_counts() {
     let node = Node::new();
     let place = "sys/devices/virtual/block/vdx";
     let stats = |writes: u32| {
@@ -545,6 +549,7 @@ fn hostile_text_is_spelt_out_everywhere() {
     }
 }
 
+// invariant: 4
 #[test]
 fn a_root_without_sysfs_is_an_error_with_its_remedy() {
     let empty = tempfile::tempdir().unwrap();

@@ -128,6 +128,7 @@ async fn run(ops: &Arc<Fake>, job: &NodeJob) -> JobOutcome {
     runner.run_volume::<Sparse>(&job, &task, &Progress::default()).await
 }
 
+// invariant: 10
 #[tokio::test(start_paused = true)]
 async fn the_intent_comes_first_and_the_outcome_last() {
     let ops = Arc::new(Fake::default());
@@ -153,6 +154,7 @@ async fn the_intent_comes_first_and_the_outcome_last() {
     ");
 }
 
+// invariant: 1
 #[tokio::test(start_paused = true)]
 async fn a_refusal_leaves_no_intent() {
     let ops = Arc::new(Fake::default());
@@ -199,6 +201,7 @@ async fn a_failed_format_leaves_no_draft() {
     );
 }
 
+// invariant: 1
 #[tokio::test(start_paused = true)]
 async fn a_failed_attach_keeps_the_finished_file() {
     let ops = Arc::new(Fake::default());
@@ -207,6 +210,7 @@ async fn a_failed_attach_keeps_the_finished_file() {
     assert!(ops.world().seen.file.is_some());
 }
 
+// invariant: 2
 #[tokio::test(start_paused = true)]
 async fn a_device_in_use_is_reported_and_nothing_is_done() {
     let ops = Arc::new(Fake::default());

@@ -41,6 +41,7 @@ fn a_record_reads_as_written() {
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
 }
 
+// invariant: 10
 #[test]
 fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
     let entry = Intent { job: "wipe-1".into(), task: wipe("local-pv-1", "p") };
@@ -57,6 +58,7 @@ fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
     assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
 }
 
+// invariant: 10
 #[test]
 fn a_successful_wipe_is_known_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,6 +120,7 @@ fn the_last_claim_and_retained_data_are_recorded_once() {
     assert_eq!((lines.lines().count(), lines.lines().next()), (4, Some(line)));
 }
 
+// invariant: 10
 #[test]
 fn a_line_torn_at_any_byte_loses_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,6 +143,7 @@ fn a_line_torn_at_any_byte_loses_nothing_else() {
     }
 }
 
+// invariant: 4, 10
 #[test]
 fn a_damaged_line_is_reported_and_the_others_count() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,6 +158,7 @@ fn a_damaged_line_is_reported_and_the_others_count() {
     assert!(ledger.knows("a") && ledger.knows("b"));
 }
 
+// invariant: 1
 #[test]
 fn an_outcome_alone_does_not_make_a_file_ours() {
     let folder = tempfile::tempdir().unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_told_with_their_place() {
+    fn signatures_are_reported_with_their_offset() {
         let size = 16 << 20;
         assert_eq!(signatures(file(size, &[]), size, 512).unwrap(), []);
         let swap = [(4086, &b"SWAPSPACE2"[..]), (1024, &[1, 0, 0, 0, 0xff, 0x0f, 0, 0])];

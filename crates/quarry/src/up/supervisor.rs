@@ -112,7 +112,7 @@ fn agent_options(standalone: &Standalone) -> AgentOptions {
     options.namespace = names::DEFAULT_NAMESPACE.into();
     options.host_root = "/".into();
     options.data_dir = standalone.dir.clone();
-    // Whoever tries Quarry out on their own machine must not meet it on their own disks.
+    // A trial on a user's own machine must not touch that user's disks.
     options.observe_only = !standalone.real_disks;
     options
 }

@@ -157,6 +157,7 @@ mod tests {
     };
     use serde_json::json;
 
+    // invariant: 9
     #[test]
     fn every_reason_has_a_check() {
         let view = device(json!({"type": "part"}));

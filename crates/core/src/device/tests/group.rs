@@ -4,6 +4,7 @@ fn names(known: &[GroupedDevice]) -> Vec<&str> {
     known.iter().map(|device| device.facts.name.as_str()).collect()
 }
 
+// invariant: 3
 #[test]
 fn paths_under_a_map_are_one_device() {
     let mut seen: Vec<Facts> = ["sda", "sdb", "sdc", "sdd"]
@@ -54,6 +55,7 @@ fn paths_under_a_map_are_one_device() {
     assert_eq!(group(&seen, None, None, &[])[0].findings[0].0, Reason::AmbiguousIdentity);
 }
 
+// invariant: 3
 #[test]
 fn a_changed_identity_is_quarantined_until_accepted() {
     let mut settling = Settling::default();
@@ -81,6 +83,7 @@ fn a_changed_identity_is_quarantined_until_accepted() {
     assert_eq!(state(&fourth, 0), (DeviceState::Unknown, vec!["TooNew"]));
 }
 
+// invariant: 3
 #[test]
 fn changing_evidence_is_no_other_disk() {
     let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
@@ -95,6 +98,7 @@ fn changing_evidence_is_no_other_disk() {
     }
 }
 
+// invariant: 3
 #[test]
 fn the_owner_of_a_disk_owns_its_partitions() {
     let mut disk = blank("sda", "5000c50000000001");
@@ -126,6 +130,7 @@ fn the_owner_of_a_disk_owns_its_partitions() {
     assert_eq!(reasons, ["Claimed", "BacksPersistentVolume"]);
 }
 
+// invariant: 4
 #[test]
 fn a_device_that_could_not_be_read_is_unknown() {
     for (content, reason) in

@@ -1,5 +1,6 @@
 use super::*;
 
+// invariant: 3
 #[test]
 fn the_strongest_evidence_is_the_identity() {
     let of = |kind: &str, pairs: &[(&str, &str)]| {
@@ -101,6 +102,7 @@ fn the_strongest_evidence_is_the_identity() {
     }
 }
 
+// invariant: 4
 #[test]
 fn contradictory_sources_are_reported() {
     let findings = |pairs: &[(&str, &str)]| {

@@ -1,5 +1,6 @@
 use super::*;
 
+// invariant: 6
 #[test]
 fn settling_restarts_with_every_change_and_not_with_the_agent() {
     let mut settling = Settling::default();

@@ -5,6 +5,7 @@ fn reasons_of(facts: &Facts) -> (DeviceState, Vec<String>) {
     (verdict.state, verdict.reasons.into_iter().map(|found| found.reason.to_string()).collect())
 }
 
+// invariant: 1, 4
 #[test]
 fn only_a_blank_free_disk_is_available() {
     assert_eq!(reasons_of(&blank("sda", "5000c50000000001")), (DeviceState::Available, vec![]));
@@ -15,6 +16,7 @@ fn only_a_blank_free_disk_is_available() {
 }
 
 /// Each reason of the node by the one fact that brings it about.
+// invariant: 1, 7
 #[test]
 fn each_fact_has_its_reason() {
     let found = |fs: Option<&str>, table: Option<&str>| {
@@ -73,6 +75,7 @@ fn each_fact_has_its_reason() {
     }
 }
 
+// invariant: 4, 9
 #[test]
 fn all_reasons_are_reported_and_the_certain_ones_decide() {
     let facts = Facts {

@@ -71,6 +71,7 @@ fn a_pv_of_another_device_does_not_count() {
     }
 }
 
+// invariant: 3
 #[test]
 fn the_older_object_wins_and_the_other_names_the_owner() {
     let mut world = world(
@@ -141,6 +142,7 @@ fn below_the_minimum_nothing_is_claimed() {
     assert_eq!(names_of(&step(&mut world).steps), ["CreateClass", "CreatePv", "CreatePv"]);
 }
 
+// invariant: 3, 6
 #[test]
 fn only_a_settled_available_certain_device_is_claimed() {
     let demand = || vec![set("s", 1, json!({}))];
@@ -222,6 +224,7 @@ fn only_a_settled_available_certain_device_is_claimed() {
     assert_eq!(taken(&mut world(vec![unprotected], vec![disk("sda", 1)])), 0);
 }
 
+// invariant: 7
 #[test]
 fn non_local_devices_need_include_not_local() {
     let mut far = disk("sda", 1);
@@ -280,6 +283,7 @@ fn a_local_volume_claims_its_paths_and_keeps_their_content() {
     assert!(step(&mut world).claims[0].terminating);
 }
 
+// invariant: 1
 #[test]
 fn a_path_to_unrecognized_data_is_no_file_system() {
     let claims = |mode: &str| {

@@ -85,6 +85,7 @@ fn a_new_device_claim_needs_every_condition() {
     assert_eq!(check(&full, &any), vec![]);
 }
 
+// invariant: 3
 #[test]
 fn max_device_count_is_never_exceeded() {
     let asked = |max: i32| {
@@ -101,6 +102,7 @@ fn max_device_count_is_never_exceeded() {
     assert_eq!(check(&lowered, &greedy), vec![], "what it has it keeps");
 }
 
+// invariant: 1
 #[test]
 fn a_pv_is_released_only_after_its_end_is_recorded() {
     let world = published();
@@ -186,6 +188,7 @@ fn a_publication_needs_every_condition() {
     );
 }
 
+// invariant: 5
 #[test]
 fn a_wipe_needs_every_condition() {
     let mut world = published();
@@ -314,6 +317,7 @@ fn a_quick_wipe_is_recorded_in_the_plan_that_ends_it() {
     assert_eq!((good.wipe_remnants.len(), check(&whole, &good)), (0, vec![]));
 }
 
+// invariant: 1, 3, 5
 #[test]
 fn check_finds_every_violation() {
     let good = published();

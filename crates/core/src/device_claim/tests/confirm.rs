@@ -337,6 +337,7 @@ fn cluster_knowledge_counts_for_confirmation() {
     assert!(check(&NodeInventorySpec { unmanaged_pvs_omitted: Some(1), ..spec() }).is_err());
 }
 
+// invariant: 3
 #[test]
 fn what_is_built_on_a_claimed_disk_has_its_owner() {
     let top = Facts {

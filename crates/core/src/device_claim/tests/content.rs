@@ -2,6 +2,7 @@
 
 use super::*;
 
+// invariant: 3
 #[test]
 fn another_pv_on_the_device_is_found_at_every_stage() {
     let foreign = |world: &mut NodeWorld| {

@@ -95,6 +95,7 @@ fn a_class_is_deleted_only_with_its_owner() {
 }
 
 /// The usual way to free a retained PersistentVolume, and then it is not demanded any more.
+// invariant: 5
 #[test]
 fn a_pv_with_a_cleared_claim_ref_was_used() {
     for policy in ["Retain", "Delete"] {

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// invariant: 1
 #[test]
 fn retained_data_goes_only_to_a_path_that_adopts_it() {
     let mut world = kept();
@@ -279,6 +280,7 @@ fn released_device_claims_leave_a_record_of_their_data() {
 }
 
 /// Blank at both ends, and full of data between them: it looks like a new disk.
+// invariant: 1
 #[test]
 fn retained_data_blocks_its_device_until_discarded() {
     let mut world = published();
@@ -390,6 +392,7 @@ fn an_orphaned_pv_is_released_when_deleted_and_unused() {
 }
 
 /// Whatever becomes of the annotations: the claim knows which volume it was.
+// invariant: 1
 #[test]
 fn a_pv_with_changed_annotations_is_wiped() {
     for round in [None, Some("0"), Some("-7"), Some("many")] {
@@ -423,6 +426,7 @@ fn a_pv_with_changed_annotations_is_wiped() {
 }
 
 /// Confirmed once; it is mounted since, or another node shows it, too.
+// invariant: 1
 #[test]
 fn a_device_in_use_or_quarantined_is_not_published() {
     for reason in ["Mounted", "Swap", "HasHolders", "LoopOnTop"] {

@@ -103,6 +103,7 @@ fn a_deleted_owner_releases_unused_devices_and_waits_for_used() {
     assert!(plan.claims.is_empty() && plan.machine_id.is_none());
 }
 
+// invariant: 1
 #[test]
 fn a_published_device_with_data_is_withdrawn_and_not_wiped() {
     let mut world = published();
@@ -151,6 +152,7 @@ fn a_reserved_volume_waits_for_whom_it_is_reserved() {
 }
 
 /// An administrator reserves it and deletes it again: it was never used, so nothing is erased.
+// invariant: 5
 #[test]
 fn a_reserved_volume_that_is_deleted_is_not_wiped() {
     let mut world = published();

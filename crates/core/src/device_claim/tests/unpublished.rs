@@ -103,6 +103,7 @@ fn named() -> NodeWorld {
     world
 }
 
+// invariant: 1
 #[test]
 fn retained_data_is_not_published_again() {
     let mut world = named();

@@ -117,6 +117,7 @@ fn facts(content: Content) -> Facts {
     }
 }
 
+// invariant: 10
 #[test]
 fn a_device_is_not_wiped_twice_for_one_pv() {
     let claim = DeviceClaim {
@@ -148,6 +149,7 @@ fn a_device_is_not_wiped_twice_for_one_pv() {
 }
 
 /// An API that was restored from a backup asks for what has been decided otherwise since.
+// invariant: 5
 #[test]
 fn an_outdated_wipe_is_refused_by_the_ledger() {
     let owner = |uid: &str| quarry_api::node_inventory::ClaimOwner {
@@ -180,6 +182,7 @@ fn an_outdated_wipe_is_refused_by_the_ledger() {
     }
 }
 
+// invariant: 1
 #[test]
 fn after_a_quick_wipe_only_a_file_system_is_allowed() {
     let mut world = quickly_wiped();

@@ -41,6 +41,7 @@ fn a_leftover_draft_is_rebuilt_and_never_continued() {
     assert_eq!(steps[0], Step::DiscardDraft);
 }
 
+// invariant: 1
 #[test]
 fn a_file_that_the_ledger_does_not_know_is_left_alone() {
     for seen in [
@@ -52,6 +53,7 @@ fn a_file_that_the_ledger_does_not_know_is_left_alone() {
     }
 }
 
+// invariant: 1
 #[test]
 fn a_finished_file_is_never_formatted_again() {
     for seen in [ready(false), ready(true)] {
@@ -69,6 +71,7 @@ fn a_finished_file_is_never_formatted_again() {
     }
 }
 
+// invariant: 1
 #[test]
 fn another_size_or_content_is_refused() {
     let mut seen = ready(false);
@@ -97,6 +100,7 @@ fn without_udev_the_link_is_made_with_udev_it_is_awaited() {
     );
 }
 
+// invariant: 3
 #[test]
 fn a_link_to_a_real_disk_is_never_replaced() {
     let seen = Observed { loops: attached(None), link: Link::To("sda1".into()), ..ready(false) };
@@ -132,6 +136,7 @@ fn a_block_volume_needs_its_partition_before_its_link() {
     );
 }
 
+// invariant: 2
 #[test]
 fn a_device_in_use_is_not_detached_and_its_file_not_removed() {
     for user in [
@@ -149,6 +154,7 @@ fn a_device_in_use_is_not_detached_and_its_file_not_removed() {
     }
 }
 
+// invariant: 2
 #[test]
 fn the_file_goes_only_when_no_loop_is_left() {
     let seen = Observed { loops: attached(None), link: Link::To("loop3".into()), ..ready(false) };

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// invariant: 1, 3, 5
 #[test]
 fn check_finds_every_violation() {
     let mut seen = available();

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// invariant: 8
 #[test]
 fn the_story_takes_three_writes_then_two_then_none() {
     let mut seen = observed(json!({}));
@@ -26,6 +27,7 @@ fn the_pv_is_as_specified() {
     insta::assert_yaml_snapshot!(seen.pv.unwrap());
 }
 
+// invariant: 2
 #[test]
 fn the_job_carries_its_whole_precondition() {
     let mut seen = observed(json!({"spec": {"mode": "Block"}}));
@@ -34,6 +36,7 @@ fn the_job_carries_its_whole_precondition() {
     insta::assert_yaml_snapshot!(seen.job.unwrap());
 }
 
+// invariant: 3
 #[test]
 fn a_recorded_job_is_created_under_the_same_name() {
     let mut seen = observed(json!({}));
@@ -46,6 +49,7 @@ fn a_recorded_job_is_created_under_the_same_name() {
     assert_eq!(job.metadata.name, made.metadata.name);
 }
 
+// invariant: 3
 #[test]
 fn an_unmanaged_pv_is_left_alone() {
     let mut seen = observed(json!({}));

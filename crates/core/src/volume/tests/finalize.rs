@@ -21,6 +21,7 @@ fn deletion_removes_pv_then_storage_then_finalizer() {
     assert_eq!(plan(&seen, now()), Plan::default());
 }
 
+// invariant: 4, 5
 #[test]
 fn a_bound_volume_is_never_reclaimed() {
     for bound in [
@@ -49,6 +50,7 @@ fn a_bound_volume_is_never_reclaimed() {
     }
 }
 
+// invariant: 5
 #[test]
 fn a_pv_kept_by_another_finalizer_is_waited_for() {
     let mut seen = available();
@@ -88,6 +90,7 @@ fn deletion_waits_for_a_running_preparation() {
     }
 }
 
+// invariant: 9
 #[test]
 fn a_failed_cleanup_is_retried_with_backoff() {
     let mut seen = available();
@@ -108,6 +111,7 @@ fn a_failed_cleanup_is_retried_with_backoff() {
     assert_eq!(seen.job.unwrap().spec.attempt, 2);
 }
 
+// invariant: 9
 #[test]
 fn storage_on_a_gone_node_is_abandoned_only_by_annotation() {
     let mut seen = available();
@@ -121,6 +125,7 @@ fn storage_on_a_gone_node_is_abandoned_only_by_annotation() {
     assert_eq!(step_names(&plan(&seen, now())), ["ReleaseVolume"]);
 }
 
+// invariant: 5
 #[test]
 fn storage_that_another_pv_publishes_is_not_cleaned_up() {
     let mut seen = available();

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// invariant: 8, 9
 #[test]
 fn bad_input_is_reported_and_nothing_is_started() {
     let cases: Vec<(&str, Observed, Phase, &str)> = vec![

@@ -3,6 +3,10 @@
 //! It is deleted with its Node, except while it has device claims or records data on its disks: the machine may come
 //! back, so a finalizer keeps the inventory. Next to read: `quarantine.rs`, `unmanaged_pv.rs`.
 
+mod check;
+
+pub use check::{Violation, check};
+
 use crate::{
     device_claim::{self, Demand, NodeWorld, Stage},
     event::PendingEvent,
@@ -107,57 +111,6 @@ pub fn ownerless_message(ownerless: &[(String, Stage)]) -> String {
     let texts = waiting.take(NAMED).map(|(device, stage)| format!("{device}: {}", stage.detail()));
     let text = texts.collect::<Vec<_>>().join("; ");
     if text.is_empty() { text } else { format!("the owner of these devices is gone: {text}") }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    #[error("device claims: {0}")]
-    DeviceClaims(device_claim::check::Violation),
-    #[error("a NodeInventory is deleted that has device claims or knows of data (invariant 3)")]
-    DeletedWithRecords,
-    #[error("device claims or records of data change without a plan for them (invariant 3)")]
-    UnplannedRecords,
-    #[error("a NodeInventory loses its finalizer while it has device claims (invariant 9)")]
-    Unprotected,
-}
-
-/// What may never be in a plan.
-pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
-    let mut found: Vec<Violation> = match (&seen.world, &plan.claims) {
-        (Some(world), Some(claims)) => device_claim::check::check(world, claims)
-            .into_iter()
-            .map(Violation::DeviceClaims)
-            .collect(),
-        (None, Some(_)) => vec![Violation::UnplannedRecords],
-        (_, None) => Vec::new(),
-    };
-    let Some(old) = &seen.inventory else { return found };
-    let records = |spec: &NodeInventorySpec| {
-        (spec.device_claims.clone(), spec.retained_data.clone(), spec.wipe_remnants.clone())
-    };
-    let has_records = |spec: &NodeInventorySpec| {
-        !spec.device_claims.is_empty()
-            || !spec.retained_data.is_empty()
-            || !spec.wipe_remnants.is_empty()
-    };
-    match &plan.inventory {
-        Some(Step::Delete { .. }) if has_records(&old.spec) => {
-            found.push(Violation::DeletedWithRecords);
-        }
-        Some(Step::Update(update)) => {
-            if plan.claims.is_none() && records(&update.spec) != records(&old.spec) {
-                found.push(Violation::UnplannedRecords);
-            }
-            let kept = update.finalizers.as_ref().is_none_or(|finalizers| {
-                finalizers.iter().any(|one| one == names::DEVICE_CLAIMS_FINALIZER)
-            });
-            if !kept && !update.spec.device_claims.is_empty() {
-                found.push(Violation::Unprotected);
-            }
-        }
-        Some(Step::Create(_) | Step::Delete { .. }) | None => {}
-    }
-    found
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -352,6 +305,7 @@ mod tests {
         );
     }
 
+    // invariant: 3
     #[test]
     fn an_inventory_with_device_claims_outlives_its_node() {
         let held = update(plan(&seen(true, json!({"spec.deviceClaims": claims()}))));
@@ -395,6 +349,7 @@ mod tests {
     }
 
     /// The record of data on its disks is kept for as long as the node may come back.
+    // invariant: 1
     #[test]
     fn an_inventory_with_retained_data_outlives_its_node() {
         let entry = json!([{"identity": "wwn:1", "pvName": "p", "pvUID": "u"}]);
@@ -480,6 +435,7 @@ mod tests {
         assert_eq!((spec.unmanaged_pvs.len(), spec.unmanaged_pvs_omitted), (3, None));
     }
 
+    // invariant: 8
     #[test]
     fn what_the_cluster_knows_is_written_once() {
         let mut seen = seen(
