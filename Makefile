@@ -30,7 +30,8 @@ lint: ## rustfmt, clippy, cargo-deny
 	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check bans licenses sources
 
 audit: ## known vulnerabilities in dependencies (downloads the advisory database)
-	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check advisories
+	@scripts/setup advisories
+	@PATH="$$(scripts/setup tools):$$PATH" && set -x && cargo deny $(LOCKED) check --disable-fetch advisories
 
 mutants: ## change the safety code in every small way: a test must notice (long; FILES=... for some)
 	@scripts/mutants $(FILES)
