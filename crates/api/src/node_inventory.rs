@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
     category = "quarry",
     doc = "The devices of a node. Created by the operator, filled in by the agent of the node.",
     printcolumn(name = "Disks", type_ = "integer", json_path = ".status.summary.disks"),
-    printcolumn(name = "Free", type_ = "integer", json_path = ".status.summary.available"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.summary.available"),
     printcolumn(name = "Claimed", type_ = "integer", json_path = ".status.summary.claimed"),
     printcolumn(
         name = "Quarantined",

@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
     printcolumn(name = "For", type_ = "string", json_path = ".spec.owner.name"),
     printcolumn(name = "Attempt", type_ = "integer", json_path = ".spec.attempt", priority = 1),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Progress", type_ = "integer", json_path = ".status.progress"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
