@@ -173,7 +173,7 @@ fn disks_of_a_set_are_used_wiped_and_offered_again() {
 
     // A LocalVolumeSet in use is not deleted, and reports what it waits for.
     kubectl(&["-n", NAMESPACE, "delete", "localvolumeset", "lab-file", "--wait=false"]);
-    condition("localvolumeset", "lab-file", "Degraded", "True", "bound to claim default/set-file");
+    condition("localvolumeset", "lab-file", "Degraded", "True", "bound to PVC default/set-file");
 
     kubectl(&["delete", "pod", "block-writer", "file-reader"]);
     kubectl(&["delete", "pvc", "set-block", "set-file"]);

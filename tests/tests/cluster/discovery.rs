@@ -296,7 +296,7 @@ fn second_discovery_is_refused_and_errors_have_a_remedy() {
     condition(NAMESPACE, "first", "Progressing", "True", "no agent has been seen on node fake-1");
 
     apply(&discovery("default", "stray", &json!({})));
-    condition("default", "stray", "Degraded", "True", "create it in quarry-system");
+    condition("default", "stray", "Degraded", "True", "create it in namespace quarry-system");
     let shown = text(&try_run("kubectl", &["get", "localvolumediscoveries", "-A"], None).stdout);
     assert!(shown.contains("PHASE") && shown.contains("DiscoveryFailed"), "{shown}");
     kubectl(&["-n", NAMESPACE, "delete", "localvolumediscovery", "first"]);

@@ -85,7 +85,7 @@ fn filesystem_volume_is_used_and_removed_without_a_trace() {
     let refused = quarry(&["volume", "delete", "story-fs"]);
     assert!(!refused.status.success());
     assert!(
-        text(&refused.stderr).contains("bound to claim default/story-fs"),
+        text(&refused.stderr).contains("bound to PVC default/story-fs"),
         "{}",
         text(&refused.stderr)
     );
@@ -97,7 +97,7 @@ fn filesystem_volume_is_used_and_removed_without_a_trace() {
     kubectl(&["delete", "volume", "story-fs", "--wait=false"]);
     let waits = until("the deletion waits and reports why", Duration::from_secs(30), || {
         let object = get(&["volume", "story-fs"]).ok_or("deleted")?;
-        if ready_message(&object).contains("bound to claim default/story-fs") {
+        if ready_message(&object).contains("bound to PVC default/story-fs") {
             Ok(object)
         } else {
             Err(object["status"].to_string())
