@@ -182,6 +182,29 @@ fn loop_disk_appears_and_vanishes_in_the_result() {
     assert!(result_of(NODE).is_some(), "the result stays");
 }
 
+/// Waits until the one agent of the node is that of the current DaemonSet: an earlier test may have changed its
+/// settings, and the operator replaces agents one by one.
+fn wait_current_agent() {
+    let hash = |object: &Value| object["metadata"]["annotations"]["quarry.dev/agent-hash"].clone();
+    until("the agent is that of the current DaemonSet", LIMIT, || {
+        let set = get(&["-n", NAMESPACE, "daemonset", "quarry-agent"]).unwrap_or_default();
+        let template = &set["spec"]["template"];
+        let restored = !template["spec"].to_string().contains("--settling-time=1s");
+        let pods = agent_pods(NODE);
+        match pods.as_slice() {
+            [pod]
+                if restored
+                    && hash(pod) == hash(template)
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+                    && pod["status"]["containerStatuses"][0]["ready"] == true =>
+            {
+                Ok(())
+            }
+            _ => Err(format!("{pods:?}")),
+        }
+    });
+}
+
 #[test]
 fn deselected_node_loses_its_agent_but_keeps_its_result() {
     installed();
@@ -193,6 +216,7 @@ fn deselected_node_loses_its_agent_but_keeps_its_result() {
     let uid = |pods: &[Value]| {
         pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>()
     };
+    wait_current_agent();
     let before = uid(&agent_pods(NODE));
     set_operator_arguments(&[
         "operator",
