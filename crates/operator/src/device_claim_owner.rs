@@ -4,17 +4,19 @@
 use crate::{
     Context,
     cache::{Cached, Caches},
-    controller::{Failure, Next},
+    controller::{Controller, Failure, Group, Need, Next},
     events,
     node_inventory::{inventory_devices_differ, node_differs},
+    registry::group,
     trigger::{Change, Triggers},
     writer::Written,
 };
+use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         coordination::v1::Lease,
-        core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+        core::v1::{Node, ObjectReference, PersistentVolume, PersistentVolumeClaim},
         storage::v1::StorageClass,
     },
 };
@@ -29,8 +31,8 @@ use quarry_api::{
 };
 use quarry_core::{
     device_claim::{
-        self, Demand,
-        owner::{ClassUse, Observed, Plan, Report, is_released, node_part},
+        Demand,
+        owner::{self, ClassUse, Observed, Plan, Report, is_released, node_part},
         owner_text, pv,
         status::{self, NodePart, StatusUpdate},
         world::{demands, node_world},
@@ -40,12 +42,17 @@ use quarry_core::{
     unmanaged_pv::places,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, marker::PhantomData, time::Duration};
 
 /// A kind that owns device claims.
 pub trait OwnsDeviceClaims: Cached + Resource<Scope = NamespaceResourceScope> {
     const KIND: OwnerKind;
+    /// The name of its controller.
+    const CONTROLLER: &'static str;
+    const NEEDS: &'static [Need];
     type Spec: PartialEq + Clone;
+    /// The kind that competes for the same devices.
+    type Rival: OwnsDeviceClaims;
 
     fn spec(&self) -> &Self::Spec;
     fn demand(&self, source: &impl Source) -> Demand;
@@ -53,6 +60,52 @@ pub trait OwnsDeviceClaims: Cached + Resource<Scope = NamespaceResourceScope> {
     /// As it is, for the difference; an empty object when there is none.
     fn old_status(&self) -> Value;
     fn new_status(&self, update: &StatusUpdate) -> Value;
+}
+
+/// The controller of a kind that owns device claims.
+pub struct OwnerController<K>(PhantomData<K>);
+
+impl<K: OwnsDeviceClaims> Controller for OwnerController<K> {
+    const NAME: &'static str = K::CONTROLLER;
+    const GROUP: Group = group::DEVICE_CLAIMS;
+    const NEEDS: &'static [Need] = K::NEEDS;
+    /// A thousand disks are one status, not a thousand.
+    const DEBOUNCE: Duration = Duration::from_millis(200);
+    type Observed = (K, Observed);
+    type Plan = Plan;
+    type Violation = owner::Violation;
+
+    fn triggers(triggers: &mut Triggers<'_>) {
+        register::<K, K::Rival>(triggers);
+    }
+
+    async fn observe(context: &Context, key: &str) -> Result<Option<Self::Observed>, Failure> {
+        observe(context, key).await
+    }
+
+    fn plan((_, observed): &Self::Observed, now: Timestamp) -> Plan {
+        owner::plan(observed, now)
+    }
+
+    fn check((_, observed): &Self::Observed, plan: &Plan) -> Vec<owner::Violation> {
+        owner::check(observed, plan)
+    }
+
+    async fn apply(
+        context: &Context,
+        (found, observed): &Self::Observed,
+        plan: Plan,
+    ) -> Result<Next, Failure> {
+        apply(context, found, observed, plan).await
+    }
+
+    fn subject((found, _): &Self::Observed) -> Option<ObjectReference> {
+        Some(found.object_ref(&()))
+    }
+
+    fn waiting_since(context: &Context, key: &str) -> Option<Timestamp> {
+        context.caches.get::<K>(key)?.creation_timestamp().map(|time| time.0)
+    }
 }
 
 /// Whether anything differs that decides who gets which device.
@@ -324,5 +377,3 @@ async fn delete_class(context: &Context, class: &ClassUse) -> Result<(), Failure
     tracing::info!(class = class.name, "deleted StorageClass");
     Ok(())
 }
-
-pub use device_claim::owner::Violation;

@@ -2,37 +2,24 @@
 //! (`node_inventory/`); what this shares with LocalVolumeSets is in `device_claim_owner.rs`.
 
 use crate::{
-    Context,
-    controller::{Controller, Failure, Group, Need, Next},
-    device_claim_owner::{self, OwnsDeviceClaims, Violation},
-    local_volume_set::DEBOUNCE,
-    registry::group,
-    trigger::Triggers,
+    controller::Need,
+    device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, ResourceExt};
 use quarry_api::{
     LocalVolume, LocalVolumeSet, LocalVolumeSpec, LocalVolumeStatus,
     local_volume_discovery::OperatorCondition, node_job::OwnerKind,
 };
 use quarry_core::{
-    device_claim::{
-        Demand,
-        owner::{self, Observed, Plan},
-        status::StatusUpdate,
-        world::demand_of_local_volume,
-    },
+    device_claim::{Demand, status::StatusUpdate, world::demand_of_local_volume},
     source::Source,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
-pub struct LocalVolumeController;
+pub type LocalVolumeController = OwnerController<LocalVolume>;
 
-impl Controller for LocalVolumeController {
-    const NAME: &'static str = "localvolume";
-    const GROUP: Group = group::DEVICE_CLAIMS;
+impl OwnsDeviceClaims for LocalVolume {
+    const KIND: OwnerKind = OwnerKind::LocalVolume;
+    const CONTROLLER: &'static str = "localvolume";
     const NEEDS: &'static [Need] = &[Need {
         crd: "localvolumes.local.storage.openshift.io",
         fields: &[
@@ -49,48 +36,8 @@ impl Controller for LocalVolumeController {
             "status.observedGeneration",
         ],
     }];
-    const DEBOUNCE: Duration = DEBOUNCE;
-    type Observed = (LocalVolume, Observed);
-    type Plan = Plan;
-    type Violation = Violation;
-
-    fn triggers(triggers: &mut Triggers<'_>) {
-        device_claim_owner::register::<LocalVolume, LocalVolumeSet>(triggers);
-    }
-
-    async fn observe(context: &Context, key: &str) -> Result<Option<Self::Observed>, Failure> {
-        device_claim_owner::observe(context, key).await
-    }
-
-    fn plan((_, observed): &Self::Observed, now: Timestamp) -> Plan {
-        owner::plan(observed, now)
-    }
-
-    fn check((_, observed): &Self::Observed, plan: &Plan) -> Vec<Violation> {
-        owner::check(observed, plan)
-    }
-
-    async fn apply(
-        context: &Context,
-        (found, observed): &Self::Observed,
-        plan: Plan,
-    ) -> Result<Next, Failure> {
-        device_claim_owner::apply(context, found, observed, plan).await
-    }
-
-    fn subject((found, _): &Self::Observed) -> Option<ObjectReference> {
-        Some(found.object_ref(&()))
-    }
-
-    fn waiting_since(context: &Context, key: &str) -> Option<Timestamp> {
-        let found = context.caches.get::<LocalVolume>(key)?;
-        found.creation_timestamp().map(|time| time.0)
-    }
-}
-
-impl OwnsDeviceClaims for LocalVolume {
-    const KIND: OwnerKind = OwnerKind::LocalVolume;
     type Spec = LocalVolumeSpec;
+    type Rival = LocalVolumeSet;
 
     fn spec(&self) -> &LocalVolumeSpec {
         &self.spec

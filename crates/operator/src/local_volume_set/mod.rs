@@ -2,39 +2,24 @@
 //! (`node_inventory/`); what this shares with LocalVolumes is in `device_claim_owner.rs`.
 
 use crate::{
-    Context,
-    controller::{Controller, Failure, Group, Need, Next},
-    device_claim_owner::{self, OwnsDeviceClaims, Violation},
-    registry::group,
-    trigger::Triggers,
+    controller::Need,
+    device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, ResourceExt};
 use quarry_api::{
     LocalVolume, LocalVolumeSet, LocalVolumeSetSpec, LocalVolumeSetStatus,
     local_volume_discovery::OperatorCondition, node_job::OwnerKind,
 };
 use quarry_core::{
-    device_claim::{
-        Demand,
-        owner::{self, Observed, Plan},
-        status::StatusUpdate,
-        world::demand_of_set,
-    },
+    device_claim::{Demand, status::StatusUpdate, world::demand_of_set},
     source::Source,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
-pub struct LocalVolumeSetController;
+pub type LocalVolumeSetController = OwnerController<LocalVolumeSet>;
 
-/// A thousand disks are one status, not a thousand.
-pub const DEBOUNCE: Duration = Duration::from_millis(200);
-
-impl Controller for LocalVolumeSetController {
-    const NAME: &'static str = "localvolumeset";
-    const GROUP: Group = group::DEVICE_CLAIMS;
+impl OwnsDeviceClaims for LocalVolumeSet {
+    const KIND: OwnerKind = OwnerKind::LocalVolumeSet;
+    const CONTROLLER: &'static str = "localvolumeset";
     const NEEDS: &'static [Need] = &[
         Need {
             crd: "localvolumesets.local.storage.openshift.io",
@@ -83,48 +68,8 @@ impl Controller for LocalVolumeSetController {
             ],
         },
     ];
-    const DEBOUNCE: Duration = DEBOUNCE;
-    type Observed = (LocalVolumeSet, Observed);
-    type Plan = Plan;
-    type Violation = Violation;
-
-    fn triggers(triggers: &mut Triggers<'_>) {
-        device_claim_owner::register::<LocalVolumeSet, LocalVolume>(triggers);
-    }
-
-    async fn observe(context: &Context, key: &str) -> Result<Option<Self::Observed>, Failure> {
-        device_claim_owner::observe(context, key).await
-    }
-
-    fn plan((_, observed): &Self::Observed, now: Timestamp) -> Plan {
-        owner::plan(observed, now)
-    }
-
-    fn check((_, observed): &Self::Observed, plan: &Plan) -> Vec<Violation> {
-        owner::check(observed, plan)
-    }
-
-    async fn apply(
-        context: &Context,
-        (found, observed): &Self::Observed,
-        plan: Plan,
-    ) -> Result<Next, Failure> {
-        device_claim_owner::apply(context, found, observed, plan).await
-    }
-
-    fn subject((found, _): &Self::Observed) -> Option<ObjectReference> {
-        Some(found.object_ref(&()))
-    }
-
-    fn waiting_since(context: &Context, key: &str) -> Option<Timestamp> {
-        let found = context.caches.get::<LocalVolumeSet>(key)?;
-        found.creation_timestamp().map(|time| time.0)
-    }
-}
-
-impl OwnsDeviceClaims for LocalVolumeSet {
-    const KIND: OwnerKind = OwnerKind::LocalVolumeSet;
     type Spec = LocalVolumeSetSpec;
+    type Rival = LocalVolume;
 
     fn spec(&self) -> &LocalVolumeSetSpec {
         &self.spec
