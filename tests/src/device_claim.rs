@@ -12,7 +12,7 @@ use kube::{
 };
 use quarry_api::{
     LocalVolumeSet, NodeInventory, NodeInventoryStatus, NodeJob, NodeJobSpec, crds, names,
-    node_inventory::{ClaimOwner, DeviceClaim},
+    node_inventory::{ClaimOwner, ClaimReport, DeviceClaim},
     node_job::{
         Action, ClaimedDevice, JobDevice, JobOwner, OwnerKind, Parameters, Precondition,
         WipeParameters, WipePolicy,
@@ -100,6 +100,15 @@ impl World {
         let patch = json!({"spec": {"paths": paths}});
         self.all::<NodeInventory>()
             .patch(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+
+    /// The reports on device claims become those of a backup.
+    pub async fn restore_status(&self, reports: &[ClaimReport]) {
+        let patch = json!({"status": {"deviceClaims": reports}});
+        self.all::<NodeInventory>()
+            .patch_status(NODE, &PatchParams::default(), &Patch::Merge(&patch))
             .await
             .unwrap();
     }

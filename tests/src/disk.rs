@@ -5,7 +5,7 @@
 //! root made of bind mounts, in which no udev daemon is visible. Dropping the bed removes
 //! everything a test left; it only ever touches loop devices over files in its own directory.
 
-use quarry_api::{node_job::FsType, quantity::Bytes};
+use quarry_api::{names, node_job::FsType, quantity::Bytes};
 use quarry_core::{
     job::{CleanupVolume, Format, JobOutcome, JobRun, PrepareVolume, Task, VolumeTask},
     storage::sparse::Sparse,
@@ -106,6 +106,15 @@ impl Bed {
     /// A path on this bed's node, as a path for this process.
     pub fn at(&self, on_node: &str) -> PathBuf {
         self.root.join(on_node.trim_start_matches('/'))
+    }
+
+    /// The end of a device claim's link, also through a link of this boot; `None` if it leads nowhere.
+    pub fn link_target(&self, link: &str) -> Option<PathBuf> {
+        let target = fs::read_link(self.at(link)).ok()?;
+        if target.starts_with(names::BOOT_LINK_DIRECTORY) {
+            return fs::read_link(self.at(target.to_str()?)).ok();
+        }
+        Some(target)
     }
 
     pub fn file(&self, uid: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use quarry_api::{
     ids::Uid,
-    node_inventory::{PathReport, RetainedData},
+    node_inventory::{DeviceClaim, PathReport, RetainedData},
 };
 use quarry_core::{
     job::{Intent, Outcome},
@@ -75,5 +75,14 @@ impl<T: Hooks> LedgerOps for HookedNode<T> {
     }
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
         self.ops.record_retained(retained)
+    }
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError> {
+        self.ops.record_released(claims)
+    }
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        self.ops.outdated(claims)
+    }
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        self.ops.ledger_id()
     }
 }

@@ -18,6 +18,8 @@ mod cluster;
 mod device_claims;
 #[path = "guest/device_claims_moved.rs"]
 mod device_claims_moved;
+#[path = "guest/discard.rs"]
+mod discard;
 #[path = "guest/hardware.rs"]
 mod hardware;
 #[path = "guest/hotplug.rs"]

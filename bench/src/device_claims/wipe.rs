@@ -10,10 +10,10 @@ use quarry_api::{
 };
 use quarry_core::{device::group, device_claim::confirm::Expected};
 use quarry_node::{
-    HostRoot, Progress,
+    HostRoot, NodeError, Progress,
     act::{
         hold::{For, Held},
-        wipe::wipe,
+        wipe::{DiscardRecord, wipe},
     },
     inspect::{Limits, Scan, Scanner},
 };
@@ -26,6 +26,19 @@ use std::{
 };
 
 const ROUNDS: usize = 5;
+
+/// A first wipe, on a device whose discards erase.
+struct NoLedger;
+
+impl DiscardRecord for NoLedger {
+    fn is_ineffective(&self) -> bool {
+        false
+    }
+
+    fn record_ineffective(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
+}
 
 struct Loop {
     file: PathBuf,
@@ -96,7 +109,7 @@ fn ours(host: &HostRoot, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
         .verify(&claim, Expected::Erasable, &known, &NodeInventorySpec::default())
         .map_err(|why| anyhow!(why))?;
     let started = Instant::now();
-    wipe(host, &verified, policy, &Progress::default()).map_err(describe)?;
+    wipe(host, &verified, policy, &NoLedger, &Progress::default()).map_err(describe)?;
     Ok(started.elapsed())
 }
 

@@ -37,6 +37,8 @@ pub const ADOPT_RETAINED_DATA_ANNOTATION: &str = "quarry.dev/adopt-retained-data
 pub const INCLUDE_NOT_LOCAL_ANNOTATION: &str = "quarry.dev/include-not-local";
 /// On a StorageClass: how a released device is erased.
 pub const WIPE_ANNOTATION: &str = "quarry.dev/wipe";
+/// On a NodeInventory: the ID of the ledger that replaces the recorded one, which is lost.
+pub const ACCEPT_LEDGER_ANNOTATION: &str = "quarry.dev/accept-ledger";
 /// On a PersistentVolume created from a device claim: the round of the device claim.
 pub const ROUND_ANNOTATION: &str = "quarry.dev/device-claim-round";
 /// On a PersistentVolume created from a device claim: the identity of the device.
@@ -68,6 +70,8 @@ pub const CLASS_OWNER_LABELS: [&str; 3] = [
 ];
 /// The directory of links to claimed devices, on each node.
 pub const LINK_FOLDER: &str = "/mnt/local-storage";
+/// Links of this boot, for devices without a persistent name of their own: it is empty after a boot.
+pub const BOOT_LINK_DIRECTORY: &str = "/run/quarry/links";
 
 /// Kubernetes' rule for the names of most objects (DNS-1123 subdomain).
 pub fn is_subdomain(name: &str) -> bool {

@@ -75,6 +75,11 @@ pub struct NodeInventorySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
+    /// The ID of the ledger in the agent's data directory. If the agent reports another one, its data directory was
+    /// lost or replaced: nothing is done on the node until an administrator restores it or accepts the new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ledgerID")]
+    pub ledger_id: Option<String>,
     /// Devices whose last PersistentVolume was used and not wiped: no LocalVolumeSet takes them until an administrator
     /// discards the data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,6 +125,13 @@ pub struct WipeRemnant {
 #[serde(rename_all = "camelCase")]
 pub struct DeviceClaim {
     pub identity: String,
+    /// Distinguishes this device claim from earlier and later ones on the same device.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Every identifier of the device when it was claimed. The agent confirms that it still has all of them; a device
+    /// that later shows only some of them is not wiped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identifiers: Vec<String>,
     pub owner: ClaimOwner,
     /// The StorageClass of its PersistentVolume.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -244,6 +256,10 @@ pub struct NodeInventoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "machineID")]
     pub machine_id: Option<String>,
+    /// The ID of the ledger in the agent's data directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ledgerID")]
+    pub ledger_id: Option<String>,
     /// The kernel's boot ID: disk sequence numbers count from the boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "bootID")]
@@ -318,6 +334,9 @@ pub enum ClaimState {
     Removed,
     /// The device claim is terminating, and its link cannot be removed; retried.
     RemovalFailed,
+    /// The ledger of the node knows that the device claim is over: the API was restored from a backup. Its link is
+    /// removed.
+    Outdated,
 }
 
 /// The device that a path resolves to.

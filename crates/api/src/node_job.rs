@@ -175,7 +175,11 @@ pub struct WipeParameters {
 }
 
 /// How thoroughly a device is erased. First and last MiB are always zero afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+///
+/// In the order of their thoroughness.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum WipePolicy {
     /// Every signature, the first and the last MiB: the old data stays readable.
     Quick,

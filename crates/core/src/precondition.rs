@@ -26,6 +26,8 @@ pub struct VolumePrecondition {
     pub pv: Option<PersistentVolume>,
     /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
     pub claim_uid: Option<String>,
+    /// The ledger of this node is not the one that its NodeInventory records.
+    pub other_ledger: bool,
 }
 
 /// Why a job may not be run. Final for this job: the operator creates another if it is still wanted.
@@ -33,6 +35,10 @@ pub struct VolumePrecondition {
 pub enum PreconditionError {
     #[error("the Node was recreated after the job was planned")]
     OtherNode,
+    #[error(
+        "the ledger in the agent's data directory is not the one that the NodeInventory records; restore the data directory, or see `quarry explain node/NAME`"
+    )]
+    OtherLedger,
     #[error("the volume that asked for it is gone")]
     OwnerGone,
     #[error("the volume that asked for it was replaced by another of the same name")]
@@ -61,6 +67,9 @@ pub fn check(
 ) -> Result<(), PreconditionError> {
     if live.node_uid.as_deref() != Some(job.precondition.node_uid.as_str()) {
         return Err(PreconditionError::OtherNode);
+    }
+    if live.other_ledger {
+        return Err(PreconditionError::OtherLedger);
     }
     let owner = live.owner.as_ref().ok_or(PreconditionError::OwnerGone)?;
     if owner.metadata.uid.as_deref() != Some(job.owner.uid.as_str()) {

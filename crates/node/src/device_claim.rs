@@ -14,9 +14,9 @@ use quarry_api::{
 use quarry_core::{
     device::{
         Facts, GroupedDevice, accepted_identities, by_id_link, group, group_with_overdue,
-        returning_path::Path,
+        partial_matches, returning_path::Path,
     },
-    device_claim::confirm,
+    device_claim::{confirm, is_other_ledger, is_other_machine},
 };
 use std::collections::BTreeSet;
 
@@ -39,7 +39,10 @@ impl NodeView {
 
     /// The devices beside each other.
     pub fn known(&self, scan: &NodeScan) -> Vec<GroupedDevice> {
-        group(&scan.devices, self.status.as_ref(), scan.boot_id.as_deref(), &self.accepted)
+        let boot_id = scan.boot_id.as_deref();
+        let mut known = group(&scan.devices, self.status.as_ref(), boot_id, &self.accepted);
+        partial_matches(&mut known, &self.spec.device_claims, &self.accepted);
+        known
     }
 
     /// The devices that a scan must not open exclusively: their PersistentVolume may be mounted at any moment.
@@ -66,6 +69,15 @@ impl NodeView {
     }
 }
 
+/// Why the device claims of this inventory are not those of the node that was scanned.
+pub fn frozen(spec: &NodeInventorySpec, scan: &NodeScan) -> Option<&'static str> {
+    if is_other_machine(spec, Some(scan.machine_id.as_deref())) {
+        return Some("this is another machine than the one that the device was claimed on");
+    }
+    is_other_ledger(spec, scan.ledger_id.as_deref())
+        .then_some("the ledger in the data directory is not the one that is recorded for this node")
+}
+
 fn accepted(inventory: &NodeInventory) -> Vec<String> {
     let annotation = inventory
         .metadata
@@ -83,7 +95,10 @@ pub fn known(
     overdue: &BTreeSet<Path>,
 ) -> Vec<GroupedDevice> {
     let (previous, boot_id) = (inventory.status.as_ref(), scan.boot_id.as_deref());
-    group_with_overdue(&scan.devices, previous, boot_id, &accepted(inventory), overdue)
+    let accepted = accepted(inventory);
+    let mut known = group_with_overdue(&scan.devices, previous, boot_id, &accepted, overdue);
+    partial_matches(&mut known, &inventory.spec.device_claims, &accepted);
+    known
 }
 
 /// A confirmed device: what its link leads to, and what had its name in this boot.
@@ -138,19 +153,25 @@ pub struct LinkDevice {
     /// `8:16`
     pub number: String,
     pub diskseq: Option<u64>,
-    /// What the link says: the persistent name where there is one.
-    pub target: String,
+    /// Names of this device that no other device has after a reboot, the best first; empty: it has none.
+    pub persistent_names: Vec<String>,
 }
 
 impl From<&Facts> for LinkDevice {
     fn from(facts: &Facts) -> Self {
-        let by_id = by_id_link::best(facts.by_id.iter().map(String::as_str))
-            .map(|name| format!("/dev/disk/by-id/{name}"));
+        let hardware = facts
+            .by_id
+            .iter()
+            .map(String::as_str)
+            .filter(|name| by_id_link::is_given_by_hardware(name));
+        let by_id = by_id_link::best(hardware).map(|name| format!("/dev/disk/by-id/{name}"));
+        let partition = facts.partition.as_ref().and_then(|partition| partition.uuid.as_ref());
+        let by_partuuid = partition.map(|uuid| format!("/dev/disk/by-partuuid/{uuid}"));
         LinkDevice {
             name: facts.name.clone(),
             number: facts.number.clone(),
             diskseq: facts.diskseq,
-            target: by_id.unwrap_or_else(|| format!("/dev/{}", facts.name)),
+            persistent_names: by_id.into_iter().chain(by_partuuid).collect(),
         }
     }
 }
@@ -171,6 +192,7 @@ pub struct HoldRequest {
     /// The PersistentVolume whose data is to go. Erased once, it is not erased again: an API that was restored from a
     /// backup may ask for it although other data is there by now.
     pub pv_uid: Uid,
+    pub policy: WipePolicy,
     pub view: NodeView,
 }
 
@@ -178,6 +200,9 @@ pub struct HoldRequest {
 pub trait HeldDevice: Send {
     /// The kernel's name.
     fn name(&self) -> &str;
+
+    /// It was wiped for the same PersistentVolume before, as thoroughly, and is blank: nothing is left to do.
+    fn is_wiped(&self) -> bool;
 
     /// Through the descriptor that was verified, and through no other. May take hours; how it was done, for people.
     fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError>;

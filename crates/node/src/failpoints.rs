@@ -59,6 +59,7 @@ pub const ALL: &[&str] = &[
     "wipe.held",
     "wipe.before",
     "wipe.overwritten",
+    "wipe.marked",
     "wipe.discarding",
     "wipe.zeroing",
     "wipe.erased",

@@ -8,17 +8,20 @@ use crate::error::NodeError;
 use jiff::Timestamp;
 use quarry_api::{
     node_inventory::{DeviceClaim, RetainedData},
-    node_job::Action,
+    node_job::{Action, WipePolicy},
 };
 use quarry_core::{
-    device_claim::{confirm::Remembered, owner_text},
+    device_claim::{
+        history::{History, claim_key},
+        owner_text,
+    },
     job::{Intent, Outcome, OutcomeResult, Task},
 };
 use quarry_failpoint::failpoint;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
@@ -52,6 +55,13 @@ pub struct Record {
     pub claim: Option<ClaimRound>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<OutcomeResult>,
+    /// How thoroughly a wipe erases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<WipePolicy>,
+    /// The ID of the ledger.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "ledgerID")]
+    pub ledger_id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
@@ -67,7 +77,24 @@ pub struct Pv {
 pub struct ClaimRound {
     #[serde(rename = "ownerUID")]
     pub owner_uid: String,
+    /// The ID of the device claim; the UID of the owner in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     pub round: i64,
+}
+
+impl ClaimRound {
+    fn of(claim: &DeviceClaim) -> Self {
+        ClaimRound {
+            owner_uid: claim.owner.uid.clone(),
+            id: claim_key(claim).to_owned(),
+            round: claim.round,
+        }
+    }
+
+    fn key(&self) -> &str {
+        if self.id.is_empty() { &self.owner_uid } else { &self.id }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,11 +102,33 @@ pub struct ClaimRound {
 pub enum Kind {
     Intent,
     Outcome,
-    /// The device was looked at and found as claimed: nothing of an earlier claim is to be done about it any more.
+    /// The first record: the ID of this ledger.
+    Created,
+    /// The device was read and found as claimed: nothing of an earlier device claim applies to it any more.
     Confirmed,
+    /// The device claim has ended on this node.
+    Released,
+    /// A discard of this device left data: it is zeroed from now on.
+    #[serde(rename = "discard-ineffective")]
+    DiscardIneffective,
     /// The data of this PersistentVolume stays on the device.
     #[serde(alias = "kept")]
     Retained,
+}
+
+impl Kind {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Created => "created",
+            Kind::Intent => "intent",
+            Kind::Outcome => "outcome",
+            Kind::Confirmed => "confirmed",
+            Kind::Released => "released",
+            Kind::DiscardIneffective => "discard-ineffective",
+            Kind::Retained => "retained",
+        }
+    }
 }
 
 impl Record {
@@ -107,19 +156,36 @@ impl Record {
             Task::Wipe(wipe) => Record {
                 device: Some(wipe.identity.to_string()),
                 pv: Some(Pv { name: wipe.pv.to_string(), uid: wipe.pv_uid.to_string() }),
+                policy: Some(wipe.policy),
                 ..of_action
             },
         }
     }
 
     pub fn confirmed(time: Timestamp, claim: &DeviceClaim) -> Self {
-        let round = ClaimRound { owner_uid: claim.owner.uid.clone(), round: claim.round };
+        Record::of_claim(time, Kind::Confirmed, claim)
+    }
+
+    pub fn released(time: Timestamp, claim: &DeviceClaim) -> Self {
+        Record::of_claim(time, Kind::Released, claim)
+    }
+
+    fn of_claim(time: Timestamp, kind: Kind, claim: &DeviceClaim) -> Self {
         Record {
             device: Some(claim.identity.clone()),
-            claim: Some(round),
+            claim: Some(ClaimRound::of(claim)),
             text: owner_text(&claim.owner),
-            ..Record::bare(time, Kind::Confirmed)
+            ..Record::bare(time, kind)
         }
+    }
+
+    pub fn discard_ineffective(time: Timestamp, identity: &str) -> Self {
+        Record { device: Some(identity.to_owned()), ..Record::bare(time, Kind::DiscardIneffective) }
+    }
+
+    fn created(time: Timestamp) -> Self {
+        let ledger_id = uuid::Uuid::new_v4().to_string();
+        Record { ledger_id, ..Record::bare(time, Kind::Created) }
     }
 
     pub fn retained(time: Timestamp, kept: &RetainedData) -> Self {
@@ -142,16 +208,10 @@ impl Record {
             pv: None,
             claim: None,
             result: None,
+            policy: None,
+            ledger_id: String::new(),
             text: String::new(),
         }
-    }
-
-    /// The PersistentVolume whose data this record says is gone.
-    fn erases(&self) -> Option<&str> {
-        let done = self.kind == Kind::Outcome
-            && self.action == Some(Action::Wipe)
-            && self.result == Some(OutcomeResult::Succeeded);
-        self.pv.as_ref().filter(|_| done).map(|pv| pv.uid.as_str())
     }
 
     /// The volume whose files this record makes ours.
@@ -168,30 +228,70 @@ pub struct Ledger {
     end: u64,
     /// How far the file's blocks are allocated, as far as we asked for it.
     reserved: u64,
-    known: Known,
+    index: LedgerIndex,
     damaged: Vec<usize>,
 }
 
-/// What the lines say, looked up.
+/// What the records say, for lookup.
 #[derive(Debug, Default)]
-struct Known {
+struct LedgerIndex {
+    id: String,
     ours: HashSet<String>,
-    erased: HashSet<String>,
-    retained: HashSet<String>,
-    /// By device: the claim that it was last confirmed for.
-    confirmed: HashMap<String, ClaimRound>,
+    history: History,
 }
 
-impl Known {
-    fn learn(&mut self, record: &Record) {
+impl LedgerIndex {
+    fn add(&mut self, record: &Record) {
         self.ours.extend(record.makes_ours().map(str::to_owned));
-        self.erased.extend(record.erases().map(str::to_owned));
-        match (record.kind, &record.device, &record.claim, &record.pv) {
-            (Kind::Confirmed, Some(device), Some(claim), _) => {
-                drop(self.confirmed.insert(device.clone(), claim.clone()))
+        let device = record.device.as_deref().unwrap_or_default();
+        let (claim, pv) = (record.claim.as_ref(), record.pv.as_ref());
+        match record.kind {
+            Kind::Created => self.id.clone_from(&record.ledger_id),
+            Kind::Confirmed => {
+                if let Some(claim) = claim {
+                    self.history.confirm(device, claim.key(), &claim.owner_uid, claim.round);
+                }
             }
-            (Kind::Retained, _, _, Some(pv)) => drop(self.retained.insert(pv.uid.clone())),
-            (Kind::Confirmed | Kind::Retained | Kind::Intent | Kind::Outcome, ..) => {}
+            Kind::Released => {
+                if let Some(claim) = claim {
+                    self.history.release(device, claim.key());
+                }
+            }
+            Kind::Retained => {
+                if let Some(pv) = pv {
+                    self.history.retain(device, &pv.uid);
+                }
+            }
+            Kind::DiscardIneffective => self.history.distrust_discard(device),
+            Kind::Intent => {
+                if let Some(pv) = pv.filter(|_| record.action == Some(Action::Wipe)) {
+                    self.history.begin_erase(&pv.uid);
+                }
+            }
+            Kind::Outcome => {
+                let erased = record.action == Some(Action::Wipe)
+                    && record.result == Some(OutcomeResult::Succeeded);
+                if let Some(pv) = pv.filter(|_| erased) {
+                    // A record of an earlier version does not say how: at least the signatures are gone.
+                    let policy = record.policy.unwrap_or(WipePolicy::Quick);
+                    self.history.erase(device, &pv.uid, policy);
+                }
+            }
+        }
+    }
+
+    /// Whether the record would say anything that is not recorded.
+    fn is_new(&self, record: &Record) -> bool {
+        let device = record.device.as_deref().unwrap_or_default();
+        match (record.kind, &record.claim, &record.pv) {
+            (Kind::Confirmed, Some(claim), _) => {
+                !self.history.is_confirmed(device, claim.key(), claim.round)
+            }
+            (Kind::Released, Some(claim), _) => !self.history.is_released(device, claim.key()),
+            (Kind::Retained, _, Some(pv)) => !self.history.is_retained(&pv.uid),
+            (Kind::DiscardIneffective, ..) => !self.history.is_discard_ineffective(device),
+            (Kind::Confirmed | Kind::Released | Kind::Retained, ..)
+            | (Kind::Created | Kind::Intent | Kind::Outcome, ..) => true,
         }
     }
 }
@@ -216,45 +316,38 @@ impl Ledger {
                 .map_err(NodeError::io(attempt("repairing")))?;
         }
         for line in &damaged {
-            tracing::error!(ledger = %path.display(), line, "this line is damaged and is skipped; volumes known by it alone are treated as foreign");
+            tracing::error!(ledger = %path.display(), line, "skipped a damaged line; volumes that only this line records are not recognized as the agent's");
         }
-        let mut known = Known::default();
-        records.iter().for_each(|record| known.learn(record));
+        let mut index = LedgerIndex::default();
+        records.iter().for_each(|record| index.add(record));
         let mut ledger =
-            Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, known, damaged };
+            Ledger { path: path.to_owned(), file, end: whole as u64, reserved: 0, index, damaged };
         ledger.reserve();
+        // Before anything is recorded: the API learns from the ID that this is not the ledger that it knew.
+        if ledger.index.id.is_empty() {
+            ledger.append(&Record::created(Timestamp::now()))?;
+        }
         Ok(ledger)
+    }
+
+    /// Created with the ledger: another data directory has another.
+    pub fn id(&self) -> &str {
+        &self.index.id
     }
 
     /// An intent for this volume was recorded on this node: files named after it are our work.
     pub fn knows(&self, uid: &str) -> bool {
-        self.known.ours.contains(uid)
+        self.index.ours.contains(uid)
     }
 
-    /// What is known about a device and the PersistentVolume that was on it.
-    pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
-        Remembered {
-            erased: self.known.erased.contains(pv_uid),
-            retained: self.known.retained.contains(pv_uid),
-            confirmed: self
-                .known
-                .confirmed
-                .get(identity)
-                .map(|claim| (claim.owner_uid.clone(), claim.round)),
-        }
+    /// What is recorded about claimed devices.
+    pub fn history(&self) -> &History {
+        &self.index.history
     }
 
-    /// Those of these that no line says yet.
+    /// Those of these that are not recorded yet.
     pub fn unrecorded(&self, records: Vec<Record>) -> Vec<Record> {
-        let is_news =
-            |record: &Record| match (record.kind, &record.device, &record.claim, &record.pv) {
-                (Kind::Confirmed, Some(device), Some(claim), _) => {
-                    self.known.confirmed.get(device) != Some(claim)
-                }
-                (Kind::Retained, _, _, Some(pv)) => !self.known.retained.contains(&pv.uid),
-                (Kind::Confirmed | Kind::Retained | Kind::Intent | Kind::Outcome, ..) => true,
-            };
-        records.into_iter().filter(is_news).collect()
+        records.into_iter().filter(|record| self.index.is_new(record)).collect()
     }
 
     /// Numbers of lines that could not be read.
@@ -285,7 +378,7 @@ impl Ledger {
             return Err(NodeError::io(attempt())(error));
         }
         self.end += lines.len() as u64;
-        records.iter().for_each(|record| self.known.learn(record));
+        records.iter().for_each(|record| self.index.add(record));
         self.reserve();
         Ok(())
     }

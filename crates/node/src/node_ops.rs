@@ -13,7 +13,7 @@ use crate::{
 };
 use quarry_api::{
     ids::Uid,
-    node_inventory::{PathReport, RetainedData, UnmanagedPv},
+    node_inventory::{DeviceClaim, PathReport, RetainedData, UnmanagedPv},
 };
 use quarry_core::{
     device::Facts,
@@ -64,6 +64,15 @@ pub trait LedgerOps: Send + Sync + 'static {
 
     /// That this data stays is known on the node from now on, even if an older API asks for a wipe later.
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError>;
+
+    /// These device claims have ended here: none of them is confirmed again, even if an older API has it.
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError>;
+
+    /// In the order of the device claims: why each is over, as far as the ledger knows; `None` if it is not.
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError>;
+
+    /// The ID of this ledger: another data directory has another.
+    fn ledger_id(&self) -> Result<String, NodeError>;
 }
 
 /// All operations on a node.
@@ -95,4 +104,5 @@ pub struct NodeScan {
     pub again_in: Option<Duration>,
     pub boot_id: Option<String>,
     pub machine_id: Option<String>,
+    pub ledger_id: Option<String>,
 }

@@ -18,7 +18,7 @@ use quarry_api::{
     NodeInventory, NodeJob, Volume, crds,
     ids::Uid,
     names,
-    node_inventory::{PathReport, RetainedData},
+    node_inventory::{DeviceClaim, PathReport, RetainedData},
     node_job::JobPhase,
 };
 use quarry_apiserver::{Options, Server};
@@ -100,6 +100,15 @@ impl LedgerOps for Empty {
     }
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
         panic!("no data is retained: {retained:?}")
+    }
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError> {
+        panic!("no device is claimed: {claims:?}")
+    }
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        panic!("no device is claimed: {claims:?}")
+    }
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        Ok("l".into())
     }
 }
 

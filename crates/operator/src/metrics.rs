@@ -196,7 +196,7 @@ impl Metrics {
 
     fn count_claims(&self, caches: &Caches) {
         let mut states: BTreeMap<&'static str, i64> =
-            ["Claimed", "Confirmed", "Refused", "Terminating"]
+            ["Claimed", "Confirmed", "Outdated", "Refused", "Terminating"]
                 .into_iter()
                 .map(|state| (state, 0))
                 .collect();
@@ -216,6 +216,7 @@ impl Metrics {
                     _ if claim.terminating => "Terminating",
                     Some(ClaimState::Confirmed) => "Confirmed",
                     Some(ClaimState::Refused) => "Refused",
+                    Some(ClaimState::Outdated) => "Outdated",
                     Some(ClaimState::Removed | ClaimState::RemovalFailed) | None => "Claimed",
                 };
                 *states.entry(state).or_default() += 1;

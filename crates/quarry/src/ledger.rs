@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use quarry_node::{
     OutcomeResult,
-    ledger::{Kind, Parsed, Record, parse},
+    ledger::{Parsed, Record, parse},
 };
 use std::{
     io::ErrorKind,
@@ -85,12 +85,6 @@ fn render(records: &[Record]) -> String {
     let headers = ["TIME", "KIND", "ACTION", "RESULT", "ABOUT", "JOB", "TEXT"];
     table.set_header(headers);
     for record in records {
-        let kind = match record.kind {
-            Kind::Intent => "intent",
-            Kind::Outcome => "outcome",
-            Kind::Confirmed => "confirmed",
-            Kind::Retained => "retained",
-        };
         let result = match record.result {
             None => "",
             Some(OutcomeResult::Succeeded) => "succeeded",
@@ -98,7 +92,7 @@ fn render(records: &[Record]) -> String {
         };
         let cells = [
             record.time.to_string(),
-            kind.to_owned(),
+            record.kind.as_str().to_owned(),
             record.action.map_or("", |action| action.as_str()).to_owned(),
             result.to_owned(),
             about(record),
@@ -119,7 +113,8 @@ fn render(records: &[Record]) -> String {
 fn about(record: &Record) -> String {
     let volume = Some(record.volume_uid.clone()).filter(|uid| !uid.is_empty());
     let pv = record.pv.as_ref().map(|pv| format!("PersistentVolume {}", pv.name));
-    [volume, record.device.clone(), pv].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let ledger = Some(record.ledger_id.clone()).filter(|id| !id.is_empty());
+    [ledger, volume, record.device.clone(), pv].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -267,7 +267,10 @@ fn an_unreachable_cluster_fails_only_if_it_was_named() {
         stderr(&named)
     );
     assert!(refused(&["devices", "--kubeconfig", file.to_str().unwrap()]).contains("cannot reach"));
-    assert!(refused(&["explain", "n1/sda"]).contains("no cluster is configured"));
+    // Without root: a standalone Quarry of this machine must not be found.
+    let output = without_root(&["explain", "n1/sda"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no cluster is configured"), "{}", stderr(&output));
 }
 
 #[test]

@@ -7,7 +7,10 @@ use quarry_api::{
 };
 use quarry_core::{
     device::GroupedDevice,
-    device_claim::confirm::{Expected, find, verify},
+    device_claim::{
+        confirm::{Expected, find, verify},
+        history::claim_key,
+    },
 };
 use quarry_node::{
     ConfirmRequest, Confirmation, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish,
@@ -22,6 +25,7 @@ pub fn scan(disk: &Disk) -> NodeScan {
         again_in: None,
         boot_id: Some(format!("boot-{}", disk.boots)),
         machine_id: Some(disk.machine_id()),
+        ledger_id: Some(disk.ledger_id()),
     }
 }
 
@@ -48,7 +52,7 @@ impl Disk {
         known: &[GroupedDevice],
         view: &NodeView,
     ) -> Result<(), String> {
-        let device = find(&claim.identity, known)?;
+        let device = find(claim, known)?;
         if self.sabotage != Some(Sabotage::ConfirmAnything) {
             verify(claim, Expected::of_claim(claim), known, &view.spec)?;
             if self.is_held(&device.facts.name) {
@@ -62,14 +66,17 @@ impl Disk {
             self.disks.values_mut().for_each(|disk| (disk.signature, disk.data) = (None, None));
         }
         self.lead(&claim.link, &LinkDevice::from(&device.facts));
-        self.confirmed.insert(claim.identity.clone(), (claim.owner.uid.clone(), claim.round));
+        let (key, owner) = (claim_key(claim), claim.owner.uid.as_str());
+        self.history.confirm(&claim.identity, key, owner, claim.round);
         Ok(())
     }
 
     fn lead(&mut self, link: &str, device: &LinkDevice) {
         let first = || self.disks.keys().next().map(|name| format!("/dev/{name}"));
         let wrong = if self.sabotage == Some(Sabotage::MislinkAnything) { first() } else { None };
-        self.claim_links.insert(link.to_owned(), wrong.unwrap_or_else(|| device.target.clone()));
+        let target = device.persistent_names.first().cloned();
+        let target = target.unwrap_or_else(|| format!("/dev/{}", device.name));
+        self.claim_links.insert(link.to_owned(), wrong.unwrap_or(target));
     }
 
     pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
@@ -119,11 +126,11 @@ impl Disk {
 
     /// Takes the claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
-        let HoldRequest { claim, pv_uid, view } = request;
+        let HoldRequest { claim, pv_uid, policy: _, view } = request;
         let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
             .map_err(NodeError::Refused)?;
         let known = view.known(&scan(self));
-        let name = find(&claim.identity, &known).map_err(NodeError::Refused)?.facts.name.clone();
+        let name = find(claim, &known).map_err(NodeError::Refused)?.facts.name.clone();
         if self.sabotage != Some(Sabotage::HoldAnything) {
             verify(claim, expected, &known, &view.spec)
                 .map_err(|why| NodeError::Refused(expected.explain(why)))?;
@@ -226,7 +233,12 @@ mod tests {
         let mut disk = disk();
         disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into());
         disk.disks.get_mut("sda").unwrap().data = Some("mine".into());
-        let hold = HoldRequest { claim: claim(), pv_uid: "p".into(), view: request().view };
+        let hold = HoldRequest {
+            claim: claim(),
+            pv_uid: "p".into(),
+            policy: WipePolicy::Quick,
+            view: request().view,
+        };
         assert_eq!(disk.hold(&hold).unwrap(), "sda");
         assert!(disk.hold(&hold).unwrap_err().retryable());
         disk.wipe_half("sda");

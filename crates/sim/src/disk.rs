@@ -5,10 +5,13 @@
 //! Next to read: `node_ops.rs` (the agent's way to it), `invariant/mod.rs` (what must never be seen here).
 
 use crate::raw_disks::{Kept, RawDisk};
-use quarry_api::{node_inventory::Evidence, quantity::Bytes};
+use quarry_api::{
+    node_inventory::{DeviceClaim, Evidence},
+    quantity::Bytes,
+};
 use quarry_core::{
     device::{BackingFile, Content, Facts, Held},
-    device_claim::confirm::Remembered,
+    device_claim::{confirm::Remembered, history::History},
     job::{Format, OutcomeResult, Task},
     storage::sparse::{self, Link, Observed, User, link_path},
 };
@@ -104,9 +107,8 @@ pub struct Disk {
     /// How many events the kernel has sent about them.
     pub uevents: u64,
     pub ledger: Vec<Record>,
-    /// Of the ledger, too: the last claim that was confirmed on each disk, and the volumes whose data stays.
-    pub confirmed: BTreeMap<String, (String, i64)>,
-    pub kept_volumes: BTreeSet<String>,
+    /// Of the ledger, too: what it records about claimed disks.
+    pub history: History,
     pub udev: bool,
     /// The kernel reads partition tables by itself.
     pub parser: bool,
@@ -145,8 +147,7 @@ impl Disk {
             held: BTreeSet::new(),
             uevents: 0,
             ledger: Vec::new(),
-            confirmed: BTreeMap::new(),
-            kept_volumes: BTreeSet::new(),
+            history: History::default(),
             udev,
             parser,
             broken_tool: false,
@@ -164,14 +165,26 @@ impl Disk {
         })
     }
 
-    /// The data of this PersistentVolume was erased on this node.
-    pub fn erased(&self, pv_uid: &str) -> bool {
-        self.ledger.iter().any(|record| match &record.task {
-            Task::Wipe(wipe) => {
-                wipe.pv_uid == *pv_uid && record.outcome == Some(OutcomeResult::Succeeded)
+    /// Another one after the machine was replaced: its folders were.
+    pub fn ledger_id(&self) -> String {
+        format!("ledger-{}", self.machine)
+    }
+
+    pub fn record(&mut self, record: Record) {
+        if let Task::Wipe(wipe) = &record.task {
+            let (identity, pv) = (wipe.identity.as_str(), wipe.pv_uid.as_str());
+            match record.outcome {
+                None => self.history.begin_erase(pv),
+                Some(OutcomeResult::Succeeded) => self.history.erase(identity, pv, wipe.policy),
+                Some(OutcomeResult::Failed) => {}
             }
-            Task::Volume(_) => false,
-        })
+        }
+        self.ledger.push(record);
+    }
+
+    pub fn outdated(&self, claims: &[DeviceClaim]) -> Vec<Option<String>> {
+        let asked = self.sabotage != Some(Sabotage::ForgetOutcomes);
+        claims.iter().map(|claim| self.history.outdated(claim).filter(|_| asked)).collect()
     }
 
     /// What the ledger says about a disk and the PersistentVolume that was on it.
@@ -179,11 +192,7 @@ impl Disk {
         if self.sabotage == Some(Sabotage::ForgetOutcomes) {
             return Remembered::default();
         }
-        Remembered {
-            erased: self.erased(pv_uid),
-            retained: self.kept_volumes.contains(pv_uid),
-            confirmed: self.confirmed.get(identity).cloned(),
-        }
+        self.history.remembered(identity, pv_uid)
     }
 
     /// The loops over a volume's file.

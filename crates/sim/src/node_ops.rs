@@ -12,10 +12,11 @@ use crate::{
 };
 use quarry_api::{
     ids::Uid,
-    node_inventory::{PathReport, RetainedData},
+    node_inventory::{DeviceClaim, PathReport, RetainedData},
     node_job::WipePolicy,
 };
 use quarry_core::{
+    device_claim::history::claim_key,
     job::{Intent, Outcome},
     storage::sparse::{Observed, Sparse, Step},
 };
@@ -104,7 +105,7 @@ impl SimNode {
             |_, _| {},
             |disk| {
                 if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
-                    disk.ledger.push(record);
+                    disk.record(record);
                 }
                 Ok(())
             },
@@ -163,7 +164,7 @@ impl LedgerOps for SimNode {
 
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
         let known =
-            |disk: &Disk| retained.iter().all(|data| disk.kept_volumes.contains(&data.pv_uid));
+            |disk: &Disk| retained.iter().all(|data| disk.history.is_retained(&data.pv_uid));
         if known(&lock(&self.disk)) {
             return Ok(());
         }
@@ -174,10 +175,44 @@ impl LedgerOps for SimNode {
             &possible,
             |_, _| {},
             |disk| {
-                disk.kept_volumes.extend(retained.iter().map(|data| data.pv_uid.clone()));
+                for data in retained {
+                    disk.history.retain(&data.identity, &data.pv_uid);
+                }
                 Ok(())
             },
         )
+    }
+
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError> {
+        let key = |claim: &DeviceClaim| (claim.identity.clone(), claim_key(claim).to_owned());
+        let known = |disk: &Disk| {
+            claims.iter().map(key).all(|(device, claim)| disk.history.is_released(&device, &claim))
+        };
+        if known(&lock(&self.disk)) {
+            return Ok(());
+        }
+        let possible: Vec<(When, What)> =
+            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        self.operate(
+            "release",
+            &possible,
+            |_, _| {},
+            |disk| {
+                for (device, claim) in claims.iter().map(key) {
+                    disk.history.release(&device, &claim);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    // From memory, as on the machine: it cannot fail.
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        Ok(lock(&self.disk).outdated(claims))
+    }
+
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        Ok(lock(&self.disk).ledger_id())
     }
 }
 
@@ -220,8 +255,10 @@ impl DeviceOps for SimNode {
             &READ,
             |_, _| {},
             |disk| {
+                let (identity, pv) = (&request.claim.identity, request.pv_uid.as_str());
+                let wiped = disk.remembered(identity, pv).covers(request.policy);
                 let name = disk.hold(request)?;
-                Ok(Box::new(Held { ops: holder, name, identity: request.claim.identity.clone() })
+                Ok(Box::new(Held { ops: holder, name, identity: identity.clone(), wiped })
                     as Box<dyn HeldDevice>)
             },
         )
@@ -233,6 +270,7 @@ struct Held {
     ops: SimNode,
     name: String,
     identity: String,
+    wiped: bool,
 }
 
 impl HeldDevice for Held {
@@ -240,7 +278,14 @@ impl HeldDevice for Held {
         &self.name
     }
 
+    fn is_wiped(&self) -> bool {
+        self.wiped
+    }
+
     fn wipe(self: Box<Self>, policy: WipePolicy, _: &Progress) -> Result<String, NodeError> {
+        if self.wiped {
+            return Ok("erased before, and blank".into());
+        }
         let (name, identity) = (&self.name, &self.identity);
         let possible = [&WRITE[..], &[(When::During, What::Crash)]].concat();
         let shared = &self.ops.shared;

@@ -6,7 +6,10 @@
 
 use crate::disk::{Disk, Sabotage};
 use quarry_api::node_inventory::Evidence;
-use quarry_core::device::{Content, Facts, Found, Held};
+use quarry_core::{
+    device::{Content, Facts, Found, Held},
+    device_claim::history::History,
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawDisk {
@@ -163,6 +166,7 @@ impl Disk {
         self.power_cut();
         self.claim_links.clear();
         self.ledger.clear();
+        self.history = History::default();
         self.machine += 1;
     }
 

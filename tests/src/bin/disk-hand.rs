@@ -188,6 +188,10 @@ impl HeldDevice for Announced {
         self.held.name()
     }
 
+    fn is_wiped(&self) -> bool {
+        self.held.is_wiped()
+    }
+
     fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError> {
         // The second percentage is announced after the agent has finished with the first, including
         // its failpoints.

@@ -82,7 +82,7 @@ impl Ground {
     }
 
     pub fn link_target(&self, claim: &DeviceClaim) -> Option<PathBuf> {
-        fs::read_link(self.link(claim)).ok()
+        self.bed.link_target(&claim.link)
     }
 }
 
@@ -287,9 +287,9 @@ async fn changed_link_is_repaired_by_identity() {
             (ClaimState::Confirmed, true, None),
             "{at}"
         );
-        assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()), "{at}");
+        assert_eq!(ground.link_target(&claim), Some(PathBuf::from(device.dev())), "{at}");
     }
-    // A persistent name appeared: it is better than a kernel name.
+    // A persistent name appeared: it is better than one that lasts until the next boot.
     let by_id = ground.bed.at("/dev/disk/by-id");
     fs::create_dir_all(&by_id).unwrap();
     symlink(format!("../../{}", device.name), by_id.join("wwn-0x5")).unwrap();
@@ -299,7 +299,7 @@ async fn changed_link_is_repaired_by_identity() {
     fs::remove_file(by_id.join("wwn-0x5")).unwrap();
     symlink(format!("../../{}", other.name), by_id.join("wwn-0x5")).unwrap();
     assert!(ground.look_at(&claim).await.linked);
-    assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from(device.dev()));
+    assert_eq!(ground.link_target(&claim), Some(PathBuf::from(device.dev())));
 
     let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
     let messages = events
@@ -314,7 +314,7 @@ async fn changed_link_is_repaired_by_identity() {
         "it was missing",
         "which is another device",
         "it led to no device",
-        "it had only the kernel's name /dev/",
+        "it led there by /run/quarry/links/",
     ] {
         assert!(messages.contains(why), "{why}: {messages}");
     }
@@ -438,4 +438,60 @@ async fn paths_are_followed_on_the_node_and_checked() {
         assert!(report.problem.as_deref().unwrap_or_default().contains(problem), "{report:?}");
     }
     assert_eq!(ground.world.publish(&ground.ops).await.paths, reports);
+}
+
+/// After a boot kernel names are dealt out again, and kubelet may follow a link before the agent has scanned.
+// invariant: 2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn link_without_a_by_id_name_dangles_after_a_boot() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 8 * MIB);
+    let claim = ground.claim(&device);
+    assert!(ground.look_at(&claim).await.linked);
+    let target = fs::read_link(ground.link(&claim)).unwrap();
+    assert!(target.starts_with("/run/quarry/links"), "{target:?}: not a kernel name");
+    // A boot empties /run. The agent has not scanned yet.
+    fs::remove_dir_all(ground.bed.at("/run/quarry")).unwrap();
+    assert_eq!(ground.link_target(&claim), None, "it leads nowhere, whatever device has the name");
+    assert!(fs::symlink_metadata(ground.link(&claim)).is_ok(), "the path of the PV stays");
+    assert!(ground.look_at(&claim).await.linked, "the identity was seen in this boot");
+    assert_eq!(ground.link_target(&claim), Some(PathBuf::from(device.dev())));
+    // Names that the content of a device chooses are no better.
+    let by_id = ground.bed.at("/dev/disk/by-id");
+    fs::create_dir_all(&by_id).unwrap();
+    for name in ["lvm-pv-uuid-aBcD", "md-name-any:0", "dm-name-data"] {
+        symlink(format!("../../{}", device.name), by_id.join(name)).unwrap();
+    }
+    assert!(ground.look_at(&claim).await.linked);
+    assert_eq!(fs::read_link(ground.link(&claim)).unwrap(), target);
+    let ending = DeviceClaim { terminating: true, ..claim.clone() };
+    assert_eq!(ground.look_at(&ending).await.state, ClaimState::Removed);
+    let left = fs::read_dir(ground.bed.at("/run/quarry/links")).unwrap().count();
+    assert_eq!(left, 0, "nothing of it is left in /run either");
+}
+
+/// An API that was restored from a backup shows a device claim that this node has released since.
+// invariant: 10
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restored_device_claim_is_not_linked_again() {
+    let ground = Ground::new().await;
+    let (device, _) = ground.disk("d", 8 * MIB);
+    let claim = DeviceClaim { id: "first".into(), ..ground.claim(&device) };
+    let report = ground.look_at(&claim).await;
+    assert_eq!((report.state, report.linked), (ClaimState::Confirmed, true));
+    let later = DeviceClaim { round: claim.round + 1, ..claim.clone() };
+    assert_eq!(ground.look_at(&later).await.state, ClaimState::Confirmed);
+    // The status is as old as the spec: it says that the device is confirmed.
+    ground.world.restore_status(&[report]).await;
+    let restored = ground.look_at(&claim).await;
+    assert_eq!((restored.state, restored.linked), (ClaimState::Outdated, false));
+    assert!(restored.message.unwrap().contains("a later round"));
+    assert_eq!(ground.link_target(&claim), None);
+    // Released, then restored: as another device claim it would be confirmed again.
+    assert!(ground.look_at(&later).await.linked);
+    let ending = DeviceClaim { terminating: true, ..later.clone() };
+    assert_eq!(ground.look_at(&ending).await.state, ClaimState::Removed);
+    assert_eq!(ground.look_at(&later).await.state, ClaimState::Outdated);
+    let next = DeviceClaim { id: "second".into(), round: 1, ..claim };
+    assert_eq!(ground.look_at(&next).await.state, ClaimState::Confirmed);
 }

@@ -149,3 +149,43 @@ async fn one_operator_leads_and_exits_when_it_loses_its_lease() {
     );
     processes.stop().await;
 }
+
+/// An agent whose data directory is empty knows nothing of the Volume: that it finds nothing to remove proves nothing.
+// invariant: 10
+#[tokio::test(flavor = "multi_thread")]
+async fn volume_is_not_deleted_by_an_agent_without_its_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut processes = Processes::start(dir.path()).await;
+    let uid = processes.create("kept", "Filesystem").await.metadata.uid.unwrap();
+    let available = |volume: Option<&quarry_api::Volume>| {
+        volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
+    };
+    processes.wait("kept", "is Available", available).await;
+    processes.stop_agent().await;
+    let (data, aside) = (dir.path().join("data"), dir.path().join("aside"));
+    std::fs::rename(&data, &aside).unwrap();
+    processes.restart(Role::Agent, None).await;
+    processes
+        .wait_inventory("reports the new ledger", |status| {
+            let ledger = std::fs::read_to_string(data.join("ledger")).unwrap_or_default();
+            status.ledger_id.as_ref().is_some_and(|id| ledger.contains(id.as_str()))
+        })
+        .await;
+    processes.delete("kept").await;
+    processes
+        .wait("kept", "reports that the ledger is another one", |volume| {
+            let volume = volume.expect("it is not deleted");
+            let ready = volume.ready().and_then(|ready| ready.message.clone());
+            ready.is_some_and(|message| message.contains("quarry.dev/accept-ledger="))
+        })
+        .await;
+    assert!(aside.join("volumes").join(&uid).exists(), "its file is where it was");
+    // The data directory is back: now everything of it is removed.
+    processes.stop_agent().await;
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+    processes.restart(Role::Agent, None).await;
+    processes.wait("kept", "is deleted", |volume| volume.is_none()).await;
+    assert!(!data.join("volumes").join(&uid).exists());
+    processes.stop().await;
+}

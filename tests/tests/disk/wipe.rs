@@ -10,10 +10,14 @@ use super::{
 use quarry_api::{
     node_inventory::DeviceClaim,
     node_job::{JobPhase, WipePolicy},
+    quantity::Bytes,
 };
-use quarry_core::device::Content;
+use quarry_core::{
+    device::Content,
+    job::{Outcome, OutcomeResult, Task, WipeDevice},
+};
 use quarry_node::{
-    DeviceOps, HeldDevice, HoldRequest, NodeView, Progress,
+    DeviceOps, HeldDevice, HoldRequest, LedgerOps, NodeView, Progress,
     agent::{JobOutcome, RunResult},
     failpoints::ALL,
 };
@@ -86,8 +90,16 @@ fn view(world: &World, claim: &DeviceClaim) -> NodeView {
 }
 
 fn hold(ground: &Ground, claim: &DeviceClaim) -> Result<Box<dyn HeldDevice>, String> {
-    let request =
-        HoldRequest { claim: claim.clone(), pv_uid: "p".into(), view: view(&ground.world, claim) };
+    hold_for(ground, claim, WipePolicy::Quick)
+}
+
+fn hold_for(
+    ground: &Ground,
+    claim: &DeviceClaim,
+    policy: WipePolicy,
+) -> Result<Box<dyn HeldDevice>, String> {
+    let view = view(&ground.world, claim);
+    let request = HoldRequest { claim: claim.clone(), pv_uid: "p".into(), policy, view };
     ground.ops.hold(&request).map_err(|error| error.message())
 }
 
@@ -283,14 +295,13 @@ async fn device_in_use_is_not_wiped() {
             "quarantine",
         ),
         (|_, view| view.spec.machine_id = Some("another".into()), "another machine"),
+        (|_, view| view.spec.ledger_id = Some("another".into()), "the ledger in the data"),
     ] {
         let (mut changed_claim, mut view) = (claim.clone(), view(&ground.world, &claim));
         change(&mut changed_claim, &mut view);
-        let why = ground
-            .ops
-            .hold(&HoldRequest { claim: changed_claim, pv_uid: "p".into(), view })
-            .unwrap_err()
-            .message();
+        let policy = WipePolicy::Quick;
+        let request = HoldRequest { claim: changed_claim, pv_uid: "p".into(), policy, view };
+        let why = ground.ops.hold(&request).unwrap_err().message();
         assert!(why.contains(words), "{words}: {why}");
     }
     // While the agent holds it, no other process gets it.
@@ -485,7 +496,6 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
     let text = serde_json::to_string(&claim).unwrap();
     let ending =
         serde_json::to_string(&DeviceClaim { terminating: true, ..claim.clone() }).unwrap();
-    let link = bed.at(&claim.link);
     let of = |prefixes: &'static [&'static str]| {
         ALL.iter()
             .copied()
@@ -502,7 +512,11 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
             let output = finish(&bed, &["look", order], point);
             assert!(output.contains(expected), "{point}: {output}");
             let ended = order == &ending;
-            assert_eq!(fs::read_link(&link).ok(), (!ended).then(|| device.dev().into()), "{point}");
+            assert_eq!(
+                bed.link_target(&claim.link),
+                (!ended).then(|| device.dev().into()),
+                "{point}"
+            );
             assert!(!ended || !bed.at("/mnt/local-storage/fast").exists(), "{point}");
         }
     }
@@ -531,4 +545,43 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
     assert!(missed.is_empty(), "never reached: {missed:?}");
     assert_eq!(hash(&other), untouched, "{} must not change", bystander.name);
     println!("figure: device claims and wipes killed at {} failpoints", met.len());
+}
+
+/// The report of a Quick wipe was lost, and the class says Zero when it is asked for again.
+// invariant: 10
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quick_wipe_does_not_count_for_a_zero_policy() {
+    let ground = Ground::new().await;
+    let (device, path) = ground.disk("d", 8 * MIB);
+    fill(&path);
+    for end in [0, 7 * MIB] {
+        poke(&path, end, &vec![0; MIB as usize]);
+    }
+    let claim = ground.claim(&device);
+    let outcome = |policy: WipePolicy| Outcome {
+        job: "wipe-1".into(),
+        task: Task::Wipe(WipeDevice {
+            identity: claim.identity.as_str().into(),
+            size: Bytes(8 * MIB),
+            pv: "local-pv-1".into(),
+            pv_uid: "p".into(),
+            policy,
+        }),
+        result: OutcomeResult::Succeeded,
+        text: String::new(),
+    };
+    ground.ops.record_outcome(&outcome(WipePolicy::Quick)).unwrap();
+    assert!(hold_for(&ground, &claim, WipePolicy::Quick).unwrap().is_wiped());
+    let held = hold_for(&ground, &claim, WipePolicy::Zero).unwrap();
+    assert!(!held.is_wiped(), "most of the data is still there");
+    held.wipe(WipePolicy::Zero, &Progress::default()).unwrap();
+    assert!(found(&path).is_empty());
+    ground.ops.record_outcome(&outcome(WipePolicy::Zero)).unwrap();
+    assert!(hold_for(&ground, &claim, WipePolicy::Zero).unwrap().is_wiped());
+    // Written to since, by an owner that the API does not know any more: neither policy erases that.
+    poke(&path, 4096, b"new data");
+    for policy in WipePolicy::ALL {
+        let why = hold_for(&ground, &claim, policy).map(drop).unwrap_err();
+        assert!(why.contains("was written to since"), "{policy:?}: {why}");
+    }
 }

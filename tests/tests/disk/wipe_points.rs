@@ -345,7 +345,7 @@ impl Stage {
             "{at}: {message}"
         );
         assert!(!refused || rival.is_named_in(&message, got.as_ref().unwrap()), "{at}: {message}");
-        let link_target = fs::read_link(self.bed.at(&self.claim.link)).ok();
+        let link_target = self.bed.link_target(&self.claim.link);
         assert_eq!(link_target, (!refused).then(|| disk.dev().into()), "{at}: {message}");
         assert!(seen == self.bytes(), "{at}: a confirmation writes nothing");
         let records: Vec<String> = self.ledger().split_off(lines);

@@ -11,9 +11,22 @@ pub fn best<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names.into_iter().min_by_key(|name| (bucket(name), *name))
 }
 
+/// Names that the content of a device chooses, or an administrator: another disk may have them after a reboot. That of a
+/// multipath map is its disks' own.
+const CHOSEN_BY_CONTENT: &[&str] = &["lvm-pv-uuid-", "md-", "dm-"];
+
+/// Whether the hardware gives the device this name, whatever is written to it.
+pub fn is_given_by_hardware(name: &str) -> bool {
+    let is_map = name.starts_with("dm-uuid-") && name.contains("mpath-");
+    is_map || !CHOSEN_BY_CONTENT.iter().any(|prefix| name.starts_with(prefix))
+}
+
 fn bucket(name: &str) -> usize {
-    // The alias of a map: another disk may have it after a reboot, so any other link is better.
+    // The alias of a map comes last of all.
     if name.starts_with("dm-name-") {
+        return BUCKETS.len() + 1;
+    }
+    if !is_given_by_hardware(name) {
         return BUCKETS.len();
     }
     BUCKETS.iter().position(|prefix| name.starts_with(prefix)).unwrap_or(BUCKETS.len())
@@ -22,6 +35,24 @@ fn bucket(name: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // invariant: 2
+    #[test]
+    fn a_name_that_content_chooses_is_not_the_hardwares() {
+        for chosen in [
+            "lvm-pv-uuid-aBcDeF",
+            "md-name-host:0",
+            "md-uuid-12345678:0:0:0",
+            "dm-name-vg-lv",
+            "dm-uuid-LVM-abcdef",
+            "dm-uuid-CRYPT-LUKS2-1-luks",
+        ] {
+            assert!(!is_given_by_hardware(chosen), "{chosen}");
+        }
+        for given in ["wwn-0x5000c500a1b2c3d4-part1", "virtio-1", "dm-uuid-part1-mpath-3500"] {
+            assert!(is_given_by_hardware(given), "{given}");
+        }
+    }
 
     #[test]
     fn the_upstream_order_holds() {
@@ -48,6 +79,8 @@ mod tests {
             Some("dm-uuid-mpath-35000c500a1b2c3d4")
         );
         assert_eq!(best(["dm-name-mpatha"]), Some("dm-name-mpatha"));
+        assert_eq!(best(["lvm-pv-uuid-1", "virtio-1"]), Some("virtio-1"));
+        assert_eq!(best(["md-name-h:0", "md-uuid-1", "dm-name-a"]), Some("md-name-h:0"));
         assert_eq!(best([]), None);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{
     facts::{Content, Facts},
-    identity::{Identified, identify, same_identity},
+    identity::{Identified, identify, same_identity, slot_serial},
     returning_path::{Path, path_of, returning_paths},
     verdict::Finding,
 };
 use quarry_api::{
-    node_inventory::{Device, NodeInventoryStatus},
+    node_inventory::{Device, DeviceClaim, NodeInventoryStatus},
     reason::{Meaning, Reason},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,10 @@ pub fn group_with_overdue(
             Content::TimedOut | Content::NotPermitted | Content::Unread
         );
         if device.identified.identity.is_none() && asked {
-            device.findings.push((Reason::NoIdentity, String::new()));
+            let detail = slot_serial(&device.facts).map_or_else(String::new, |serial| {
+                format!("its serial {serial} is that of its slot")
+            });
+            device.findings.push((Reason::NoIdentity, detail));
         }
     }
     known
@@ -317,9 +320,35 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
     }
 }
 
+/// A claimed disk that is missing, and a disk that has some of its names and contradicts the others: it is not known
+/// whether this is the disk, with another controller or firmware, or another one. It is neither used nor taken for the
+/// missing one until an administrator has accepted it.
+pub fn partial_matches(known: &mut [GroupedDevice], claims: &[DeviceClaim], accepted: &[String]) {
+    let present: BTreeSet<String> =
+        known.iter().flat_map(|device| device.identified.candidates.iter().cloned()).collect();
+    for claim in claims.iter().filter(|claim| !present.contains(&claim.identity)) {
+        for device in known.iter_mut() {
+            let candidates = &device.identified.candidates;
+            let partial = candidates.iter().any(|one| claim.identifiers.contains(one))
+                && !same_identity(&claim.identifiers, candidates);
+            let finding = (Reason::IdentityChanged, format!("it was {}", claim.identity));
+            if partial
+                && !candidates.iter().any(|one| accepted.contains(one))
+                && !device.findings.contains(&finding)
+            {
+                device.findings.push(finding);
+            }
+        }
+    }
+}
+
 /// Everything that identifies a device, as far as it was published: a very large node omits the evidence.
 pub fn published_candidates(device: &Device) -> BTreeSet<String> {
-    let findings =
-        Facts { kind: device.kind.clone(), evidence: device.evidence.clone(), ..Facts::default() };
-    identify(&findings).candidates.into_iter().chain(device.identity.clone()).collect()
+    let facts = Facts {
+        kind: device.kind.clone(),
+        transport: device.transport.clone(),
+        evidence: device.evidence.clone(),
+        ..Facts::default()
+    };
+    identify(&facts).candidates.into_iter().chain(device.identity.clone()).collect()
 }

@@ -167,6 +167,9 @@ const EMPTY_SERIALS: &[&str] = &[
 /// With the model, as the kernel spells it: a serial is unique to its vendor at best.
 fn serial(facts: &Facts, value: &str) -> Option<String> {
     let value = value.trim();
+    if names_slot(facts, value) {
+        return None;
+    }
     let empty = value.len() < 2
         || value.chars().all(|c| matches!(c, '0' | ' ' | '-' | '_' | '.'))
         || EMPTY_SERIALS.iter().any(|known| value.eq_ignore_ascii_case(known));
@@ -183,6 +186,20 @@ fn serial(facts: &Facts, value: &str) -> Option<String> {
         model.split_whitespace().collect::<Vec<_>>().join(" "),
         namespace(facts)
     ))
+}
+
+/// A serial of the place, not of the disk in it: QEMU numbers the ports of its SATA and IDE controllers, a USB bridge
+/// reports its own.
+fn names_slot(facts: &Facts, serial: &str) -> bool {
+    let numbered = serial
+        .strip_prefix("QM")
+        .is_some_and(|number| number.len() == 5 && number.bytes().all(|b| b.is_ascii_digit()));
+    numbered || facts.transport.as_deref() == Some("usb")
+}
+
+/// The serial that does not identify the device, because it names its slot.
+pub fn slot_serial(facts: &Facts) -> Option<&str> {
+    facts.serial.as_deref().filter(|serial| names_slot(facts, serial.trim()))
 }
 
 /// Namespaces of one NVMe controller share its serial; the kernel's name of a namespace without an identity of its own
@@ -245,6 +262,7 @@ fn contradiction(claims: &[(&str, String)]) -> Option<String> {
     Some(format!("the kernel reports {}, {} reports {}", kernel.join(" and "), wrong.0, wrong.1))
 }
 
-fn is_world_wide(value: &str) -> bool {
+/// Unique in the world by its standard, for every vendor.
+pub fn is_world_wide(value: &str) -> bool {
     matches!(value.split(':').next(), Some(NGUID | EUI | NVME_UUID | WWN))
 }

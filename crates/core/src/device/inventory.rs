@@ -26,6 +26,7 @@ pub struct NodeFacts {
     pub node_uid: Option<String>,
     pub machine_id: Option<String>,
     pub boot_id: Option<String>,
+    pub ledger_id: Option<String>,
     pub agent_version: Option<String>,
     /// The reports on device claims and on paths.
     pub claims: Vec<ClaimReport>,
@@ -49,6 +50,7 @@ pub fn status(
     let status = NodeInventoryStatus {
         node_uid: node.node_uid,
         machine_id: node.machine_id,
+        ledger_id: node.ledger_id,
         boot_id: node.boot_id,
         agent_version: node.agent_version,
         summary,

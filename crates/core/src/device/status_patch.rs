@@ -47,6 +47,7 @@ fn head(status: &NodeInventoryStatus) -> Map<String, Value> {
     let NodeInventoryStatus {
         node_uid,
         machine_id,
+        ledger_id,
         boot_id,
         agent_version,
         summary,
@@ -59,6 +60,7 @@ fn head(status: &NodeInventoryStatus) -> Map<String, Value> {
     let head = NodeInventoryStatus {
         node_uid: node_uid.clone(),
         machine_id: machine_id.clone(),
+        ledger_id: ledger_id.clone(),
         boot_id: boot_id.clone(),
         agent_version: agent_version.clone(),
         summary: summary.clone(),

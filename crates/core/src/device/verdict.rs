@@ -4,9 +4,12 @@
 
 use super::{
     facts::{Content, Facts, Held},
+    identity::same_identity,
     reason::Reason,
 };
-use quarry_api::node_inventory::{DeviceReason, DeviceState, NodeInventorySpec, RetainedData};
+use quarry_api::node_inventory::{
+    DeviceClaim, DeviceReason, DeviceState, NodeInventorySpec, RetainedData,
+};
 
 /// A reason with its detail. Ordered as the table.
 pub type Finding = (Reason, String);
@@ -151,17 +154,15 @@ fn boot(facts: &Facts) -> Option<String> {
 /// What the cluster knows about the device with these identities. By any of them: a device claim on the serial holds
 /// when the stronger WWN is found later.
 pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<Finding> {
-    let claims =
-        spec.device_claims.iter().filter(|claim| identities.contains(&claim.identity)).map(
-            |claim| {
-                let owner = &claim.owner;
-                let place = owner
-                    .namespace
-                    .as_ref()
-                    .map_or_else(String::new, |namespace| format!("{namespace}/"));
-                (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
-            },
-        );
+    let is_of = |claim: &&DeviceClaim| {
+        identities.contains(&claim.identity) || same_identity(&claim.identifiers, identities)
+    };
+    let claims = spec.device_claims.iter().filter(is_of).map(|claim| {
+        let owner = &claim.owner;
+        let place =
+            owner.namespace.as_ref().map_or_else(String::new, |namespace| format!("{namespace}/"));
+        (Reason::Claimed, format!("{} {place}{}", owner.kind, owner.name))
+    });
     let quarantine =
         spec.quarantine.iter().filter(|entry| identities.contains(&entry.identity)).map(|entry| {
             // An unknown reason of a later version still blocks the device.

@@ -9,7 +9,9 @@ use super::{
     index::{DeviceEntry, Index},
     is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
 };
-use crate::device::{Reason, verdict::retained_data_detail};
+use crate::device::{
+    Reason, by_id_link, group::published_candidates, verdict::retained_data_detail,
+};
 use quarry_api::{
     names,
     node_inventory::{ClaimContent, ClaimOwner, Device, DeviceClaim, DeviceReason, DeviceState},
@@ -422,6 +424,8 @@ fn make(
         format!("{}/{}/{}", names::LINK_FOLDER, settings.class, link_name(device, &identity));
     Some(DeviceClaim {
         identity,
+        id: String::new(),
+        identifiers: published_candidates(device).into_iter().collect(),
         owner: demand.owner.clone(),
         storage_class_name: settings.class.clone(),
         volume_mode: settings.mode,
@@ -443,7 +447,8 @@ fn link_name(device: &Device, identity: &str) -> String {
         .device_id
         .as_deref()
         .and_then(|id| id.rsplit('/').next())
-        .filter(|name| !name.is_empty() && *name != "." && *name != "..");
+        .filter(|name| !name.is_empty() && *name != "." && *name != "..")
+        .filter(|name| by_id_link::is_given_by_hardware(name));
     by_id.map_or_else(
         || format!("{}-{}", device.kind, &hex_digest(&[identity])[..16]),
         str::to_owned,

@@ -24,6 +24,8 @@ use std::collections::{HashMap, HashSet};
 pub enum Violation {
     #[error("invariant 3: {0} would have two owners")]
     TwoOwners(String),
+    #[error("invariant 2: {0} would be the link of two devices")]
+    SharedLink(String),
     #[error("invariant 1: {0} would be published without a confirmation")]
     Unconfirmed(String),
     #[error("invariant 1: {0} would be published although it contains data")]
@@ -80,7 +82,7 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violat
     }
     let mut found = Vec::new();
     for claim in &plan.claims {
-        let entry = index.device(&claim.identity);
+        let entry = index.claimed_device(claim);
         let named = |entry: &DeviceEntry<'_>| {
             entry
                 .candidates
@@ -95,6 +97,9 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violat
             None => {
                 if rivals > 1 {
                     found.push(Violation::TwoOwners(claim.identity.clone()));
+                }
+                if plan.claims.iter().filter(|other| other.link == claim.link).count() > 1 {
+                    found.push(Violation::SharedLink(claim.link.clone()));
                 }
                 found.extend(check_new(world, index, claim, entry));
             }
@@ -147,7 +152,11 @@ fn check_kept(index: &Index<'_>, old: &DeviceClaim, new: &DeviceClaim) -> Option
         last_pv: old.last_pv.clone(),
         ..new.clone()
     };
-    if old.path.is_some() && index.ctx(old).pv.is_none() {
+    let unpublished = index.ctx(old).pv.is_none();
+    if unpublished && old.identifiers.iter().all(|known| new.identifiers.contains(known)) {
+        fixed.identifiers.clone_from(&old.identifiers);
+    }
+    if old.path.is_some() && unpublished {
         (fixed.volume_mode, fixed.fs_type) = (old.volume_mode, old.fs_type.clone());
         if new.round > old.round {
             fixed.size = old.size;
@@ -190,7 +199,8 @@ fn check_new(
         && claim.round == 1
         && claim.job.is_none()
         && !claim.terminating
-        && !claim.link.is_empty();
+        && !claim.link.is_empty()
+        && !claim.id.is_empty();
     forbid(entry.is_none() || !complete, Violation::NotUsable);
     if is_frozen(world) || is_released(world) || world.node.is_none() {
         found.push(Violation::Frozen);

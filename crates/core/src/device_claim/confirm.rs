@@ -5,11 +5,13 @@
 
 use crate::device::{
     Content, GroupedDevice, Reason,
+    identity::{is_world_wide, same_identity},
     verdict::{Finding, node_reasons},
 };
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
     node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim},
+    node_job::WipePolicy,
     reason::Meaning,
     volume::VolumeMode,
 };
@@ -17,8 +19,10 @@ use quarry_api::{
 /// What the agent does about a device claim when it scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAction {
-    /// It belongs to another machine: nothing is touched here.
+    /// It belongs to another machine, or to another ledger: nothing is touched here.
     Frozen,
+    /// The ledger knows that it is over: its link is removed.
+    Outdated,
     /// The link is removed, and nothing else.
     End,
     /// Confirmed before. The device may be in use now: it is not opened again, only its link is kept correct.
@@ -36,21 +40,22 @@ pub fn previous<'a>(
     status?.device_claims.iter().find(|report| super::answers(report, claim))
 }
 
-/// `machine_id` is that of the machine that the agent runs on.
+/// `frozen`: the node is not the one that the device claims were made on. `outdated`: the ledger knows that this one is
+/// over.
 pub fn decide_action(
     claim: &DeviceClaim,
     previous: Option<&ClaimReport>,
-    spec: &NodeInventorySpec,
-    machine_id: Option<&str>,
+    frozen: bool,
+    outdated: bool,
 ) -> ClaimAction {
-    let other_machine = super::is_other_machine(spec, Some(machine_id));
     let confirmed = previous.is_some_and(|report| report.state == ClaimState::Confirmed);
-    match (other_machine, claim.terminating, confirmed) {
-        (true, _, _) => ClaimAction::Frozen,
-        (false, true, _) => ClaimAction::End,
-        (false, false, true) => ClaimAction::Keep,
-        (false, false, false) if claim.job.is_some() => ClaimAction::Wait,
-        (false, false, false) => ClaimAction::Confirm,
+    match (claim.terminating, confirmed) {
+        _ if frozen => ClaimAction::Frozen,
+        (true, _) => ClaimAction::End,
+        (false, _) if outdated => ClaimAction::Outdated,
+        (false, true) => ClaimAction::Keep,
+        (false, false) if claim.job.is_some() => ClaimAction::Wait,
+        (false, false) => ClaimAction::Confirm,
     }
 }
 
@@ -93,7 +98,7 @@ impl Expected {
                 "the ledger of this node records a later device claim on the device",
             ));
         }
-        Ok(if known.erased { Expected::Erased } else { Expected::Erasable })
+        Ok(if known.erased.is_some() { Expected::Erased } else { Expected::Erasable })
     }
 
     /// The text of a refusal.
@@ -154,12 +159,19 @@ impl Expected {
 /// What the ledger of the node records; the API may be older (restored from a backup).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// The data of this PersistentVolume was erased on this node.
-    pub erased: bool,
+    /// The data of this PersistentVolume was erased on this node, as thoroughly as this.
+    pub erased: Option<WipePolicy>,
     /// The data of this PersistentVolume is retained.
     pub retained: bool,
     /// The last device claim that was confirmed on the device: the UID of its owner, and its round.
     pub confirmed: Option<(String, i64)>,
+}
+
+impl Remembered {
+    /// The device was wiped before, at least as thoroughly as this.
+    pub fn covers(&self, policy: WipePolicy) -> bool {
+        self.erased.is_some_and(|done| done >= policy)
+    }
 }
 
 fn outdated(why: &str) -> String {
@@ -168,19 +180,63 @@ fn outdated(why: &str) -> String {
     )
 }
 
-/// The device of the device claim: exactly one device of the node has its identity.
-pub fn find<'a>(identity: &str, devices: &'a [GroupedDevice]) -> Result<&'a GroupedDevice, String> {
-    let mut found = devices.iter().filter(|device| {
-        device.identified.candidates.iter().any(|candidate| candidate == identity)
-    });
-    match (found.next(), found.next()) {
-        (Some(device), None) => Ok(device),
-        (None, _) => Err(format!("device {identity} is missing")),
-        (Some(one), Some(other)) => Err(format!(
+/// The device of the device claim: exactly one device of the node has its identity. One that shows less than before
+/// (udev was stopped) and contradicts nothing is found by what it still shows.
+pub fn find<'a>(
+    claim: &DeviceClaim,
+    devices: &'a [GroupedDevice],
+) -> Result<&'a GroupedDevice, String> {
+    let identity = &claim.identity;
+    let exact = devices.iter().filter(|device| device.identified.candidates.contains(identity));
+    let weaker = devices
+        .iter()
+        .filter(|device| same_identity(&claim.identifiers, &device.identified.candidates));
+    let mut found = exact.collect::<Vec<_>>();
+    if found.is_empty() {
+        found.extend(weaker);
+    }
+    match found.as_slice() {
+        [device] => Ok(device),
+        [] => Err(format!("device {identity} is missing")),
+        [one, other, ..] => Err(format!(
             "{} and {} both have the identity {identity}",
             one.facts.name, other.facts.name
         )),
     }
+}
+
+/// Whether the device shows what it showed when it was claimed. One name that it shares with another disk (a serial that
+/// a vendor used twice) is not enough.
+fn verify_evidence(
+    claim: &DeviceClaim,
+    expected: Expected,
+    device: &GroupedDevice,
+) -> Result<(), String> {
+    let now = &device.identified.candidates;
+    let changed = |detail: &str| {
+        Err(format!("{} {}", device.facts.name, Reason::IdentityChanged.message(detail)))
+    };
+    if !claim.identifiers.is_empty() && !same_identity(&claim.identifiers, now) {
+        return changed(&format!("it was {}", claim.identifiers.join(", ")));
+    }
+    let missing: Vec<&str> = claim
+        .identifiers
+        .iter()
+        .filter(|identifier| !now.contains(identifier))
+        .map(String::as_str)
+        .collect();
+    let wipes = match expected {
+        Expected::Erasable | Expected::Erased => true,
+        Expected::Blank | Expected::Any | Expected::Named => false,
+    };
+    let world_wide = claim
+        .identifiers
+        .iter()
+        .any(|identifier| is_world_wide(identifier) && now.contains(identifier));
+    if missing.is_empty() || (wipes && world_wide) {
+        return Ok(());
+    }
+    changed(&format!("it does not show {} any more", missing.join(", ")))
 }
 
 /// `Err`: why not.
@@ -190,8 +246,9 @@ pub fn verify(
     devices: &[GroupedDevice],
     spec: &NodeInventorySpec,
 ) -> Result<(), String> {
-    let device = find(&claim.identity, devices)?;
+    let device = find(claim, devices)?;
     let facts = &device.facts;
+    verify_evidence(claim, expected, device)?;
     let size = i64::try_from(facts.size).unwrap_or(i64::MAX);
     if size != claim.size {
         return Err(format!("{} has {size} bytes, the device claim {}", facts.name, claim.size));
@@ -203,6 +260,19 @@ pub fn verify(
         return Err(format!(
             "{} is also claimed by {}",
             facts.name,
+            super::owner_text(&rival.owner)
+        ));
+    }
+    // A link leads to one device: two owners must not get the same one.
+    if let Some(rival) = spec
+        .device_claims
+        .iter()
+        .find(|other| **other != *claim && !claim.link.is_empty() && other.link == claim.link)
+    {
+        return Err(format!(
+            "link {} is also that of device {}, which is claimed by {}",
+            claim.link,
+            rival.identity,
             super::owner_text(&rival.owner)
         ));
     }

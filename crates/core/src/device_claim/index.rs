@@ -2,7 +2,7 @@
 //! thousand devices and as many device claims.
 
 use super::{ClaimContext, Demand, NodeWorld};
-use crate::device::{Reason, group::published_candidates};
+use crate::device::{Reason, group::published_candidates, identity::same_identity};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
@@ -95,6 +95,17 @@ impl<'a> Index<'a> {
         self.by_identity.get(identity).map(|position| &self.devices[*position])
     }
 
+    /// The device of a device claim: by its identity, else by what it still shows of it.
+    pub fn claimed_device(&self, claim: &DeviceClaim) -> Option<&DeviceEntry<'a>> {
+        let weaker = |entry: &&DeviceEntry<'a>| {
+            let candidates: Vec<String> = entry.candidates.iter().cloned().collect();
+            same_identity(&claim.identifiers, &candidates)
+        };
+        self.device(&claim.identity).or_else(|| {
+            claim.identifiers.iter().find_map(|identifier| self.device(identifier).filter(weaker))
+        })
+    }
+
     /// The report on this device claim, and not on an earlier one on the same device.
     fn report(&self, claim: &DeviceClaim) -> Option<&'a ClaimReport> {
         self.reports.get(&(claim.identity.as_str(), claim.owner.uid.as_str(), claim.round)).copied()
@@ -109,7 +120,7 @@ impl<'a> Index<'a> {
     }
 
     pub fn ctx(&self, claim: &'a DeviceClaim) -> ClaimContext<'a> {
-        let entry = self.device(&claim.identity);
+        let entry = self.claimed_device(claim);
         ClaimContext {
             claim,
             demand: self.demands.get(claim.owner.uid.as_str()).copied(),

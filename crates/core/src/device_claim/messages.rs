@@ -1,6 +1,6 @@
 //! Texts about a device claim that more than one decision uses.
 
-use super::{ClaimContext, NodeWorld, Stage, pv};
+use super::{ClaimContext, NodeWorld, Stage, is_other_machine_now, other_ledger, pv};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::names;
 
@@ -34,7 +34,12 @@ pub fn node_gone(world: &NodeWorld, ctx: &ClaimContext<'_>) -> String {
     )
 }
 
-pub fn other_machine(world: &NodeWorld, ctx: &ClaimContext<'_>) -> String {
+pub fn frozen(world: &NodeWorld, ctx: &ClaimContext<'_>) -> String {
+    // Another machine has another ledger, too.
+    let lost = other_ledger(&world.inventory).filter(|_| !is_other_machine_now(world));
+    if let Some(why) = lost {
+        return format!("{}{why}", pv_prefix(ctx));
+    }
     format!(
         "{}node {} is not the machine whose devices were claimed; nothing is assumed about its disks; {}",
         pv_prefix(ctx),

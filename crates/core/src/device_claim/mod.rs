@@ -12,6 +12,7 @@ mod content;
 pub mod demand;
 pub mod filter;
 pub mod glob;
+pub mod history;
 mod index;
 mod messages;
 pub mod owner;
@@ -191,8 +192,12 @@ fn machine_id(world: &NodeWorld) -> Option<String> {
     world.inventory.status.as_ref().and_then(|status| status.machine_id.clone())
 }
 
-/// Another machine has the name of the node: the device claims are not its own.
+/// Another machine has the name of the node, or its agent has lost its ledger: the device claims are not its own.
 pub fn is_frozen(world: &NodeWorld) -> bool {
+    is_other_machine_now(world) || other_ledger(&world.inventory).is_some()
+}
+
+fn is_other_machine_now(world: &NodeWorld) -> bool {
     is_other_machine(
         &world.inventory.spec,
         world.inventory.status.as_ref().map(|status| status.machine_id.as_deref()),
@@ -204,6 +209,24 @@ pub fn is_other_machine(spec: &NodeInventorySpec, seen: Option<Option<&str>>) ->
     spec.machine_id.is_some() && seen.is_some_and(|seen| seen != spec.machine_id.as_deref())
 }
 
+/// `seen`: the ID of the ledger on the node, if it is known.
+pub fn is_other_ledger(spec: &NodeInventorySpec, seen: Option<&str>) -> bool {
+    spec.ledger_id.is_some() && seen.is_some() && seen != spec.ledger_id.as_deref()
+}
+
+/// The agent reports another ledger than the recorded one: its data directory was lost or replaced. What to do about it.
+pub fn other_ledger(inventory: &NodeInventory) -> Option<String> {
+    let seen = inventory.status.as_ref()?.ledger_id.as_deref()?;
+    is_other_ledger(&inventory.spec, Some(seen)).then(|| {
+        format!(
+            "the agent on node {0} has lost its data directory, or uses another one: its ledger is {seen}, the recorded one {1}; restore the data directory and restart the agent, or, if it is lost, annotate NodeInventory {0} with {2}={seen}",
+            inventory.metadata.name.as_deref().unwrap_or_default(),
+            inventory.spec.ledger_id.as_deref().unwrap_or_default(),
+            names::ACCEPT_LEDGER_ANNOTATION
+        )
+    })
+}
+
 /// An administrator releases the device claims of a machine that is gone.
 pub fn is_released(world: &NodeWorld) -> bool {
     let annotation = world
@@ -212,7 +235,7 @@ pub fn is_released(world: &NodeWorld) -> bool {
         .annotations
         .as_ref()
         .and_then(|annotations| annotations.get(names::RELEASE_DEVICE_CLAIMS_ANNOTATION));
-    let absent = world.node.is_none() || is_frozen(world);
+    let absent = world.node.is_none() || is_other_machine_now(world);
     annotation.is_some_and(|annotation| {
         absent && annotation == world.inventory.spec.machine_id.as_deref().unwrap_or(&world.name)
     })

@@ -6,7 +6,10 @@ use super::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use quarry_api::node_inventory::RetainedData;
+use quarry_api::{
+    node_inventory::{DeviceClaim, RetainedData},
+    node_job::hex_digest,
+};
 use std::sync::Arc;
 
 /// Which demand takes which device, and what happens to existing device claims.
@@ -49,7 +52,10 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
         plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
     }
     let assignment = assign::assign(world, &index);
-    plan.claims.extend(assignment.claims);
+    for claim in assignment.claims {
+        let claim = with_own_link(claim, &plan.claims);
+        plan.claims.push(with_id(claim, world, now));
+    }
     plan.claims.sort();
     plan.retained_data.sort();
     plan.wipe_remnants.sort();
@@ -58,6 +64,23 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     plan.machine_id =
         if plan.claims.is_empty() { None } else { plan.machine_id.or_else(|| machine_id(world)) };
     plan
+}
+
+/// The ID of a new device claim: the next one on the same device, by the same owner, is another.
+fn with_id(claim: DeviceClaim, world: &NodeWorld, now: Timestamp) -> DeviceClaim {
+    let version = world.inventory.metadata.resource_version.as_deref().unwrap_or_default();
+    let parts = [&world.name, &claim.identity, &claim.owner.uid, version, &now.to_string()];
+    let id = hex_digest(&parts)[..16].to_owned();
+    DeviceClaim { id, ..claim }
+}
+
+/// One link, one device claim: by-id names are not unique where the firmware of two disks gives both the same.
+fn with_own_link(claim: DeviceClaim, others: &[DeviceClaim]) -> DeviceClaim {
+    if others.iter().all(|other| other.link != claim.link) {
+        return claim;
+    }
+    let link = format!("{}-{}", claim.link, &hex_digest(&[&claim.identity])[..16]);
+    DeviceClaim { link, ..claim }
 }
 
 /// PersistentVolumes of ours that are being deleted and whose device claim is gone.

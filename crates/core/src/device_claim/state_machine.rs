@@ -10,7 +10,7 @@ use super::{
     ClaimContext, NodeWorld, Stage, Step,
     content::{shows_data, user},
     is_frozen, is_released,
-    messages::{conflicting_pv, missing, node_gone, other_machine, remove_path},
+    messages::{conflicting_pv, frozen, missing, node_gone, remove_path},
     pv,
     unpublished::unpublished,
     wipe::wipe,
@@ -78,7 +78,7 @@ pub fn decide(world: &NodeWorld, ctx: &ClaimContext<'_>, now: Timestamp) -> Tran
         return Transition::stay(ctx, Stage::Frozen(node_gone(world, ctx)));
     }
     if is_frozen(world) {
-        return Transition::stay(ctx, Stage::Frozen(other_machine(world, ctx)));
+        return Transition::stay(ctx, Stage::Frozen(frozen(world, ctx)));
     }
     match ctx.pv {
         Some(found) if !pv::is_of(found, ctx.claim) => {
@@ -219,6 +219,14 @@ fn with_volume(
                 delete(found),
             )
         }
+        (false, _) if outdated(ctx).is_some() => Transition::step(
+            ctx,
+            Stage::Releasing(format!(
+                "withdrawing PersistentVolume {name}: {}",
+                outdated(ctx).unwrap_or_default()
+            )),
+            delete(found),
+        ),
         (false, _) if user(ctx).is_some() => {
             let why = user(ctx).unwrap_or_default();
             Transition::step(
@@ -259,7 +267,18 @@ fn offers_data(ctx: &ClaimContext<'_>, found: &PersistentVolume) -> bool {
         && ctx.device.is_some_and(shows_data)
 }
 
+/// The ledger of the node knows that this device claim is over.
+fn outdated<'a>(ctx: &'a ClaimContext<'_>) -> Option<&'a str> {
+    let report = ctx.report.filter(|report| report.state == ClaimState::Outdated)?;
+    Some(report.message.as_deref().unwrap_or("the device claim is outdated"))
+}
+
 fn bound_stage(ctx: &ClaimContext<'_>, why: String) -> Stage {
+    if let Some(outdated) = outdated(ctx) {
+        return Stage::Conflict(format!(
+            "{why}, but its device is not given to pods: {outdated}; delete the PVC after checking where its data is"
+        ));
+    }
     if let Some(doubt) = &ctx.doubt {
         return Stage::Conflict(format!(
             "{why}, but it is not certain which device it is: {doubt}"

@@ -9,7 +9,7 @@ use super::{
     state_machine::{Transition, is_demanded, mark_resolved, retained_data},
     wipe_remnant_on, wipe_remnant_text,
 };
-use crate::device::Reason;
+use crate::device::{Reason, group::published_candidates};
 use quarry_api::{
     names,
     node_inventory::{ClaimContent, ClaimState},
@@ -72,9 +72,20 @@ pub fn unpublished(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
     if let Some(why) = &ctx.doubt {
         return Transition::stay(ctx, Stage::Blocked(why.clone()));
     }
+    // More is known about the device than when it was claimed: recorded before a PersistentVolume exists.
+    if let Some(identifiers) = grown_evidence(ctx) {
+        return Transition::change(ctx, Stage::Claimed, |claim| claim.identifiers = identifiers);
+    }
     let Some(report) = ctx.report else { return Transition::stay(ctx, unanswered(world, ctx)) };
     match report.state {
         ClaimState::Removed | ClaimState::RemovalFailed => Transition::stay(ctx, Stage::Claimed),
+        ClaimState::Outdated => ending(
+            ctx,
+            &format!(
+                "{}; the device is claimed again if it is still demanded",
+                report.message.as_deref().unwrap_or_default()
+            ),
+        ),
         ClaimState::Refused => refused(world, ctx, report.message.clone().unwrap_or_default()),
         ClaimState::Confirmed => confirmed(world, ctx),
     }
@@ -107,6 +118,14 @@ fn refit(
             claim.round += 1;
         }
     })
+}
+
+/// Everything that identifies the device now, if that is more than what was claimed.
+fn grown_evidence(ctx: &ClaimContext<'_>) -> Option<Vec<String>> {
+    let now = published_candidates(ctx.device?);
+    let known = &ctx.claim.identifiers;
+    let grown = now.len() > known.len() && known.iter().all(|one| now.contains(one));
+    grown.then(|| now.into_iter().collect())
 }
 
 /// Reported by an agent that is present.

@@ -27,6 +27,8 @@ pub struct Observed {
     pub unmanaged_pvs: Vec<UnmanagedPv>,
     /// Devices of other nodes with an identity of this node.
     pub elsewhere: Vec<RemoteIdentity>,
+    /// A Volume was prepared on this node, or may have been: its ledger must not be replaced.
+    pub has_volumes: bool,
     /// What device claims are planned from; `None` where the kinds that own them are not watched: what is claimed stays.
     pub world: Option<NodeWorld>,
 }
@@ -152,6 +154,7 @@ fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan>) -> Optio
         (spec.device_claims, spec.paths, spec.machine_id, spec.retained_data, spec.wipe_remnants) =
             (claims, paths, machine_id, retained_data, wipe_remnants);
     }
+    spec.ledger_id = ledger_id(seen, found, &spec);
     if !seen.node_exists && !remembers(&spec) && !remembers(&found.spec) && !going {
         return Some(Step::Delete {
             uid: found.metadata.uid.clone()?,
@@ -184,6 +187,19 @@ fn remembers(spec: &NodeInventorySpec) -> bool {
     !spec.device_claims.is_empty()
         || !spec.retained_data.is_empty()
         || !spec.wipe_remnants.is_empty()
+}
+
+/// The recorded ledger stays until the node has nothing that depends on it, or an administrator accepts another one: what
+/// was prepared or claimed by a ledger that is lost is unknown to the one that replaces it.
+fn ledger_id(seen: &Observed, found: &NodeInventory, spec: &NodeInventorySpec) -> Option<String> {
+    let recorded = found.spec.ledger_id.clone();
+    let reported = found.status.as_ref().and_then(|status| status.ledger_id.clone());
+    let Some(reported) = reported else { return recorded };
+    let accepted = found.metadata.annotations.as_ref().is_some_and(|annotations| {
+        annotations.get(names::ACCEPT_LEDGER_ANNOTATION) == Some(&reported)
+    });
+    let depends = !spec.device_claims.is_empty() || seen.has_volumes;
+    recorded.filter(|_| depends && !accepted).or(Some(reported))
 }
 
 /// The machine is back, or the device claims are gone: the annotation that released them must not apply again.
@@ -409,6 +425,37 @@ mod tests {
         };
         assert!(update(with(true, "m1")).answered, "the machine is back");
         assert_eq!((with(true, "m2"), with(false, "m1")), (None, None), "it is meant");
+    }
+
+    // invariant: 10
+    #[test]
+    fn another_ledger_is_recorded_only_when_nothing_depends_on_it() {
+        let with = |has_volumes: bool, claimed: bool, accept: &str| {
+            let mut extra = json!({"spec.ledgerID": "old", "metadata.annotations": {names::ACCEPT_LEDGER_ANNOTATION: accept}});
+            if claimed {
+                extra["spec.deviceClaims"] = claims();
+            }
+            let mut seen = Observed { has_volumes, ..seen(true, extra) };
+            let found = seen.inventory.as_mut().unwrap();
+            found.status = Some(quarry_api::NodeInventoryStatus {
+                ledger_id: Some("new".into()),
+                ..Default::default()
+            });
+            let step = plan(&seen);
+            match step {
+                Some(Step::Update(update)) => update.spec.ledger_id,
+                _ => seen.inventory.unwrap().spec.ledger_id,
+            }
+        };
+        let (old, new) = (Some("old".to_owned()), Some("new".to_owned()));
+        assert_eq!(with(false, false, ""), new, "nothing depends on it");
+        for (has_volumes, claimed) in [(true, false), (false, true)] {
+            assert_eq!(with(has_volumes, claimed, ""), old);
+            assert_eq!(with(has_volumes, claimed, "other"), old);
+            assert_eq!(with(has_volumes, claimed, "new"), new, "accepted");
+        }
+        let first = seen(true, json!({"status.ledgerID": "first"}));
+        assert_eq!(update(plan(&first)).spec.ledger_id.as_deref(), Some("first"));
     }
 
     #[test]

@@ -35,6 +35,17 @@ fn live(deleted: bool) -> VolumePrecondition {
         owner: Some(volume(deleted)),
         pv: None,
         claim_uid: None,
+        other_ledger: false,
+    }
+}
+
+// invariant: 10
+#[test]
+fn no_job_runs_with_another_ledger() {
+    for (job, deleted) in [(job("Prepare"), false), (job("Cleanup"), true)] {
+        assert_eq!(check(&job, &live(deleted)), Ok(()));
+        let other = VolumePrecondition { other_ledger: true, ..live(deleted) };
+        assert_eq!(check(&job, &other), Err(PreconditionError::OtherLedger));
     }
 }
 

@@ -65,6 +65,9 @@ pub fn explain(seen: &Observed) -> Vec<Line> {
         }
         (_, Some(problem)) => line("agent", Verdict::Waiting, problem),
     });
+    lines.extend(
+        seen.other_ledger.iter().map(|problem| line("ledger", Verdict::Waiting, problem.clone())),
+    );
     lines.push(job_line(seen));
     lines.push(device_line(seen));
     lines.push(pv_line(seen));

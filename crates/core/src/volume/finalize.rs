@@ -157,6 +157,10 @@ fn start(seen: &Observed, attempt: i32, now: Timestamp) -> Plan {
         );
         return wait(seen, message, seen.job_handle().map(str::to_owned), now);
     };
+    // A ledger that does not know the Volume would report that nothing is left of it.
+    if let Some(problem) = &seen.other_ledger {
+        return wait(seen, problem.clone(), seen.job_handle().map(str::to_owned), now);
+    }
     let job = jobs::cleanup_job(seen, &node_uid, attempt);
     let message = seen
         .agent

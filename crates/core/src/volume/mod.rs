@@ -24,6 +24,7 @@ use k8s_openapi::api::{
 };
 use quarry_api::{
     NodeJob, Volume, VolumeSpec, VolumeStatus, names, node_inventory::Device, node_job::hex_digest,
+    volume::Phase,
 };
 
 /// Everything that a decision about one Volume needs, gathered beforehand.
@@ -41,6 +42,8 @@ pub struct Observed {
     pub device: Option<Device>,
     /// When the node's inventory last changed.
     pub inventory_changed: Option<Timestamp>,
+    /// Why nothing may be done on its node: the agent's ledger is not the recorded one.
+    pub other_ledger: Option<String>,
     /// Another PersistentVolume that publishes this volume's storage: a copy made by hand or by a restore.
     pub other_pv: Option<String>,
 }
@@ -98,6 +101,15 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return finalize::plan(seen, now);
     }
     deploy::plan(seen, now)
+}
+
+/// Something of it is on its node, or may be.
+pub fn is_started(volume: &Volume) -> bool {
+    volume.status.as_ref().is_some_and(|status| {
+        status.job.is_some()
+            || status.device_name.is_some()
+            || status.phase == Some(Phase::Available)
+    })
 }
 
 /// A hash of the spec fields that a job uses: not the template, which only the PersistentVolume uses.

@@ -1,7 +1,7 @@
 //! Builds the `Observed` of one Volume from a `Source`. Decides nothing.
 
 use super::{Observed, jobs::parse_handle};
-use crate::source::Source;
+use crate::{device_claim::other_ledger, source::Source};
 use jiff::Timestamp;
 use quarry_api::{Volume, node_inventory::Device};
 
@@ -18,6 +18,7 @@ pub fn observed(source: &impl Source, volume: &Volume, now: Timestamp) -> Observ
         job: job_name(volume).and_then(|job| source.job(&job)).map(own),
         device: status.and_then(|status| device(&status.devices, volume)).cloned(),
         inventory_changed: status.and_then(|status| Some(status.last_change.as_ref()?.0)),
+        other_ledger: inventory.as_deref().and_then(other_ledger),
         other_pv: None,
         volume: volume.clone(),
     }

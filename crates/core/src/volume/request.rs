@@ -80,6 +80,9 @@ pub fn parse_request(seen: &Observed) -> Result<Request, NoRequest> {
     if let Some(problem) = seen.agent.problem(&spec.node_name) {
         return Err(NoRequest::Waiting(problem));
     }
+    if let Some(problem) = &seen.other_ledger {
+        return Err(NoRequest::Waiting(problem.clone()));
+    }
     Ok(Request {
         size,
         format,

@@ -3,6 +3,10 @@
 //! The way there is walked inside the host root, `/mnt` may be a link of the node. The class's own folder must be one:
 //! a link in its place is left alone, whatever it leads to. A link is replaced in one piece, and only links are
 //! replaced or removed.
+//!
+//! A link must lead to its device or to nothing, also after a reboot and before the agent has scanned: kubelet follows it
+//! then. It names the device by what the hardware gives it, else it leads through a directory that is empty after a boot
+//! (`BOOT_LINK_DIRECTORY`) and is filled when this boot has seen the identity.
 
 use crate::{
     device_claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
@@ -10,8 +14,11 @@ use crate::{
     host_root::HostRoot,
     sys::DevNumber,
 };
-use quarry_api::names::LINK_FOLDER;
-use quarry_core::device::sanitize::printable;
+use quarry_api::{
+    names::{BOOT_LINK_DIRECTORY, LINK_FOLDER},
+    node_job::hex_digest,
+};
+use quarry_core::device::{by_id_link, sanitize::printable};
 use quarry_failpoint::failpoint;
 use rustix::{
     fd::OwnedFd,
@@ -83,6 +90,7 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
         Some(folder) => folder,
         None => make_folder(host, class)?,
     };
+    let persistent = device.persistent_names.iter().find(|name| leads_to(host, name, device));
     let before = match read(host, &folder, class, name)? {
         LinkTarget::NoLink => {
             return Err(NodeError::Refused(format!(
@@ -90,12 +98,12 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
             )));
         }
         LinkTarget::To { number, target }
-            if is_number(device, number) && !is_improved(&target, device) =>
+            if is_number(device, number) && is_lasting(&target, link, persistent) =>
         {
             return Ok(None);
         }
         LinkTarget::To { number, target } if is_number(device, number) => {
-            format!("had only the kernel's name {}", shown(&target))
+            format!("led there by {}, which does not last", shown(&target))
         }
         LinkTarget::To { target, .. } => {
             format!("led to {}, which is another device", shown(&target))
@@ -104,21 +112,66 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
         LinkTarget::Nowhere => "was missing".to_owned(),
     };
     check(host, device)?;
-    let attempt = || format!("making the link {link}");
-    unlink(&folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
-    failpoint!("claim-link.before");
-    rustix::fs::symlinkat(&device.target, &folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
-    failpoint!("claim-link.made");
-    rustix::fs::renameat(&folder, TEMPORARY, &folder, name).map_err(NodeError::io(attempt()))?;
-    rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
+    let target = match persistent {
+        Some(name) => name.clone(),
+        None => make_boot_link(host, link, device)?,
+    };
+    replace(&folder, name, &target, &format!("making the link {link}"))?;
     failpoint!("claim-link.after");
     match read(host, &folder, class, name)? {
         LinkTarget::To { number, .. } if is_number(device, number) => Ok(Some(before)),
         _ => Err(NodeError::Refused(format!(
-            "{link} does not lead to {} although it was just made: {} is not that device",
-            device.name, device.target
+            "{link} does not lead to {} although it was just made: {target} is not that device",
+            device.name
         ))),
     }
+}
+
+/// In one piece: it leads to what it led to before, or to this.
+fn replace(folder: &OwnedFd, name: &str, target: &str, attempt: &str) -> Result<(), NodeError> {
+    let failed = || NodeError::io(attempt.to_owned());
+    unlink(folder, TEMPORARY).map_err(failed())?;
+    failpoint!("claim-link.before");
+    rustix::fs::symlinkat(target, folder, TEMPORARY).map_err(failed())?;
+    failpoint!("claim-link.made");
+    rustix::fs::renameat(folder, TEMPORARY, folder, name).map_err(failed())?;
+    rustix::fs::fsync(folder).map_err(failed())
+}
+
+/// The name of a link below `BOOT_LINK_DIRECTORY`: one per link of a device claim.
+fn boot_link(link: &str) -> String {
+    hex_digest(&[link])[..40].to_owned()
+}
+
+/// Leads to the kernel's name, for this boot. Its path.
+fn make_boot_link(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<String, NodeError> {
+    let directory = make_path(host, Path::new(BOOT_LINK_DIRECTORY))?;
+    let name = boot_link(link);
+    let path = format!("{BOOT_LINK_DIRECTORY}/{name}");
+    replace(
+        &directory,
+        &name,
+        &format!("/dev/{}", device.name),
+        &format!("making the link {path}"),
+    )?;
+    Ok(path)
+}
+
+/// Without one there is nothing to do.
+fn remove_boot_link(host: &HostRoot, link: &str) -> Result<(), NodeError> {
+    let attempt = || format!("removing the link {BOOT_LINK_DIRECTORY}/{}", boot_link(link));
+    match host.open_folder(Path::new(BOOT_LINK_DIRECTORY)) {
+        Ok(directory) => unlink(&directory, &boot_link(link)).map_err(NodeError::io(attempt())),
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(NodeError::io(attempt())(error)),
+    }
+}
+
+fn leads_to(host: &HostRoot, path: &str, device: &LinkDevice) -> bool {
+    host.stat(Path::new(path)).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice
+            && is_number(device, DevNumber::from_stat(stat.st_rdev))
+    })
 }
 
 /// Any program may have written it.
@@ -126,16 +179,13 @@ fn shown(target: &Path) -> String {
     printable(target.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// A kernel name is replaced when there is a persistent one; a persistent one is good enough.
-fn is_improved(target: &Path, device: &LinkDevice) -> bool {
-    target != Path::new(&device.target) && is_kernel_name(target)
-}
-
-/// Directly in /dev: another device may have that name after the next boot.
-fn is_kernel_name(target: &Path) -> bool {
-    target
-        .strip_prefix("/dev")
-        .is_ok_and(|rest| !rest.starts_with("disk") && !rest.starts_with("mapper"))
+/// No other device has this name after a reboot: given by the hardware, or, where there is no such name, made for this
+/// boot alone.
+fn is_lasting(target: &Path, link: &str, persistent: Option<&String>) -> bool {
+    let by_id = target.strip_prefix("/dev/disk/by-id").ok().and_then(Path::to_str);
+    let boot_link = Path::new(BOOT_LINK_DIRECTORY).join(boot_link(link));
+    by_id.is_some_and(by_id_link::is_given_by_hardware)
+        || persistent.map_or(target == boot_link, |name| target == Path::new(name))
 }
 
 fn is_number(device: &LinkDevice, number: DevNumber) -> bool {
@@ -176,6 +226,7 @@ fn await_device(host: &HostRoot, link: &str) -> Result<(), NodeError> {
         // By a kernel name, or by one of udev's that outlives the device (a partition's, an array's).
         LinkTarget::To { target, .. } => {
             tracing::warn!(link, target = %target.display(), "its device is gone and another has its name: the link is taken away until it is back");
+            remove_boot_link(host, link)?;
             unlink(&folder, name).map_err(NodeError::io(format!("removing the link {link}")))
         }
         LinkTarget::Nowhere | LinkTarget::NoLink | LinkTarget::Dangling => Ok(()),
@@ -185,6 +236,7 @@ fn await_device(host: &HostRoot, link: &str) -> Result<(), NodeError> {
 /// Of the link alone; then of its folder, if nothing else is in it.
 fn remove(host: &HostRoot, link: &str) -> Result<(), NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
+    remove_boot_link(host, link)?;
     let Some(folder) = open_folder(host, class)? else { return Ok(()) };
     let attempt = || format!("removing the link {link}");
     match read(host, &folder, class, name)? {
@@ -270,18 +322,28 @@ fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// With everything above it that is missing. All may read it: kubelet's helpers are not all root.
+/// The directory of a class.
 fn make_folder(host: &HostRoot, class: &str) -> Result<OwnedFd, NodeError> {
-    let attempt = || format!("making the folder {LINK_FOLDER}/{class}");
+    make_path(host, &Path::new(LINK_FOLDER).join(class))
+}
+
+/// With everything above it that is missing. All may read it: kubelet's helpers are not all root.
+fn make_path(host: &HostRoot, wanted: &Path) -> Result<OwnedFd, NodeError> {
+    let attempt = || format!("making the directory {}", wanted.display());
     let mode = Mode::from_raw_mode(0o755);
     let mut path = PathBuf::from("/");
     let mut folder = host.open_folder(&path).map_err(NodeError::io(attempt()))?;
-    let wanted = PathBuf::from(LINK_FOLDER).join(class);
     for part in wanted.components().skip(1) {
         path.push(part);
         let name = part.as_os_str();
         let last = path == wanted;
-        let open = || if last { open_below(&folder, class) } else { host.open_folder(&path) };
+        let open = || {
+            if last {
+                open_below(&folder, &name.to_string_lossy())
+            } else {
+                host.open_folder(&path)
+            }
+        };
         folder = match open() {
             Ok(found) => found,
             Err(Errno::NOENT) => {

@@ -21,7 +21,7 @@ fn device() -> LinkDevice {
         name: "sdb".into(),
         number: "8:16".into(),
         diskseq: Some(3),
-        target: "/dev/sdb".into(),
+        persistent_names: Vec::new(),
     }
 }
 
@@ -134,14 +134,29 @@ fn planted_links_lead_nowhere_else() {
     }
 }
 
+// invariant: 2
 #[test]
-fn a_persistent_name_is_kept_and_a_kernel_name_is_not() {
-    let better = LinkDevice { target: "/dev/disk/by-id/wwn-1".into(), ..device() };
-    assert!(is_improved(Path::new("/dev/sdb"), &better));
-    assert!(!is_improved(Path::new("/dev/disk/by-id/scsi-3"), &better));
-    assert!(!is_improved(Path::new("/dev/sdb"), &device()));
-    assert!(
-        !is_improved(Path::new("../../dev/sdb"), &better),
-        "made by another program, and right"
-    );
+fn a_name_that_lasts_is_kept_and_others_are_replaced() {
+    let lasting = |target: &str, persistent: Option<&str>| {
+        let persistent = persistent.map(str::to_owned);
+        is_lasting(Path::new(target), LINK, persistent.as_ref())
+    };
+    let boot = format!("{BOOT_LINK_DIRECTORY}/{}", boot_link(LINK));
+    let (wwn, part) = ("/dev/disk/by-id/wwn-1", "/dev/disk/by-partuuid/1-2");
+    assert!(lasting("/dev/disk/by-id/scsi-3", Some(wwn)), "as good");
+    assert!(lasting(wwn, None) && lasting(part, Some(part)) && lasting(&boot, None));
+    for target in [
+        "/dev/sdb",
+        "../../dev/sdb",
+        "/dev/mapper/vg-lv",
+        "/dev/disk/by-id/lvm-pv-uuid-1",
+        "/dev/disk/by-id/md-name-h:0",
+        "/dev/disk/by-id/dm-name-vg-lv",
+        "/run/quarry/links/other",
+        part,
+    ] {
+        assert!(!lasting(target, None) && !lasting(target, Some(wwn)), "{target}");
+    }
+    assert!(!lasting(&boot, Some(wwn)), "there is a better one");
+    assert_ne!(boot_link(LINK), boot_link("/mnt/local-storage/fast/wwn-2"));
 }

@@ -99,7 +99,7 @@ impl Held<Opened> {
         known: &[GroupedDevice],
         spec: &NodeInventorySpec,
     ) -> Result<Held<Verified>, String> {
-        let facts = &find(&claim.identity, known)?.facts;
+        let facts = &find(claim, known)?.facts;
         if !self.is(facts) {
             return Err(format!(
                 "{} is another device now than the one that was opened",

@@ -5,7 +5,7 @@
 
 use super::{
     hold::{Held, Verified},
-    zeros::{Direct, Pace, ends, piecewise, spread, zero_out},
+    zeros::{Direct, PAGE, Pace, ends, piecewise, spread, zero_out},
 };
 use crate::{
     error::NodeError,
@@ -28,18 +28,28 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const ZEROING: Pace = Pace { first: 64 * MIB, largest: GIB };
 const DISCARDING: Pace = Pace { first: GIB, largest: 64 * GIB };
-/// Pages that are read after a discard, beside first and last MiB.
+/// Pages all over the device that get a marker before a discard, beside the first and the last one.
 const SAMPLES: u64 = 64;
 /// Each round removes what libblkid finds; formats hide behind others, not behind that many.
 const ROUNDS: usize = 16;
 /// A prober who has a partition open is gone in a moment, a user is not.
 const PARTITIONS_WITHIN: Duration = Duration::from_secs(5);
 
+/// What is known about discards of one device beyond this wipe.
+pub trait DiscardRecord {
+    /// A discard left data before: it is not tried again.
+    fn is_ineffective(&self) -> bool;
+
+    /// Durable when it returns.
+    fn record_ineffective(&self) -> Result<(), NodeError>;
+}
+
 /// How it was done, for people.
 pub fn wipe(
     host: &HostRoot,
     held: &Held<Verified>,
     policy: WipePolicy,
+    discards: &dyn DiscardRecord,
     progress: &Progress,
 ) -> Result<String, NodeError> {
     let name = held.name();
@@ -48,7 +58,7 @@ pub fn wipe(
     failpoint!("wipe.before");
     let how = match policy {
         WipePolicy::Quick => quick(held, progress)?,
-        WipePolicy::Discard => discard(held, progress)?,
+        WipePolicy::Discard => discard(held, discards, progress)?,
         WipePolicy::Zero => zero(held, progress)?,
     };
     failpoint!("wipe.erased");
@@ -103,10 +113,21 @@ fn page_of(at: u64, size: u64) -> Range<u64> {
     start..size.min(start + 4096)
 }
 
-/// The device forgets its blocks. Whether it really shows zeros then is looked at: not every one does.
-fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeError> {
+/// The device forgets its blocks. Not every one does: markers that are written first must be gone afterwards. What was
+/// on it before proves nothing, it may have been zero there already.
+fn discard(
+    held: &Held<Verified>,
+    discards: &dyn DiscardRecord,
+    progress: &Progress,
+) -> Result<String, NodeError> {
     let (name, size) = (held.name(), held.size());
+    if discards.is_ineffective() {
+        return zero(held, progress)
+            .map(|how| format!("{how}, because a discard of this device left data before"));
+    }
     progress.set(format!("discarding {name}"));
+    mark(held)?;
+    failpoint!("wipe.marked");
     let mut first = true;
     let tried = piecewise(
         size,
@@ -120,10 +141,14 @@ fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeErr
         },
     );
     let why = match tried {
-        Ok(()) if is_zero_by_sample(held)? => {
-            return Ok("discarded, and zero in every sample".into());
+        Ok(()) if markers_are_gone(held)? => {
+            return Ok("discarded, and every marker is gone".into());
         }
-        Ok(()) => "its blocks are not zero after a discard".to_owned(),
+        Ok(()) => {
+            // Recorded before the first zero: a wipe that is interrupted now must not trust a discard again.
+            discards.record_ineffective()?;
+            "its data is still there after a discard".to_owned()
+        }
         Err((_, Errno::OPNOTSUPP)) => "it cannot discard".to_owned(),
         // If it is broken, zeroing says so.
         Err((at, error)) => {
@@ -134,12 +159,29 @@ fn discard(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeErr
     zero(held, progress).map(|how| format!("{how}, because {why}"))
 }
 
-fn is_zero_by_sample(held: &Held<Verified>) -> Result<bool, NodeError> {
-    let attempt = || format!("reading samples of {}", held.name());
+/// A page at both ends, and evenly spread ones between.
+fn marked_pages(size: u64) -> impl Iterator<Item = Range<u64>> {
+    let last = size.saturating_sub(PAGE) / PAGE * PAGE;
+    [0..PAGE.min(size), last..size.min(last + PAGE)].into_iter().chain(spread(size, SAMPLES))
+}
+
+/// Random bytes: a device that compresses or deduplicates stores them all the same.
+fn mark(held: &Held<Verified>) -> Result<(), NodeError> {
+    let attempt = || format!("writing markers to {}", held.name());
+    let mut direct = Direct::new(held.device());
+    for page in marked_pages(held.size()) {
+        direct.randomize(&page).map_err(NodeError::device(attempt()))?;
+    }
+    drop(direct);
+    sync(held)
+}
+
+fn markers_are_gone(held: &Held<Verified>) -> Result<bool, NodeError> {
+    let attempt = || format!("reading the markers of {}", held.name());
     sync(held)?;
     let mut direct = Direct::new(held.device());
-    for range in ends(held.size()).into_iter().chain(spread(held.size(), SAMPLES)) {
-        if !direct.is_zero(&range).map_err(NodeError::device(attempt()))? {
+    for page in marked_pages(held.size()) {
+        if !direct.is_zero(&page).map_err(NodeError::device(attempt()))? {
             return Ok(false);
         }
     }

@@ -48,10 +48,36 @@ impl<'a> Direct<'a> {
 
     /// Overwrites with zeros.
     pub fn zero(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        self.write(range, |piece| {
+            piece.fill(0);
+            Ok(())
+        })
+    }
+
+    /// Overwrites with random bytes, in each page some that are not zero.
+    pub fn randomize(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        self.write(range, |piece| {
+            let mut filled = 0;
+            while filled < piece.len() {
+                filled += rustix::rand::getrandom(
+                    &mut piece[filled..],
+                    rustix::rand::GetRandomFlags::empty(),
+                )?;
+            }
+            piece.iter_mut().step_by(PAGE as usize).for_each(|first| *first |= 1);
+            Ok(())
+        })
+    }
+
+    fn write(
+        &mut self,
+        range: &Range<u64>,
+        fill: impl Fn(&mut [u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
             let piece = self.buffer.slice(range.end - at);
-            piece.fill(0);
+            fill(piece)?;
             match rustix::io::pwrite(self.device, piece, at) {
                 // A device that is full or shorter than it said.
                 Ok(0) => return Err(Errno::NOSPC),
@@ -190,6 +216,9 @@ mod tests {
         for seen in [0..PAGE + 1, 2 * MIB..2 * MIB + 513, 3 * MIB - 1..3 * MIB] {
             assert!(!direct.is_zero(&seen).unwrap(), "{seen:?}");
         }
+        direct.randomize(&(PAGE..2 * PAGE)).unwrap();
+        assert!(!direct.is_zero(&(PAGE..2 * PAGE)).unwrap());
+        direct.zero(&(PAGE..2 * PAGE)).unwrap();
         assert_eq!(
             direct.is_zero(&(3 * MIB..3 * MIB + 1)),
             Err(Errno::IO),

@@ -6,7 +6,7 @@
 
 use super::Agent;
 use crate::{
-    device_claim::{ConfirmRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView},
+    device_claim::{ConfirmRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, frozen},
     error::NodeError,
     node_ops::{DeviceOps, LedgerOps, NodeScan},
 };
@@ -45,6 +45,10 @@ struct ClaimCheck<'a> {
     before: Option<ClaimReport>,
     /// Why it is refused.
     refused: Option<String>,
+    /// Why it is over, as far as the ledger knows.
+    outdated: Option<String>,
+    /// Why nothing is done about it on this node.
+    frozen: Option<&'static str>,
 }
 
 impl<H: DeviceOps + LedgerOps> Agent<H> {
@@ -72,8 +76,14 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         }
         let view = NodeView::of(inventory);
         let known = view.known(scan);
-        let mut cases: Vec<ClaimCheck<'_>> =
-            claims.iter().map(|claim| case(claim, inventory, scan, &known, fresh)).collect();
+        let asked = claims.clone();
+        let outdated =
+            self.runner.call("reading the ledger", move |ops| ops.outdated(&asked)).await?;
+        let mut cases: Vec<ClaimCheck<'_>> = claims
+            .iter()
+            .zip(outdated)
+            .map(|(claim, outdated)| case(claim, inventory, scan, &known, fresh, outdated))
+            .collect();
         self.confirm(scan, &view, &mut cases, fresh).await?;
         let known = view.known(scan);
         let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
@@ -85,6 +95,18 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         self.publish_events(inventory, &repaired(&orders, &links)).await;
         attended.claims =
             cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
+        // Before it is reported: an API that is restored from a backup must not revive them.
+        let released: Vec<DeviceClaim> = claims
+            .iter()
+            .zip(&attended.claims)
+            .filter(|(_, report)| report.state == ClaimState::Removed)
+            .map(|(claim, _)| claim.clone())
+            .collect();
+        if !released.is_empty() {
+            self.runner
+                .call("recording released device claims", move |ops| ops.record_released(&released))
+                .await?;
+        }
         let waits = attended.claims.iter().any(|report| {
             report.state == ClaimState::RemovalFailed
                 || (report.state == ClaimState::Refused && report.device.is_some())
@@ -143,6 +165,7 @@ fn case<'a>(
     scan: &NodeScan,
     known: &[GroupedDevice],
     fresh: &UnreportedClaims,
+    outdated: Option<String>,
 ) -> ClaimCheck<'a> {
     // The cluster may know more by now than it did when the device was held.
     let still = || verify(claim, Expected::of_claim(claim), known, &inventory.spec).is_ok();
@@ -150,8 +173,9 @@ fn case<'a>(
         _ if fresh.0.contains(claim) && still() => Some(answer(claim, ClaimState::Confirmed)),
         before => before.cloned(),
     };
-    let action = decide_action(claim, before.as_ref(), &inventory.spec, scan.machine_id.as_deref());
-    ClaimCheck { claim, action, before, refused: None }
+    let frozen = frozen(&inventory.spec, scan);
+    let action = decide_action(claim, before.as_ref(), frozen.is_some(), outdated.is_some());
+    ClaimCheck { claim, action, before, refused: None, outdated, frozen }
 }
 
 fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
@@ -166,17 +190,16 @@ fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
 
 /// What becomes of the link.
 fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
-    let device =
-        find(&case.claim.identity, known).ok().map(|device| LinkDevice::from(&device.facts));
-    let absent =
-        !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
+    let device = find(case.claim, known).ok().map(|device| LinkDevice::from(&device.facts));
+    let absent = device.is_none()
+        && !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
     let confirmed = match case.action {
         ClaimAction::Keep => true,
         ClaimAction::Confirm => case.refused.is_none(),
-        ClaimAction::Frozen | ClaimAction::End | ClaimAction::Wait => false,
+        ClaimAction::Frozen | ClaimAction::Outdated | ClaimAction::End | ClaimAction::Wait => false,
     };
     let wish = match (case.action, device) {
-        (ClaimAction::End, _) => LinkWish::Remove,
+        (ClaimAction::End | ClaimAction::Outdated, _) => LinkWish::Remove,
         (_, Some(device)) if confirmed => LinkWish::Lead(device),
         (_, None) if confirmed && absent => LinkWish::Await,
         (_, device) => LinkWish::Observe(device),
@@ -189,10 +212,8 @@ fn repaired(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
     let repaired = orders.iter().zip(links).filter_map(|(order, state)| {
         match (&order.wish, &state.repaired) {
             (LinkWish::Lead(device), Some(before)) => {
-                let message = format!(
-                    "the link {} leads to {} ({}) again: it {before}",
-                    order.link, device.name, device.target
-                );
+                let message =
+                    format!("the link {} leads to {} again: it {before}", order.link, device.name);
                 Some(PendingEvent { reason: LINK_RECREATED, warning: true, message })
             }
             _ => None,
@@ -202,7 +223,7 @@ fn repaired(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
 }
 
 fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> ClaimReport {
-    let found = find(&case.claim.identity, known);
+    let found = find(case.claim, known);
     let state = match (case.action, &case.refused) {
         // What could not be removed is not at its end.
         (ClaimAction::End, _) if link.problem.is_none() => ClaimState::Removed,
@@ -211,12 +232,14 @@ fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> C
         (ClaimAction::Frozen, _) => {
             case.before.as_ref().map(|before| before.state).unwrap_or_default()
         }
+        (ClaimAction::Outdated, _) => ClaimState::Outdated,
         (ClaimAction::Wait | ClaimAction::Confirm, _) => ClaimState::Refused,
     };
     let message = match case.action {
         ClaimAction::End => link.problem.clone(),
         ClaimAction::Keep => link.problem.clone().or_else(|| found.as_ref().err().cloned()),
-        ClaimAction::Frozen => Some("this is another machine than the one that the device was claimed on: nothing is done about it".to_owned()),
+        ClaimAction::Frozen => case.frozen.map(|why| format!("{why}: nothing is done about it")),
+        ClaimAction::Outdated => link.problem.clone().or_else(|| case.outdated.clone()),
         ClaimAction::Wait => Some("a job is under way on the device".to_owned()),
         ClaimAction::Confirm => case.refused.clone().or_else(|| link.problem.clone()),
     };

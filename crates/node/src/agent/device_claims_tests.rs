@@ -26,6 +26,7 @@ struct World {
     refuse: Option<String>,
     /// No link can be made or removed.
     broken_link: bool,
+    outdated: Option<String>,
 }
 
 #[derive(Default)]
@@ -60,7 +61,7 @@ impl DeviceOps for Fake {
         let mut states = Vec::new();
         for order in orders {
             let (said, linked) = match &order.wish {
-                LinkWish::Lead(device) => (format!("lead to {}", device.target), true),
+                LinkWish::Lead(device) => (format!("lead to {}", device.name), true),
                 LinkWish::Observe(device) => {
                     (format!("check {:?}", device.as_ref().map(|device| &device.name)), false)
                 }
@@ -94,6 +95,18 @@ impl LedgerOps for Fake {
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
         self.world().diary.extend(retained.iter().map(|data| format!("retain {}", data.pv_uid)));
         Ok(())
+    }
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError> {
+        self.world()
+            .diary
+            .extend(claims.iter().map(|claim| format!("released {}", claim.identity)));
+        Ok(())
+    }
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        Ok(claims.iter().map(|_| self.world().outdated.clone()).collect())
+    }
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        Ok("l".into())
     }
 }
 
@@ -182,9 +195,9 @@ fn new_claims_are_confirmed_together_and_only_once() {
         diary,
         [
             "confirm wwn:5000c50000000001 wwn:5000c50000000003",
-            "lead to /dev/sda",
-            "lead to /dev/sdb",
-            "lead to /dev/sdc"
+            "lead to sda",
+            "lead to sdb",
+            "lead to sdc"
         ]
     );
     let names: Vec<_> = attended
@@ -215,7 +228,7 @@ fn a_confirmation_before_a_conflict_is_checked_again() {
     let mut inventory = inventory(vec![claimed.clone()]);
     let action_of = |inventory: &NodeInventory, claim: &DeviceClaim| {
         let known = NodeView::of(inventory).known(&scan);
-        case(claim, inventory, &scan, &known, &fresh).action
+        case(claim, inventory, &scan, &known, &fresh, None).action
     };
     assert_eq!(action_of(&inventory, &claimed), ClaimAction::Keep, "not opened a second time");
     assert_eq!(
@@ -295,7 +308,10 @@ fn a_terminating_claim_loses_its_link_and_nothing_more() {
     let (attended, diary) = attend(std::slice::from_ref(&mounted), &inventory, |_| {});
     assert_eq!(
         (said(&attended.claims[0]), diary),
-        ((ClaimState::Removed, None, false, None), vec!["remove".to_owned()])
+        (
+            (ClaimState::Removed, None, false, None),
+            vec!["remove".to_owned(), format!("released {}", ending.identity)]
+        )
     );
     let (stuck, _) = attend(&[mounted], &inventory, |world| world.broken_link = true);
     assert_eq!(
@@ -365,4 +381,23 @@ fn retained_data_is_recorded_on_the_node_first() {
         vec![RetainedData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
     let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
     assert_eq!(diary, ["retain u"]);
+}
+
+/// The ledger knows more than the API, which was restored from a backup.
+// invariant: 10
+#[test]
+fn an_outdated_claim_loses_its_link_and_is_reported() {
+    let mut inventory = inventory(vec![claim(1)]);
+    let confirmed = answer(&claim(1), ClaimState::Confirmed);
+    inventory.status = Some(quarry_api::NodeInventoryStatus {
+        device_claims: vec![confirmed],
+        ..Default::default()
+    });
+    let (attended, diary) = attend(&[disk("sda", 1)], &inventory, |world| {
+        world.outdated = Some("the ledger of this node records a later round".into());
+    });
+    assert_eq!(diary, ["remove"]);
+    let report = &attended.claims[0];
+    assert_eq!((report.state, report.linked), (ClaimState::Outdated, false));
+    assert!(report.message.as_ref().unwrap().contains("a later round"));
 }

@@ -166,6 +166,7 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         let facts = NodeFacts {
             node_uid,
             machine_id: scan.machine_id.clone(),
+            ledger_id: scan.ledger_id.clone(),
             boot_id: scan.boot_id.clone(),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             claims: attended.claims,

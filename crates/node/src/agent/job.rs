@@ -5,7 +5,10 @@ use super::{
     precondition::{LiveJob, LiveRead},
     report::{ReportResult, finished},
 };
-use crate::{node_ops::NodeOps, progress::Progress};
+use crate::{
+    node_ops::{LedgerOps, NodeOps},
+    progress::Progress,
+};
 use futures::future::{Either, select};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
@@ -40,11 +43,14 @@ impl<H: NodeOps> Agent<H> {
         let run = JobRun::try_from(job).map_err(|invalid| invalid.to_string());
         let (job, allowed) = match &run {
             Ok(JobRun { task: Task::Volume(task), .. }) => {
-                let LiveRead { job, live } = self.read_live(job).await?;
+                let ledger_id = self.runner.call("reading the ledger", LedgerOps::ledger_id).await;
+                let ledger_id = ledger_id.map_err(|error| error.message());
+                let LiveRead { job, live } =
+                    self.read_live(job, ledger_id.as_deref().unwrap_or_default()).await?;
                 let allowed = job.as_ref().map(|job| {
                     precondition::check(&job.spec, task, &live).map_err(|void| void.to_string())
                 });
-                (job, allowed.unwrap_or(Ok(())))
+                (job, ledger_id.and(allowed.unwrap_or(Ok(()))))
             }
             // A wipe is checked by the runner: before the device is opened, and again while it is held.
             Ok(JobRun { task: Task::Wipe(_), .. }) | Err(_) => (self.read_job(job).await?, Ok(())),

@@ -15,6 +15,7 @@ use quarry_api::{
     node_job::{JobOwner, OwnerKind},
 };
 use quarry_core::{
+    device_claim::is_other_ledger,
     job::WipeDevice,
     precondition::{VolumePrecondition, WipePrecondition, check_wipe},
 };
@@ -47,22 +48,28 @@ impl<H: Send + Sync> LiveCheck for LiveJob<'_, H> {
             Err(void) => return Ok(Err(void.to_string())),
         };
         let view = live.inventory.as_ref().map(NodeView::of).unwrap_or_default();
-        Ok(Ok(HoldRequest { claim, pv_uid: task.pv_uid.clone(), view }))
+        Ok(Ok(HoldRequest { claim, pv_uid: task.pv_uid.clone(), policy: task.policy, view }))
     }
 }
 
 impl<H> Agent<H> {
     /// Any failure means no: the job waits.
-    pub(super) async fn read_live(&self, job: &NodeJob) -> Result<LiveRead, AgentError> {
+    pub(super) async fn read_live(
+        &self,
+        job: &NodeJob,
+        ledger_id: &str,
+    ) -> Result<LiveRead, AgentError> {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let owner = job.spec.owner.name.as_str();
         let jobs: Api<NodeJob> = Api::all(self.client.clone());
         let nodes: Api<Node> = Api::all(self.client.clone());
         let volumes: Api<Volume> = Api::all(self.client.clone());
         let pvs: Api<PersistentVolume> = Api::all(self.client.clone());
-        let (fresh, node, volume, pv) = futures::try_join!(
+        let inventories: Api<NodeInventory> = Api::all(self.client.clone());
+        let (fresh, node, inventory, volume, pv) = futures::try_join!(
             jobs.get_opt(name),
             nodes.get_opt(&self.options.node_name),
+            inventories.get_opt(&self.options.node_name),
             volumes.get_opt(owner),
             pvs.get_opt(owner)
         )
@@ -73,6 +80,8 @@ impl<H> Agent<H> {
             owner: volume,
             pv,
             claim_uid,
+            other_ledger: inventory
+                .is_some_and(|inventory| is_other_ledger(&inventory.spec, Some(ledger_id))),
         };
         Ok(LiveRead { job: fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live })
     }

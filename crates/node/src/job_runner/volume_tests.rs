@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::workers::Workers;
-use quarry_api::{NodeJob, node_inventory::RetainedData, quantity::Bytes};
+use quarry_api::{
+    NodeJob,
+    node_inventory::{DeviceClaim, RetainedData},
+    quantity::Bytes,
+};
 use quarry_core::{
     job::{Intent, Outcome},
     storage::sparse::{File, Link, Loop, Observed, Sparse, Step, User},
@@ -103,6 +107,18 @@ impl LedgerOps for Fake {
 
     fn record_retained(&self, _: &[RetainedData]) -> Result<(), NodeError> {
         panic!("a volume's task retains nothing")
+    }
+
+    fn record_released(&self, _: &[DeviceClaim]) -> Result<(), NodeError> {
+        panic!("a volume's task releases nothing")
+    }
+
+    fn outdated(&self, _: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        panic!("a volume's task has no device claim")
+    }
+
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        Ok("l".into())
     }
 }
 

@@ -73,8 +73,10 @@ impl<H: DeviceOps + LedgerOps> JobRunner<H> {
                 Ok(_) => {}
             }
             let (intent, policy, progress) = (run.intent(), task.policy, progress.clone());
-            if let Err(error) =
-                self.call("recording the intent", move |ops| ops.record_intent(&intent)).await
+            // An intent says that bytes are written: not where nothing is left to do.
+            if !held.is_wiped()
+                && let Err(error) =
+                    self.call("recording the intent", move |ops| ops.record_intent(&intent)).await
             {
                 return Ok(JobOutcome::Failed(error.message()));
             }

@@ -4,7 +4,10 @@ use quarry_api::{
     node_job::{FsType, WipePolicy},
     quantity::Bytes,
 };
-use quarry_core::job::{Format, PrepareVolume, VolumeTask, WipeDevice};
+use quarry_core::{
+    device_claim::confirm::Remembered,
+    job::{Format, PrepareVolume, VolumeTask, WipeDevice},
+};
 use std::fs;
 
 fn prepare(uid: &str) -> Task {
@@ -49,7 +52,7 @@ fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(
         text,
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"text":"Discard of 4 KiB"}"#
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"policy":"Discard","text":"Discard of 4 KiB"}"#
     );
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     let folder = tempfile::tempdir().unwrap();
@@ -72,9 +75,19 @@ fn a_successful_wipe_is_known_after_a_restart() {
     ledger.append(&outcome(wipe("p", "failed"), OutcomeResult::Failed)).unwrap();
     ledger.append(&outcome(prepare("other"), OutcomeResult::Succeeded)).unwrap();
     for ledger in [ledger, Ledger::open(&path).unwrap()] {
-        let erased = |uid: &str| ledger.remembered("wwn:5", uid).erased;
-        assert!(erased("done") && !erased("failed") && !erased("other") && !erased(""));
+        let erased = |uid: &str| ledger.history().remembered("wwn:5", uid).erased;
+        assert_eq!(erased("done"), Some(WipePolicy::Discard));
+        assert_eq!((erased("failed"), erased("other"), erased("")), (None, None, None));
     }
+    // Another wipe for the same PersistentVolume began: what is on the device now is not what the last one left.
+    let mut ledger = Ledger::open(&path).unwrap();
+    let begun = Intent { job: "j".into(), task: wipe("p", "done") };
+    ledger.append(&Record::intent(Timestamp::UNIX_EPOCH, &begun)).unwrap();
+    assert_eq!(ledger.history().remembered("wwn:5", "done").erased, None);
+    // A record of an earlier version does not say how thorough the wipe was.
+    let old = serde_json::json!({"time": "1970-01-01T00:00:00Z", "kind": "outcome", "action": "Wipe", "device": "wwn:5", "pv": {"name": "p", "uid": "old"}, "result": "succeeded"});
+    ledger.append(&serde_json::from_value(old).unwrap()).unwrap();
+    assert_eq!(ledger.history().remembered("wwn:5", "old").erased, Some(WipePolicy::Quick));
 }
 
 /// What an API that was restored from a backup does not know any more.
@@ -110,14 +123,50 @@ fn the_last_claim_and_retained_data_are_recorded_once() {
     );
     for ledger in [ledger, Ledger::open(&path).unwrap()] {
         assert_eq!(
-            ledger.remembered("wwn:5", "u"),
-            Remembered { erased: false, retained: true, confirmed: Some(("b".into(), 1)) }
+            ledger.history().remembered("wwn:5", "u"),
+            Remembered { erased: None, retained: true, confirmed: Some(("b".into(), 1)) }
         );
-        assert_eq!(ledger.remembered("wwn:6", "v"), Remembered::default());
+        assert_eq!(ledger.history().remembered("wwn:6", "v"), Remembered::default());
     }
     let lines = fs::read_to_string(&path).unwrap();
-    let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;
-    assert_eq!((lines.lines().count(), lines.lines().next()), (4, Some(line)));
+    let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","id":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;
+    assert_eq!((lines.lines().count(), lines.lines().nth(1)), (5, Some(line)));
+}
+
+/// A data directory that was emptied or replaced is not taken for the one that was there.
+// invariant: 10
+#[test]
+fn a_ledger_keeps_its_id_and_another_has_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("ledger"), folder.path().join("other"));
+    let id = Ledger::open(&path).unwrap().id().to_owned();
+    assert_eq!(Ledger::open(&path).unwrap().id(), id);
+    assert_ne!(Ledger::open(&other).unwrap().id(), id);
+    fs::remove_file(&path).unwrap();
+    assert_ne!(Ledger::open(&path).unwrap().id(), id);
+    // One of an earlier version gets an ID, and keeps what it records.
+    let mut old = serde_json::to_vec(&intent("a")).unwrap();
+    old.push(b'\n');
+    fs::write(&path, old).unwrap();
+    let id = Ledger::open(&path).unwrap().id().to_owned();
+    let again = Ledger::open(&path).unwrap();
+    assert!(!id.is_empty() && again.id() == id && again.knows("a"));
+}
+
+// invariant: 1
+#[test]
+fn an_ineffective_discard_is_recorded_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger");
+    let mut ledger = Ledger::open(&path).unwrap();
+    let record = Record::discard_ineffective(Timestamp::UNIX_EPOCH, "wwn:5");
+    assert_eq!(ledger.unrecorded(vec![record.clone()]), [record.clone()]);
+    ledger.append(&record).unwrap();
+    for ledger in [ledger, Ledger::open(&path).unwrap()] {
+        assert!(ledger.history().is_discard_ineffective("wwn:5"));
+        assert!(!ledger.history().is_discard_ineffective("wwn:6"));
+        assert_eq!(ledger.unrecorded(vec![record.clone()]), []);
+    }
 }
 
 // invariant: 10

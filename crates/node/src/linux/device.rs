@@ -12,12 +12,12 @@ use crate::{
     },
     device_claim::{
         ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
-        Spare, no_device,
+        Spare, frozen, no_device,
     },
     error::NodeError,
     host_root::HostRoot,
     inspect::loops,
-    ledger::Record,
+    ledger::{Ledger, Record},
     node_ops::{DeviceOps, NodeScan, ScanRequest},
     progress::Progress,
     sys::DevNumber,
@@ -29,14 +29,16 @@ use quarry_api::{
 };
 use quarry_core::{
     device::GroupedDevice,
-    device_claim::{
-        confirm::{Expected, find, verify},
-        is_other_machine,
-    },
+    device_claim::confirm::{Expected, find, verify},
 };
 use quarry_failpoint::failpoint;
 use rustix::{fs::FileType, io::Errno};
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 impl DeviceOps for LinuxNode {
     fn scan_node(&self, request: &ScanRequest) -> Result<NodeScan, NodeError> {
@@ -87,7 +89,7 @@ impl LinuxNode {
             let confirmed = held.and_then(|held| {
                 answered(&held, &silent)?;
                 let held = held.verify(claim, Expected::of_claim(claim), &known, &view.spec)?;
-                let facts = &find(&claim.identity, &known)?.facts;
+                let facts = &find(claim, &known)?.facts;
                 claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts))
                     .map_err(|error| error.message())?;
                 Ok(held)
@@ -119,15 +121,23 @@ impl LinuxNode {
         purpose: For,
     ) -> Result<Held<Opened>, String> {
         claim_link::parse(&claim.link)?;
+        if let Some(why) = self.ledger().history().outdated(claim) {
+            return Err(why);
+        }
         verify(claim, expected, known, &request.view.spec)?;
-        let facts = &find(&claim.identity, known)?.facts;
+        let facts = &find(claim, known)?.facts;
         Held::open(self.host(), &facts.name, purpose).map_err(|error| error.message())
     }
 
     fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
-        let HoldRequest { claim, pv_uid, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
-            .map_err(NodeError::Refused)?;
+        let HoldRequest { claim, pv_uid, policy, view } = request;
+        let (known, discard_ineffective) = {
+            let ledger = self.ledger();
+            let history = ledger.history();
+            let known = history.remembered(&claim.identity, pv_uid.as_str());
+            (known, history.is_discard_ineffective(&claim.identity))
+        };
+        let expected = Expected::of_wipe(claim, &known).map_err(NodeError::Refused)?;
         let refused = |why: String| NodeError::Refused(expected.explain(why));
         let around = ScanRequest {
             unmanaged_pvs: view.spec.unmanaged_pvs.clone(),
@@ -135,14 +145,12 @@ impl LinuxNode {
             ..ScanRequest::default()
         };
         let (scan, _) = self.scan(&around)?;
-        if is_other_machine(&view.spec, Some(scan.machine_id.as_deref())) {
-            return Err(NodeError::Refused(
-                "this is another machine than the one that the device was claimed on".into(),
-            ));
+        if let Some(why) = frozen(&view.spec, &scan) {
+            return Err(NodeError::Refused(why.into()));
         }
         let before = view.known(&scan);
         verify(claim, expected, &before, &view.spec).map_err(refused)?;
-        let name = find(&claim.identity, &before).map_err(NodeError::Refused)?.facts.name.clone();
+        let name = find(claim, &before).map_err(NodeError::Refused)?.facts.name.clone();
         failpoint!("wipe.seen");
         let held = Held::open(self.host(), &name, For::Writing)?;
         failpoint!("wipe.opened");
@@ -150,11 +158,16 @@ impl LinuxNode {
             self.scan(&ScanRequest { touched: [name].into(), proves: true, ..around })?;
         answered(&held, &silent).map_err(NodeError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
-        if expected == Expected::Erased {
+        if known.covers(*policy) {
             // Done before, and the report of it was lost: what is on unread parts of the device is not ours to erase.
             return Ok(Box::new(Erased(held)));
         }
-        Ok(Box::new(ToWipe { host: self.host().clone(), held }))
+        let discard = Discard {
+            ledger: self.ledger.clone(),
+            identity: claim.identity.clone(),
+            ineffective: discard_ineffective,
+        };
+        Ok(Box::new(ToWipe { host: self.host().clone(), held, discard }))
     }
 
     /// The numbers of devices that must not be opened exclusively.
@@ -209,6 +222,10 @@ impl HeldDevice for Erased {
         self.0.name()
     }
 
+    fn is_wiped(&self) -> bool {
+        true
+    }
+
     fn wipe(self: Box<Self>, _: WipePolicy, _: &Progress) -> Result<String, NodeError> {
         Ok("erased before, and blank: nothing was written".into())
     }
@@ -217,6 +234,25 @@ impl HeldDevice for Erased {
 struct ToWipe {
     host: HostRoot,
     held: Held<Verified>,
+    discard: Discard,
+}
+
+/// What the ledger knows about discards of this device, and learns.
+struct Discard {
+    ledger: Arc<Mutex<Ledger>>,
+    identity: String,
+    ineffective: bool,
+}
+
+impl wipe::DiscardRecord for Discard {
+    fn is_ineffective(&self) -> bool {
+        self.ineffective
+    }
+
+    fn record_ineffective(&self) -> Result<(), NodeError> {
+        let record = Record::discard_ineffective(Timestamp::now(), &self.identity);
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).append(&record)
+    }
 }
 
 impl HeldDevice for ToWipe {
@@ -224,8 +260,12 @@ impl HeldDevice for ToWipe {
         self.held.name()
     }
 
+    fn is_wiped(&self) -> bool {
+        false
+    }
+
     fn wipe(self: Box<Self>, policy: WipePolicy, progress: &Progress) -> Result<String, NodeError> {
-        wipe::wipe(&self.host, &self.held, policy, progress)
+        wipe::wipe(&self.host, &self.held, policy, &self.discard, progress)
     }
 }
 

@@ -7,20 +7,12 @@ use crate::{
     node_ops::LedgerOps,
 };
 use jiff::Timestamp;
-use quarry_api::node_inventory::RetainedData;
-use quarry_core::{
-    device_claim::confirm::Remembered,
-    job::{Intent, Outcome},
-};
+use quarry_api::node_inventory::{DeviceClaim, RetainedData};
+use quarry_core::job::{Intent, Outcome};
 use quarry_failpoint::failpoint;
 use std::sync::{MutexGuard, PoisonError};
 
 impl LinuxNode {
-    /// What the ledger says about a device and the PersistentVolume that was on it.
-    pub(super) fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
-        self.ledger().remembered(identity, pv_uid)
-    }
-
     /// Durable when it returns; what the ledger already says is not repeated.
     pub(super) fn record_new(&self, records: Vec<Record>) -> Result<(), NodeError> {
         let mut ledger = self.ledger();
@@ -51,5 +43,19 @@ impl LedgerOps for LinuxNode {
     fn record_retained(&self, retained: &[RetainedData]) -> Result<(), NodeError> {
         let now = Timestamp::now();
         self.record_new(retained.iter().map(|data| Record::retained(now, data)).collect())
+    }
+
+    fn record_released(&self, claims: &[DeviceClaim]) -> Result<(), NodeError> {
+        let now = Timestamp::now();
+        self.record_new(claims.iter().map(|claim| Record::released(now, claim)).collect())
+    }
+
+    fn outdated(&self, claims: &[DeviceClaim]) -> Result<Vec<Option<String>>, NodeError> {
+        let ledger = self.ledger();
+        Ok(claims.iter().map(|claim| ledger.history().outdated(claim)).collect())
+    }
+
+    fn ledger_id(&self) -> Result<String, NodeError> {
+        Ok(self.ledger().id().to_owned())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     node_ops::{NodeScan, ScanRequest},
 };
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 pub struct LinuxNode {
     host: HostRoot,
-    ledger: Mutex<Ledger>,
+    ledger: Arc<Mutex<Ledger>>,
     scanner: Mutex<Scanner>,
     _lock: Lock,
 }
@@ -43,7 +43,7 @@ impl LinuxNode {
             Scanner::new(host.clone(), Limits { reach, patience: PATIENCE, ..Limits::default() });
         Ok(LinuxNode {
             host,
-            ledger: Mutex::new(ledger),
+            ledger: Arc::new(Mutex::new(ledger)),
             scanner: Mutex::new(scanner),
             _lock: lock,
         })
@@ -70,9 +70,8 @@ impl LinuxNode {
         let mut devices = devices.to_vec();
         self.mark_volumes(&mut devices)?;
         unmanaged_pvs::mark_unmanaged(&self.host, &mut devices, &request.unmanaged_pvs);
-        Ok((
-            NodeScan { devices, problems, again_in, boot_id, machine_id: self.host.machine_id()? },
-            silent,
-        ))
+        let machine_id = self.host.machine_id()?;
+        let ledger_id = Some(self.ledger().id().to_owned());
+        Ok((NodeScan { devices, problems, again_in, boot_id, machine_id, ledger_id }, silent))
     }
 }

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::{Api, ResourceExt};
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, node_inventory::ClaimOwner,
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, node_inventory::ClaimOwner,
     node_job::OwnerKind,
 };
 use quarry_core::{
@@ -16,6 +16,7 @@ use quarry_core::{
     node_inventory::Observed,
     source::Source,
     unmanaged_pv,
+    volume::is_started,
 };
 use std::sync::Arc;
 
@@ -47,8 +48,16 @@ pub async fn observe(context: &Context, name: &str) -> Result<Observed, Failure>
         inventory,
         unmanaged_pvs: unmanaged_pvs.unwrap_or_default(),
         elsewhere: caches.elsewhere(name),
+        has_volumes: has_volumes(context, name),
         world,
     })
+}
+
+/// Where Volumes are not watched it is unknown.
+fn has_volumes(context: &Context, name: &str) -> bool {
+    let prepared = |volume: &Volume| volume.spec.node_name == name && is_started(volume);
+    !context.is_on(group::VOLUME)
+        || context.caches.store::<Volume>().each().any(|volume| prepared(&volume))
 }
 
 /// The caches, and the API itself where a device claim would be given up because a cache lacks an object.

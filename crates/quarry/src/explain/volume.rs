@@ -109,6 +109,7 @@ mod tests {
             job: None,
             device: None,
             inventory_changed: None,
+            other_ledger: None,
             other_pv: None,
         }
     }

@@ -261,3 +261,51 @@ fn use_of_a_disk_counts_for_what_is_built_on_it() {
         "{known:?}"
     );
 }
+
+/// A claimed disk is missing, and a disk with its serial and another world-wide name is there.
+// invariant: 3
+#[test]
+fn a_disk_with_some_names_of_a_missing_one_is_not_taken() {
+    let claim = DeviceClaim {
+        identity: "wwn:5000c50000000001".into(),
+        identifiers: vec!["wwn:5000c50000000001".into(), "serial::S1".into()],
+        ..DeviceClaim::default()
+    };
+    let spec = NodeInventorySpec { device_claims: vec![claim], ..NodeInventorySpec::default() };
+    let disk = |name: &str, wwn: Option<&str>, serial: &str| {
+        let wwn = wwn.map(|wwn| ("sysfs:wwid", wwn));
+        let pairs: Vec<_> = wwn.into_iter().chain([("sysfs:serial", serial)]).collect();
+        Facts {
+            name: name.into(),
+            kind: "disk".into(),
+            size: 1 << 30,
+            evidence: evidence(&pairs),
+            held: Held::Free,
+            content: Content::Blank,
+            ..Facts::default()
+        }
+    };
+    let reasons = |seen: &[Facts], accepted: &[String]| {
+        let mut known = group(seen, None, None, accepted);
+        partial_matches(&mut known, &spec.device_claims, accepted);
+        let of = |device: &GroupedDevice| {
+            let row = row(device, true, &spec);
+            (row.state, row.reasons.iter().map(|one| one.reason.to_string()).collect::<Vec<_>>())
+        };
+        known.iter().map(of).collect::<Vec<_>>()
+    };
+    let (own, other) = (Some("naa.5000c50000000001"), Some("naa.5000c50000000002"));
+    let not_available = |reason: &str| (DeviceState::NotAvailable, vec![reason.to_owned()]);
+    assert_eq!(reasons(&[disk("sda", other, "S1")], &[]), [not_available("IdentityChanged")]);
+    let accepted = ["wwn:5000c50000000002".to_owned()];
+    let available = (DeviceState::Available, Vec::new());
+    assert_eq!(reasons(&[disk("sda", other, "S1")], &accepted), [available.clone()]);
+    assert_eq!(reasons(&[disk("sda", other, "S2")], &[]), [available.clone()], "another disk");
+    // Its own disk is there, too: two disks of a vendor that used a serial twice.
+    assert_eq!(
+        reasons(&[disk("sda", own, "S1"), disk("sdb", other, "S1")], &[]),
+        [not_available("Claimed"), available]
+    );
+    // Less than before, and nothing contradicts: it is the claimed disk.
+    assert_eq!(reasons(&[disk("sda", None, "S1")], &[]), [not_available("Claimed")]);
+}

@@ -130,3 +130,48 @@ fn contradictory_sources_are_reported() {
     );
     assert_eq!(findings(&[("udev:ID_WWN", "0x5000c50000000002")]), None);
 }
+
+/// A slot keeps its serial when the disk in it is replaced.
+// invariant: 3
+#[test]
+fn a_serial_that_names_a_slot_does_not_identify() {
+    let with = |transport: Option<&str>, serial: &str, wwn: Option<&str>| {
+        let mut pairs = vec![("sysfs:serial", serial), ("sysfs:model", "QEMU HARDDISK")];
+        pairs.extend(wwn.map(|wwn| ("sysfs:wwid", wwn)));
+        let facts = Facts {
+            name: "sda".into(),
+            kind: "disk".into(),
+            serial: Some(serial.into()),
+            transport: transport.map(str::to_owned),
+            evidence: evidence(&pairs),
+            content: Content::Blank,
+            ..Facts::default()
+        };
+        let device = group(&[facts], None, None, &[]).remove(0);
+        (device.identified.candidates, device.findings)
+    };
+    let none = Vec::<String>::new();
+    for (transport, serial) in [(Some("sata"), "QM00002"), (Some("usb"), "0123ABCD9876")] {
+        let (candidates, findings) = with(transport, serial, None);
+        assert_eq!(candidates, none, "{serial}");
+        let detail = format!("its serial {serial} is that of its slot");
+        assert_eq!(findings, [(Reason::NoIdentity, detail)]);
+        let (candidates, _) = with(transport, serial, Some("naa.5000c50000000001"));
+        assert_eq!(candidates, ["wwn:5000c50000000001"], "{serial}");
+    }
+    for serial in ["QM0002", "QM00002X", "XQM00002", "S3Z9NB0K"] {
+        let expected = format!("serial:QEMU HARDDISK:{serial}");
+        assert_eq!(with(Some("sata"), serial, None).0, [expected], "{serial}");
+    }
+    // The operator sees a row, not the facts: it must come to the same result.
+    let facts = Facts {
+        name: "sda".into(),
+        kind: "disk".into(),
+        transport: Some("usb".into()),
+        evidence: evidence(&[("sysfs:serial", "0123ABCD9876")]),
+        ..Facts::default()
+    };
+    let device = group(&[facts], None, None, &[]).remove(0);
+    let row = row(&device, true, &NodeInventorySpec::default());
+    assert!(published_candidates(&row).is_empty());
+}

@@ -3,7 +3,7 @@
 use super::{
     events::changes,
     facts::{BackingFile, Content, Facts, Found, Held, Partition},
-    group::{GroupedDevice, group},
+    group::{GroupedDevice, group, partial_matches, published_candidates},
     identity::identify,
     inventory::{LARGEST, NodeFacts, row, status, unseen},
     reason::{Reason, TABLE},

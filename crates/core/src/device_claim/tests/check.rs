@@ -396,6 +396,7 @@ fn check_finds_every_violation() {
             uid: "uid-other".into(),
             ..claim.owner.clone()
         },
+        link: "/mnt/local-storage/s/other".into(),
         ..claim.clone()
     };
     let twice = Plan { claims: vec![claim.clone(), rival], ..empty.clone() };
@@ -468,7 +469,8 @@ fn check_finds_double_and_lost_device_claims() {
         world(vec![set("old", 2, json!({})), set("young", 1, json!({}))], vec![disk("sda", 1)]);
     let planned = plan(&free, now());
     let [first] = planned.claims.as_slice() else { panic!("{planned:?}") };
-    let second = DeviceClaim { owner: free.demands[1].owner.clone(), ..first.clone() };
+    let link = "/mnt/local-storage/young/x".to_owned();
+    let second = DeviceClaim { owner: free.demands[1].owner.clone(), link, ..first.clone() };
     let twice = Plan { claims: vec![first.clone(), second], ..planned.clone() };
     assert_eq!(check(&free, &twice), vec![Violation::TwoOwners(first.identity.clone())]);
     assert_eq!(check(&free, &planned), vec![]);

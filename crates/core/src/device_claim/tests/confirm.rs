@@ -362,12 +362,12 @@ fn what_is_built_on_a_claimed_disk_has_its_owner() {
 fn exactly_one_device_has_the_identity() {
     let one = facts("sda", "5000c50000000001");
     assert_eq!(
-        find(IDENTITY, &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()),
+        find(&claim(), &known(std::slice::from_ref(&one))).map(|known| known.facts.name.clone()),
         Ok("sda".into())
     );
-    assert!(find(IDENTITY, &known(&[])).unwrap_err().contains("is missing"));
+    assert!(find(&claim(), &known(&[])).unwrap_err().contains("is missing"));
     let twice = known(&[one.clone(), Facts { name: "sdb".into(), ..one.clone() }]);
-    assert!(find(IDENTITY, &twice).unwrap_err().contains("sda and sdb both have the identity"));
+    assert!(find(&claim(), &twice).unwrap_err().contains("sda and sdb both have the identity"));
     assert!(verify(&claim(), Expected::Erasable, &twice, &spec()).is_err());
     // A loop under two names, by its file.
     let file = |name: &str| Facts {
@@ -392,10 +392,6 @@ fn exactly_one_device_has_the_identity() {
 
 #[test]
 fn the_agents_action_for_a_device_claim() {
-    let spec = |machine: Option<&str>| NodeInventorySpec {
-        machine_id: machine.map(str::to_owned),
-        ..NodeInventorySpec::default()
-    };
     let report = |state: ClaimState, round: i64| ClaimReport {
         identity: IDENTITY.into(),
         owner_uid: "u".into(),
@@ -406,23 +402,39 @@ fn the_agents_action_for_a_device_claim() {
     let confirmed = report(ClaimState::Confirmed, 1);
     let ending = DeviceClaim { terminating: true, ..claim() };
     let working = DeviceClaim { job: Some(ClaimJob::default()), ..claim() };
-    for (claim, last, claimed_on, expected) in [
-        (claim(), None, Some("m1"), ClaimAction::Confirm),
-        (claim(), None, None, ClaimAction::Confirm),
-        (claim(), Some(report(ClaimState::Refused, 1)), Some("m1"), ClaimAction::Confirm),
-        (claim(), Some(confirmed.clone()), Some("m1"), ClaimAction::Keep),
-        (claim(), Some(confirmed.clone()), Some("m2"), ClaimAction::Frozen),
-        (ending.clone(), Some(confirmed.clone()), Some("m1"), ClaimAction::End),
-        (ending, None, Some("m2"), ClaimAction::Frozen),
-        (working.clone(), None, Some("m1"), ClaimAction::Wait),
-        (working, Some(confirmed.clone()), Some("m1"), ClaimAction::Keep),
+    let (none, frozen, outdated) = ((false, false), (true, false), (false, true));
+    for (claim, last, (is_frozen, is_outdated), expected) in [
+        (claim(), None, none, ClaimAction::Confirm),
+        (claim(), Some(report(ClaimState::Refused, 1)), none, ClaimAction::Confirm),
+        (claim(), Some(confirmed.clone()), none, ClaimAction::Keep),
+        (claim(), Some(confirmed.clone()), frozen, ClaimAction::Frozen),
+        (claim(), Some(confirmed.clone()), (true, true), ClaimAction::Frozen),
+        (claim(), Some(confirmed.clone()), outdated, ClaimAction::Outdated),
+        (claim(), None, outdated, ClaimAction::Outdated),
+        (ending.clone(), Some(confirmed.clone()), none, ClaimAction::End),
+        (ending.clone(), Some(confirmed.clone()), outdated, ClaimAction::End),
+        (ending, None, frozen, ClaimAction::Frozen),
+        (working.clone(), None, none, ClaimAction::Wait),
+        (working, Some(confirmed.clone()), none, ClaimAction::Keep),
     ] {
         assert_eq!(
-            decide_action(&claim, last.as_ref(), &spec(claimed_on), Some("m1")),
+            decide_action(&claim, last.as_ref(), is_frozen, is_outdated),
             expected,
             "{claim:?} {last:?}"
         );
     }
+    let recorded = NodeInventorySpec {
+        machine_id: Some("m1".into()),
+        ledger_id: Some("l1".into()),
+        ..NodeInventorySpec::default()
+    };
+    let other = |spec: &NodeInventorySpec, machine: &str, ledger: Option<&str>| {
+        (is_other_machine(spec, Some(Some(machine))), is_other_ledger(spec, ledger))
+    };
+    assert_eq!(other(&recorded, "m1", Some("l1")), (false, false));
+    assert_eq!(other(&recorded, "m2", Some("l2")), (true, true));
+    assert_eq!(other(&recorded, "m1", None), (false, false), "not reported yet");
+    assert_eq!(other(&NodeInventorySpec::default(), "m2", Some("l2")), (false, false));
     let status = NodeInventoryStatus {
         device_claims: vec![report(ClaimState::Confirmed, 2), confirmed.clone()],
         ..NodeInventoryStatus::default()
@@ -430,4 +442,63 @@ fn the_agents_action_for_a_device_claim() {
     assert_eq!(previous(&claim(), Some(&status)), Some(&confirmed), "of this round");
     assert_eq!(previous(&DeviceClaim { round: 3, ..claim() }, Some(&status)), None);
     assert_eq!(previous(&claim(), None), None);
+}
+
+/// Everything that identified the disk when it was claimed is asked for again.
+// invariant: 3
+#[test]
+fn a_wipe_needs_a_world_wide_name_or_the_same_evidence() {
+    let disk = |wwn: Option<&str>, serial: Option<&str>| {
+        let of =
+            |source: &str, value: &str| Evidence { source: source.into(), value: value.into() };
+        let mut disk = facts("sda", "0");
+        disk.evidence = wwn.map(|wwn| of("sysfs:wwid", wwn)).into_iter().collect();
+        disk.evidence.extend(serial.map(|serial| of("sysfs:serial", serial)));
+        disk
+    };
+    let judge = |identity: &str, identifiers: &[&str], disk: Facts| {
+        let claim = DeviceClaim {
+            identity: identity.into(),
+            identifiers: identifiers.iter().map(|one| (*one).to_owned()).collect(),
+            ..claim()
+        };
+        let spec = NodeInventorySpec {
+            device_claims: vec![claim.clone()],
+            ..NodeInventorySpec::default()
+        };
+        let of = |expected| verify(&claim, expected, &known(&[disk.clone()]), &spec);
+        (of(Expected::Blank).err(), of(Expected::Erasable).err())
+    };
+    let (wwn, same, other) = (IDENTITY, Some("naa.5000c50000000001"), Some("naa.5000c50000000002"));
+    let both = [wwn, "serial::S1"];
+    assert_eq!(judge(wwn, &both, disk(same, Some("S1"))), (None, None));
+    let (confirm, wipe) = judge(wwn, &both, disk(same, None));
+    assert!(confirm.unwrap().contains("does not show serial::S1 any more"));
+    assert_eq!(wipe, None, "a world-wide name is enough");
+    let (confirm, wipe) = judge(wwn, &both, disk(None, Some("S1")));
+    assert!(confirm.is_some() && wipe.unwrap().contains("does not show wwn:"));
+    let (confirm, wipe) = judge("serial::S1", &both, disk(other, Some("S1")));
+    assert!(confirm.is_some(), "{confirm:?}");
+    assert!(wipe.unwrap().contains("different identity than before"));
+    // Claimed by its serial alone, and that is all it shows.
+    assert_eq!(judge("serial::S1", &["serial::S1"], disk(None, Some("S1"))), (None, None));
+    assert_eq!(judge("serial::S1", &["serial::S1"], disk(other, Some("S1"))), (None, None));
+}
+
+// invariant: 2
+#[test]
+fn two_device_claims_never_share_a_link() {
+    let mut disk = facts("sda", "5000c50000000001");
+    disk.content = Content::Blank;
+    let link = "/mnt/local-storage/fast/wwn-1".to_owned();
+    let claim = DeviceClaim { link: link.clone(), ..claim() };
+    let other = DeviceClaim { identity: "wwn:9".into(), link, ..claim.clone() };
+    let spec = |claims: &[&DeviceClaim]| NodeInventorySpec {
+        device_claims: claims.iter().map(|one| (*one).clone()).collect(),
+        ..NodeInventorySpec::default()
+    };
+    let known = known(&[disk]);
+    let ask = |spec: &NodeInventorySpec| verify(&claim, Expected::Blank, &known, spec);
+    assert_eq!(ask(&spec(&[&claim])), Ok(()));
+    assert!(ask(&spec(&[&claim, &other])).unwrap_err().contains("is also that of device wwn:9"));
 }

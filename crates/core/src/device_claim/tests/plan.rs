@@ -47,3 +47,23 @@ fn a_pv_unknown_to_its_device_claim_is_read_live() {
         (1, "another", true)
     );
 }
+
+/// Firmware gives two disks the same by-id name: each still gets a link of its own.
+// invariant: 2
+#[test]
+fn every_device_claim_has_an_id_and_a_link_of_its_own() {
+    let twin = Device { device_id: disk("sda", 1).device_id, ..disk("sdb", 2) };
+    let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1), twin]);
+    let claims = step(&mut world).claims;
+    assert_eq!(claims.len(), 2);
+    assert_ne!(claims[0].link, claims[1].link);
+    assert!(claims[1].link.starts_with(&claims[0].link));
+    assert!(claims[0].id.len() == 16 && claims[0].id != claims[1].id);
+    assert_eq!(claims[0].identifiers, [claims[0].identity.clone()]);
+    assert_eq!(step(&mut world).claims, claims, "a plan on its own result changes nothing");
+    let mut shared = super::plan(&world, now());
+    world.inventory.spec.device_claims.clear();
+    shared.claims[1].link = shared.claims[0].link.clone();
+    let expected = Violation::SharedLink(shared.claims[0].link.clone());
+    assert!(check(&world, &shared).contains(&expected));
+}

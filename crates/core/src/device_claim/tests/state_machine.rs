@@ -282,3 +282,60 @@ fn a_pv_with_the_name_of_a_device_claim_is_left_alone() {
         matches!(stage(&world), Stage::Blocked(why) if why.contains(&name) && why.contains("not created from this device claim"))
     );
 }
+
+/// The API was restored from a backup: the node knows that the device claim is over.
+// invariant: 10
+#[test]
+fn an_outdated_claim_is_withdrawn_and_ended() {
+    let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
+    step(&mut world);
+    confirm(&mut world);
+    let plan = step(&mut world);
+    apply(&mut world, &plan.steps);
+    let outdated = |world: &mut NodeWorld| {
+        confirm(world);
+        let status = world.inventory.status.as_mut().unwrap();
+        for report in status.device_claims.iter_mut() {
+            if report.state == ClaimState::Confirmed {
+                (report.state, report.linked) = (ClaimState::Outdated, false);
+                report.message = Some("the ledger of this node records a later round".into());
+            }
+        }
+    };
+    outdated(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["DeletePv"]);
+    apply(&mut world, &plan.steps);
+    step(&mut world);
+    let plan = step(&mut world);
+    assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
+    apply(&mut world, &plan.steps);
+    let first = world.inventory.spec.device_claims[0].id.clone();
+    outdated(&mut world);
+    step(&mut world);
+    assert!(world.inventory.spec.device_claims[0].terminating);
+    confirm(&mut world);
+    world.inventory.metadata.resource_version = Some("2".into());
+    step(&mut world);
+    step(&mut world);
+    let claim = &world.inventory.spec.device_claims[0];
+    assert!(!claim.terminating && claim.id != first, "claimed again: {claim:?}");
+}
+
+// invariant: 10
+#[test]
+fn another_ledger_freezes_the_device_claims() {
+    let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1), disk("sdb", 2)]);
+    step(&mut world);
+    confirm(&mut world);
+    world.inventory.spec.ledger_id = Some("old".into());
+    world.inventory.status.as_mut().unwrap().ledger_id = Some("new".into());
+    let before = world.inventory.spec.device_claims.clone();
+    let plan = step(&mut world);
+    assert_eq!((plan.claims, plan.steps), (before, vec![]));
+    let ctx = &claim_contexts(&world)[0];
+    let Stage::Frozen(why) = decide(&world, ctx, now()).stage else { panic!() };
+    assert!(why.contains("quarry.dev/accept-ledger=new"), "{why}");
+    world.inventory.spec.ledger_id = Some("new".into());
+    assert_eq!(names_of(&step(&mut world).steps), ["CreateClass", "CreatePv", "CreatePv"]);
+}

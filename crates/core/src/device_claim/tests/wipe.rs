@@ -129,10 +129,10 @@ fn a_device_is_not_wiped_twice_for_one_pv() {
         verify(&claim, expected, &group(&[facts(content)], None, None, &[]), &Default::default())
     };
     let data = || Content::Found(Found { fs_type: Some("ext4".into()), ..Found::default() });
-    let expected = |erased: bool| {
+    let expected = |erased: Option<WipePolicy>| {
         Expected::of_wipe(&claim, &Remembered { erased, ..Remembered::default() }).unwrap()
     };
-    let (first, again) = (expected(false), expected(true));
+    let (first, again) = (expected(None), expected(Some(WipePolicy::Quick)));
     for content in [Content::Blank, Content::UnknownData, data()] {
         assert_eq!(asked(first, content), Ok(()));
     }
@@ -164,7 +164,7 @@ fn an_outdated_wipe_is_refused_by_the_ledger() {
     };
     let asked = |confirmed: Option<(&str, i64)>, kept: bool| {
         let confirmed = confirmed.map(|(owner, round)| (owner.to_owned(), round));
-        Expected::of_wipe(&claim, &Remembered { confirmed, retained: kept, erased: false })
+        Expected::of_wipe(&claim, &Remembered { confirmed, retained: kept, erased: None })
     };
     for confirmed in [None, Some(("a", 3)), Some(("a", 2))] {
         assert_eq!(asked(confirmed, false), Ok(Expected::Erasable), "{confirmed:?}");
@@ -265,4 +265,19 @@ fn a_whole_wipe_leaves_no_record() {
             )
             .is_some()
     );
+}
+
+/// The job was lost, and the class has another policy when it is asked for again.
+// invariant: 10
+#[test]
+fn an_earlier_wipe_counts_only_if_it_was_as_thorough() {
+    use WipePolicy::{Discard, Quick, Zero};
+    let covers = |erased: Option<WipePolicy>| {
+        let known = Remembered { erased, ..Remembered::default() };
+        WipePolicy::ALL.map(|policy| known.covers(policy))
+    };
+    assert_eq!(covers(None), [false, false, false]);
+    assert_eq!(covers(Some(Quick)), [true, false, false]);
+    assert_eq!(covers(Some(Discard)), [true, true, false]);
+    assert_eq!(covers(Some(Zero)), [true, true, true]);
 }

@@ -145,3 +145,24 @@ fn storage_that_another_pv_publishes_is_not_cleaned_up() {
         Some("copy")
     );
 }
+
+/// An agent that has lost its ledger finds nothing of the Volume, which proves nothing.
+// invariant: 10
+#[test]
+fn nothing_is_prepared_or_removed_with_another_ledger() {
+    let mut seen = observed(json!({}));
+    seen.other_ledger = Some("the ledger is another one; restore it".into());
+    let waiting = plan(&seen, now());
+    assert!(waiting.steps.iter().all(|step| step.name() == "AddFinalizer"), "{waiting:?}");
+    let message = waiting.status.unwrap().conditions[0].message.clone();
+    assert_eq!(message.as_deref(), Some("the ledger is another one; restore it"));
+    let mut seen = observed(
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names::VOLUME_FINALIZER]}, "status": {"phase": "Available", "deviceName": "loop1"}}),
+    );
+    assert_eq!(plan(&seen, now()).steps.len(), 2, "a job is recorded and created");
+    seen.other_ledger = Some("the ledger is another one; restore it".into());
+    let blocked = plan(&seen, now());
+    assert_eq!(blocked.steps, []);
+    let message = blocked.status.unwrap().conditions[0].message.clone();
+    assert!(message.unwrap().contains("the ledger is another one"));
+}

@@ -52,6 +52,7 @@ fn observed(extra: Value) -> Observed {
         job: None,
         device: None,
         inventory_changed: None,
+        other_ledger: None,
         other_pv: None,
     }
 }
