@@ -230,7 +230,7 @@ fn let_go(seen: &Observed) -> Plan {
         reason: "VolumeFinalization",
         message: format!("deleted Volume {}", seen.name()),
     }];
-    Plan { steps, status: None, requeue: None, notes }
+    Plan { steps, notes, ..Plan::default() }
 }
 
 fn device_name(seen: &Observed) -> Option<String> {
