@@ -6,11 +6,11 @@ use crate::{
     device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, LocalVolumeSetSpec, LocalVolumeSetStatus,
-    local_volume_discovery::OperatorCondition, node_job::OwnerKind,
+    LocalVolume, LocalVolumeSet, LocalVolumeSetSpec, local_volume_discovery::OperatorCondition,
+    node_job::OwnerKind,
 };
 use quarry_core::{
-    device_claim::{Demand, status::StatusUpdate, world::demand_of_set},
+    device_claim::{Demand, owner::OwnerFields, world::demand_of_set},
     source::Source,
 };
 use serde_json::{Value, json};
@@ -87,11 +87,7 @@ impl OwnsDeviceClaims for LocalVolumeSet {
         self.status.as_ref().map_or_else(|| json!({}), |status| json!(status))
     }
 
-    fn new_status(&self, update: &StatusUpdate) -> Value {
-        json!(LocalVolumeSetStatus {
-            conditions: update.conditions.clone(),
-            total_provisioned_device_count: Some(update.provisioned),
-            observed_generation: self.metadata.generation,
-        })
+    fn fields(&self) -> OwnerFields {
+        OwnerFields::LocalVolumeSet
     }
 }
