@@ -61,7 +61,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
 }
 
 /// PersistentVolumes of ours that are being deleted and whose device claim is gone.
-pub(super) fn orphans<'a>(
+fn orphans<'a>(
     world: &'a NodeWorld,
     index: &'a Index<'_>,
 ) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {
