@@ -34,6 +34,7 @@ use quarry_core::{
         Demand, Stage,
         owner::{self, ClassUse, Observed, OwnerFields, Plan, Report, Step},
         owner_text, pv,
+        status::NodeSummary,
         world::{demands, node_facts},
     },
     presence::is_renewal,
@@ -356,8 +357,8 @@ pub async fn apply<K: OwnsDeviceClaims>(
                 Written::Unchanged => {}
             }
             events::publish(context, found, &notes).await;
-            for (node, event) in summaries {
-                if context.is_news(&observed.demand.owner.uid, &node, &event.message) {
+            for NodeSummary { node, event, news } in summaries {
+                if context.is_news(&observed.demand.owner.uid, &node, &news) {
                     events::publish(context, found, &[event]).await;
                 }
             }

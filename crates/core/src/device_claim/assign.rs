@@ -489,8 +489,8 @@ impl Eligibility {
     /// The word in events, metrics and tables.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Eligibility::Claimed => "Provisioned",
-            Eligibility::Selected => "Matched",
+            Eligibility::Claimed => "Claimed",
+            Eligibility::Selected => "Selected",
             Eligibility::NotMatched(_) => "NotMatched",
             Eligibility::Taken(_) => "Taken",
             Eligibility::Waiting(_) => "Waiting",

@@ -7,7 +7,7 @@ mod plan;
 pub use check::{Violation, check};
 pub use plan::plan;
 
-use super::{Demand, Stage, world::NodeFacts};
+use super::{Demand, Stage, status::NodeSummary, world::NodeFacts};
 use crate::event::PendingEvent;
 use jiff::SignedDuration;
 use quarry_api::{
@@ -88,8 +88,7 @@ pub enum Step {
 pub struct Report {
     pub status: OwnerStatus,
     pub notes: Vec<PendingEvent>,
-    /// How the devices of each node stand, by node: published when it is new.
-    pub summaries: Vec<(String, PendingEvent)>,
+    pub summaries: Vec<NodeSummary>,
     pub requeue: Option<SignedDuration>,
 }
 
