@@ -6,7 +6,7 @@ use super::model::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    device_claim::{ClaimContext, Step, claim_contexts, decide, pv, reads},
+    device_claim::{ClaimContext, Step, claim_contexts, decide, reads},
     job::Task,
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
