@@ -11,10 +11,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource, core::DeserializeGuard};
-use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
-    NodeJob, Volume, names,
-};
+use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
 use quarry_core::{
     packed::Packed,
     quarantine::{Identities, RemoteIdentity},
@@ -182,7 +179,7 @@ impl Source for Caches {
     }
 }
 
-/// A kind that the operator watches.
+/// A kind that the operator watches. Those of Quarry are in the directory of their controller, those of Kubernetes below.
 pub trait Cached:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -219,15 +216,7 @@ pub fn namespaced_key(metadata: &ObjectMeta) -> String {
     )
 }
 
-impl Cached for Volume {}
 impl Cached for StorageClass {}
-impl Cached for NodeJob {}
-
-impl Cached for NodeInventory {
-    fn reindex(before: Option<&Self>, after: Option<&Self>, caches: &Caches) -> Vec<String> {
-        node_index::follow_inventory(before, after, caches)
-    }
-}
 
 impl Cached for PersistentVolume {
     /// One takes six kilobytes, with room for every volume type, and a large cluster has tens of thousands.
@@ -248,30 +237,5 @@ impl Cached for Node {
 impl Cached for Lease {
     fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
         Api::namespaced(client, namespace)
-    }
-}
-
-impl Cached for LocalVolumeDiscoveryResult {
-    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
-        Api::namespaced(client, namespace)
-    }
-}
-
-/// Of all namespaces: an object outside the operator's own gets a condition that says so.
-impl Cached for LocalVolumeDiscovery {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
-    }
-}
-
-impl Cached for LocalVolumeSet {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
-    }
-}
-
-impl Cached for LocalVolume {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
     }
 }

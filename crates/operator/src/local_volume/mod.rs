@@ -2,9 +2,11 @@
 //! (`node_inventory/`); what this shares with LocalVolumeSets is in `device_claim_owner.rs`.
 
 use crate::{
+    cache::{Cached, namespaced_key},
     controller::Need,
     device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quarry_api::{
     LocalVolume, LocalVolumeSet, LocalVolumeSpec, local_volume_discovery::OperatorCondition,
     node_job::OwnerKind,
@@ -14,6 +16,12 @@ use quarry_core::{
     source::Source,
 };
 use serde_json::{Value, json};
+
+impl Cached for LocalVolume {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
 
 pub type LocalVolumeController = OwnerController<LocalVolume>;
 

@@ -3,7 +3,7 @@
 
 use crate::{
     Context, agent_daemon_set,
-    cache::{Cached, Caches},
+    cache::{Cached, Caches, namespaced_key},
     controller::{Controller, Failure, Group, Need, Next},
     events,
     node_inventory::node_differs,
@@ -16,6 +16,7 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, ObjectReference},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use quarry_api::{LocalVolumeDiscovery, NodeInventory, names};
 use quarry_core::{
@@ -23,6 +24,13 @@ use quarry_core::{
     presence::{is_renewal, presence},
 };
 use serde_json::json;
+
+/// Of all namespaces: an object outside the operator's own gets a condition that says so.
+impl Cached for LocalVolumeDiscovery {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
 
 pub struct LocalVolumeDiscoveryController;
 

@@ -3,6 +3,7 @@
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     events,
     node_inventory::{inventory_devices_differ, node_differs},
@@ -12,10 +13,16 @@ use crate::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
 use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, names};
 use quarry_core::discovery::result::{self, Observed, Plan, Step, Violation};
 use serde_json::json;
+
+impl Cached for LocalVolumeDiscoveryResult {
+    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
+        Api::namespaced(client, namespace)
+    }
+}
 
 pub struct LocalVolumeDiscoveryResultController;
 

@@ -2,6 +2,7 @@
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     registry::group,
     trigger::Triggers,
@@ -13,6 +14,8 @@ use quarry_core::{
     node_job::{self, Observed, Plan, Violation},
     volume::observed::job_name,
 };
+
+impl Cached for NodeJob {}
 
 pub struct NodeJobController;
 

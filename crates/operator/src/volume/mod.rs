@@ -7,6 +7,7 @@ mod triggers;
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     events,
     registry::group,
@@ -19,6 +20,8 @@ use kube::{Api, Resource, ResourceExt};
 use quarry_api::Volume;
 use quarry_core::volume::{self, Observed, Plan, check::Violation};
 use serde_json::json;
+
+impl Cached for Volume {}
 
 pub struct VolumeController;
 
