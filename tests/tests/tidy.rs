@@ -104,27 +104,85 @@ fn core_is_pure() {
     }
 }
 
-/// A checker that shares code with the planner repeats its mistakes.
+/// Files that plan, besides every `plan.rs`.
+const PLANNERS: &[&str] = &["assign", "state_machine", "unpublished", "wipe", "deploy", "finalize"];
+/// Files that check, besides every `check.rs`.
+const CHECKERS: &[&str] = &["publication"];
+
+fn is_named(file: &str, stems: &[&str]) -> bool {
+    let name = file.rsplit('/').next().unwrap();
+    !file.contains("/tests/") && stems.iter().any(|stem| name == format!("{stem}.rs"))
+}
+
+/// The functions of a file that other files may call.
+fn visible_functions(text: &str) -> Vec<&str> {
+    let lines = text.lines().filter(|line| line.starts_with("pub"));
+    let after_fn = lines.filter_map(|line| line.split_once("fn ").map(|(_, rest)| rest));
+    after_fn.filter_map(|rest| rest.split(['(', '<']).next()).collect()
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').collect()
+}
+
+/// What a file imports, one `use` after the other.
+fn imports(text: &str) -> Vec<&str> {
+    text.split("\nuse ").skip(1).filter_map(|rest| rest.split(';').next()).collect()
+}
+
+/// A checker that shares code with the planner repeats its mistakes. `mod.rs` passes on what `plan.rs` defines, so the
+/// functions count as well, wherever they are imported from.
 #[test]
 fn checkers_use_no_planner() {
-    let planners = ["plan", "assign", "state_machine", "unpublished", "wipe", "deploy", "finalize"];
-    let mut checkers = 0;
-    for (name, text) in sources("crates/core/src") {
-        if !name.ends_with("/check.rs") || name.contains("/tests/") {
-            continue;
-        }
-        checkers += 1;
-        for item in text.split("\nuse ").skip(1).filter_map(|rest| rest.split(';').next()) {
-            let words: Vec<&str> = item.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-            for planner in planners {
-                assert!(!words.contains(&planner), "{name} imports {planner}: {item}");
+    let sources = sources("crates/core/src");
+    let planners: Vec<&str> = [&["plan"], PLANNERS].concat();
+    let planning: Vec<&(String, String)> =
+        sources.iter().filter(|(name, _)| is_named(name, &planners)).collect();
+    for planner in &planners {
+        assert!(planning.iter().any(|(name, _)| is_named(name, &[*planner])), "{planner}.rs");
+    }
+    let functions: Vec<&str> =
+        planning.iter().flat_map(|(_, text)| visible_functions(text)).collect();
+    let checkers = [&["check"], CHECKERS].concat();
+    let mut count = 0;
+    for (name, text) in sources.iter().filter(|(name, _)| is_named(name, &checkers)) {
+        count += 1;
+        for item in imports(text) {
+            assert!(!item.contains('*'), "{name} imports everything: {item}");
+            for word in words(item) {
+                let planner = planners.contains(&word) || functions.contains(&word);
+                assert!(!planner, "{name} imports {word} of a planner: {item}");
             }
         }
-        for planner in planners {
+        for planner in &planners {
             assert!(!text.contains(&format!("{planner}::")), "{name} uses {planner}::");
         }
+        for function in &functions {
+            assert!(!text.contains(&format!("::{function}(")), "{name} uses {function}");
+        }
     }
-    assert!(checkers >= 2, "the checkers are found");
+    assert!(count >= 7, "the checkers are found: {count}");
+    for (name, text) in &sources {
+        let checks = text.lines().any(|line| line.trim_start().starts_with("pub fn check("));
+        assert!(!checks || is_named(name, &["check"]), "{name}: `check` belongs in check.rs");
+    }
+}
+
+/// What `mod.rs` defines itself is a fact or a type, which planner and checker share.
+#[test]
+fn a_directory_with_a_checker_plans_in_plan_rs() {
+    let sources = sources("crates/core/src");
+    for (name, _) in sources.iter().filter(|(name, _)| is_named(name, &["check"])) {
+        let directory = name.strip_suffix("check.rs").unwrap();
+        let plan = format!("{directory}plan.rs");
+        assert!(sources.iter().any(|(name, _)| *name == plan), "{plan} is missing");
+        let heads =
+            [format!("{directory}mod.rs"), format!("{}.rs", directory.trim_end_matches('/'))];
+        for (head, text) in sources.iter().filter(|(name, _)| heads.contains(name)) {
+            let plans = visible_functions(text).into_iter().find(|one| one.starts_with("plan"));
+            assert_eq!(plans, None, "{head}: it belongs in {plan}");
+        }
+    }
 }
 
 #[test]

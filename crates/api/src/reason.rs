@@ -139,7 +139,7 @@ reasons! {
         "is the storage of a Volume"
         "is not the storage of a Volume"
         "delete the Volume first; `quarry volumes` lists it";
-    BacksPersistentVolume Owner NotAvailable Node Lasting [Owned InUse]
+    BacksPersistentVolume Owner NotAvailable Cluster Lasting [Owned InUse]
         "backs a PersistentVolume"
         "backs no PersistentVolume"
         "delete the PersistentVolume and the object that created it first";

@@ -1,5 +1,6 @@
 //! How long to wait after a failure, and after the next one.
 
+use jiff::SignedDuration;
 use std::time::Duration;
 
 /// Doubles from `first` to `longest`. Nothing is remembered here: the caller knows how often it failed, or for how long.
@@ -20,6 +21,12 @@ impl Backoff {
         self.first.saturating_mul(doubled).min(self.longest)
     }
 
+    /// After this attempt has failed: the first is 1, as objects count them.
+    pub fn after_attempt(self, attempt: i32) -> SignedDuration {
+        let delay = self.after_failures(u32::try_from(attempt).unwrap_or_default());
+        SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)
+    }
+
     /// After failing for this long: for a caller that knows since when, and counts nothing.
     pub fn after(self, waited: Duration) -> Duration {
         (waited / 2).clamp(self.first, self.longest)
@@ -37,6 +44,9 @@ mod tests {
         let delays: Vec<u64> = (0..9).map(|n| BACKOFF.after_failures(n).as_secs()).collect();
         assert_eq!(delays, [1, 1, 2, 4, 8, 16, 30, 30, 30]);
         assert_eq!(BACKOFF.after_failures(u32::MAX), BACKOFF.longest);
+        let attempts = [i32::MIN, 0, 1, 2, 6, i32::MAX];
+        let delays = attempts.map(|attempt| BACKOFF.after_attempt(attempt).as_secs());
+        assert_eq!(delays, [1, 1, 1, 2, 30, 30]);
     }
 
     #[test]

@@ -21,6 +21,13 @@ pub struct PendingEvent {
     pub message: String,
 }
 
+impl PendingEvent {
+    /// With the API server's answer, which is known only after the plan.
+    pub fn with_answer(&self, answer: &str) -> Self {
+        PendingEvent { message: format!("{}: {answer}", self.message), ..self.clone() }
+    }
+}
+
 /// The object of the Events, and their source.
 #[derive(Clone, Debug)]
 pub struct AboutObject {

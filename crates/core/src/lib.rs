@@ -17,6 +17,7 @@ pub mod mkfs_options;
 pub mod node_inventory;
 pub mod node_job;
 pub mod node_selector;
+pub mod packed;
 pub mod precondition;
 pub mod presence;
 pub mod quarantine;

@@ -5,6 +5,7 @@
 //! cache lacks is absent, and callers for whom absence matters ask the API first.
 
 use crate::{
+    packed::Packed,
     presence::{Presence, presence},
     quarantine::RemoteIdentity,
 };
@@ -15,7 +16,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 pub trait Source {
     /// The operator's namespace: sets and LocalVolumes elsewhere are not acted on.
@@ -29,6 +30,16 @@ pub trait Source {
     fn pv(&self, name: &str) -> Option<Arc<PersistentVolume>>;
     /// Every PersistentVolume whose node affinity admits this node.
     fn pvs_on(&self, node: &Node) -> Vec<Arc<PersistentVolume>>;
+    /// Every PersistentVolume that may be on this node, and those of these names, as they are stored. A superset: to find
+    /// out, each would have to be read.
+    fn packed_pvs(&self, node: Option<&Node>, names: &[String]) -> Vec<Packed<PersistentVolume>> {
+        let mut found = node.map(|node| self.pvs_on(node)).unwrap_or_default();
+        let known: BTreeSet<Option<String>> =
+            found.iter().map(|pv| pv.metadata.name.clone()).collect();
+        let others = names.iter().filter(|name| !known.contains(&Some((*name).clone())));
+        found.extend(others.filter_map(|name| self.pv(name)));
+        found.into_iter().map(Packed::Whole).collect()
+    }
     fn class(&self, name: &str) -> Option<Arc<StorageClass>>;
     fn job(&self, name: &str) -> Option<Arc<NodeJob>>;
     /// The Lease by which the agent of this node shows its presence.

@@ -11,11 +11,9 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource, core::DeserializeGuard};
-use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
-    NodeJob, Volume, names,
-};
+use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
 use quarry_core::{
+    packed::Packed,
     quarantine::{Identities, RemoteIdentity},
     source::Source,
     unmanaged_pv::{self, UnmanagedPvs},
@@ -31,7 +29,7 @@ use std::{
 /// The objects of one kind, by key: the name, or namespace and name.
 #[derive(Debug)]
 pub struct Store<K> {
-    objects: RwLock<BTreeMap<String, Entry<K>>>,
+    objects: RwLock<BTreeMap<String, Packed<K>>>,
 }
 
 impl<K> Default for Store<K> {
@@ -40,71 +38,35 @@ impl<K> Default for Store<K> {
     }
 }
 
-#[derive(Debug)]
-enum Entry<K> {
-    Whole(Arc<K>),
-    /// As JSON, parsed at every read.
-    Packed(Arc<[u8]>),
-}
-
-impl<K> Clone for Entry<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Entry::Whole(object) => Entry::Whole(Arc::clone(object)),
-            Entry::Packed(bytes) => Entry::Packed(Arc::clone(bytes)),
-        }
-    }
-}
-
-impl<K: Cached> Entry<K> {
-    fn new(object: Arc<K>) -> Self {
-        match K::PACKED {
-            true => Entry::Packed(
-                serde_json::to_vec(&*object)
-                    .expect("an object that was read can be written")
-                    .into(),
-            ),
-            false => Entry::Whole(object),
-        }
-    }
-
-    fn open(self) -> Arc<K> {
-        match self {
-            Entry::Whole(object) => object,
-            Entry::Packed(bytes) => {
-                Arc::new(serde_json::from_slice(&bytes).expect("what was packed here can be read"))
-            }
-        }
-    }
-}
-
 impl<K: Cached> Store<K> {
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
-        let found = self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        found.map(Entry::open)
+        self.packed(key).map(|found| found.open())
+    }
+
+    /// As it is stored.
+    pub fn packed(&self, key: &str) -> Option<Packed<K>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     /// As they are now, one after the other: all at once may be large.
     pub fn each(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
-        let now: Vec<Entry<K>> =
+        let now: Vec<Packed<K>> =
             self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        now.into_iter().map(Entry::open)
+        now.into_iter().map(|found| found.open())
     }
 
     /// The object that it replaces.
     pub fn put(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = K::key(object.meta());
-        let before = self
-            .objects
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, Entry::new(object));
-        before.map(Entry::open)
+        let object = if K::PACKED { Packed::json(&*object) } else { Packed::Whole(object) };
+        let before =
+            self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, object);
+        before.map(|before| before.open())
     }
 
     pub fn remove(&self, key: &str) -> Option<Arc<K>> {
         let before = self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key);
-        before.map(Entry::open)
+        before.map(|before| before.open())
     }
 
     pub fn keys(&self) -> Vec<String> {
@@ -187,6 +149,13 @@ impl Source for Caches {
             .collect();
         candidates.into_iter().filter(|pv| unmanaged_pv::is_on(pv, node)).collect()
     }
+    fn packed_pvs(&self, node: Option<&Node>, names: &[String]) -> Vec<Packed<PersistentVolume>> {
+        let index = self.unmanaged_pvs();
+        let near = node.map(|node| index.candidates(node)).unwrap_or_default();
+        let others = names.iter().map(String::as_str).filter(|name| !near.contains(name));
+        let store = self.store::<PersistentVolume>();
+        near.iter().copied().chain(others).filter_map(|name| store.packed(name)).collect()
+    }
     fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
         self.get(name)
     }
@@ -210,7 +179,7 @@ impl Source for Caches {
     }
 }
 
-/// A kind that the operator watches.
+/// A kind that the operator watches. Those of Quarry are in the directory of their controller, those of Kubernetes below.
 pub trait Cached:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -247,15 +216,7 @@ pub fn namespaced_key(metadata: &ObjectMeta) -> String {
     )
 }
 
-impl Cached for Volume {}
 impl Cached for StorageClass {}
-impl Cached for NodeJob {}
-
-impl Cached for NodeInventory {
-    fn reindex(before: Option<&Self>, after: Option<&Self>, caches: &Caches) -> Vec<String> {
-        node_index::follow_inventory(before, after, caches)
-    }
-}
 
 impl Cached for PersistentVolume {
     /// One takes six kilobytes, with room for every volume type, and a large cluster has tens of thousands.
@@ -276,30 +237,5 @@ impl Cached for Node {
 impl Cached for Lease {
     fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
         Api::namespaced(client, namespace)
-    }
-}
-
-impl Cached for LocalVolumeDiscoveryResult {
-    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
-        Api::namespaced(client, namespace)
-    }
-}
-
-/// Of all namespaces: an object outside the operator's own gets a condition that says so.
-impl Cached for LocalVolumeDiscovery {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
-    }
-}
-
-impl Cached for LocalVolumeSet {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
-    }
-}
-
-impl Cached for LocalVolume {
-    fn key(metadata: &ObjectMeta) -> String {
-        namespaced_key(metadata)
     }
 }

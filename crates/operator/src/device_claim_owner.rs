@@ -31,13 +31,13 @@ use quarry_api::{
 };
 use quarry_core::{
     device_claim::{
-        Demand,
-        owner::{self, ClassUse, Observed, Plan, Report, is_released, node_part},
+        Demand, Stage,
+        owner::{self, ClassUse, Observed, OwnerFields, Plan, Report, Step},
         owner_text, pv,
-        status::{self, NodePart, StatusUpdate},
-        world::{demands, node_world},
+        status::NodeSummary,
+        world::{demands, node_facts},
     },
-    presence::{Presence, is_renewal, presence},
+    presence::is_renewal,
     source::Source,
     unmanaged_pv::places,
 };
@@ -59,7 +59,8 @@ pub trait OwnsDeviceClaims: Cached + Resource<Scope = NamespaceResourceScope> {
     fn conditions(&self) -> Vec<OperatorCondition>;
     /// As it is, for the difference; an empty object when there is none.
     fn old_status(&self) -> Value;
-    fn new_status(&self, update: &StatusUpdate) -> Value;
+    /// What its status takes over.
+    fn fields(&self) -> OwnerFields;
 }
 
 /// The controller of a kind that owns device claims.
@@ -217,7 +218,7 @@ fn metrics_subject<K: OwnsDeviceClaims>(key: &str) -> String {
     format!("{}/{key}", K::KIND.as_str())
 }
 
-/// Every node that concerns the owner: selected, or still with a device claim of it.
+/// The owner, every node, and who uses its StorageClasses.
 pub async fn observe<K: OwnsDeviceClaims>(
     context: &Context,
     key: &str,
@@ -228,34 +229,32 @@ pub async fn observe<K: OwnsDeviceClaims>(
         return Ok(None);
     };
     let demand = found.demand(caches);
-    let in_namespace = demand.owner.namespace.as_deref() == Some(context.namespace.as_str());
-    let everyone = if in_namespace { demands(caches) } else { Vec::new() };
-    let mut parts: Vec<NodePart> = Vec::new();
-    let mut first_lapse = None;
-    for inventory in caches.store::<NodeInventory>().each().filter(|_| in_namespace) {
-        let agent = presence(caches.agent_lease(&inventory.name_any()).as_deref(), now);
-        let world = node_world(caches, &inventory, everyone.clone(), now);
-        let Some(part) = node_part(&world, &demand, agent, now) else { continue };
-        if let Presence::Present { until } = agent {
-            first_lapse = [first_lapse, Some(until)].into_iter().flatten().min();
-        }
-        parts.push(part);
-    }
-    let status = status::Observed {
-        demand,
-        in_namespace,
-        namespace: context.namespace.clone(),
-        parts,
-        conditions: found.conditions(),
+    let nodes: Vec<_> = caches
+        .store::<NodeInventory>()
+        .each()
+        .map(|inventory| node_facts(caches, inventory, now))
+        .collect();
+    // Nothing else depends on them: who uses a class is asked of the API, once nothing can be created for it any more.
+    let claimed = nodes.iter().any(|facts| {
+        claims(Some(&facts.inventory)).iter().any(|claim| claim.owner.uid == demand.owner.uid)
+    });
+    let deleted = found.meta().deletion_timestamp.is_some();
+    let held = found.finalizers().iter().any(|one| one == names::OWNER_FINALIZER);
+    let classes = if deleted && held && !claimed {
+        observe_classes(context, &demand).await?
+    } else {
+        Vec::new()
     };
-    let released = is_released(&status, found.finalizers());
-    let classes =
-        if released { observe_classes(context, &status.demand).await? } else { Vec::new() };
     let observed = Observed {
-        status,
+        demand,
+        namespace: context.namespace.clone(),
+        conditions: found.conditions(),
+        generation: found.meta().generation,
+        fields: found.fields(),
         finalizers: found.finalizers().to_vec(),
         resource_version: found.resource_version().unwrap_or_default(),
-        first_lapse,
+        demands: demands(caches),
+        nodes,
         classes,
     };
     Ok(Some(((*found).clone(), observed)))
@@ -328,39 +327,38 @@ pub async fn apply<K: OwnsDeviceClaims>(
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
     let failed = |error| Failure::api(format!("{} {namespace}/{name}", K::kind(&())), error);
     let version = &observed.resource_version;
-    let owner = owner_text(&observed.status.demand.owner);
-    let stages = observed.status.parts.iter().flat_map(|part| &part.claims);
+    let owner = owner_text(&observed.demand.owner);
     let subject = metrics_subject::<K>(&format!("{namespace}/{name}"));
-    context.metrics.set_stages(&subject, stages.map(|(_, stage)| stage.as_str()));
-    match plan {
-        Plan::SetFinalizers(finalizers) => {
+    context.metrics.set_stages(&subject, plan.stages.iter().map(Stage::as_str));
+    match plan.step {
+        Step::SetFinalizers(finalizers) => {
             let changes = json!({"metadata": {"finalizers": finalizers}});
             context.writer.patch(&api, &name, version, changes).await.map_err(failed)?;
             Ok(Next::AwaitChange)
         }
-        Plan::Release { delete_classes, finalizers } => {
+        Step::Release { delete_classes, finalizers } => {
             for class in &delete_classes {
                 delete_class(context, class).await?;
             }
             let changes = json!({"metadata": {"finalizers": finalizers}});
             context.writer.patch(&api, &name, version, changes).await.map_err(failed)?;
-            context.forget_news(&observed.status.demand.owner.uid);
+            context.forget_news(&observed.demand.owner.uid);
             tracing::info!(owner, "deleted: nothing is left of it on any node");
             Ok(Next::AwaitChange)
         }
-        Plan::Report(report) => {
-            let Report { update, summaries, requeue } = *report;
-            let (old, new) = (found.old_status(), found.new_status(&update));
+        Step::Report(report) => {
+            let Report { status, notes, summaries, requeue } = *report;
+            let (old, new) = (found.old_status(), json!(status));
             let written = context.writer.patch_status(&api, &name, version, &old, &new).await;
             match written.map_err(failed)? {
                 Written::Changed(_) => {
-                    tracing::info!(owner, provisioned = update.provisioned, "updated status");
+                    tracing::info!(owner, provisioned = status.provisioned(), "updated status");
                 }
                 Written::Unchanged => {}
             }
-            events::publish(context, found, &update.notes).await;
-            for (node, event) in summaries {
-                if context.is_news(&observed.status.demand.owner.uid, &node, &event.message) {
+            events::publish(context, found, &notes).await;
+            for NodeSummary { node, event, news } in summaries {
+                if context.is_news(&observed.demand.owner.uid, &node, &news) {
                     events::publish(context, found, &[event]).await;
                 }
             }

@@ -28,7 +28,7 @@ pub struct OperatorOptions {
     pub election_identity: Option<String>,
     pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
     pub job_retention: SignedDuration,
-    /// The embedded API serves no CRD objects: its kinds are compiled in.
+    /// Not needed with the embedded API: its kinds are compiled in.
     pub check_crds: bool,
 }
 

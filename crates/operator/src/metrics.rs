@@ -4,7 +4,7 @@ use crate::cache::Caches;
 use axum::{Router, http::StatusCode, routing::get};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
     metrics::{
         counter::Counter,
         family::Family,
@@ -14,11 +14,12 @@ use prometheus_client::{
     registry::Registry,
 };
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, NodeInventory, Volume,
-    node_inventory::{ClaimState, DeviceState},
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeInventoryStatus, Volume,
+    node_inventory::{ClaimState, DeviceClaim, DeviceState},
     node_job::OwnerKind,
     volume::Phase,
 };
+use quarry_core::device_claim::confirm::previous;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -58,6 +59,42 @@ struct InState {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Reported {
+    state: ClaimLabel,
+}
+
+/// A device claim by what its agent reports; the label is the name of the variant.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
+enum ClaimLabel {
+    /// There is no report yet.
+    Claimed,
+    Confirmed,
+    Refused,
+    Outdated,
+    Terminating,
+}
+
+impl ClaimLabel {
+    const ALL: [ClaimLabel; 5] = [
+        ClaimLabel::Claimed,
+        ClaimLabel::Confirmed,
+        ClaimLabel::Refused,
+        ClaimLabel::Outdated,
+        ClaimLabel::Terminating,
+    ];
+
+    fn new(claim: &DeviceClaim, status: Option<&NodeInventoryStatus>) -> Self {
+        match previous(claim, status).map(|report| report.state) {
+            _ if claim.terminating => ClaimLabel::Terminating,
+            Some(ClaimState::Confirmed) => ClaimLabel::Confirmed,
+            Some(ClaimState::Refused) => ClaimLabel::Refused,
+            Some(ClaimState::Outdated) => ClaimLabel::Outdated,
+            Some(ClaimState::Removed | ClaimState::RemovalFailed) | None => ClaimLabel::Claimed,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Because {
     reason: &'static str,
 }
@@ -77,7 +114,7 @@ pub struct Metrics {
     volumes: Family<InPhase, Gauge>,
     devices: Family<InState, Gauge>,
     device_reasons: Family<Because, Gauge>,
-    claims: Family<InState, Gauge>,
+    claims: Family<Reported, Gauge>,
     provisioned: Family<Owner, Gauge>,
     stages: Family<InState, Gauge>,
     /// By the object that has the claims, as its controller last saw them.
@@ -195,35 +232,16 @@ impl Metrics {
     }
 
     fn count_claims(&self, caches: &Caches) {
-        let mut states: BTreeMap<&'static str, i64> =
-            ["Claimed", "Confirmed", "Outdated", "Refused", "Terminating"]
-                .into_iter()
-                .map(|state| (state, 0))
-                .collect();
+        let mut states: BTreeMap<ClaimLabel, i64> =
+            ClaimLabel::ALL.into_iter().map(|state| (state, 0)).collect();
         for inventory in caches.all::<NodeInventory>() {
-            let reports = inventory
-                .status
-                .as_ref()
-                .map(|status| status.device_claims.as_slice())
-                .unwrap_or_default();
+            let status = inventory.status.as_ref();
             for claim in &inventory.spec.device_claims {
-                let report = reports.iter().find(|report| {
-                    report.identity == claim.identity
-                        && report.owner_uid == claim.owner.uid
-                        && report.round == claim.round
-                });
-                let state = match report.map(|report| report.state) {
-                    _ if claim.terminating => "Terminating",
-                    Some(ClaimState::Confirmed) => "Confirmed",
-                    Some(ClaimState::Refused) => "Refused",
-                    Some(ClaimState::Outdated) => "Outdated",
-                    Some(ClaimState::Removed | ClaimState::RemovalFailed) | None => "Claimed",
-                };
-                *states.entry(state).or_default() += 1;
+                *states.entry(ClaimLabel::new(claim, status)).or_default() += 1;
             }
         }
         for (state, count) in states {
-            self.claims.get_or_create(&InState { state }).set(count);
+            self.claims.get_or_create(&Reported { state }).set(count);
         }
         self.provisioned.clear();
         let name = |object: &ObjectMeta| {
@@ -335,6 +353,27 @@ mod tests {
         assert_eq!((count("Bound"), count("Missing")), (2, 0));
         metrics.set_stages("a", std::iter::empty());
         assert_eq!((count("Bound"), metrics.stages_of.lock().unwrap().len()), (1, 1));
+    }
+
+    #[test]
+    fn device_claims_are_counted_by_the_report_on_them() {
+        let (metrics, caches) = (Metrics::default(), Caches::default());
+        let owner = |kind: &str| serde_json::json!({"kind": kind, "name": "s", "uid": "u"});
+        let claim = |identity: &str, terminating: bool| serde_json::json!({"identity": identity, "owner": owner("LocalVolumeSet"), "round": 2, "terminating": terminating});
+        let report = |identity: &str, round: i64, state: &str| serde_json::json!({"identity": identity, "ownerUID": "u", "round": round, "state": state});
+        let inventory = serde_json::json!({
+            "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1"},
+            "spec": {"deviceClaims": [claim("a", false), claim("b", false), claim("c", false), claim("d", true)]},
+            "status": {"deviceClaims": [report("a", 2, "Confirmed"), report("b", 2, "Refused"), report("c", 1, "Confirmed"), report("d", 2, "Confirmed")]},
+        });
+        let inventory = serde_json::from_value(inventory).unwrap();
+        caches.store::<NodeInventory>().put(std::sync::Arc::new(inventory));
+        metrics.count_claims(&caches);
+        let text = metrics.text().unwrap();
+        for state in ["Claimed", "Confirmed", "Refused", "Terminating"] {
+            let line = format!("quarry_device_claims{{state=\"{state}\"}} 1");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
     }
 
     #[test]

@@ -1,97 +1,18 @@
-//! A controller of a test, with a CRD of its own: one `impl Controller` and one `.with::<C>()` make it reconcile,
-//! and show in `--controllers`, metrics and the CRD check. What CONTRIBUTING.md promises.
+//! A controller that only a test registers: one `impl Controller` and one `.with::<C>()` make it reconcile, and show in
+//! metrics and the CRD check. `--controllers`: `crates/quarry/src/cli/tests.rs`.
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Api, CustomResource, CustomResourceExt, KubeSchema, Resource, ResourceExt, api::PostParams,
-};
+mod echo;
+
+use echo::{Echo, EchoController, EchoSpec};
+use jiff::SignedDuration;
+use kube::{Api, CustomResourceExt, api::PostParams};
 use quarry_api::{crds, names};
 use quarry_apiserver::{Options, Server};
-use quarry_operator::{
-    Context, OperatorOptions, Registry,
-    cache::Cached,
-    controller::{Controller, Failure, Group, Need, Next},
-    preflight,
-    trigger::Triggers,
-};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use std::{fmt, time::Duration};
+use quarry_operator::{OperatorOptions, Registry, preflight};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[kube(
-    group = "test.quarry.dev",
-    version = "v1alpha1",
-    kind = "Echo",
-    plural = "echoes",
-    status = "EchoStatus"
-)]
-struct EchoSpec {
-    message: String,
-}
-
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct EchoStatus {
-    answer: Option<String>,
-}
-
-impl Cached for Echo {}
-
-struct EchoController;
-
-#[derive(Debug)]
-struct EmptyAnswer;
-
-impl fmt::Display for EmptyAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an empty answer")
-    }
-}
-
-impl Controller for EchoController {
-    const NAME: &'static str = "echo";
-    const GROUP: Group = "echo";
-    const NEEDS: &'static [Need] =
-        &[Need { crd: "echoes.test.quarry.dev", fields: &["spec.message", "status.answer"] }];
-    type Observed = Echo;
-    type Plan = EchoStatus;
-    type Violation = EmptyAnswer;
-
-    fn triggers(triggers: &mut Triggers<'_>) {
-        triggers.on::<Echo>(|change, _, enqueue| enqueue(change.object().name_any()));
-    }
-
-    async fn observe(context: &Context, key: &str) -> Result<Option<Echo>, Failure> {
-        Ok(context.caches.get::<Echo>(key).map(|found| (*found).clone()))
-    }
-
-    fn plan(observed: &Echo, _now: Timestamp) -> EchoStatus {
-        EchoStatus { answer: Some(observed.spec.message.to_uppercase()) }
-    }
-
-    fn check(_observed: &Echo, plan: &EchoStatus) -> Vec<EmptyAnswer> {
-        let empty = plan.answer.as_ref().is_none_or(String::is_empty);
-        if empty { vec![EmptyAnswer] } else { Vec::new() }
-    }
-
-    async fn apply(context: &Context, observed: &Echo, plan: EchoStatus) -> Result<Next, Failure> {
-        let api: Api<Echo> = Api::all(context.client.clone());
-        let version = observed.resource_version().unwrap_or_default();
-        let old = json!(observed.status.clone().unwrap_or_default());
-        let name = observed.name_any();
-        let written = context.writer.patch_status(&api, &name, &version, &old, &json!(plan)).await;
-        written.map_err(|error| Failure::api("writing the status of an Echo", error))?;
-        Ok(Next::AwaitChange)
-    }
-
-    fn subject(observed: &Echo) -> Option<ObjectReference> {
-        Some(observed.object_ref(&()))
-    }
-}
 
 fn server(with_crd: bool) -> Server {
     let mut kinds = crds::crds();
@@ -107,13 +28,14 @@ async fn a_registered_controller_reconciles_and_is_listed() {
     let client = server.client(names::DEFAULT_NAMESPACE);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    // Every CRD is installed: none of the groups is skipped.
     let options = OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.into(),
         registry: registry.select(&["echo"]),
         election_identity: None,
         agent_daemon_set: None,
         job_retention: SignedDuration::from_hours(1),
-        check_crds: false,
+        check_crds: true,
     };
     let stop = CancellationToken::new();
     let running =
@@ -160,7 +82,6 @@ async fn a_registered_controller_reconciles_and_is_listed() {
 
 #[tokio::test]
 async fn a_registered_controller_is_part_of_the_crd_check() {
-    // The embedded API serves no CRD objects: to the check, no CRD is installed.
     let client = server(false).client(names::DEFAULT_NAMESPACE);
     let registry = Registry::standard().with::<EchoController>();
     let missing = preflight::missing_of_groups(&client, &registry.select(&["echo"])).await.unwrap();

@@ -3,7 +3,7 @@
 mod sets;
 
 use crate::{data_dir, output::Format};
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use quarry_api::names;
 use quarry_operator::Registry;
 use quarry_view::sets::OwnerRef;
@@ -29,6 +29,19 @@ pub struct Cli {
     pub log_format: LogFormat,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of an operator with these controllers: `--controllers` takes their groups, by default all.
+    pub fn command_with(registry: &Registry) -> clap::Command {
+        let groups = registry.groups();
+        Cli::command().mut_subcommand("operator", |operator| {
+            operator.mut_arg("controllers", |controllers| {
+                let possible = PossibleValuesParser::new(groups.clone());
+                controllers.default_values(groups).value_parser(possible)
+            })
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -235,13 +248,7 @@ pub enum Target {
 #[derive(Debug, Args)]
 pub struct OperatorArgs {
     /// Groups of controllers to run
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_values = Registry::standard().groups(),
-        value_parser = PossibleValuesParser::new(Registry::standard().groups()),
-        value_name = "LIST"
-    )]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub controllers: Vec<String>,
     /// Namespace of the operator, its agents and their Leases
     #[arg(long, env = "POD_NAMESPACE", default_value = names::DEFAULT_NAMESPACE)]

@@ -18,7 +18,12 @@ const DEPLOYMENT: &str = "quarry-operator";
 /// Finished jobs are kept this long for people who look into a failure.
 pub const JOB_RETENTION: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
-pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Result<()> {
+/// `registry`: the controllers to choose from.
+pub async fn operator(
+    connect: &ConnectArgs,
+    args: OperatorArgs,
+    registry: Registry,
+) -> anyhow::Result<()> {
     quarry_node::keep_memory_small();
     let cluster = Cluster::connect(connect).await?;
     let listener = TcpListener::bind(args.metrics_listen).await.with_context(|| {
@@ -31,7 +36,7 @@ pub async fn operator(connect: &ConnectArgs, args: OperatorArgs) -> anyhow::Resu
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
-        registry: Registry::standard().select(&args.controllers),
+        registry: registry.select(&args.controllers),
         election_identity: (!args.no_leader_election).then_some(identity),
         agent_daemon_set,
         job_retention: JOB_RETENTION,

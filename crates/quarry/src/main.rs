@@ -27,12 +27,14 @@ mod up;
 mod version;
 mod volume;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use cli::{Cli, Command, CrdsAction, StoreCommand, VolumeCommand};
+use quarry_operator::Registry;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = parse_arguments();
+    let registry = Registry::standard();
+    let cli = parse_arguments(&registry);
     log::start(&cli);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
             return fail(&anyhow::Error::new(error).context("starting the asynchronous runtime"));
         }
     };
-    let result = runtime.block_on(run(cli));
+    let result = runtime.block_on(run(cli, registry));
     // A blocked file system call in a task must not keep a finished command from exiting.
     runtime.shutdown_background();
     match result {
@@ -50,11 +52,11 @@ fn main() -> ExitCode {
 }
 
 /// `kubectl-quarry` is called by kubectl as `kubectl quarry …`: usage lines show what was typed.
-fn parse_arguments() -> Cli {
+fn parse_arguments(registry: &Registry) -> Cli {
     let called = std::env::args_os().next().unwrap_or_default();
     let plugin =
         std::path::Path::new(&called).file_stem().is_some_and(|stem| stem == "kubectl-quarry");
-    let mut command = Cli::command();
+    let mut command = Cli::command_with(registry);
     if plugin {
         command = command.name("kubectl-quarry").bin_name("kubectl quarry");
     }
@@ -62,7 +64,7 @@ fn parse_arguments() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
+async fn run(cli: Cli, registry: Registry) -> anyhow::Result<()> {
     let connect = cli.connect;
     match cli.command {
         Command::Up(args) => up::run(&args).await,
@@ -72,7 +74,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             VolumeCommand::Delete(args) => volume::delete::run(&connect, &args).await,
             VolumeCommand::Retry(args) => volume::retry::run(&connect, &args).await,
         },
-        Command::Operator(args) => daemon::operator(&connect, args).await,
+        Command::Operator(args) => daemon::operator(&connect, args, registry).await,
         Command::Agent(args) => daemon::agent(&connect, args).await,
         Command::Devices(args) => devices::run(&connect, &args).await,
         Command::Sets(args) => sets::list::run(&connect, &args).await,

@@ -219,7 +219,7 @@ async fn a_planned_set_replaces_the_live_set_of_its_name() {
     };
     assert_eq!(
         [eligibility("sdb"), eligibility("sdc"), eligibility("sdh")],
-        [json!("Taken"), json!("Matched"), json!("Refused")],
+        [json!("Taken"), json!("Selected"), json!("Refused")],
         "created in the same second, the first by name wins: {set}"
     );
     let again = cluster.stdout(&["plan", "set/example-autodetect"]);

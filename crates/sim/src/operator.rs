@@ -247,12 +247,12 @@ impl Operator {
 fn watched_kinds(registry: &Registry) -> BTreeMap<Kind, Arc<dyn WatchedKind>> {
     let kind = |watched: &Arc<dyn WatchedKind>| {
         let name = watched.kind();
-        Kind::ALL.into_iter().find(|kind| kind.kubernetes_kind() == name)
+        Kind::ALL.iter().copied().find(|kind| kind.kubernetes_kind() == name)
     };
     let all = registry.watched_kinds().into_iter();
     all.map(|watched| {
         let kind = kind(&watched)
-            .unwrap_or_else(|| panic!("the simulator does not follow {}", watched.kind()));
+            .unwrap_or_else(|| panic!("{} needs a line in sim/src/kind.rs", watched.kind()));
         (kind, watched)
     })
     .collect()

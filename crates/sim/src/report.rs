@@ -22,7 +22,7 @@ const FLEETING: [&str; 11] = [
 /// API and node, one line a thing. Leases are left out: they say who runs, which is what faults change.
 pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
     let mut lines = Vec::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Lease) {
+    for &kind in Kind::ALL.iter().filter(|kind| **kind != Kind::Lease) {
         for object in world.all(kind) {
             lines.push(format!("{kind:?} {}", normal(object)));
         }

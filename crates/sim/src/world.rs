@@ -142,7 +142,7 @@ impl Observer {
     /// Watches every kind from the beginning; the API must still be empty of them.
     pub async fn start(service: &ApiService, version: u64) -> Self {
         let mut streams = Vec::new();
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             let uri = format!(
                 "{}?watch=1&resourceVersion={version}&timeoutSeconds=10000000",
                 kind.path()

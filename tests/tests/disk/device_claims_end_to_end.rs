@@ -241,7 +241,7 @@ async fn released_pv_without_its_set_waits_and_is_reported() {
     make_set(&processes, "orphan", json!({"volumeMode": "Block"})).await;
     let (pv, _) = offered(&mut processes, None).await;
     until(&mut processes, "the DeviceSummary of the node is published", async |processes| {
-        event_exists(processes, "DeviceSummary", "Provisioned 1").await
+        event_exists(processes, "DeviceSummary", "Available 1").await
     })
     .await;
     use_and_release(&processes, &pv, &disk).await;

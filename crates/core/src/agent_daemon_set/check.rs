@@ -1,7 +1,7 @@
 //! What may never be done to the agents' DaemonSet or to an agent, whatever the planner decided.
 
 use super::{DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan};
-use quarry_api::{crds::MANAGED_BY_LABEL, names};
+use quarry_api::{NodeJob, crds::MANAGED_BY_LABEL, names, node_job::JobPhase};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -31,7 +31,9 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
             None => found.push(Violation::NoAgent),
             Some(one) => {
                 let node = one.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-                if node.is_some_and(|node| seen.busy_nodes.contains(node)) {
+                let runs = |job: &NodeJob| may_run(job) && Some(&job.spec.node_name) == node;
+                let jobs = seen.daemon_set.iter().flat_map(|seen| &seen.jobs);
+                if jobs.into_iter().any(|job| runs(job)) {
                     found.push(Violation::BusyAgent);
                 }
             }
@@ -44,18 +46,38 @@ pub fn check_daemon_set(seen: &DaemonSetObserved, plan: &DaemonSetPlan) -> Vec<V
     let labels = seen.found.as_ref().and_then(|found| found.metadata.labels.as_ref());
     let label = labels.and_then(|labels| labels.get(MANAGED_BY_LABEL));
     let ours = label.is_some_and(|by| by == names::MANAGED_BY);
-    let needed = seen.demand.everywhere
-        || !seen.demand.kept_nodes.is_empty()
-        || seen.demand.requesters.iter().any(|requester| requester.selector.is_none());
-    match &plan.step {
-        DaemonSetStep::Nothing | DaemonSetStep::LeaveAlone | DaemonSetStep::AwaitDeletion => {
-            Vec::new()
+    let mut found = Vec::new();
+    let mut forbid = |broken: bool, violation: Violation| {
+        if broken {
+            found.push(violation);
         }
-        DaemonSetStep::Create(_) if seen.found.is_some() => vec![Violation::NotOurs],
-        DaemonSetStep::Create(_) => Vec::new(),
-        DaemonSetStep::Update { .. } if ours => Vec::new(),
-        DaemonSetStep::Delete { .. } if ours && !needed => Vec::new(),
-        DaemonSetStep::Delete { .. } if ours => vec![Violation::NeededAgents],
-        DaemonSetStep::Update { .. } | DaemonSetStep::Delete { .. } => vec![Violation::NotOurs],
+    };
+    match &plan.step {
+        DaemonSetStep::Nothing | DaemonSetStep::LeaveAlone | DaemonSetStep::AwaitDeletion => {}
+        DaemonSetStep::Create(_) => forbid(seen.found.is_some(), Violation::NotOurs),
+        DaemonSetStep::Update { .. } => forbid(!ours, Violation::NotOurs),
+        DaemonSetStep::Delete { .. } => {
+            forbid(!ours, Violation::NotOurs);
+            forbid(is_needed(seen), Violation::NeededAgents);
+        }
     }
+    found
+}
+
+/// A Volume may be on any node, an object requests agents everywhere, or a node still needs its own.
+fn is_needed(seen: &DaemonSetObserved) -> bool {
+    let exists =
+        |name: &str| seen.nodes.iter().any(|node| node.metadata.name.as_deref() == Some(name));
+    let claims = seen.inventories.iter().any(|inventory| {
+        !inventory.spec.device_claims.is_empty()
+            && inventory.metadata.name.as_deref().is_some_and(exists)
+    });
+    let works = seen.jobs.iter().any(|job| may_run(job) && exists(&job.spec.node_name));
+    let requested = seen.requesters.iter().any(|requester| requester.selector.is_none());
+    seen.volumes || claims || works || requested
+}
+
+fn may_run(job: &NodeJob) -> bool {
+    let phase = job.status.as_ref().and_then(|status| status.phase);
+    !matches!(phase, Some(JobPhase::Succeeded | JobPhase::Failed))
 }

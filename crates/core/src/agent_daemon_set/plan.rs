@@ -1,16 +1,29 @@
 //! What to do about the agents' DaemonSet and about outdated agent pods. Checked in `check.rs`.
 
-use super::{AgentDemand, DaemonSetSettings, changes, desired, is_ours, outdated, replaceable};
+use super::{
+    AgentDemand, AgentRequester, DaemonSetSettings, changes, desired, is_ours, outdated,
+    replaceable,
+};
 use jiff::SignedDuration;
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node, Pod},
+};
+use quarry_api::{NodeInventory, NodeJob, node_job::JobPhase};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-/// The DaemonSet of the agents, and who needs it.
+/// The DaemonSet of the agents, and everything that may need it.
 #[derive(Clone, Debug)]
 pub struct DaemonSetObserved {
     pub settings: DaemonSetSettings,
-    pub demand: AgentDemand,
+    /// The Volume controller is on.
+    pub volumes: bool,
+    pub requesters: Vec<AgentRequester>,
+    /// Every Node, NodeInventory and NodeJob.
+    pub nodes: Vec<Arc<Node>>,
+    pub inventories: Vec<Arc<NodeInventory>>,
+    pub jobs: Vec<Arc<NodeJob>>,
     pub found: Option<DaemonSet>,
 }
 
@@ -19,8 +32,6 @@ pub struct Observed {
     /// `None`: agents are started by other means.
     pub daemon_set: Option<DaemonSetObserved>,
     pub pods: Vec<Pod>,
-    /// Nodes with an unfinished job.
-    pub busy_nodes: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -78,8 +89,8 @@ pub fn plan(seen: &Observed) -> Plan {
     let daemon_set = seen.daemon_set.as_ref().map(plan_daemon_set);
     let wanted = daemon_set.as_ref().and_then(|plan| plan.wanted.as_deref());
     let left_alone = daemon_set.as_ref().is_some_and(DaemonSetPlan::is_name_taken);
-    let replacement = match wanted.filter(|_| !left_alone) {
-        Some(wanted) => decide_replacement(seen, wanted),
+    let replacement = match seen.daemon_set.as_ref().zip(wanted).filter(|_| !left_alone) {
+        Some((observed, wanted)) => decide_replacement(&seen.pods, observed, wanted),
         None => Replacement::None,
     };
     let (replace, requeue) = match replacement {
@@ -92,7 +103,7 @@ pub fn plan(seen: &Observed) -> Plan {
 
 /// Also used by the LocalVolumeDiscovery controller, whose status reports the API server's answer.
 pub fn plan_daemon_set(seen: &DaemonSetObserved) -> DaemonSetPlan {
-    let wanted = desired(&seen.settings, &seen.demand).map(Box::new);
+    let wanted = desired(&seen.settings, &demand(seen)).map(Box::new);
     let deleting = |found: &DaemonSet| found.metadata.deletion_timestamp.is_some();
     let version = |found: &DaemonSet| found.metadata.resource_version.clone().unwrap_or_default();
     let step = match (&seen.found, &wanted) {
@@ -113,6 +124,31 @@ pub fn plan_daemon_set(seen: &DaemonSetObserved) -> DaemonSetPlan {
     DaemonSetPlan { step, wanted }
 }
 
+/// Who needs agents, and which nodes keep theirs in any case.
+fn demand(seen: &DaemonSetObserved) -> AgentDemand {
+    let kept_nodes = if seen.volumes { Vec::new() } else { nodes_in_use(seen) };
+    AgentDemand { everywhere: seen.volumes, requesters: seen.requesters.clone(), kept_nodes }
+}
+
+/// Nodes with device claims or unfinished jobs.
+fn nodes_in_use(seen: &DaemonSetObserved) -> Vec<Arc<Node>> {
+    let claimed = seen.inventories.iter().filter(|one| !one.spec.device_claims.is_empty());
+    let claimed = claimed.filter_map(|inventory| inventory.metadata.name.as_deref());
+    let used: BTreeSet<&str> = claimed.chain(busy_nodes(seen)).collect();
+    let is_used =
+        |node: &&Arc<Node>| node.metadata.name.as_deref().is_some_and(|name| used.contains(name));
+    seen.nodes.iter().filter(is_used).cloned().collect()
+}
+
+/// Nodes with an unfinished job.
+fn busy_nodes(seen: &DaemonSetObserved) -> impl Iterator<Item = &str> {
+    let is_finished = |job: &NodeJob| {
+        job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished)
+    };
+    let unfinished = seen.jobs.iter().filter(move |job| !is_finished(job));
+    unfinished.map(|job| job.spec.node_name.as_str())
+}
+
 enum Replacement {
     None,
     /// A new agent is not ready yet.
@@ -121,12 +157,13 @@ enum Replacement {
 }
 
 /// One at a time: a bad agent must not reach every node before it is noticed.
-fn decide_replacement(seen: &Observed, wanted: &DaemonSet) -> Replacement {
-    let outdated = replaceable(&seen.pods, wanted, |node| seen.busy_nodes.contains(node));
+fn decide_replacement(pods: &[Pod], seen: &DaemonSetObserved, wanted: &DaemonSet) -> Replacement {
+    let busy: BTreeSet<&str> = busy_nodes(seen).collect();
+    let outdated = replaceable(pods, wanted, |node| busy.contains(node));
     let Some(pod) = outdated.first() else { return Replacement::None };
     // A new agent that is not ready (yet, or in a crash loop) keeps the next one from being replaced.
     let is_new = |pod: &Pod| !outdated.iter().any(|old| old.metadata.uid == pod.metadata.uid);
-    let unproven = seen.pods.iter().any(|pod| is_new(pod) && !is_ready(pod));
+    let unproven = pods.iter().any(|pod| is_new(pod) && !is_ready(pod));
     if is_ready(pod) && unproven {
         return Replacement::Await;
     }

@@ -1,17 +1,17 @@
 //! Tests of `plan.rs` and `check.rs`.
 
 use super::{
-    AgentDemand, DaemonSetObserved, DaemonSetSettings, DaemonSetStep, HASH_ANNOTATION, Observed,
-    Plan, PodId,
+    DaemonSetObserved, DaemonSetSettings, DaemonSetStep, HASH_ANNOTATION, Observed, Plan, PodId,
     check::{Violation, check},
     plan,
 };
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use quarry_api::names;
-use serde_json::json;
+use quarry_api::{NodeInventory, NodeJob, names};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
-fn seen(everywhere: bool, found: Option<DaemonSet>) -> Observed {
+fn seen(volumes: bool, found: Option<DaemonSet>) -> Observed {
     let settings = DaemonSetSettings {
         namespace: "quarry-system".into(),
         image: "quarry:1".into(),
@@ -21,9 +21,37 @@ fn seen(everywhere: bool, found: Option<DaemonSet>) -> Observed {
         settling_time: SignedDuration::from_mins(1),
         deployment: None,
     };
-    let demand = AgentDemand { everywhere, ..AgentDemand::default() };
-    let daemon_set = Some(DaemonSetObserved { settings, demand, found });
-    Observed { daemon_set, pods: Vec::new(), busy_nodes: Default::default() }
+    let daemon_set = Some(DaemonSetObserved {
+        settings,
+        volumes,
+        requesters: Vec::new(),
+        nodes: Vec::new(),
+        inventories: Vec::new(),
+        jobs: Vec::new(),
+        found,
+    });
+    Observed { daemon_set, pods: Vec::new() }
+}
+
+fn job(node: &str, phase: Option<&str>) -> Arc<NodeJob> {
+    let object = json!({
+        "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeJob", "metadata": {"name": "j"},
+        "spec": {
+            "action": "Prepare", "nodeName": node, "device": {}, "attempt": 1,
+            "owner": {"kind": "Volume", "name": "v", "uid": "u"},
+            "precondition": {"nodeUID": "x", "specHash": "h"},
+        },
+        "status": {"phase": phase},
+    });
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn inventory(node: &str, claims: Value) -> Arc<NodeInventory> {
+    let object = json!({
+        "apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": node},
+        "spec": {"deviceClaims": claims},
+    });
+    Arc::new(serde_json::from_value(object).unwrap())
 }
 
 /// As the API server returns it.
@@ -83,7 +111,9 @@ fn outdated_agents_are_replaced_one_at_a_time_when_idle() {
     let replaced = |pods: &[Pod], busy: &[&str]| {
         let mut seen = seen(true, Some(created()));
         seen.pods = pods.to_vec();
-        seen.busy_nodes = busy.iter().map(|node| (*node).to_owned()).collect();
+        let jobs = busy.iter().map(|node| job(node, Some("Running")));
+        let daemon_set = seen.daemon_set.as_mut().unwrap();
+        daemon_set.jobs = jobs.chain([job("node-a", Some("Failed"))]).collect();
         let plan = plan(&seen);
         assert_eq!(check(&seen, &plan), []);
         (plan.replace.map(|pod| pod.name), plan.requeue.as_secs())
@@ -97,11 +127,41 @@ fn outdated_agents_are_replaced_one_at_a_time_when_idle() {
     assert_eq!(replaced(&[broken, new("b", false)], &[]), (Some("a".into()), 5));
 }
 
+// invariant: 2
+#[test]
+fn nodes_with_claims_or_unfinished_jobs_keep_their_agent() {
+    let nodes = ["a", "b", "c"].map(|name| {
+        let object = json!({"metadata": {"name": name}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    });
+    let claims = json!([{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "namespace": "s", "name": "fast", "uid": "x"}}]);
+    let wanted = |inventories: &[Arc<NodeInventory>], jobs: &[Arc<NodeJob>]| {
+        let mut seen = seen(false, None);
+        let observed = seen.daemon_set.as_mut().unwrap();
+        observed.nodes = nodes.to_vec();
+        (observed.inventories, observed.jobs) = (inventories.to_vec(), jobs.to_vec());
+        let wanted = plan(&seen).daemon_set.unwrap().wanted;
+        let mut wrong = plan(&seen);
+        seen.daemon_set.as_mut().unwrap().found = Some(created());
+        wrong.daemon_set.as_mut().unwrap().step =
+            DaemonSetStep::Delete { uid: "u".into(), resource_version: "7".into() };
+        let refused = check(&seen, &wrong) == [Violation::NeededAgents];
+        assert_eq!(wanted.is_some(), refused, "plan and check agree");
+        let terms = wanted.map(|set| set.spec.unwrap().template.spec.unwrap().affinity.unwrap());
+        let terms = serde_json::to_value(terms).unwrap().to_string();
+        ["a", "b", "c"].map(|name| terms.contains(&format!("\"values\":[\"{name}\"]")))
+    };
+    let used = [inventory("a", claims.clone()), inventory("b", json!([]))];
+    assert_eq!(wanted(&used, &[job("c", None)]), [true, false, true]);
+    assert_eq!(wanted(&used[1..], &[job("c", Some("Succeeded"))]), [false; 3]);
+    assert_eq!(wanted(&[inventory("gone", claims)], &[job("gone", None)]), [false; 3]);
+}
+
 #[test]
 fn check_reports_every_violation() {
     let mut seen = seen(true, Some(created()));
     seen.pods = vec![pod("a", "old", true)];
-    seen.busy_nodes = [("node-a".to_owned())].into();
+    seen.daemon_set.as_mut().unwrap().jobs = vec![job("node-a", None)];
     let mut wrong = plan(&seen);
     let delete = DaemonSetStep::Delete { uid: "u".into(), resource_version: "7".into() };
     wrong.daemon_set.as_mut().unwrap().step = delete.clone();
@@ -110,5 +170,6 @@ fn check_reports_every_violation() {
     wrong.replace = Some(PodId { name: "a".into(), uid: String::new() });
     seen.daemon_set.as_mut().unwrap().found.as_mut().unwrap().metadata.labels =
         Some([("app".to_owned(), names::AGENT_DAEMON_SET.to_owned())].into());
-    assert_eq!(check(&seen, &wrong), [Violation::NotOurs, Violation::NoAgent]);
+    let all = [Violation::NotOurs, Violation::NeededAgents, Violation::NoAgent];
+    assert_eq!(check(&seen, &wrong), all);
 }

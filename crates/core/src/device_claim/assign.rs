@@ -16,6 +16,7 @@ use quarry_api::{
     names,
     node_inventory::{ClaimContent, ClaimOwner, Device, DeviceClaim, DeviceReason, DeviceState},
     node_job::hex_digest,
+    reason::{Class, Meaning},
     volume::VolumeMode,
 };
 use std::collections::HashMap;
@@ -295,11 +296,12 @@ fn rows_of_paths(
 /// removable. Not unrecognized data as a file system: kubelet would take it for blank and format it. Not retained data,
 /// unless the LocalVolume adopts it.
 fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
-    match finding.reason.known() {
-        Some(Reason::Signature | Reason::PartitionTable | Reason::Removable) => true,
-        Some(Reason::UnknownData) => mode == VolumeMode::Block,
-        Some(Reason::RetainedData) => adopted,
-        _ => false,
+    let Some(reason) = finding.reason.known() else { return false };
+    match reason.class() {
+        Class::Content => reason != Reason::UnknownData || mode == VolumeMode::Block,
+        Class::Nature => reason == Reason::Removable,
+        Class::Owner => reason == Reason::RetainedData && adopted,
+        Class::Identity | Class::Use | Class::Probe => false,
     }
 }
 
@@ -361,10 +363,8 @@ fn usable(
         device.reasons.iter().filter(|finding| counts(finding)).cloned().collect();
     // Waiting is for what passes without intervention; any other unknown is a refusal. Claimed is outdated here: the owner of
     // an existing device claim was found above.
-    let claimed = |finding: &DeviceReason| finding.reason == Reason::Claimed;
-    if !finding.is_empty()
-        && finding.iter().all(|finding| finding.reason == Reason::TooNew || claimed(finding))
-    {
+    let claimed = |finding: &DeviceReason| finding.reason.means(Meaning::Owned);
+    if !finding.is_empty() && finding.iter().all(passes) {
         let why = if finding.iter().any(claimed) {
             "the agent has not scanned it since its last device claim ended"
         } else {
@@ -401,6 +401,12 @@ fn usable(
         return Err(Eligibility::Refused(vec![finding]));
     }
     Ok(())
+}
+
+/// Passes with time alone: not what another process holds, and not what could not be read.
+fn passes(finding: &DeviceReason) -> bool {
+    let reason = &finding.reason;
+    reason.is_transient() && !reason.means(Meaning::Unread) && reason.class() != Some(Class::Use)
 }
 
 fn row(device: &Device, eligibility: Eligibility) -> Row {
@@ -488,8 +494,8 @@ impl Eligibility {
     /// The word in events, metrics and tables.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Eligibility::Claimed => "Provisioned",
-            Eligibility::Selected => "Matched",
+            Eligibility::Claimed => "Claimed",
+            Eligibility::Selected => "Selected",
             Eligibility::NotMatched(_) => "NotMatched",
             Eligibility::Taken(_) => "Taken",
             Eligibility::Waiting(_) => "Waiting",

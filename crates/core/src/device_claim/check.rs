@@ -263,7 +263,7 @@ fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Vec<Violation> {
     found
 }
 
-/// Also asked by the operator right before it creates the PersistentVolume.
+/// Also asked right before the PersistentVolume is created (`publication.rs`).
 pub fn check_publication(
     world: &NodeWorld,
     index: &Index<'_>,

@@ -17,6 +17,7 @@ mod index;
 mod messages;
 pub mod owner;
 mod plan;
+pub mod publication;
 pub mod pv;
 pub mod reads;
 mod stage;

@@ -84,7 +84,7 @@ fn with_own_link(claim: DeviceClaim, others: &[DeviceClaim]) -> DeviceClaim {
 }
 
 /// PersistentVolumes of ours that are being deleted and whose device claim is gone.
-pub(super) fn orphans<'a>(
+fn orphans<'a>(
     world: &'a NodeWorld,
     index: &'a Index<'_>,
 ) -> impl Iterator<Item = (&'a Arc<PersistentVolume>, Step, Option<RetainedData>)> {

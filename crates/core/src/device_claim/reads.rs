@@ -1,9 +1,14 @@
 //! Which objects must be read from the API before a plan: a stale cache may show what is gone, or lack what exists,
 //! and absence may only cause waiting (rule 5). The shell reads exactly these, then plans.
+//!
+//! Chosen by facts, never by what the plan would be; rather one read too many.
 
-use super::{ClaimContext, Index, NodeWorld, claim_contexts, decide, plan::orphans, pv};
-use jiff::Timestamp;
-use quarry_api::{names, node_inventory::ClaimOwner};
+use super::{ClaimContext, Index, NodeWorld, claim_contexts, is_released, pv};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use quarry_api::{
+    names,
+    node_inventory::{ClaimOwner, ClaimState},
+};
 use std::collections::BTreeSet;
 
 /// Owners of device claims that no demand stands for.
@@ -16,16 +21,26 @@ pub fn absent_owners(world: &NodeWorld) -> Vec<ClaimOwner> {
     absent.into_iter().cloned().collect()
 }
 
-/// PersistentVolumes that the caches lack, of device claims that have ended or would end because of that.
-pub fn absent_pvs(world: &NodeWorld, now: Timestamp) -> Vec<String> {
-    let ends = |ctx: &ClaimContext<'_>| {
-        ctx.claim.job.is_some()
-            || pv::used(ctx.claim).is_some()
-            || decide(world, ctx, now).claim.is_none_or(|claim| claim.terminating)
-    };
+/// PersistentVolumes that the caches lack, of every device claim that is not plainly on its way to its next one.
+pub fn absent_pvs(world: &NodeWorld) -> Vec<String> {
     let contexts = claim_contexts(world);
-    let absent = contexts.iter().filter(|ctx| ctx.pv.is_none() && ends(ctx));
+    let absent = contexts.iter().filter(|ctx| ctx.pv.is_none() && !is_plain(world, ctx));
     absent.map(|ctx| names::local_pv(&world.name, &ctx.claim.identity)).collect()
+}
+
+/// Its owner demands the device as it was claimed, the device is there as it was claimed, the agent does not refuse it,
+/// and nothing of an earlier PersistentVolume is unresolved. Absence changes nothing for it: a PersistentVolume that
+/// exists in spite of the cache is found when it would be created.
+fn is_plain(world: &NodeWorld, ctx: &ClaimContext<'_>) -> bool {
+    let claim = ctx.claim;
+    let resolved = claim.job.is_none() && pv::used(claim).is_none() && !claim.terminating;
+    let demanded = ctx.demand.is_some_and(|demand| {
+        let matches = ctx.device.is_some_and(|device| demand.describes(device));
+        demand.still_demands(claim) && demand.makes(claim) && matches
+    });
+    let same = ctx.device.is_some_and(|device| device.size == claim.size);
+    let refused = ctx.report.is_some_and(|report| report.state == ClaimState::Refused);
+    resolved && demanded && same && !refused && !is_released(world)
 }
 
 /// PersistentVolumes that the caches show and that may be gone, or replaced, by now.
@@ -44,9 +59,12 @@ pub fn absent_jobs(world: &NodeWorld) -> Vec<String> {
 
 /// PersistentVolumes of ours that are being deleted and whose device claim is gone.
 pub fn orphaned(world: &NodeWorld) -> Vec<String> {
-    orphans(world, &Index::new(world))
-        .filter_map(|(found, _, _)| found.metadata.name.clone())
-        .collect()
+    let index = Index::new(world);
+    let is_going =
+        |pv: &PersistentVolume| pv::is_ours(pv) && pv.metadata.deletion_timestamp.is_some();
+    let going = world.pvs.iter().filter(|pv| is_going(pv));
+    let names = going.filter_map(|pv| pv.metadata.name.as_ref());
+    names.filter(|name| index.claim_of_pv(name).is_none()).cloned().collect()
 }
 
 /// PersistentVolumes that are used or being deleted and are not those that their device claims knew last. A stale

@@ -178,8 +178,17 @@ fn notes(seen: &Observed, conditions: &[OperatorCondition]) -> Vec<PendingEvent>
     notes
 }
 
-/// A summary of the devices of each node, once nothing is in progress there; reported when it is new.
-pub fn accounts(seen: &Observed) -> Vec<(String, PendingEvent)> {
+/// A summary of the devices of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSummary {
+    pub node: String,
+    pub event: PendingEvent,
+    /// It is published when this is new. That a PVC binds or releases a PersistentVolume is no news.
+    pub news: String,
+}
+
+/// A summary of the devices of each node, once nothing is in progress there.
+pub fn accounts(seen: &Observed) -> Vec<NodeSummary> {
     let speaks = seen.in_namespace && !seen.demand.terminating && seen.demand.problems.is_empty();
     let parts = seen
         .parts
@@ -187,19 +196,20 @@ pub fn accounts(seen: &Observed) -> Vec<(String, PendingEvent)> {
         .filter(|part| speaks && part.covers == NodeMatch::Yes && part.problem.is_none());
     parts
         .filter_map(|part| {
-            Some((
-                part.node.clone(),
-                PendingEvent {
-                    warning: false,
-                    reason: EVENT_ACCOUNT,
-                    message: account_text(part)?,
-                },
-            ))
+            let published =
+                |stage: &Stage| if stage.is_provisioned() { PROVISIONED } else { stage.as_str() };
+            let message = account_text(part, Stage::as_str)?;
+            Some(NodeSummary {
+                node: part.node.clone(),
+                event: PendingEvent { warning: false, reason: EVENT_ACCOUNT, message },
+                news: account_text(part, published)?,
+            })
         })
         .collect()
 }
 
-fn account_text(part: &NodePart) -> Option<String> {
+/// `word`: how the stage of a device claim is counted.
+fn account_text(part: &NodePart, word: fn(&Stage) -> &'static str) -> Option<String> {
     let moves = part.claims.iter().any(|(_, stage)| stage.health() == Health::UnderWay)
         || part
             .rows
@@ -215,7 +225,6 @@ fn account_text(part: &NodePart) -> Option<String> {
     if moves || others.len() + part.claims.len() == 0 {
         return None;
     }
-    let word = |stage: &Stage| if stage.is_provisioned() { "Provisioned" } else { stage.as_str() };
     let claims = part.claims.iter().map(|(_, stage)| (word(stage), None));
     let text =
         counted(claims.chain(
@@ -237,7 +246,7 @@ fn first_reason(eligibility: &Eligibility) -> Option<&str> {
     }
 }
 
-/// `Provisioned 1, Refused 2 (Mounted 1, Signature 1)`
+/// `Bound 1, Refused 2 (Mounted 1, Signature 1)`
 fn counted<'a>(words: impl Iterator<Item = (&'static str, Option<&'a str>)>) -> String {
     let mut counts: BTreeMap<&'static str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
     for (word, reason) in words {

@@ -5,8 +5,11 @@ use super::{
     messages::missing,
     state_machine::{Erased, Transition, mark_resolved, wipe_remnant},
 };
-use crate::job::{Task, WipeDevice};
-use jiff::{SignedDuration, Timestamp};
+use crate::{
+    backoff::Backoff,
+    job::{Task, WipeDevice},
+};
+use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::StorageClass};
 use quarry_api::{
     NodeJob, NodeJobSpec, names,
@@ -15,9 +18,9 @@ use quarry_api::{
     quantity::Bytes,
     volume::VolumeMode,
 };
+use std::time::Duration;
 
-const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
-const LONGEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(3600));
 
 pub fn wipe(
     world: &NodeWorld,
@@ -119,10 +122,7 @@ pub fn wipe(
             let ended = status
                 .and_then(|status| status.completion_time.as_ref())
                 .map_or(now, |time| time.0);
-            let pause = FIRST_RETRY
-                .saturating_mul(1 << recorded.attempt.clamp(1, 10).saturating_sub(1))
-                .min(LONGEST_RETRY);
-            let due = ended + pause;
+            let due = ended + RETRY.after_attempt(recorded.attempt);
             let stage = Stage::WipeFailed(format!(
                 "wipe failed after {} attempts and is retried: {why}",
                 recorded.attempt

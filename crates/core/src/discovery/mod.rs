@@ -1,24 +1,31 @@
 //! LocalVolumeDiscovery: which one is in force, which nodes it covers, and its status.
 //!
 //! One LocalVolumeDiscovery is in force: the oldest of the operator's namespace. It covers the nodes that its selector
-//! selects and whose taints it tolerates, so that the results do not depend on which other controllers are on. Next to read: `result.rs` (the projection of one inventory), `status.rs`.
+//! selects and whose taints it tolerates, so that the results do not depend on which other controllers are on. Next to
+//! read: `plan.rs`, `status.rs`, `result/` (the projection of one inventory).
 
 mod check;
+mod plan;
 pub mod result;
 mod status;
 
 pub use check::{Violation, check};
+pub use plan::{plan, report_refusal};
+pub use status::StatusUpdate;
 
 use crate::{
-    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
+    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan},
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Resource;
-use quarry_api::{LocalVolumeDiscovery, local_volume_discovery::LocalVolumeDiscoveryStatus};
+use quarry_api::{
+    LocalVolumeDiscovery, NodeInventory, NodeInventoryStatus,
+    local_volume_discovery::LocalVolumeDiscoveryStatus,
+};
 use std::sync::Arc;
 
 /// Everything that a decision about one LocalVolumeDiscovery needs.
@@ -27,11 +34,18 @@ pub struct Observed {
     pub discovery: LocalVolumeDiscovery,
     /// The operator's.
     pub namespace: String,
-    /// The one in force there, by name; possibly this one.
-    pub active: Option<String>,
+    /// Every LocalVolumeDiscovery, this one included, of all namespaces.
+    pub discoveries: Vec<Arc<LocalVolumeDiscovery>>,
     pub nodes: Vec<NodeSeen>,
-    /// The agents' DaemonSet; `None` where this object is not in force, or agents are started by other means.
+    /// The agents' DaemonSet; `None` where agents are started by other means.
     pub daemon_set: Option<DaemonSetObserved>,
+}
+
+impl Observed {
+    /// The one in force, possibly this one.
+    fn active(&self) -> Option<&LocalVolumeDiscovery> {
+        active(self.discoveries.iter().map(AsRef::as_ref), &self.namespace)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +58,24 @@ pub struct NodeSeen {
     pub problems: Vec<String>,
 }
 
+impl NodeSeen {
+    /// `inventory`: of this node, also one that another machine reported.
+    pub fn new(node: Arc<Node>, agent: Presence, inventory: Option<&NodeInventory>) -> Self {
+        let status = inventory.and_then(|inventory| inventory.status.as_ref());
+        NodeSeen {
+            agent,
+            reported: status.is_some_and(|status| is_report_of(status, &node)),
+            problems: status.map(|status| status.problems.clone()).unwrap_or_default(),
+            node,
+        }
+    }
+}
+
+/// Whether this Node reported it, and not another machine that had its name before.
+pub fn is_report_of(status: &NodeInventoryStatus, node: &Node) -> bool {
+    status.node_uid.is_none() || status.node_uid == node.metadata.uid
+}
+
 /// How agents are deployed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agents {
@@ -51,8 +83,8 @@ pub enum Agents {
     Deployed,
     /// By other means: standalone, or agents that an administrator runs.
     Elsewhere,
-    /// The API server refuses the DaemonSet, with its answer.
-    Refused(String),
+    /// The API server refuses the DaemonSet.
+    Refused,
     /// An unmanaged DaemonSet has its name.
     NameTaken,
 }
@@ -61,6 +93,10 @@ pub enum Agents {
 pub struct Plan {
     /// What is done about the agents' DaemonSet before the status is written.
     pub daemon_set: Option<DaemonSetPlan>,
+    /// Published once that is done.
+    pub report: Report,
+    /// Reported instead if the API server refuses the DaemonSet, with its answer; `None`: no DaemonSet is applied.
+    pub refused: Option<StatusUpdate>,
 }
 
 /// What is published once the plan was applied.
@@ -122,8 +158,16 @@ fn spec_problems(discovery: &LocalVolumeDiscovery) -> Vec<String> {
     selector.into_iter().chain(tolerations).collect()
 }
 
+/// The request for agents of the one in force; `None` if there is none, or it is invalid.
+pub fn agent_requester_in_force(
+    all: &[Arc<LocalVolumeDiscovery>],
+    namespace: &str,
+) -> Option<AgentRequester> {
+    active(all.iter().map(AsRef::as_ref), namespace).and_then(agent_requester)
+}
+
 /// Its request for agents; `None` if it is invalid.
-pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequester> {
+fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequester> {
     if !spec_problems(discovery).is_empty() {
         return None;
     }
@@ -135,43 +179,6 @@ pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequeste
         selector: discovery.spec.node_selector.clone(),
         tolerations: discovery.spec.tolerations.clone().unwrap_or_default(),
     })
-}
-
-/// The delay before a refused DaemonSet is tried again.
-const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
-
-pub fn plan(seen: &Observed, _now: Timestamp) -> Plan {
-    Plan { daemon_set: seen.daemon_set.as_ref().map(plan_daemon_set) }
-}
-
-/// The status, given how the agents got onto nodes.
-pub fn report(seen: &Observed, agents: Agents, now: Timestamp) -> Report {
-    if seen.discovery.metadata.deletion_timestamp.is_some() {
-        return Report::default();
-    }
-    let update = status::decide(seen, &agents);
-    let requeue = match &update {
-        status::StatusUpdate::Failed { reason, .. } => {
-            (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
-        }
-        // An agent that stops renewing its Lease causes no event: requeued for when the first Lease expires.
-        status::StatusUpdate::Waiting { .. } | status::StatusUpdate::Running { .. } => {
-            first_lapse(seen)
-                .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1)))
-        }
-    };
-    let (status, notes) = update.into_status(&seen.discovery, now);
-    Report { status: Some(status), requeue, notes }
-}
-
-fn first_lapse(seen: &Observed) -> Option<Timestamp> {
-    let covered =
-        seen.nodes.iter().filter(|one| coverage(&seen.discovery, &one.node) == Coverage::Covered);
-    let until = |one: &NodeSeen| match one.agent {
-        Presence::Present { until } => Some(until),
-        Presence::Never | Presence::Absent { .. } => None,
-    };
-    covered.filter_map(until).min()
 }
 
 #[cfg(test)]

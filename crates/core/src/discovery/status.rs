@@ -33,6 +33,8 @@ const AS_EXPECTED: &str = "AsExpected";
 pub enum StatusUpdate {
     /// Nothing is discovered for it.
     Failed { reason: &'static str, message: String },
+    /// Nothing is discovered for it, because the API server refuses the agents' DaemonSet; its answer follows.
+    Refused { message: String },
     /// Not every node has its agent, or not every agent has reported its devices.
     Waiting { reason: &'static str, message: String },
     /// Everything is reported; `problems` are what agents cannot read.
@@ -51,8 +53,8 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
             ),
         );
     }
-    if let Some(active) =
-        seen.active.as_ref().filter(|active| Some(*active) != discovery.metadata.name.as_ref())
+    let active = seen.active().and_then(|active| active.metadata.name.as_ref());
+    if let Some(active) = active.filter(|active| Some(*active) != discovery.metadata.name.as_ref())
     {
         return failed(
             NOT_IN_FORCE,
@@ -67,12 +69,9 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
     }
     match agents {
         Agents::Deployed | Agents::Elsewhere => nodes(seen, agents),
-        Agents::Refused(answer) => failed(
-            DAEMON_SET_FAILED,
-            format!(
-                "the API server refuses the DaemonSet of the agents, and it is retried: {answer}"
-            ),
-        ),
+        Agents::Refused => StatusUpdate::Refused {
+            message: "the API server refuses the DaemonSet of the agents, and it is retried".into(),
+        },
         Agents::NameTaken => {
             failed(DAEMON_SET_FAILED, format!("no agents run: {}", name_taken(namespace)))
         }
@@ -148,7 +147,7 @@ fn missing_agents(
             covered.iter().filter_map(|one| one.agent.problem(name_of(one))).collect(),
             format!("run `kubectl -n {} describe daemonset quarry-agent` to see why pods are not created", seen.namespace),
         ),
-        Agents::Elsewhere | Agents::Refused(_) | Agents::NameTaken => (
+        Agents::Elsewhere | Agents::Refused | Agents::NameTaken => (
             covered.iter().filter_map(|one| one.agent.finding(name_of(one))).collect(),
             "this operator deploys no agents; check that the node is up, and run `quarry agent` on it".to_owned(),
         ),
@@ -197,6 +196,18 @@ fn name_of(one: &NodeSeen) -> &str {
 }
 
 impl StatusUpdate {
+    /// With the API server's answer, which is known only after the plan.
+    pub(super) fn with_answer(self, answer: &str) -> Self {
+        match self {
+            StatusUpdate::Refused { message } => {
+                StatusUpdate::Refused { message: format!("{message}: {answer}") }
+            }
+            StatusUpdate::Failed { .. }
+            | StatusUpdate::Waiting { .. }
+            | StatusUpdate::Running { .. } => self,
+        }
+    }
+
     /// The status, and an Event when its main condition changes.
     pub fn into_status(
         self,
@@ -204,13 +215,17 @@ impl StatusUpdate {
         now: Timestamp,
     ) -> (LocalVolumeDiscoveryStatus, Vec<PendingEvent>) {
         let fine = || (false, AS_EXPECTED, String::new());
-        let (phase, available, degraded, progressing) = match self {
-            StatusUpdate::Failed { reason, message } => (
+        let failed = |reason: &'static str, message: String| {
+            (
                 DiscoveryPhase::DiscoveryFailed,
                 (false, reason, message.clone()),
                 (true, reason, message),
                 (false, reason, String::new()),
-            ),
+            )
+        };
+        let (phase, available, degraded, progressing) = match self {
+            StatusUpdate::Failed { reason, message } => failed(reason, message),
+            StatusUpdate::Refused { message } => failed(DAEMON_SET_FAILED, message),
             StatusUpdate::Waiting { reason, message } => (
                 DiscoveryPhase::Discovering,
                 (false, reason, message.clone()),

@@ -1,6 +1,8 @@
 use super::*;
+use crate::agent_daemon_set::DaemonSetStep;
+use jiff::Timestamp;
 use quarry_api::{
-    LocalVolumeDiscoveryResult, NodeInventory,
+    LocalVolumeDiscoveryResult,
     local_volume_discovery::{DiscoveryPhase, LocalVolumeDiscoveryResultStatus},
     names,
 };
@@ -48,23 +50,31 @@ fn tainted(name: &str) -> NodeSeen {
 }
 
 fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
+    let discovery = discovery("disks", extra);
     Observed {
-        discovery: discovery("disks", extra),
+        discoveries: vec![Arc::new(discovery.clone())],
+        discovery,
         namespace: "quarry-system".into(),
-        active: Some("disks".into()),
         nodes,
         daemon_set: None,
     }
 }
 
-/// How agents are deployed in the cases below.
-fn agents_of(case: &str) -> Agents {
-    match case {
+/// The report, by how agents are deployed in the cases below.
+fn report_in(case: &str, seen: &Observed, at: Timestamp) -> Report {
+    let agents = match case {
         "agents are missing and the operator deploys none" => Agents::Elsewhere,
         "an unmanaged DaemonSet" => Agents::NameTaken,
-        "no DaemonSet" => Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
+        "no DaemonSet" => Agents::Refused,
         _ => Agents::Deployed,
-    }
+    };
+    let answer = "pods \"quarry-agent\" is forbidden: quota";
+    report_refusal(seen, &status::decide(seen, &agents), answer, at)
+}
+
+/// With agents that the DaemonSet deployed.
+fn report(seen: &Observed, at: Timestamp) -> Report {
+    report_in("", seen, at)
 }
 
 fn terms(key: &str, operator: &str, values: Value) -> Value {
@@ -142,7 +152,10 @@ fn the_status_has_the_state_and_the_remedy() {
         (
             "an older one",
             Observed {
-                active: Some("first".into()),
+                discoveries: vec![Arc::new(discovery(
+                    "first",
+                    json!({"metadata.creationTimestamp": "2025-01-01T00:00:00Z"}),
+                ))],
                 ..observed(json!({}), vec![node("n1", present())])
             },
         ),
@@ -159,9 +172,9 @@ fn the_status_has_the_state_and_the_remedy() {
     let shown: Vec<Value> = cases
         .iter()
         .map(|(case, seen)| {
-            let plan = report(seen, agents_of(case), now());
+            let plan = report_in(case, seen, now());
             let again = Observed { discovery: LocalVolumeDiscovery { status: plan.status.clone(), ..seen.discovery.clone() }, ..seen.clone() };
-            let second = report(&again, agents_of(case), now() + SignedDuration::from_secs(10));
+            let second = report_in(case, &again, now() + SignedDuration::from_secs(10));
             assert_eq!((&second.status, &second.notes), (&plan.status, &Vec::new()), "{case}: a plan on its own result is empty");
             let conditions: Vec<String> = plan
                 .status
@@ -183,12 +196,12 @@ fn the_status_has_the_state_and_the_remedy() {
 #[test]
 fn times_move_with_the_status_of_a_condition_alone() {
     let mut seen = observed(json!({}), vec![node("n1", present())]);
-    let first = report(&seen, Agents::Deployed, now()).status.unwrap();
+    let first = report(&seen, now()).status.unwrap();
     seen.discovery.status = Some(first.clone());
     seen.discovery.metadata.generation = Some(5);
     seen.nodes.push(node("n2", present()));
     let later = now() + SignedDuration::from_secs(60);
-    let second = report(&seen, Agents::Deployed, later).status.unwrap();
+    let second = report(&seen, later).status.unwrap();
     assert_eq!(second.observed_generation, Some(5));
     assert_eq!(second.conditions[0].message.as_deref(), Some("the devices of 2 nodes are listed"));
     assert_eq!(
@@ -196,7 +209,7 @@ fn times_move_with_the_status_of_a_condition_alone() {
         "still True"
     );
     seen.nodes[1].agent = Presence::Never;
-    let third = report(&seen, Agents::Deployed, later).status.unwrap();
+    let third = report(&seen, later).status.unwrap();
     assert_eq!(third.conditions[0].last_transition_time.as_ref().unwrap().0, later);
     assert_eq!(third.phase, Some(DiscoveryPhase::Discovering));
 }
@@ -232,11 +245,9 @@ fn an_invalid_selector_asks_for_no_agent_and_covers_no_node() {
     assert_eq!(agent_requester(&discovery("disks", json!({}))).unwrap().selector, None);
 }
 
-fn inventory(devices: Value) -> NodeInventory {
-    serde_json::from_value(
-        json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1"}, "spec": {}, "status": {"devices": devices}}),
-    )
-    .unwrap()
+fn inventory(devices: Value) -> Arc<NodeInventory> {
+    let object = json!({"apiVersion": "quarry.dev/v1alpha1", "kind": "NodeInventory", "metadata": {"name": "n1"}, "spec": {}, "status": {"devices": devices}});
+    Arc::new(serde_json::from_value(object).unwrap())
 }
 
 fn devices() -> Value {
@@ -258,11 +269,13 @@ fn devices() -> Value {
     ])
 }
 
-fn asked(covered: bool) -> result::Observed {
+/// Of a node that a LocalVolumeDiscovery covers.
+fn asked() -> result::Observed {
     result::Observed {
-        node: "n1".into(),
+        name: "n1".into(),
         namespace: "quarry-system".into(),
-        covered,
+        discoveries: vec![Arc::new(discovery("disks", json!({})))],
+        node: Some(node("n1", present()).node),
         inventory: Some(inventory(devices())),
         result: None,
     }
@@ -293,9 +306,43 @@ fn applied(seen: &mut result::Observed, plan: &result::Plan) {
     }
 }
 
+fn reported_by(node_uid: &str) -> Arc<NodeInventory> {
+    let mut inventory = (*inventory(devices())).clone();
+    inventory.status.as_mut().unwrap().node_uid = Some(node_uid.to_owned());
+    Arc::new(inventory)
+}
+
+#[test]
+fn a_result_shows_no_report_of_another_machine() {
+    let mut seen = asked();
+    seen.inventory = Some(reported_by("another"));
+    assert_eq!(result::plan(&seen, now()), result::Plan::default());
+    seen.node = None;
+    seen.inventory = Some(inventory(devices()));
+    assert_eq!(result::plan(&seen, now()), result::Plan::default(), "the Node does not exist");
+}
+
+#[test]
+fn a_refused_result_is_reported_with_the_answer() {
+    let mut seen = asked();
+    let first = result::plan(&seen, now());
+    let refused = first.refused.as_ref().unwrap().with_answer("quota");
+    assert_eq!(
+        (refused.warning, refused.reason, refused.message.as_str()),
+        (
+            true,
+            result::CREATE_FAILED,
+            "node n1: the API server refuses the result, retrying: quota"
+        )
+    );
+    applied(&mut seen, &first);
+    seen.inventory = Some(inventory(json!([])));
+    assert_eq!(result::plan(&seen, now()).refused.unwrap().reason, result::UPDATE_FAILED);
+}
+
 #[test]
 fn a_result_holds_every_row_with_every_field() {
-    let mut seen = asked(true);
+    let mut seen = asked();
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     insta::assert_yaml_snapshot!(seen.result);
@@ -309,7 +356,7 @@ fn a_result_holds_every_row_with_every_field() {
 // invariant: 8
 #[test]
 fn a_result_is_written_when_its_rows_differ_and_only_then() {
-    let mut seen = asked(true);
+    let mut seen = asked();
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     let later = now() + SignedDuration::from_hours(1);
@@ -343,10 +390,10 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
 
 #[test]
 fn a_result_of_an_uncovered_node_stays_unchanged() {
-    let mut seen = asked(true);
+    let mut seen = asked();
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
-    seen.covered = false;
+    seen.discoveries.clear();
     seen.inventory = Some(inventory(json!([])));
     assert_eq!(result::plan(&seen, now()), result::Plan::default());
     seen.result = None;
@@ -355,9 +402,10 @@ fn a_result_of_an_uncovered_node_stays_unchanged() {
         result::Plan::default(),
         "deleted by hand and not wanted: it stays deleted"
     );
-    seen.covered = true;
+    seen.discoveries = asked().discoveries;
     assert_eq!(result::plan(&seen, now()).steps.len(), 1, "deleted by hand and covered: recreated");
-    seen.inventory.as_mut().unwrap().status = None;
+    seen.inventory =
+        Some(Arc::new(NodeInventory { status: None, ..(*inventory(json!([]))).clone() }));
     assert_eq!(
         result::plan(&seen, now()),
         result::Plan::default(),
@@ -367,7 +415,7 @@ fn a_result_of_an_uncovered_node_stays_unchanged() {
 
 #[test]
 fn a_result_of_another_node_or_deleted_is_not_written() {
-    let mut seen = asked(true);
+    let mut seen = asked();
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     seen.inventory = Some(inventory(json!([])));
@@ -376,17 +424,25 @@ fn a_result_of_another_node_or_deleted_is_not_written() {
     assert!(plan.steps.is_empty() && plan.status.is_none() && plan.notes[0].warning);
     let mistaken = result::Plan {
         status: Some(LocalVolumeDiscoveryResultStatus::default()),
+        refused: first.refused.clone(),
         ..result::Plan::default()
     };
     assert_eq!(result::check(&seen, &mistaken), vec![result::Violation::OtherNode]);
+    let mut wrong = result::Observed { discoveries: Vec::new(), ..seen.clone() };
+    wrong.inventory = Some(reported_by("another"));
     assert_eq!(
-        result::check(&result::Observed { covered: false, ..seen.clone() }, &mistaken),
-        vec![result::Violation::NotAsked, result::Violation::OtherNode]
+        result::check(&wrong, &result::Plan { refused: None, ..mistaken }),
+        vec![
+            result::Violation::NotAsked,
+            result::Violation::OtherNode,
+            result::Violation::OtherMachine,
+            result::Violation::SilentRefusal
+        ]
     );
     seen.result.as_mut().unwrap().metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
     assert_eq!(result::plan(&seen, now()), result::Plan::default());
-    let mut owned = asked(true);
+    let mut owned = asked();
     let mut first = result::plan(&owned, now());
     if let result::Step::Create(made) = &mut first.steps[0] {
         made.metadata.owner_references = Some(Vec::new());
@@ -397,7 +453,7 @@ fn a_result_of_another_node_or_deleted_is_not_written() {
 
 #[test]
 fn removed_labels_are_restored_without_new_rows() {
-    let mut seen = asked(true);
+    let mut seen = asked();
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     seen.result.as_mut().unwrap().metadata.labels = None;
@@ -406,4 +462,25 @@ fn removed_labels_are_restored_without_new_rows() {
     applied(&mut seen, &plan);
     let labels = seen.result.unwrap().metadata.labels.unwrap();
     assert_eq!(names::DISCOVERY_NODE_LABELS.map(|key| labels[key].as_str()), ["n1", "n1"]);
+}
+
+#[test]
+fn check_reports_every_violation_of_a_discovery_plan() {
+    let mut seen = observed(json!({}), vec![node("n1", present())]);
+    let right = plan(&seen, now());
+    assert_eq!((check(&seen, &right), right.refused.clone()), (vec![], None));
+    let older = json!({"metadata.creationTimestamp": "2025-01-01T00:00:00Z"});
+    seen.discoveries.push(Arc::new(discovery("first", older)));
+    let step = DaemonSetStep::Nothing;
+    let mut wrong =
+        Plan { daemon_set: Some(DaemonSetPlan { step, wanted: None }), ..right.clone() };
+    let status = wrong.report.status.as_mut().unwrap();
+    let degraded = status.conditions.iter_mut().find(|one| one.kind == "Degraded").unwrap();
+    degraded.status = "True".into();
+    let deployed = [Violation::NotDeployedHere, Violation::NotInForce, Violation::SilentRefusal];
+    let reported = [Violation::AvailableNotInForce, Violation::Unexplained("Degraded".into())];
+    assert_eq!(check(&seen, &wrong), [&deployed[..], &reported[..]].concat());
+    seen.discovery.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    assert_eq!(check(&seen, &right), [Violation::StatusOfDeleted, Violation::AvailableNotInForce]);
 }

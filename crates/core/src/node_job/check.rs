@@ -1,7 +1,7 @@
 //! What may never be in a plan, whatever the planner decided. Written apart from it.
 
 use super::{Observed, Plan};
-use quarry_api::node_job::JobPhase;
+use quarry_api::node_job::{JobPhase, OwnerKind};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -20,7 +20,7 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let phase = seen.job.status.as_ref().and_then(|status| status.phase);
     let ended = matches!(phase, Some(JobPhase::Succeeded | JobPhase::Failed));
     let mut found = Vec::new();
-    if seen.named {
+    if is_named(seen, &name()) {
         found.push(Violation::Named(name()));
     }
     if !ended {
@@ -30,4 +30,15 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
         found.push(Violation::Unconditional(name()));
     }
     found
+}
+
+/// By anything that was seen, whatever owns the job; a Volume that was not looked for may name it.
+fn is_named(seen: &Observed, name: &str) -> bool {
+    let unseen = seen.job.spec.owner.kind == OwnerKind::Volume && !seen.volumes_watched;
+    let status = seen.volume.as_ref().and_then(|volume| volume.status.as_ref());
+    let handle = status.and_then(|status| status.job.as_deref());
+    let by_volume = handle.is_some_and(|handle| handle.rsplit('/').next() == Some(name));
+    let mut claims = seen.inventory.iter().flat_map(|inventory| &inventory.spec.device_claims);
+    let by_claim = claims.any(|claim| claim.job.as_ref().is_some_and(|job| job.name == name));
+    unseen || by_volume || by_claim
 }

@@ -28,6 +28,10 @@ pub enum Violation {
     StorageLeftBehind,
     #[error("a job without the finalizer of the Volume: a deletion would leave storage behind")]
     JobWithoutFinalizer,
+    #[error("a step that the API server refuses would not be reported (invariant 9)")]
+    SilentRefusal,
+    #[error("the report on a refused step loses the job that is recorded (rule 2)")]
+    RefusalWithoutJob,
 }
 
 /// Every violation; empty: the plan may be applied.
@@ -74,6 +78,15 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
             Step::ReleaseVolume => forbid(!nothing_left(seen), Violation::StorageLeftBehind),
         }
     }
+    let refused = plan.refused.as_ref();
+    let reported = refused.is_some_and(|update| {
+        update.phase == Phase::Failed && update.reason.is_some() && update.message.is_some()
+    });
+    forbid(!plan.steps.is_empty() && !reported, Violation::SilentRefusal);
+    forbid(
+        refused.is_some_and(|update| update.job.as_deref() != seen.job_handle()),
+        Violation::RefusalWithoutJob,
+    );
     found
 }
 

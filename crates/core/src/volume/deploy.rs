@@ -302,5 +302,6 @@ pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan
         status: Some(update.into_status(&seen.volume, now)),
         requeue: None,
         notes,
+        refused: None,
     }
 }

@@ -5,7 +5,7 @@ use super::{
     status::StatusUpdate,
     usage::{PvUsage, pv_usage},
 };
-use crate::event::PendingEvent;
+use crate::{backoff::Backoff, event::PendingEvent};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
@@ -13,6 +13,10 @@ use quarry_api::{
     node_job::JobPhase,
     volume::{Phase, Reason},
 };
+use std::time::Duration;
+
+/// Of a failed cleanup.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(600));
 
 pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     if !seen.has_finalizer() {
@@ -194,8 +198,9 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             wait(seen, message, handle, now)
         }
         Some(JobPhase::Failed) => {
-            let due =
-                status.completion_time.map_or(now, |time| time.0 + retry_delay(job.spec.attempt));
+            let due = status
+                .completion_time
+                .map_or(now, |time| time.0 + RETRY.after_attempt(job.spec.attempt));
             if due <= now {
                 return start(seen, job.spec.attempt + 1, now);
             }
@@ -214,12 +219,6 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
     }
 }
 
-/// 10 s, doubled with each attempt, at most 10 minutes.
-fn retry_delay(attempt: i32) -> SignedDuration {
-    let doublings = u32::try_from(attempt.clamp(1, 7) - 1).unwrap_or(0);
-    SignedDuration::from_secs((10i64 << doublings).min(600))
-}
-
 fn let_go(seen: &Observed) -> Plan {
     let mut steps = Vec::new();
     if let Some(pv) = seen.own_pv()
@@ -234,7 +233,7 @@ fn let_go(seen: &Observed) -> Plan {
         reason: "VolumeFinalization",
         message: format!("deleted Volume {}", seen.name()),
     }];
-    Plan { steps, status: None, requeue: None, notes }
+    Plan { steps, notes, ..Plan::default() }
 }
 
 fn device_name(seen: &Observed) -> Option<String> {

@@ -2,7 +2,7 @@
 //!
 //! `plan(&Observed, now)` is total: bad input becomes a condition, not an error. `check` finds every
 //! invariant that a plan breaks. Nothing here waits or writes; `crates/operator/src/volume` does.
-//! Next to read: `deploy.rs`, `finalize.rs`, then `deletion.rs` (what the CLI and the console ask).
+//! Next to read: `plan.rs`, `deploy.rs`, `finalize.rs`, then `deletion.rs` (what the CLI and the console ask).
 
 pub mod check;
 pub mod deletion;
@@ -11,10 +11,13 @@ pub mod explain;
 pub mod finalize;
 pub mod jobs;
 pub mod observed;
+mod plan;
 pub mod pv;
 pub mod request;
 pub mod status;
 pub mod usage;
+
+pub use plan::plan;
 
 use crate::{event::PendingEvent, presence::Presence};
 use jiff::{SignedDuration, Timestamp};
@@ -93,14 +96,8 @@ pub struct Plan {
     /// Reconcile again after this time even if nothing changes.
     pub requeue: Option<SignedDuration>,
     pub notes: Vec<PendingEvent>,
-}
-
-/// What to do about this Volume now.
-pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    if seen.volume.metadata.deletion_timestamp.is_some() {
-        return finalize::plan(seen, now);
-    }
-    deploy::plan(seen, now)
+    /// Reported instead if the API server refuses a step, with its answer; `None`: there are no steps.
+    pub refused: Option<status::StatusUpdate>,
 }
 
 /// Something of it is on its node, or may be.

@@ -70,29 +70,39 @@ impl StatusUpdate {
     }
 }
 
-/// The status when the API server refuses a step.
-pub struct Refused {
-    pub status: VolumeStatus,
-    pub notes: Vec<PendingEvent>,
-}
-
-pub fn refused(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Refused {
+/// The status if the API server refuses a step, but for its answer.
+pub(super) fn refused(seen: &Observed) -> StatusUpdate {
     let reason = if seen.volume.metadata.deletion_timestamp.is_some() {
         Reason::DestructionError
     } else {
         Reason::CreationError
     };
-    let message = format!("{attempt}: the API server refuses it, and it is retried: {answer}");
-    let plan = super::deploy::say(
-        seen,
-        StatusUpdate {
-            device_name: seen.device.as_ref().map(|device| device.name.clone()),
-            ..StatusUpdate::new(Phase::Failed, Some(reason), message)
-        }
-        .with_job(seen.job_handle().map(str::to_owned)),
-        now,
-    );
-    Refused { status: plan.status.unwrap_or_default(), notes: plan.notes }
+    let message = "the API server refuses it, and it is retried";
+    StatusUpdate {
+        device_name: seen.device.as_ref().map(|device| device.name.clone()),
+        ..StatusUpdate::new(Phase::Failed, Some(reason), message)
+    }
+    .with_job(seen.job_handle().map(str::to_owned))
+}
+
+/// What is published when the API server refuses a step.
+pub struct Refusal {
+    pub status: VolumeStatus,
+    pub notes: Vec<PendingEvent>,
+}
+
+/// The planned status with the attempt that was refused, and the API server's answer.
+pub fn report_refusal(
+    seen: &Observed,
+    planned: &StatusUpdate,
+    attempt: &str,
+    answer: &str,
+    now: Timestamp,
+) -> Refusal {
+    let planned_message = planned.message.as_deref().unwrap_or_default();
+    let message = Some(format!("{attempt}: {planned_message}: {answer}"));
+    let plan = super::deploy::say(seen, StatusUpdate { message, ..planned.clone() }, now);
+    Refusal { status: plan.status.unwrap_or_default(), notes: plan.notes }
 }
 
 fn same(a: &Condition, b: &Condition) -> bool {

@@ -6,7 +6,7 @@ use super::model::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    device_claim::{ClaimContext, Step, claim_contexts, decide, pv, reads::unfamiliar},
+    device_claim::{ClaimContext, Step, claim_contexts, decide, reads},
     job::Task,
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
@@ -369,28 +369,34 @@ fn change_pv(model: &mut Model, name: &str, change: impl FnOnce(&mut Value)) {
 fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
     let mut seen = next.caches[operator].world();
     seen.inventory.metadata.resource_version = Some(version(&next.caches[operator].inventory));
-    // "There is none" is asked of the API itself where something is given up because of it.
-    let ends = |ctx: &ClaimContext<'_>| {
-        ctx.claim.job.is_some()
-            || pv::used(ctx.claim).is_some()
-            || decide(&seen, ctx, now()).claim.is_none_or(|claim| claim.terminating)
-    };
-    let given_up: Vec<String> = claim_contexts(&seen)
-        .iter()
-        .filter(|ctx| ctx.pv.is_none() && ends(ctx))
-        .map(|ctx| ctx.claim.identity.clone())
-        .collect();
-    for identity in given_up {
-        seen.pvs.extend(
-            next.api
-                .pvs
-                .get(&names::local_pv(super::model::NODE, &identity))
-                .cloned()
-                .map(Arc::new),
-        );
+    for demand in next.api.world().demands {
+        let missing = seen
+            .inventory
+            .spec
+            .device_claims
+            .iter()
+            .any(|claim| claim.owner.uid == demand.owner.uid)
+            && !seen.demands.iter().any(|known| known.owner.uid == demand.owner.uid);
+        if missing {
+            seen.demands.push(demand);
+        }
     }
+    // "There is none" is asked of the API itself where something could be given up because of it.
+    let absent = reads::absent_pvs(&seen);
+    let ends = |ctx: &ClaimContext<'_>| {
+        decide(&seen, ctx, now()).claim.is_none_or(|claim| claim.terminating)
+    };
+    let unread = claim_contexts(&seen).into_iter().find(|ctx| {
+        let name = names::local_pv(super::model::NODE, &ctx.claim.identity);
+        ctx.pv.is_none() && ends(ctx) && !absent.contains(&name)
+    });
+    if let Some(ctx) = unread {
+        next.wrong.push(format!("{:?} would end because a cache lacks its volume", ctx.claim));
+        return Some(next);
+    }
+    seen.pvs.extend(absent.iter().filter_map(|name| next.api.pvs.get(name)).cloned().map(Arc::new));
     // What a cache shows instead of the volume that a claim knows may be gone.
-    let unfamiliar = unfamiliar(&seen);
+    let unfamiliar = reads::unfamiliar(&seen);
     seen.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !unfamiliar.contains(name)));
     seen.pvs
         .extend(unfamiliar.iter().filter_map(|name| next.api.pvs.get(name).cloned()).map(Arc::new));
@@ -404,18 +410,6 @@ fn operate(mut next: Model, operator: usize, writes: usize) -> Option<Model> {
                     .get(&job.name)
                     .map(|found| (job.name.clone(), Arc::new(found.clone()))),
             );
-        }
-    }
-    for demand in next.api.world().demands {
-        let missing = seen
-            .inventory
-            .spec
-            .device_claims
-            .iter()
-            .any(|claim| claim.owner.uid == demand.owner.uid)
-            && !seen.demands.iter().any(|known| known.owner.uid == demand.owner.uid);
-        if missing {
-            seen.demands.push(demand);
         }
     }
     let observed = node_inventory::Observed {

@@ -5,7 +5,6 @@ use crate::{
     Context,
     controller::{Controller, Failure, Group, Need, Next},
     device_claim_owner::{OwnsDeviceClaims, demand_differs},
-    local_volume_discovery::active_discovery,
     registry::group,
     trigger::{Change, Triggers},
     writer::Written,
@@ -15,21 +14,19 @@ use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Node, Pod},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, api::ListParams};
 use quarry_api::{
     LocalVolume, LocalVolumeDiscovery, LocalVolumeSet, NodeInventory, NodeJob, names,
-    node_job::JobPhase,
 };
 use quarry_core::{
     agent_daemon_set::{
-        self, AgentDemand, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
+        self, AgentRequester, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
         check::{Violation, check},
-        desired, name_taken,
+        name_taken,
     },
     device_claim::{Demand, world::demands},
     discovery,
 };
-use std::{collections::BTreeSet, sync::Arc};
 
 pub struct AgentDaemonSetController;
 
@@ -71,13 +68,8 @@ impl Controller for AgentDaemonSetController {
 
     async fn observe(context: &Context, _key: &str) -> Result<Option<Observed>, Failure> {
         let daemon_set = observe_daemon_set(context).await?;
-        let needed =
-            daemon_set.as_ref().is_some_and(|seen| desired(&seen.settings, &seen.demand).is_some());
-        let pods = if needed { list_agents(context).await? } else { Vec::new() };
-        let jobs = context.caches.all::<NodeJob>();
-        let busy_nodes = jobs.iter().filter(|job| is_unfinished(job));
-        let busy_nodes = busy_nodes.map(|job| job.spec.node_name.clone()).collect();
-        Ok(Some(Observed { daemon_set, pods, busy_nodes }))
+        let pods = if daemon_set.is_some() { list_agents(context).await? } else { Vec::new() };
+        Ok(Some(Observed { daemon_set, pods }))
     }
 
     fn plan(observed: &Observed, _now: Timestamp) -> Plan {
@@ -109,7 +101,28 @@ pub async fn observe_daemon_set(context: &Context) -> Result<Option<DaemonSetObs
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let found = api.get_opt(names::AGENT_DAEMON_SET).await;
     let found = found.map_err(|error| Failure::api("reading the agents' DaemonSet", error))?;
-    Ok(Some(DaemonSetObserved { settings, demand: observe_demand(context), found }))
+    let caches = context.caches.as_ref();
+    Ok(Some(DaemonSetObserved {
+        settings,
+        volumes: context.is_on(group::VOLUME),
+        requesters: observe_requesters(context),
+        nodes: caches.all(),
+        inventories: caches.all(),
+        jobs: caches.all(),
+        found,
+    }))
+}
+
+/// The requests of the objects whose controllers are on.
+fn observe_requesters(context: &Context) -> Vec<AgentRequester> {
+    let caches = context.caches.as_ref();
+    let discovery = context.is_on(group::DISCOVERY).then(|| {
+        let all = caches.all::<LocalVolumeDiscovery>();
+        discovery::agent_requester_in_force(&all, &context.namespace)
+    });
+    let owners = if context.is_on(group::DEVICE_CLAIMS) { demands(caches) } else { Vec::new() };
+    let owners = owners.iter().filter_map(Demand::agent_requester);
+    discovery.flatten().into_iter().chain(owners).collect()
 }
 
 pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result<(), Failure> {
@@ -146,39 +159,6 @@ pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result
             Err(Failure::stale("the agents' DaemonSet is being deleted"))
         }
     }
-}
-
-/// Who needs agents, and which nodes keep theirs in any case.
-fn observe_demand(context: &Context) -> AgentDemand {
-    let caches = context.caches.as_ref();
-    let discovery = context.is_on(group::DISCOVERY).then(|| active_discovery(context)).flatten();
-    let owners = if context.is_on(group::DEVICE_CLAIMS) { demands(caches) } else { Vec::new() };
-    let requesters = discovery
-        .as_deref()
-        .and_then(discovery::agent_requester)
-        .into_iter()
-        .chain(owners.iter().filter_map(Demand::agent_requester))
-        .collect();
-    let everywhere = context.is_on(group::VOLUME);
-    let kept_nodes = if everywhere { Vec::new() } else { nodes_in_use(context) };
-    AgentDemand { everywhere, requesters, kept_nodes }
-}
-
-/// Nodes with device claims or unfinished jobs.
-fn nodes_in_use(context: &Context) -> Vec<Arc<Node>> {
-    let caches = &context.caches;
-    let (inventories, jobs) = (caches.all::<NodeInventory>(), caches.all::<NodeJob>());
-    let claimed = inventories.iter().filter(|one| !one.spec.device_claims.is_empty());
-    let working = jobs.iter().filter(|job| is_unfinished(job));
-    let names: BTreeSet<String> = claimed
-        .map(|inventory| inventory.name_any())
-        .chain(working.map(|job| job.spec.node_name.clone()))
-        .collect();
-    names.iter().filter_map(|name| caches.get::<Node>(name)).collect()
-}
-
-fn is_unfinished(job: &NodeJob) -> bool {
-    !job.status.as_ref().and_then(|status| status.phase).is_some_and(JobPhase::finished)
 }
 
 async fn list_agents(context: &Context) -> Result<Vec<Pod>, Failure> {

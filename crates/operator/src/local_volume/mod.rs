@@ -2,18 +2,26 @@
 //! (`node_inventory/`); what this shares with LocalVolumeSets is in `device_claim_owner.rs`.
 
 use crate::{
+    cache::{Cached, namespaced_key},
     controller::Need,
     device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, LocalVolumeSpec, LocalVolumeStatus,
-    local_volume_discovery::OperatorCondition, node_job::OwnerKind,
+    LocalVolume, LocalVolumeSet, LocalVolumeSpec, local_volume_discovery::OperatorCondition,
+    node_job::OwnerKind,
 };
 use quarry_core::{
-    device_claim::{Demand, status::StatusUpdate, world::demand_of_local_volume},
+    device_claim::{Demand, owner::OwnerFields, world::demand_of_local_volume},
     source::Source,
 };
 use serde_json::{Value, json};
+
+impl Cached for LocalVolume {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
 
 pub type LocalVolumeController = OwnerController<LocalVolume>;
 
@@ -55,15 +63,14 @@ impl OwnsDeviceClaims for LocalVolume {
         self.status.as_ref().map_or_else(|| json!({}), |status| json!(status))
     }
 
-    fn new_status(&self, update: &StatusUpdate) -> Value {
-        let state = self.spec.management_state.clone().filter(|state| !state.is_empty());
-        let generations = self.status.as_ref().map(|status| status.generations.clone());
-        json!(LocalVolumeStatus {
-            observed_generation: self.metadata.generation,
-            management_state: state.or_else(|| Some("Managed".to_owned())),
-            conditions: update.conditions.clone(),
-            ready_replicas: update.provisioned,
-            generations: generations.unwrap_or_default(),
-        })
+    fn fields(&self) -> OwnerFields {
+        OwnerFields::LocalVolume {
+            management_state: self.spec.management_state.clone(),
+            generations: self
+                .status
+                .as_ref()
+                .map(|status| status.generations.clone())
+                .unwrap_or_default(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     Context, agent_daemon_set,
-    cache::{Cached, Caches},
+    cache::{Cached, Caches, namespaced_key},
     controller::{Controller, Failure, Group, Need, Next},
     events,
     node_inventory::node_differs,
@@ -16,14 +16,21 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, ObjectReference},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
-use quarry_api::{LocalVolumeDiscovery, NodeInventory, NodeInventoryStatus, names};
+use quarry_api::{LocalVolumeDiscovery, NodeInventory, names};
 use quarry_core::{
-    discovery::{self, Agents, NodeSeen, Observed, Plan, Violation},
+    discovery::{self, NodeSeen, Observed, Plan, Report, Violation},
     presence::{is_renewal, presence},
 };
 use serde_json::json;
-use std::sync::Arc;
+
+/// Of all namespaces: an object outside the operator's own gets a condition that says so.
+impl Cached for LocalVolumeDiscovery {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
 
 pub struct LocalVolumeDiscoveryController;
 
@@ -81,26 +88,20 @@ impl Controller for LocalVolumeDiscoveryController {
     async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
         let (caches, now) = (&context.caches, context.now());
         let Some(found) = caches.get::<LocalVolumeDiscovery>(key) else { return Ok(None) };
-        let active = active_discovery(context);
-        let in_force = active.as_ref().is_some_and(|active| active.uid() == found.uid());
-        let deploys = in_force && context.is_on(group::AGENT_DAEMON_SET);
-        let daemon_set =
-            if deploys { agent_daemon_set::observe_daemon_set(context).await? } else { None };
+        let daemon_set = if context.is_on(group::AGENT_DAEMON_SET) {
+            agent_daemon_set::observe_daemon_set(context).await?
+        } else {
+            None
+        };
         let nodes = caches.all::<Node>().into_iter().map(|node| {
             let name = node.name_any();
-            let inventory = caches.get::<NodeInventory>(&name);
-            let status = inventory.as_ref().and_then(|inventory| inventory.status.as_ref());
-            NodeSeen {
-                agent: presence(caches.get(&names::agent_lease(&name)).as_deref(), now),
-                reported: status.is_some_and(|status| is_of(status, &node)),
-                problems: status.map(|status| status.problems.clone()).unwrap_or_default(),
-                node,
-            }
+            let agent = presence(caches.get(&names::agent_lease(&name)).as_deref(), now);
+            NodeSeen::new(node, agent, caches.get::<NodeInventory>(&name).as_deref())
         });
         Ok(Some(Observed {
             discovery: (*found).clone(),
             namespace: context.namespace.clone(),
-            active: active.map(|active| active.name_any()),
+            discoveries: caches.all(),
             nodes: nodes.collect(),
             daemon_set,
         }))
@@ -116,8 +117,7 @@ impl Controller for LocalVolumeDiscoveryController {
 
     async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {
         // The agents first: the API server's answer is part of the status.
-        let agents = deploy_agents(context, plan.daemon_set.as_ref()).await?;
-        let report = discovery::report(observed, agents, context.now());
+        let report = deploy_agents(context, observed, plan).await?;
         let found = &observed.discovery;
         if let Some(status) = &report.status {
             let (name, namespace) = (found.name_any(), found.namespace().unwrap_or_default());
@@ -150,38 +150,27 @@ impl Controller for LocalVolumeDiscoveryController {
     }
 }
 
-/// The one in force, if there is one.
-pub fn active_discovery(context: &Context) -> Option<Arc<LocalVolumeDiscovery>> {
-    let all = context.caches.all::<LocalVolumeDiscovery>();
-    let active = discovery::active(all.iter().map(AsRef::as_ref), &context.namespace)?.uid();
-    all.into_iter().find(|one| one.uid() == active)
-}
-
-/// Whether this Node reported it, and not another machine that had its name before.
-pub fn is_of(status: &NodeInventoryStatus, node: &Node) -> bool {
-    status.node_uid.is_none() || status.node_uid == node.metadata.uid
-}
-
 fn enqueue_all(caches: &Caches, enqueue: &mut dyn FnMut(String)) {
     for discovery in caches.all::<LocalVolumeDiscovery>() {
         enqueue(LocalVolumeDiscovery::key(&discovery.metadata));
     }
 }
 
+/// What is reported, by how it went.
 async fn deploy_agents(
     context: &Context,
-    plan: Option<&quarry_core::agent_daemon_set::DaemonSetPlan>,
-) -> Result<Agents, Failure> {
-    let Some(plan) = plan else { return Ok(Agents::Elsewhere) };
-    match agent_daemon_set::apply_daemon_set(context, plan).await {
-        Ok(()) if plan.is_name_taken() => Ok(Agents::NameTaken),
-        Ok(()) => Ok(Agents::Deployed),
-        Err(failure) => match failure.refusal() {
-            Some(answer) => {
-                tracing::warn!(answer, "failed to apply the agents' DaemonSet");
-                Ok(Agents::Refused(answer.to_owned()))
-            }
-            None => Err(failure),
-        },
+    observed: &Observed,
+    plan: Plan,
+) -> Result<Report, Failure> {
+    let Some(daemon_set) = &plan.daemon_set else { return Ok(plan.report) };
+    let Err(failure) = agent_daemon_set::apply_daemon_set(context, daemon_set).await else {
+        return Ok(plan.report);
+    };
+    match failure.refusal().zip(plan.refused) {
+        Some((answer, refused)) => {
+            tracing::warn!(answer, "failed to apply the agents' DaemonSet");
+            Ok(discovery::report_refusal(observed, &refused, answer, context.now()))
+        }
+        None => Err(failure),
     }
 }

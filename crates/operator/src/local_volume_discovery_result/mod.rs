@@ -3,9 +3,9 @@
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     events,
-    local_volume_discovery::{active_discovery, is_of},
     node_inventory::{inventory_devices_differ, node_differs},
     registry::group,
     trigger::Triggers,
@@ -13,16 +13,16 @@ use crate::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
 use quarry_api::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult, NodeInventory, names};
-use quarry_core::{
-    discovery::{
-        Coverage, coverage,
-        result::{self, CREATE_FAILED, Observed, Plan, Step, UPDATE_FAILED, Violation},
-    },
-    event::PendingEvent,
-};
+use quarry_core::discovery::result::{self, Observed, Plan, Step, Violation};
 use serde_json::json;
+
+impl Cached for LocalVolumeDiscoveryResult {
+    fn api(client: Client, namespace: &str) -> Api<DeserializeGuard<Self>> {
+        Api::namespaced(client, namespace)
+    }
+}
 
 pub struct LocalVolumeDiscoveryResultController;
 
@@ -66,25 +66,13 @@ impl Controller for LocalVolumeDiscoveryResultController {
 
     async fn observe(context: &Context, node: &str) -> Result<Option<Observed>, Failure> {
         let caches = &context.caches;
-        let found = caches.get::<Node>(node);
-        let covered = match (active_discovery(context), &found) {
-            (Some(discovery), Some(node)) => coverage(&discovery, node) == Coverage::Covered,
-            _ => false,
-        };
-        // What another machine reported under this name is not this one's.
-        let is_current = |inventory: &NodeInventory| {
-            let status = inventory.status.as_ref().zip(found.as_deref());
-            status.is_none_or(|(status, node)| is_of(status, node))
-        };
-        let inventory = caches.get::<NodeInventory>(node);
         let result = caches.get::<LocalVolumeDiscoveryResult>(&names::discovery_result(node));
         Ok(Some(Observed {
-            node: node.to_owned(),
+            name: node.to_owned(),
             namespace: context.namespace.clone(),
-            covered,
-            inventory: inventory
-                .filter(|inventory| is_current(inventory))
-                .map(|inventory| (*inventory).clone()),
+            discoveries: caches.all(),
+            node: caches.get(node),
+            inventory: caches.get(node),
             result: result.map(|result| (*result).clone()),
         }))
     }
@@ -101,7 +89,10 @@ impl Controller for LocalVolumeDiscoveryResultController {
         match apply(context, observed, &plan).await {
             Ok(Some(result)) => events::publish(context, &result, &plan.notes).await,
             Ok(None) => {}
-            Err(failure) => return Err(report_refusal(context, observed, failure).await),
+            Err(failure) => {
+                report_refusal(context, observed, &plan, &failure).await;
+                return Err(failure);
+            }
         }
         Ok(Next::AwaitChange)
     }
@@ -123,7 +114,7 @@ async fn apply(
 ) -> Result<Option<LocalVolumeDiscoveryResult>, Failure> {
     let api: Api<LocalVolumeDiscoveryResult> =
         Api::namespaced(context.client.clone(), &context.namespace);
-    let (node, name) = (&observed.node, names::discovery_result(&observed.node));
+    let (node, name) = (&observed.name, names::discovery_result(&observed.name));
     let attempt = || format!("LocalVolumeDiscoveryResult of node {node}");
     let failed = |error| Failure::api(attempt(), error);
     let mut current = observed.result.clone();
@@ -160,15 +151,9 @@ async fn apply(
 }
 
 /// The API server refuses the object itself: reported on the LocalVolumeDiscovery, where users look first.
-async fn report_refusal(context: &Context, observed: &Observed, failure: Failure) -> Failure {
-    if let (Some(answer), Some(discovery)) = (failure.refusal(), active_discovery(context)) {
-        let reason = if observed.result.is_some() { UPDATE_FAILED } else { CREATE_FAILED };
-        let message = format!(
-            "node {}: the API server refuses the result, retrying: {answer}",
-            observed.node
-        );
-        let event = PendingEvent { warning: true, reason, message };
-        events::publish(context, discovery.as_ref(), &[event]).await;
+async fn report_refusal(context: &Context, observed: &Observed, plan: &Plan, failure: &Failure) {
+    let planned = plan.refused.as_ref().zip(observed.active());
+    if let Some((answer, (event, discovery))) = failure.refusal().zip(planned) {
+        events::publish(context, discovery, &[event.with_answer(answer)]).await;
     }
-    failure
 }

@@ -2,18 +2,26 @@
 //! (`node_inventory/`); what this shares with LocalVolumes is in `device_claim_owner.rs`.
 
 use crate::{
+    cache::{Cached, namespaced_key},
     controller::Need,
     device_claim_owner::{OwnerController, OwnsDeviceClaims},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, LocalVolumeSetSpec, LocalVolumeSetStatus,
-    local_volume_discovery::OperatorCondition, node_job::OwnerKind,
+    LocalVolume, LocalVolumeSet, LocalVolumeSetSpec, local_volume_discovery::OperatorCondition,
+    node_job::OwnerKind,
 };
 use quarry_core::{
-    device_claim::{Demand, status::StatusUpdate, world::demand_of_set},
+    device_claim::{Demand, owner::OwnerFields, world::demand_of_set},
     source::Source,
 };
 use serde_json::{Value, json};
+
+impl Cached for LocalVolumeSet {
+    fn key(metadata: &ObjectMeta) -> String {
+        namespaced_key(metadata)
+    }
+}
 
 pub type LocalVolumeSetController = OwnerController<LocalVolumeSet>;
 
@@ -87,11 +95,7 @@ impl OwnsDeviceClaims for LocalVolumeSet {
         self.status.as_ref().map_or_else(|| json!({}), |status| json!(status))
     }
 
-    fn new_status(&self, update: &StatusUpdate) -> Value {
-        json!(LocalVolumeSetStatus {
-            conditions: update.conditions.clone(),
-            total_provisioned_device_count: Some(update.provisioned),
-            observed_generation: self.metadata.generation,
-        })
+    fn fields(&self) -> OwnerFields {
+        OwnerFields::LocalVolumeSet
     }
 }

@@ -14,7 +14,7 @@ use quarry_api::{
     node_inventory::ClaimOwner,
 };
 use quarry_core::{
-    device_claim::{Index, NodeWorld, Step, check::check_publication},
+    device_claim::{NodeWorld, Step, publication},
     event::PendingEvent,
     node_inventory::{self as inventory, Observed, Plan},
 };
@@ -130,21 +130,13 @@ pub async fn apply_claims(
     let publishes = steps.iter().any(|step| matches!(step, Step::CreatePv(_)));
     // A create carries no version of the inventory. A cache that is far behind may show a confirmation that is worth
     // nothing any more: nothing is published without asking.
-    let proven = if publishes {
-        proven(world, live_inventory(context, world).await?, steps)
+    let publishable = if publishes {
+        publication::publishable(world, &live_inventory(context, world).await?, steps)
     } else {
         BTreeSet::new()
     };
     for step in steps {
-        let stands = match step {
-            Step::CreatePv(pv) => proven.contains(&pv.name_any()),
-            // One that comes too late would be left behind when everybody who wanted it is gone.
-            Step::CreateClass(class) => {
-                steps.iter().any(|other| is_proven_of(other, class, &proven))
-            }
-            Step::DeletePv { .. } | Step::ReleasePv { .. } | Step::CreateJob(_) => true,
-        };
-        if !stands {
+        if !publication::may_apply(step, steps, &publishable) {
             return Err(stale(world));
         }
         apply_one(context, world, step).await?;
@@ -220,44 +212,4 @@ fn stale(world: &NodeWorld) -> Failure {
         "device claims of node {}: the inventory has changed since it was read",
         world.name
     ))
-}
-
-/// A PersistentVolume of this class that is created.
-fn is_proven_of(step: &Step, class: &StorageClass, proven: &BTreeSet<String>) -> bool {
-    match step {
-        Step::CreatePv(pv) => {
-            proven.contains(&pv.name_any())
-                && pv.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref())
-                    == class.metadata.name.as_ref()
-        }
-        Step::CreateClass(_)
-        | Step::DeletePv { .. }
-        | Step::ReleasePv { .. }
-        | Step::CreateJob(_) => false,
-    }
-}
-
-/// What may be published by what the inventory says now: the claim and its confirmation are those that the plan was made
-/// from, and nothing else that has become known since speaks against it.
-fn proven(world: &NodeWorld, live: NodeInventory, steps: &[Step]) -> BTreeSet<String> {
-    if live.uid() != world.inventory.uid() {
-        return BTreeSet::new();
-    }
-    let now = NodeWorld { inventory: live, ..world.clone() };
-    let (before, after) = (Index::new(world), Index::new(&now));
-    let stands = |name: &String, pv: &PersistentVolume| {
-        let claims = before.claim_of_pv(name).zip(after.claim_of_pv(name));
-        let same = claims.is_some_and(|(old, new)| {
-            old == new && before.ctx(old).report == after.ctx(new).report
-        });
-        same && check_publication(&now, &after, pv).is_empty()
-    };
-    let published = steps.iter().filter_map(|step| match step {
-        Step::CreatePv(pv) => Some((pv.name_any(), pv)),
-        Step::CreateClass(_)
-        | Step::DeletePv { .. }
-        | Step::ReleasePv { .. }
-        | Step::CreateJob(_) => None,
-    });
-    published.filter(|(name, pv)| stands(name, pv)).map(|(name, _)| name).collect()
 }

@@ -12,14 +12,23 @@ pub use triggers::{inventory_devices_differ, node_differs};
 
 use crate::{
     Context,
+    cache::{Cached, Caches},
     controller::{Controller, Failure, Group, Need, Next},
+    node_index,
     registry::group,
     trigger::Triggers,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::{Resource, ResourceExt};
+use quarry_api::NodeInventory;
 use quarry_core::node_inventory::{self, Observed, Plan, Violation};
+
+impl Cached for NodeInventory {
+    fn reindex(before: Option<&Self>, after: Option<&Self>, caches: &Caches) -> Vec<String> {
+        node_index::follow_inventory(before, after, caches)
+    }
+}
 
 pub struct NodeInventoryController;
 

@@ -73,7 +73,7 @@ pub async fn observe_world(
     let pvs: Api<PersistentVolume> = Api::all(context.client.clone());
     let failed =
         |error| Failure::api(format!("reading what is claimed on node {}", world.name), error);
-    let absent = reads::absent_pvs(&world, context.now());
+    let absent = reads::absent_pvs(&world);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let doubtful = reads::doubtful_pvs(&world);

@@ -2,19 +2,20 @@
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     registry::group,
     trigger::Triggers,
 };
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
-use quarry_api::{
-    NodeInventory, NodeJob, Volume, node_inventory::DeviceClaim, node_job::OwnerKind,
-};
+use quarry_api::{NodeInventory, NodeJob, Volume, node_inventory::DeviceClaim};
 use quarry_core::{
     node_job::{self, Observed, Plan, Violation},
     volume::observed::job_name,
 };
+
+impl Cached for NodeJob {}
 
 pub struct NodeJobController;
 
@@ -47,19 +48,13 @@ impl Controller for NodeJobController {
     async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
         let caches = &context.caches;
         let Some(job) = caches.get::<NodeJob>(key) else { return Ok(None) };
-        let named = match job.spec.owner.kind {
-            // Without the Volume controller no Volume is seen: one may name this job.
-            OwnerKind::Volume if !context.is_on(group::VOLUME) => true,
-            OwnerKind::Volume => caches
-                .get::<Volume>(&job.spec.owner.name)
-                .is_some_and(|volume| job_name(&volume).as_deref() == Some(key)),
-            OwnerKind::LocalVolumeSet | OwnerKind::LocalVolume => {
-                let inventory = caches.get::<NodeInventory>(&job.spec.node_name);
-                let claims = claims(inventory.as_deref());
-                claims.iter().any(|claim| claim.job.as_ref().is_some_and(|job| job.name == key))
-            }
-        };
-        Ok(Some(Observed { job, named, retention: context.job_retention }))
+        Ok(Some(Observed {
+            volumes_watched: context.is_on(group::VOLUME),
+            volume: caches.get(&job.spec.owner.name),
+            inventory: caches.get(&job.spec.node_name),
+            retention: context.job_retention,
+            job,
+        }))
     }
 
     fn plan(observed: &Observed, now: Timestamp) -> Plan {

@@ -7,6 +7,7 @@ mod triggers;
 
 use crate::{
     Context,
+    cache::Cached,
     controller::{Controller, Failure, Group, Need, Next},
     events,
     registry::group,
@@ -19,6 +20,8 @@ use kube::{Api, Resource, ResourceExt};
 use quarry_api::Volume;
 use quarry_core::volume::{self, Observed, Plan, check::Violation};
 use serde_json::json;
+
+impl Cached for Volume {}
 
 pub struct VolumeController;
 
@@ -61,7 +64,10 @@ impl Controller for VolumeController {
     async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {
         let applied = match apply::apply(context, observed, &plan.steps).await {
             Ok(applied) => applied,
-            Err(failure) => return Err(report_refusal(context, observed, failure).await),
+            Err(failure) => {
+                report_refusal(context, observed, &plan, &failure).await;
+                return Err(failure);
+            }
         };
         if let (Some(status), Some(current)) = (&plan.status, &applied) {
             write_status(context, current, status).await?;
@@ -83,17 +89,17 @@ impl Controller for VolumeController {
 }
 
 /// The API server refuses what the plan asks for (a policy, a webhook, a missing right): reported in the status, where
-/// users look, not only in the operator's log. The failure is returned, so that the plan is retried.
-async fn report_refusal(context: &Context, observed: &Observed, failure: Failure) -> Failure {
-    let Some(answer) = failure.refusal() else { return failure };
-    let refused = volume::status::refused(observed, &failure.attempt, answer, context.now());
-    if let Err(error) = write_status(context, &observed.volume, &refused.status).await {
+/// users look, not only in the operator's log.
+async fn report_refusal(context: &Context, observed: &Observed, plan: &Plan, failure: &Failure) {
+    let Some((answer, planned)) = failure.refusal().zip(plan.refused.as_ref()) else { return };
+    let (attempt, now) = (&failure.attempt, context.now());
+    let refusal = volume::status::report_refusal(observed, planned, attempt, answer, now);
+    if let Err(error) = write_status(context, &observed.volume, &refusal.status).await {
         let volume = observed.volume.name_any();
         tracing::warn!(volume, %error, "failed to report a refusal");
-        return failure;
+        return;
     }
-    events::publish(context, &observed.volume, &refused.notes).await;
-    failure
+    events::publish(context, &observed.volume, &refusal.notes).await;
 }
 
 /// Writes only what differs, and only if the object is still the one that was applied to.

@@ -1,13 +1,22 @@
 use super::*;
-use clap::CommandFactory;
+use clap::FromArgMatches;
+use echo::EchoController;
+
+#[path = "../../../operator/tests/echo/mod.rs"]
+mod echo;
 
 fn parse(line: &str) -> Result<Cli, String> {
-    Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
+    parse_with(&Registry::standard(), line)
+}
+
+fn parse_with(registry: &Registry, line: &str) -> Result<Cli, String> {
+    let matches = Cli::command_with(registry).try_get_matches_from(line.split_whitespace());
+    matches.and_then(|found| Cli::from_arg_matches(&found)).map_err(|error| error.to_string())
 }
 
 #[test]
 fn the_command_definition_is_consistent() {
-    Cli::command().debug_assert();
+    Cli::command_with(&Registry::standard()).debug_assert();
 }
 
 #[test]
@@ -128,5 +137,19 @@ fn the_target_of_explain_is_parsed_by_its_form() {
 #[test]
 fn every_group_of_controllers_runs_by_default() {
     let Command::Operator(args) = parse("quarry operator").unwrap().command else { panic!() };
-    assert_eq!(args.controllers, quarry_operator::Registry::standard().groups());
+    assert_eq!(args.controllers, Registry::standard().groups());
+}
+
+#[test]
+fn a_registered_controller_can_be_chosen() {
+    let registry = Registry::standard().with::<EchoController>();
+    let chosen = |line: &str| match parse_with(&registry, line).unwrap().command {
+        Command::Operator(args) => args.controllers,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(chosen("quarry operator --controllers echo,volume"), ["echo", "volume"]);
+    assert_eq!(chosen("quarry operator"), registry.groups(), "it runs by default");
+    let help = parse_with(&registry, "quarry operator --help").unwrap_err();
+    assert!(help.contains("echo"), "{help}");
+    assert!(parse("quarry operator --controllers echo").is_err(), "it is not registered");
 }

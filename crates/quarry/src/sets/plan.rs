@@ -110,8 +110,8 @@ fn render(plan: &PlanView, colors: bool, width: Option<usize>) -> String {
 }
 
 fn total_text(total: PlanTotal) -> String {
-    let PlanTotal { gets, has, waiting, not_used } = total;
-    let has = if has > 0 { format!(", has {has} already") } else { String::new() };
+    let PlanTotal { selected, claimed, waiting, not_used } = total;
+    let has = if claimed > 0 { format!(", has {claimed} already") } else { String::new() };
     let waiting = if waiting > 0 { format!(", waits for {waiting} more") } else { String::new() };
-    format!("gets {gets}{has}{waiting}; not used: {not_used}")
+    format!("gets {selected}{has}{waiting}; not used: {not_used}")
 }

@@ -3,7 +3,7 @@
 //! Class and text of each come from the table (`quarry_api::reason`).
 
 use crate::devices::DeviceView;
-use quarry_api::reason::{Class, Meaning, Reason, TABLE};
+use quarry_api::reason::{Class, Meaning, Reason, Row, Source, TABLE};
 use quarry_core::volume::explain::Verdict;
 use serde::Serialize;
 
@@ -57,13 +57,13 @@ fn checks(view: &DeviceView) -> Vec<Check> {
             text,
         };
         if details.is_empty() {
-            match (applies(view, reason), not_made(view, reason)) {
+            match (applies(view, reason), not_made(view, row)) {
                 (false, _) => {}
                 (true, Some(why)) => all.push(check(Verdict::Skipped, why)),
                 (true, None) => all.push(check(Verdict::Ok, row.absent.to_owned())),
             }
         }
-        all.extend(details.iter().map(|detail| check(failed(reason), reason.message(detail))));
+        all.extend(details.iter().map(|detail| check(failed(row), reason.message(detail))));
     }
     // Reasons of a newer agent.
     let unknown = view.device.reasons.iter().filter(|given| given.reason.known().is_none());
@@ -76,76 +76,74 @@ fn checks(view: &DeviceView) -> Vec<Check> {
     all
 }
 
-fn failed(reason: Reason) -> Verdict {
-    match reason {
-        Reason::TooNew => Verdict::Waiting,
-        Reason::NotPermitted => Verdict::Skipped,
-        _ => Verdict::Problem,
+fn failed(row: &Row) -> Verdict {
+    match row.class {
+        // Nothing is wrong with it: time alone makes it pass.
+        Class::Probe if !row.reason.means(Meaning::Unread) => Verdict::Waiting,
+        // Nothing is known to be wrong with it: this process cannot read it, and no other attempt of it will.
+        Class::Probe if !row.transient => Verdict::Skipped,
+        Class::Identity
+        | Class::Owner
+        | Class::Use
+        | Class::Content
+        | Class::Nature
+        | Class::Probe => Verdict::Problem,
     }
 }
 
 fn applies(view: &DeviceView, reason: Reason) -> bool {
-    match reason {
-        Reason::BootLabel => view.device.kind == "part",
-        Reason::HasChildren => view.device.kind != "part",
-        // Only standalone Quarry has disks that it must not use.
-        Reason::ObservedOnly => false,
-        // Concerns only nodes with thousands of PersistentVolumes.
-        Reason::UnlistedPersistentVolumes => false,
-        _ => true,
-    }
+    let is_partition = view.device.kind == "part";
+    let of_others = (reason == Reason::BootLabel && !is_partition)
+        || (reason == Reason::HasChildren && is_partition);
+    // Only standalone Quarry has disks that it must not use; only nodes with thousands of PersistentVolumes list some.
+    let is_rare = reason == Reason::ObservedOnly || reason == Reason::UnlistedPersistentVolumes;
+    !of_others && !is_rare
 }
 
 /// Why a check was not made; `None` for one that was.
-fn not_made(view: &DeviceView, reason: Reason) -> Option<String> {
-    let (local, unidentified) = (view.local.is_some(), view.device.identity.is_none());
+fn not_made(view: &DeviceView, row: &Row) -> Option<String> {
+    let (reason, local) = (row.reason, view.local.is_some());
     // The last in the table: what kept this process from reading explains the rest.
     let found = view.device.reasons.iter().filter_map(|found| found.reason.known());
     let unread = found.filter(|reason| reason.means(Meaning::Unread)).max();
     let because = |reason: Reason| format!("not checked: it {}", reason.row().text);
-    match reason {
-        Reason::IdentityElsewhere
-        | Reason::Claimed
-        | Reason::BacksPersistentVolume
-        | Reason::RetainedData
-            if local =>
-        {
-            Some("known only to the cluster; run `quarry explain NODE/DEVICE`".to_owned())
-        }
-        Reason::IdentityChanged if local => {
-            Some("needs more than one scan: the agent compares with its previous scan".to_owned())
-        }
-        Reason::TooNew if local => {
-            Some("needs more than one scan: the agent waits for it".to_owned())
-        }
-        Reason::NoIdentity | Reason::DuplicateIdentity if view.identity_is_hidden() => {
-            unread.map(because)
-        }
-        Reason::DuplicateIdentity
-        | Reason::IdentityElsewhere
-        | Reason::IdentityChanged
-        | Reason::AmbiguousIdentity
-            if unidentified =>
-        {
-            Some("has no identity to compare".to_owned())
-        }
-        Reason::Claimed if unidentified => Some("cannot be claimed without an identity".to_owned()),
-        Reason::HeldExclusively if view.has(Reason::ObservedOnly) => {
-            Some(because(Reason::ObservedOnly))
-        }
-        Reason::TimedOut | Reason::Unreadable if view.has(Reason::NotPermitted) => {
-            Some(because(Reason::NotPermitted))
-        }
-        Reason::Signature
-        | Reason::PartitionTable
-        | Reason::UnknownData
-        | Reason::HeldExclusively => unread.map(because),
-        // Without udev the type of a partition is only in the partition table of its disk.
-        Reason::BootLabel if view.has(Reason::NotPermitted) && view.device.part_label.is_none() => {
-            Some(because(Reason::NotPermitted))
-        }
-        _ => None,
+    let not_permitted = view.has(Reason::NotPermitted).then(|| because(Reason::NotPermitted));
+    if local && row.source == Source::Cluster {
+        return Some("known only to the cluster; run `quarry explain NODE/DEVICE`".to_owned());
     }
+    if local && reason == Reason::IdentityChanged {
+        let why = "needs more than one scan: the agent compares with its previous scan";
+        return Some(why.to_owned());
+    }
+    match row.class {
+        Class::Identity => identity_not_made(view, reason, unread.map(because)),
+        Class::Owner => (reason == Reason::Claimed && view.device.identity.is_none())
+            .then(|| "cannot be claimed without an identity".to_owned()),
+        // Found by opening the device, like its content.
+        Class::Use if reason == Reason::HeldExclusively => match view.has(Reason::ObservedOnly) {
+            true => Some(because(Reason::ObservedOnly)),
+            false => unread.map(because),
+        },
+        // Without udev the type of a partition is only in the partition table of its disk.
+        Class::Use if reason == Reason::BootLabel && view.device.part_label.is_none() => {
+            not_permitted
+        }
+        Class::Content => unread.map(because),
+        Class::Probe if reason.means(Meaning::Unread) => not_permitted,
+        Class::Probe => {
+            local.then(|| "needs more than one scan: the agent waits for it".to_owned())
+        }
+        Class::Use | Class::Nature => None,
+    }
+}
+
+/// `unread`: why the content was not read.
+fn identity_not_made(view: &DeviceView, reason: Reason, unread: Option<String>) -> Option<String> {
+    let has_none = reason == Reason::NoIdentity;
+    if view.identity_is_hidden() && (has_none || reason == Reason::DuplicateIdentity) {
+        return unread;
+    }
+    (view.device.identity.is_none() && !has_none).then(|| "has no identity to compare".to_owned())
 }
 
 #[cfg(test)]

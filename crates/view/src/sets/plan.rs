@@ -170,8 +170,8 @@ pub struct PlanRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanTotal {
-    pub gets: usize,
-    pub has: usize,
+    pub selected: usize,
+    pub claimed: usize,
     pub waiting: usize,
     pub not_used: usize,
 }
@@ -238,7 +238,8 @@ fn total(nodes: &[&NodeView]) -> PlanTotal {
     let all = || nodes.iter().flat_map(|node| &node.devices);
     let new =
         |tone: Tone| all().filter(|device| device.link.is_none() && device.tone() == tone).count();
-    let has = all().filter(|device| device.link.is_some()).count();
-    let (gets, waiting) = (new(Tone::Good), new(Tone::Waiting));
-    PlanTotal { gets, has, waiting, not_used: all().count() - has - gets - waiting }
+    let claimed = all().filter(|device| device.link.is_some()).count();
+    let (selected, waiting) = (new(Tone::Good), new(Tone::Waiting));
+    let not_used = all().count() - claimed - selected - waiting;
+    PlanTotal { selected, claimed, waiting, not_used }
 }

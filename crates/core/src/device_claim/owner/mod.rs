@@ -2,28 +2,51 @@
 //! StorageClasses, its status. The device claims are planned per node.
 
 mod check;
+mod plan;
 
 pub use check::{Violation, check};
+pub use plan::plan;
 
-use super::{
-    Demand, NodeWorld, account, claim_contexts, decide,
-    demand::NodeMatch,
-    status::{self, NodePart, StatusUpdate},
+use super::{Demand, Stage, status::NodeSummary, world::NodeFacts};
+use crate::event::PendingEvent;
+use jiff::SignedDuration;
+use quarry_api::{
+    LocalVolumeSetStatus, LocalVolumeStatus, local_volume::GenerationStatus,
+    local_volume_discovery::OperatorCondition,
 };
-use crate::{event::PendingEvent, presence::Presence};
-use jiff::{SignedDuration, Timestamp};
-use quarry_api::names;
+use serde::Serialize;
 
-/// One owner, with its part on every node that concerns it.
-#[derive(Clone, Debug, PartialEq)]
+/// One owner, and the nodes that it may have devices on.
+#[derive(Clone, Debug)]
 pub struct Observed {
-    pub status: status::Observed,
+    pub demand: Demand,
+    /// The operator's.
+    pub namespace: String,
+    pub conditions: Vec<OperatorCondition>,
+    pub generation: Option<i64>,
+    pub fields: OwnerFields,
     pub finalizers: Vec<String>,
     pub resource_version: String,
-    /// When the first Lease of a concerned agent expires.
-    pub first_lapse: Option<Timestamp>,
-    /// StorageClasses that Quarry created for it; read only once it is released.
+    /// All demands that compete for devices, this one included.
+    pub demands: Vec<Demand>,
+    /// Every node with a NodeInventory.
+    pub nodes: Vec<NodeFacts>,
+    /// StorageClasses that Quarry created for it; read only once it is deleted and no device claim is left.
     pub classes: Vec<ClassUse>,
+}
+
+impl Observed {
+    /// Owners elsewhere are not acted on.
+    fn in_namespace(&self) -> bool {
+        self.demand.owner.namespace.as_deref() == Some(self.namespace.as_str())
+    }
+}
+
+/// What the status takes over from the object, by its kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OwnerFields {
+    LocalVolumeSet,
+    LocalVolume { management_state: Option<String>, generations: Vec<GenerationStatus> },
 }
 
 /// A StorageClass that was created for the owner, and who else uses it.
@@ -42,14 +65,15 @@ pub struct ClassUse {
     pub requested: bool,
 }
 
-impl ClassUse {
-    fn is_unused(&self) -> bool {
-        !self.claimed && !self.demanded && !self.published && !self.requested
-    }
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Of each of its device claims, for the metrics.
+    pub stages: Vec<Stage>,
+    pub step: Step,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
+pub enum Step {
     /// First of all: nothing is claimed for an owner that could vanish. The watch returns it, then it is reported on.
     SetFinalizers(Vec<String>),
     /// Nothing is left of it on any node.
@@ -62,79 +86,41 @@ pub enum Plan {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    pub update: StatusUpdate,
-    /// How the devices of each node stand, by node: published when it is new.
-    pub summaries: Vec<(String, PendingEvent)>,
+    pub status: OwnerStatus,
+    pub notes: Vec<PendingEvent>,
+    pub summaries: Vec<NodeSummary>,
     pub requeue: Option<SignedDuration>,
 }
 
-/// The part of one node. Computed while observing: a node's PersistentVolumes are not kept in memory for all nodes.
-pub fn node_part(
-    world: &NodeWorld,
-    demand: &Demand,
-    agent: Presence,
-    now: Timestamp,
-) -> Option<NodePart> {
-    let covers =
-        world.node.as_deref().map_or(NodeMatch::NotSelected, |node| demand.match_node(node));
-    let is_own = |uid: &str| uid == demand.owner.uid;
-    let has_claims =
-        world.inventory.spec.device_claims.iter().any(|claim| is_own(&claim.owner.uid));
-    if covers == NodeMatch::NotSelected && !has_claims {
-        return None;
-    }
-    let contexts = claim_contexts(world);
-    let own = || contexts.iter().filter(|ctx| is_own(&ctx.claim.owner.uid));
-    let device = |ctx: &super::ClaimContext<'_>| {
-        ctx.device.map_or_else(|| ctx.claim.identity.clone(), |device| device.name.clone())
-    };
-    let is_outdated = |ctx: &&super::ClaimContext<'_>| {
-        ctx.pv.is_some() && !demand.terminating && !demand.makes(ctx.claim)
-    };
-    Some(NodePart {
-        problem: agent.problem(&world.name),
-        claims: own().map(|ctx| (device(ctx), decide(world, ctx, now).stage)).collect(),
-        outdated: own().filter(is_outdated).map(device).collect(),
-        rows: account(world, &demand.owner.uid),
-        covers,
-        node: world.name.clone(),
-    })
+/// The status, in the form of its kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum OwnerStatus {
+    LocalVolumeSet(LocalVolumeSetStatus),
+    LocalVolume(LocalVolumeStatus),
 }
 
-fn is_held(finalizers: &[String]) -> bool {
-    finalizers.iter().any(|finalizer| finalizer == names::OWNER_FINALIZER)
-}
-
-/// It is deleted, and nothing of it is left on any node.
-pub fn is_released(seen: &status::Observed, finalizers: &[String]) -> bool {
-    seen.demand.terminating
-        && is_held(finalizers)
-        && seen.parts.iter().all(|part| part.claims.is_empty())
-}
-
-pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let (demand, held) = (&seen.status.demand, is_held(&seen.finalizers));
-    if seen.status.in_namespace && !demand.terminating && !held {
-        let own = [names::OWNER_FINALIZER.to_owned()];
-        return Plan::SetFinalizers(seen.finalizers.iter().cloned().chain(own).collect());
+impl OwnerStatus {
+    pub fn provisioned(&self) -> i32 {
+        match self {
+            OwnerStatus::LocalVolumeSet(status) => {
+                status.total_provisioned_device_count.unwrap_or_default()
+            }
+            OwnerStatus::LocalVolume(status) => status.ready_replicas,
+        }
     }
-    if is_released(&seen.status, &seen.finalizers) {
-        let others = seen.finalizers.iter().filter(|one| *one != names::OWNER_FINALIZER);
-        return Plan::Release {
-            delete_classes: seen
-                .classes
-                .iter()
-                .filter(|class| class.is_unused())
-                .cloned()
-                .collect(),
-            finalizers: others.cloned().collect(),
-        };
+
+    pub fn conditions(&self) -> &[OperatorCondition] {
+        match self {
+            OwnerStatus::LocalVolumeSet(status) => &status.conditions,
+            OwnerStatus::LocalVolume(status) => &status.conditions,
+        }
     }
-    // An agent that stops renewing its Lease causes no event: requeued for when the first Lease expires.
-    let due = |until: Timestamp| until.duration_since(now).max(SignedDuration::from_secs(1));
-    Plan::Report(Box::new(Report {
-        update: status::decide(&seen.status, now),
-        summaries: status::accounts(&seen.status),
-        requeue: seen.first_lapse.map(due),
-    }))
+
+    pub fn observed_generation(&self) -> Option<i64> {
+        match self {
+            OwnerStatus::LocalVolumeSet(status) => status.observed_generation,
+            OwnerStatus::LocalVolume(status) => status.observed_generation,
+        }
+    }
 }

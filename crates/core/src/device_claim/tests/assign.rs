@@ -13,7 +13,7 @@ fn a_path_belongs_to_the_owner_of_its_device_claim() {
     step(&mut world);
     assert_eq!(
         (eligibilities(&world, "uid-lv")[0].1, eligibilities(&world, "uid-other")[0].1),
-        ("Provisioned", "Taken")
+        ("Claimed", "Taken")
     );
 }
 
@@ -24,7 +24,7 @@ fn nothing_is_claimed_on_a_frozen_node() {
         change(&mut world);
         eligibilities(&world, "uid-s")[0].1
     };
-    assert_eq!(eligibility(|_| {}), "Matched");
+    assert_eq!(eligibility(|_| {}), "Selected");
     assert_eq!(
         eligibility(|world| world.inventory.status.as_mut().unwrap().machine_id = Some("m2".into())),
         "Frozen"
@@ -36,7 +36,7 @@ fn nothing_is_claimed_on_a_frozen_node() {
     );
     assert_eq!(
         eligibility(|world| world.inventory.spec.unmanaged_pvs_omitted = Some(0)),
-        "Matched"
+        "Selected"
     );
 }
 
@@ -67,7 +67,7 @@ fn a_pv_of_another_device_does_not_count() {
         let mut world = world(vec![set("s", 1, json!({}))], vec![disk("sda", 1)]);
         let pv = json!({"metadata": {"name": "x", "annotations": annotations}, "spec": {"local": {"path": path}}});
         world.pvs = vec![Arc::new(serde_json::from_value(pv).unwrap())];
-        assert_eq!(eligibilities(&world, "uid-s")[0].1, "Matched", "{path}");
+        assert_eq!(eligibilities(&world, "uid-s")[0].1, "Selected", "{path}");
     }
 }
 
@@ -90,7 +90,7 @@ fn the_older_object_wins_and_the_other_names_the_owner() {
     assert_eq!(world.inventory.spec.machine_id.as_deref(), Some("m1"));
     assert_eq!(
         eligibilities(&world, "uid-young"),
-        [("sda".to_owned(), "Taken"), ("sdb".to_owned(), "Provisioned")]
+        [("sda".to_owned(), "Taken"), ("sdb".to_owned(), "Claimed")]
     );
     assert_eq!(
         account(&world, "uid-young")[0].eligibility.message(),
@@ -265,7 +265,7 @@ fn a_local_volume_claims_its_paths_and_keeps_their_content() {
     ];
     assert_eq!(
         eligibilities(&world, "uid-lv").iter().map(|row| row.1).collect::<Vec<_>>(),
-        ["Matched", "Refused", "NoDevice", "NoDevice"]
+        ["Selected", "Refused", "NoDevice", "NoDevice"]
     );
     let plan = step(&mut world);
     assert_eq!(

@@ -294,6 +294,7 @@ mod demand;
 mod filter;
 mod owner;
 mod plan;
+mod publication;
 mod pv;
 mod retained_data;
 mod stage;

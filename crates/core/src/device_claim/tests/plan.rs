@@ -67,3 +67,48 @@ fn every_device_claim_has_an_id_and_a_link_of_its_own() {
     let expected = Violation::SharedLink(shared.claims[0].link.clone());
     assert!(check(&world, &shared).contains(&expected));
 }
+
+/// Read rather once too often: whatever could end a device claim must not be decided from a cache.
+// invariant: 5
+#[test]
+fn a_pv_that_a_cache_lacks_is_read_unless_nothing_depends_on_it() {
+    let mut plain = published();
+    plain.pvs.clear();
+    assert_eq!(reads::absent_pvs(&plain), [""; 0], "it is on its way to a PersistentVolume");
+    let name = names::local_pv("n1", disk("sda", 1).identity.as_deref().unwrap());
+    let changes: [Change<NodeWorld>; 12] = [
+        |world| world.inventory.spec.device_claims[0].terminating = true,
+        |world| {
+            world.inventory.spec.device_claims[0].job =
+                Some(ClaimJob { name: "j".into(), attempt: 1 })
+        },
+        |world| {
+            world.inventory.spec.device_claims[0].last_pv =
+                Some(LastPv { uid: "pv-1".into(), resolved: false })
+        },
+        |world| world.demands.clear(),
+        |world| world.demands[0].terminating = true,
+        |world| world.demands = vec![set("fast", 1, json!({"volumeMode": "Filesystem"}))],
+        |world| {
+            let models = json!({"deviceInclusionSpec": {"models": ["other"]}});
+            world.demands = vec![set("fast", 1, models)]
+        },
+        |world| world.inventory.status.as_mut().unwrap().devices.clear(),
+        |world| world.inventory.status.as_mut().unwrap().devices[0].size += 1,
+        |world| {
+            let status = world.inventory.status.as_mut().unwrap();
+            status.device_claims[0].state = ClaimState::Refused
+        },
+        |world| world.inventory.status = None,
+        |world| {
+            world.node = None;
+            world.inventory.metadata.annotations =
+                Some([(names::RELEASE_DEVICE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into())
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut world = plain.clone();
+        change(&mut world);
+        assert_eq!(reads::absent_pvs(&world), std::slice::from_ref(&name), "{number}");
+    }
+}

@@ -210,7 +210,7 @@ fn the_account_of_a_node_is_reported_once_it_is_idle() {
     let reported = |world: &NodeWorld| {
         accounts(&observed(world, "uid-fast", vec![]))
             .into_iter()
-            .map(|(_, note)| note.message)
+            .map(|summary| summary.event.message)
             .collect::<Vec<_>>()
     };
     let mut world = published();
@@ -228,8 +228,13 @@ fn the_account_of_a_node_is_reported_once_it_is_idle() {
         .push(Device { kind: "loop".into(), ..disk("loop0", 4) });
     assert_eq!(
         reported(&world),
-        ["node n1: 3 match: Provisioned 1, Refused 2 (Mounted 1, Signature 1)"]
+        ["node n1: 3 match: Available 1, Refused 2 (Mounted 1, Signature 1)"]
     );
+    let news = |world: &NodeWorld| accounts(&observed(world, "uid-fast", vec![])).remove(0).news;
+    let mut bound = world.clone();
+    phase(&mut bound, "Bound");
+    assert_eq!(reported(&bound), ["node n1: 3 match: Bound 1, Refused 2 (Mounted 1, Signature 1)"]);
+    assert_eq!(news(&bound), news(&world), "a bind is no news");
     world.inventory.status.as_mut().unwrap().devices.push(with_reason(
         disk("sdd", 5),
         "TooNew",

@@ -18,7 +18,8 @@ fn check_finds_every_violation() {
         ..status::StatusUpdate::new(Phase::Terminating, None, "")
     }
     .into_status(&seen.volume, now());
-    let steps = |steps: Vec<Step>| Plan { steps, ..Plan::default() };
+    let refused = Some(status::refused(&seen));
+    let steps = |steps: Vec<Step>| Plan { steps, refused: refused.clone(), ..Plan::default() };
     assert_eq!(
         check(
             &seen,
@@ -49,4 +50,26 @@ fn check_finds_every_violation() {
         check(&seen, &steps(vec![Step::RecordJob(recorded), Step::CreateJob(Box::new(job))])),
         vec![Violation::JobWithoutFinalizer]
     );
+}
+
+// invariant: 9
+#[test]
+fn a_refused_step_is_reported_with_the_answer_and_its_job() {
+    let mut seen = observed(json!({}));
+    let first = plan(&seen, now());
+    let planned = first.refused.clone().unwrap();
+    let refusal = status::report_refusal(&seen, &planned, "Volume v1: CreateJob", "quota", now());
+    assert_eq!(
+        refusal.status.conditions[0].message.as_deref(),
+        Some("Volume v1: CreateJob: the API server refuses it, and it is retried: quota")
+    );
+    assert_eq!(refusal.status.phase, Some(Phase::Failed));
+    assert_eq!((refusal.notes.len(), refusal.notes[0].warning), (1, true));
+    let silent = Plan { refused: None, ..first.clone() };
+    assert_eq!(check(&seen, &silent), vec![Violation::SilentRefusal]);
+    apply(&mut seen, &first);
+    assert_eq!(check(&seen, &first).last(), Some(&Violation::RefusalWithoutJob));
+    seen.volume.status = Some(refusal.status);
+    let again = status::report_refusal(&seen, &planned, "Volume v1: CreateJob", "quota", now());
+    assert_eq!(again.notes, [], "reported once");
 }

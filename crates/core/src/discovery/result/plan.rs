@@ -1,12 +1,14 @@
-//! LocalVolumeDiscoveryResult: the devices of a node's inventory, as consumers of the upstream kind read them.
-//!
-//! Written for nodes that the LocalVolumeDiscovery in force covers, and only when a row differs. A result has no owner:
-//! when discovery ends it stays unchanged until it is deleted by hand.
+//! The result as it should be, from what the agent reported. Checked in `check.rs`.
 
-use crate::{device::Reason, event::PendingEvent};
+use super::{CREATE_FAILED, CREATED, Observed, Plan, Step, UPDATE_FAILED, UPDATED};
+use crate::{
+    device::Reason,
+    discovery::{Coverage, coverage, is_report_of},
+    event::PendingEvent,
+};
 use jiff::Timestamp;
 use quarry_api::{
-    LocalVolumeDiscoveryResult, NodeInventory,
+    LocalVolumeDiscoveryResult, NodeInventoryStatus,
     local_volume_discovery::{
         DeviceSize, DeviceStatus, DiscoveredDevice, LocalVolumeDiscoveryResultSpec,
         LocalVolumeDiscoveryResultStatus,
@@ -16,60 +18,31 @@ use quarry_api::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The upstream reasons of Events.
-pub const CREATED: &str = "CreatedDiscoveryResultObject";
-pub const UPDATED: &str = "UpdatedDiscoveredDeviceList";
-pub const CREATE_FAILED: &str = "ErrorCreatingDiscoveryResultObject";
-pub const UPDATE_FAILED: &str = "ErrorUpdatingDiscoveryResultObject";
-
-#[derive(Clone, Debug)]
-pub struct Observed {
-    pub node: String,
-    /// The namespace of the operator and of results.
-    pub namespace: String,
-    /// A LocalVolumeDiscovery in force covers the node.
-    pub covered: bool,
-    pub inventory: Option<NodeInventory>,
-    pub result: Option<LocalVolumeDiscoveryResult>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    Create(Box<LocalVolumeDiscoveryResult>),
-    /// The labels that it lacks.
-    Label {
-        resource_version: String,
-        labels: BTreeMap<String, String>,
-    },
-}
-
-impl Step {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Step::Create(_) => "Create",
-            Step::Label { .. } => "Label",
-        }
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
-    pub steps: Vec<Step>,
-    /// The new status; `None` when the rows are the same.
-    pub status: Option<LocalVolumeDiscoveryResultStatus>,
-    pub notes: Vec<PendingEvent>,
-}
-
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let Some(found) = seen
-        .inventory
-        .as_ref()
-        .and_then(|inventory| inventory.status.as_ref())
-        .filter(|_| seen.covered)
-    else {
-        return Plan::default();
-    };
-    let devices = rows(&found.devices);
+    let Some(found) = report(seen) else { return Plan::default() };
+    let plan = plan_result(seen, &found.devices, now);
+    let writes = !plan.steps.is_empty() || plan.status.is_some();
+    Plan { refused: writes.then(|| refused(seen)), ..plan }
+}
+
+/// What the agent reported; `None`: the node is not covered, or nothing is reported, or by another machine that had
+/// the node's name.
+fn report(seen: &Observed) -> Option<&NodeInventoryStatus> {
+    let (node, discovery) = (seen.node.as_deref()?, seen.active()?);
+    let status = seen.inventory.as_deref()?.status.as_ref()?;
+    let covered = coverage(discovery, node) == Coverage::Covered;
+    (covered && is_report_of(status, node)).then_some(status)
+}
+
+/// Where users look first: the result may not exist.
+fn refused(seen: &Observed) -> PendingEvent {
+    let reason = if seen.result.is_some() { UPDATE_FAILED } else { CREATE_FAILED };
+    let message = format!("node {}: the API server refuses the result, retrying", seen.name);
+    PendingEvent { warning: true, reason, message }
+}
+
+fn plan_result(seen: &Observed, devices: &[Device], now: Timestamp) -> Plan {
+    let devices = rows(devices);
     let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let status = |devices| LocalVolumeDiscoveryResultStatus {
         discovered_time_stamp: stamp,
@@ -78,7 +51,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let note = |reason, message| PendingEvent {
         warning: false,
         reason,
-        message: format!("{}: {message}", seen.node),
+        message: format!("{}: {message}", seen.name),
     };
     let Some(result) = &seen.result else {
         let message =
@@ -87,15 +60,16 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
             steps: vec![Step::Create(Box::new(empty(seen)))],
             notes: vec![note(CREATED, message)],
             status: Some(status(devices)),
+            refused: None,
         };
     };
     if result.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
-    if result.spec.node_name != seen.node {
+    if result.spec.node_name != seen.name {
         let message = format!(
             "{}: the LocalVolumeDiscoveryResult belongs to node {}; delete it",
-            seen.node, result.spec.node_name
+            seen.name, result.spec.node_name
         );
         return Plan {
             notes: vec![PendingEvent { warning: true, reason: UPDATE_FAILED, message }],
@@ -103,7 +77,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         };
     }
     let old = result.status.as_ref().filter(|old| !old.discovered_time_stamp.is_empty());
-    let missing: BTreeMap<String, String> = labels(&seen.node)
+    let missing: BTreeMap<String, String> = labels(&seen.name)
         .into_iter()
         .filter(|(key, value)| {
             result.metadata.labels.as_ref().and_then(|all| all.get(key)) != Some(value)
@@ -120,17 +94,18 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     let message =
         difference(old.map(|old| old.discovered_devices.as_slice()).unwrap_or_default(), &devices);
-    Plan { steps, notes: vec![note(UPDATED, message)], status: Some(status(devices)) }
+    let notes = vec![note(UPDATED, message)];
+    Plan { steps, notes, status: Some(status(devices)), refused: None }
 }
 
 fn empty(seen: &Observed) -> LocalVolumeDiscoveryResult {
     let mut made = LocalVolumeDiscoveryResult::new(
-        &names::discovery_result(&seen.node),
-        LocalVolumeDiscoveryResultSpec { node_name: seen.node.clone() },
+        &names::discovery_result(&seen.name),
+        LocalVolumeDiscoveryResultSpec { node_name: seen.name.clone() },
     );
     made.metadata.namespace = Some(seen.namespace.clone());
     let managed = (quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned());
-    made.metadata.labels = Some(labels(&seen.node).into_iter().chain([managed]).collect());
+    made.metadata.labels = Some(labels(&seen.name).into_iter().chain([managed]).collect());
     made
 }
 
@@ -214,38 +189,4 @@ fn row(device: &Device, is_parent: bool) -> DiscoveredDevice {
 
 fn by_id(id: &str) -> String {
     if id.starts_with('/') { id.to_owned() } else { format!("/dev/disk/by-id/{id}") }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    #[error("a result is written for a node that no LocalVolumeDiscovery selects")]
-    NotAsked,
-    #[error("a result of another node is written")]
-    OtherNode,
-    #[error("a result has an owner: it would be deleted with it")]
-    Owned,
-}
-
-/// Every violation; empty: the plan may be applied.
-pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
-    let mut found = Vec::new();
-    let writes = !plan.steps.is_empty() || plan.status.is_some();
-    if writes && !seen.covered {
-        found.push(Violation::NotAsked);
-    }
-    let other_node = |node: &String| *node != seen.node;
-    let created = plan.steps.iter().filter_map(|step| match step {
-        Step::Create(made) => Some(made),
-        Step::Label { .. } => None,
-    });
-    let existing = seen.result.as_ref().map(|result| &result.spec.node_name);
-    if (writes && existing.is_some_and(other_node))
-        || created.clone().any(|made| other_node(&made.spec.node_name))
-    {
-        found.push(Violation::OtherNode);
-    }
-    if created.clone().any(|made| made.metadata.owner_references.is_some()) {
-        found.push(Violation::Owned);
-    }
-    found
 }
