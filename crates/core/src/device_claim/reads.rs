@@ -39,7 +39,10 @@ fn is_plain(world: &NodeWorld, ctx: &ClaimContext<'_>) -> bool {
         demand.still_demands(claim) && demand.makes(claim) && matches
     });
     let same = ctx.device.is_some_and(|device| device.size == claim.size);
-    let refused = ctx.report.is_some_and(|report| report.state == ClaimState::Refused);
+    let refused = ctx.report.is_some_and(|report| match report.state {
+        ClaimState::Refused | ClaimState::Outdated => true,
+        ClaimState::Confirmed | ClaimState::Removed | ClaimState::RemovalFailed => false,
+    });
     resolved && demanded && same && !refused && !is_released(world)
 }
 

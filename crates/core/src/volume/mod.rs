@@ -27,7 +27,6 @@ use k8s_openapi::api::{
 };
 use quarry_api::{
     NodeJob, Volume, VolumeSpec, VolumeStatus, names, node_inventory::Device, node_job::hex_digest,
-    volume::Phase,
 };
 
 /// Everything that a decision about one Volume needs, gathered beforehand.
@@ -100,13 +99,15 @@ pub struct Plan {
     pub refused: Option<status::StatusUpdate>,
 }
 
-/// Something of it is on its node, or may be.
+/// Something of it is on its node, or may be. Not by its status: what an agent without its ledger does not find is
+/// reported as missing there.
 pub fn is_started(volume: &Volume) -> bool {
-    volume.status.as_ref().is_some_and(|status| {
-        status.job.is_some()
-            || status.device_name.is_some()
-            || status.phase == Some(Phase::Available)
-    })
+    volume
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == names::VOLUME_FINALIZER)
 }
 
 /// A hash of the spec fields that a job uses: not the template, which only the PersistentVolume uses.
@@ -135,7 +136,7 @@ impl Observed {
     }
 
     fn has_finalizer(&self) -> bool {
-        self.volume.metadata.finalizers.iter().flatten().any(|f| f == names::VOLUME_FINALIZER)
+        is_started(&self.volume)
     }
 
     /// The PersistentVolume, if it is this Volume's.
