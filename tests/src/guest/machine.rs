@@ -111,9 +111,9 @@ impl Guest {
     pub fn bring_quarry(&mut self) -> String {
         let shared = self.bring(stripped_binary());
         self.run(&format!(
-            "dd if={shared} of=/run/quarry bs=256k 2>/dev/null && chmod +x /run/quarry"
+            "dd if={shared} of=/run/quarry-bin bs=256k 2>/dev/null && chmod +x /run/quarry-bin"
         ));
-        "/run/quarry".into()
+        "/run/quarry-bin".into()
     }
 
     /// Mounts this disk for the node's persistent state: links of device claims, the agent's data

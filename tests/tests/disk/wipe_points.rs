@@ -58,6 +58,7 @@ const WIPE: [(Access, &[&str]); 3] = [
             "status.running.after:2",
             FIRST_BYTE,
             "wipe.overwritten",
+            "wipe.marked",
             "wipe.discarding",
             "wipe.zeroing",
             "wipe.erased",
@@ -373,7 +374,7 @@ fn rival_and_wipe_never_both_succeed_at_any_failpoint() {
     for (index, (point, access)) in table.iter().copied().enumerate() {
         let policy = match point {
             "wipe.overwritten" => WipePolicy::Quick,
-            "wipe.discarding" => WipePolicy::Discard,
+            "wipe.marked" | "wipe.discarding" => WipePolicy::Discard,
             "wipe.zeroing" => WipePolicy::Zero,
             _ => WipePolicy::ALL[index % WipePolicy::ALL.len()],
         };

@@ -18,7 +18,7 @@ impl Seen {
     /// One scan, without comparison. The binary is at the path of `Guest::bring_quarry`.
     #[track_caller]
     pub fn scan(guest: &mut Guest) -> Self {
-        let text = guest.run("/run/quarry devices --local --all -o json");
+        let text = guest.run("/run/quarry-bin devices --local --all -o json");
         Seen(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
 

@@ -140,7 +140,7 @@ fn assert_partitions(seen: &Seen) {
 /// for the read when the last user closes the device.
 fn assert_hung_map_is_skipped(uml: &mut Uml) {
     uml.run("udevadm control --stop-exec-queue; dmsetup create --noudevsync waiting --table '0 2048 linear /dev/mapper/asleep 0'");
-    uml.run("/run/quarry devices --local --all -o json >/run/devices </dev/null 2>&1 &");
+    uml.run("/run/quarry-bin devices --local --all -o json >/run/devices </dev/null 2>&1 &");
     let text = uml
         .until("everything is reported", "cat /run/devices", |text| text.trim_end().ends_with(']'));
     let seen = Seen(serde_json::from_str(&text).unwrap());
