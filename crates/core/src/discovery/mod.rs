@@ -10,7 +10,11 @@ mod status;
 pub use check::{Violation, check};
 
 use crate::{
-    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan, plan_daemon_set},
+    agent_daemon_set::{
+        AgentRequester, DaemonSetObserved, DaemonSetPlan,
+        confinement::{Gap, NOT_CONFINED},
+        plan_daemon_set,
+    },
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -55,6 +59,8 @@ pub enum Agents {
     Refused(String),
     /// An unmanaged DaemonSet has its name.
     NameTaken,
+    /// None is started: what the admission policy on agents leaves open.
+    NotConfined(Vec<Gap>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -137,7 +143,7 @@ pub fn agent_requester(discovery: &LocalVolumeDiscovery) -> Option<AgentRequeste
     })
 }
 
-/// The delay before a refused DaemonSet is tried again.
+/// The delay before a DaemonSet that was refused or withheld is tried again.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 pub fn plan(seen: &Observed, _now: Timestamp) -> Plan {
@@ -152,7 +158,7 @@ pub fn report(seen: &Observed, agents: Agents, now: Timestamp) -> Report {
     let update = status::decide(seen, &agents);
     let requeue = match &update {
         status::StatusUpdate::Failed { reason, .. } => {
-            (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
+            [status::DAEMON_SET_FAILED, NOT_CONFINED].contains(reason).then_some(ASK_AGAIN)
         }
         // An agent that stops renewing its Lease causes no event: requeued for when the first Lease expires.
         status::StatusUpdate::Waiting { .. } | status::StatusUpdate::Running { .. } => {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent_daemon_set::confinement::{InstalledPolicy, gaps};
 use quarry_api::{
     LocalVolumeDiscoveryResult, NodeInventory,
     local_volume_discovery::{DiscoveryPhase, LocalVolumeDiscoveryResultStatus},
@@ -62,6 +63,9 @@ fn agents_of(case: &str) -> Agents {
     match case {
         "agents are missing and the operator deploys none" => Agents::Elsewhere,
         "an unmanaged DaemonSet" => Agents::NameTaken,
+        "no policy confines the agents" => {
+            Agents::NotConfined(gaps("quarry-system", &InstalledPolicy::default()))
+        }
         "no DaemonSet" => Agents::Refused("pods \"quarry-agent\" is forbidden: quota".into()),
         _ => Agents::Deployed,
     }
@@ -104,6 +108,7 @@ fn the_status_has_the_state_and_the_remedy() {
         ),
         ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
         ("an unmanaged DaemonSet", observed(json!({}), vec![node("n1", present())])),
+        ("no policy confines the agents", observed(json!({}), vec![node("n1", Presence::Never)])),
         (
             "a tainted node is left out",
             observed(json!({}), vec![node("n1", present()), tainted("cp")]),

@@ -173,7 +173,11 @@ async fn deploy_agents(
     plan: Option<&quarry_core::agent_daemon_set::DaemonSetPlan>,
 ) -> Result<Agents, Failure> {
     let Some(plan) = plan else { return Ok(Agents::Elsewhere) };
-    match agent_daemon_set::apply_daemon_set(context, plan).await {
+    let applied = agent_daemon_set::apply_daemon_set(context, plan).await;
+    if let (Ok(()), Some(gaps)) = (&applied, plan.gaps()) {
+        return Ok(Agents::NotConfined(gaps.to_vec()));
+    }
+    match applied {
         Ok(()) if plan.is_name_taken() => Ok(Agents::NameTaken),
         Ok(()) => Ok(Agents::Deployed),
         Err(failure) => match failure.refusal() {
