@@ -397,7 +397,7 @@ async fn a_refused_daemon_set_is_reported_with_the_answer() {
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
 }
 
-// invariant: 3
+// invariant: 9
 #[tokio::test]
 async fn without_its_policy_no_agent_is_started() {
     let world = World::start_with(false, admission::embedded_policies()).await;

@@ -126,7 +126,6 @@ fn moved_to(namespace: &str) -> Vec<Value> {
     all
 }
 
-// invariant: 3
 #[test]
 fn an_overlay_with_another_namespace_confines_its_agents() {
     let all = moved_to("storage");

@@ -141,7 +141,6 @@ mod tests {
         json!({"request": {"resource": {"resource": "events"}, "namespace": namespace}, "object": {"involvedObject": {"kind": kind, "name": name}}})
     }
 
-    // invariant: 3
     #[test]
     fn agents_of_any_namespace_write_only_to_their_own_node() {
         for namespace in ["quarry-system", "storage", "kube-system"] {

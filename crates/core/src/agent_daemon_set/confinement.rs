@@ -232,7 +232,6 @@ mod tests {
         }
     }
 
-    // invariant: 3
     #[test]
     fn a_policy_that_names_another_namespace_confines_nothing() {
         let named =

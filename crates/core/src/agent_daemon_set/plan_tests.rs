@@ -126,7 +126,6 @@ fn check_reports_every_violation() {
     assert_eq!(check(&seen, &wrong), [Violation::NotOurs, Violation::NoAgent]);
 }
 
-// invariant: 3
 #[test]
 fn agents_are_started_only_if_a_policy_confines_them() {
     let withheld = |seen: Observed| {
@@ -154,7 +153,6 @@ fn agents_are_started_only_if_a_policy_confines_them() {
     assert!(matches!(step(&plan(&unneeded)), Some(DaemonSetStep::Delete { .. })));
 }
 
-// invariant: 3
 #[test]
 fn check_refuses_to_start_unconfined_agents() {
     let create = plan(&seen(true, None));

@@ -102,7 +102,6 @@ fn refused_job(node: &str) -> String {
     name
 }
 
-// invariant: 3
 #[test]
 fn each_agents_token_reaches_its_own_node_only() {
     installed();
@@ -158,7 +157,6 @@ fn withheld() -> Option<String> {
     events["items"].as_array()?.iter().find_map(message)
 }
 
-// invariant: 3
 #[test]
 fn no_agent_is_started_without_the_policy() {
     installed();
