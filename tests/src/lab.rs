@@ -116,6 +116,13 @@ fn diagnosis() -> String {
             text(&output.stderr)
         )
     };
+    let all = ["get", "deployments", "-A", "-l", "app.kubernetes.io/name=quarry-operator"];
+    let first = ["-o", "jsonpath={.items[0].metadata.namespace}"];
+    let namespace = text(&try_run("kubectl", &[&all[..], &first].concat(), None).stdout);
+    let label = |name: &str| format!("app.kubernetes.io/name={name}");
+    let labels = ["quarry-operator", "quarry-agent"].map(label);
+    let logs =
+        |label: &str| show(&["-n", &namespace, "logs", "-l", label, "--prefix", "--tail=40"]);
     [
         show(&[
             "get",
@@ -125,8 +132,8 @@ fn diagnosis() -> String {
             "wide",
         ]),
         show(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
-        show(&["-n", NAMESPACE, "logs", "deploy/quarry-operator", "--tail=40"]),
-        show(&["-n", NAMESPACE, "logs", "ds/quarry-agent", "--tail=40"]),
+        logs(&labels[0]),
+        logs(&labels[1]),
     ]
     .join("\n")
 }

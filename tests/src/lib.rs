@@ -15,8 +15,10 @@
 
 pub mod device_claim;
 pub mod disk;
+pub mod fuse;
 pub mod guest;
 pub mod hooked_node;
 pub mod lab;
+pub mod nodes;
 pub mod parity;
 pub mod process;

@@ -1,7 +1,8 @@
 //! The cluster tier: Quarry as pods in a real cluster with a real kubelet, installed from an
 //! unchanged `deploy/`.
 //!
-//! Run by `scripts/test-tiers` inside the cluster's namespaces, one test at a time.
+//! Run by `scripts/test-tiers` inside the cluster's namespaces, one test at a time: `three_nodes` in
+//! a cluster of three nodes, everything else in one of a single node.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,6 +18,8 @@ mod confinement;
 mod device_claims;
 #[path = "cluster/discovery.rs"]
 mod discovery;
+#[path = "cluster/three_nodes/mod.rs"]
+mod three_nodes;
 #[path = "cluster/uninstall.rs"]
 mod uninstall;
 #[path = "cluster/volumes.rs"]

@@ -3,6 +3,8 @@
 //! Evaluated by the API server (and by the embedded one, except for the policy on agents); no webhook, so that no
 //! outage of Quarry blocks writes of others.
 
+pub mod own_node;
+
 use crate::names;
 use k8s_openapi::{
     api::admissionregistration::v1::{
@@ -19,10 +21,10 @@ pub struct Policy {
     pub binding: ValidatingAdmissionPolicyBinding,
 }
 
-/// Every policy that Quarry installs.
-pub fn policies(namespace: &str) -> Vec<Policy> {
+/// Every policy that Quarry installs. None names a namespace: an overlay may install Quarry into any.
+pub fn policies() -> Vec<Policy> {
     let mut all = embedded_policies();
-    all.push(agent_own_node(namespace));
+    all.push(own_node::policy());
     all
 }
 
@@ -146,34 +148,6 @@ fn with_params(mut made: Policy, api_version: &str, kind: &str) -> Policy {
     made
 }
 
-/// An agent may change only the objects of its own node, which its token names.
-fn agent_own_node(namespace: &str) -> Policy {
-    let rules = json!([
-        {"apiGroups": [names::GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["nodeinventories", "nodeinventories/status", "nodejobs", "nodejobs/status"]},
-        {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["leases"]},
-    ]);
-    let account = format!("system:serviceaccount:{namespace}:{}", names::AGENT_SERVICE_ACCOUNT);
-    let conditions = json!([{"name": "an-agent", "expression": format!("request.userInfo.username == '{account}'")}]);
-    let node = "request.userInfo.extra['authentication.kubernetes.io/node-name'][0]";
-    let target = "(request.operation == 'DELETE' ? oldObject : object)";
-    let validations = json!([
-        {
-            "expression": "'authentication.kubernetes.io/node-name' in request.userInfo.extra",
-            "message": "the token of an agent must be bound to a pod on a node; this one names no node",
-        },
-        {
-            "expression": format!(
-                "!('authentication.kubernetes.io/node-name' in request.userInfo.extra) || ( \
-                 request.resource.resource == 'nodeinventories' ? {target}.metadata.name == {node} : \
-                 request.resource.resource == 'nodejobs' ? {target}.spec.nodeName == {node} : \
-                 {target}.metadata.name == 'quarry-agent-' + {node})"
-            ),
-            "message": "an agent may change only the objects of its own node",
-        },
-    ]);
-    policy("quarry-agent-own-node", rules, conditions, validations, "Deny")
-}
-
 fn policy(name: &str, rules: Value, conditions: Value, validations: Value, action: &str) -> Policy {
     let labels = json!({crate::crds::MANAGED_BY_LABEL: names::MANAGED_BY});
     let policy = json!({
@@ -197,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_policy_parses_and_is_bound_to_itself() {
-        for Policy { policy, binding } in policies("quarry-system") {
+        for Policy { policy, binding } in policies() {
             assert_eq!(binding.spec.unwrap().policy_name, policy.metadata.name);
             assert!(!policy.spec.unwrap().validations.unwrap().is_empty());
         }

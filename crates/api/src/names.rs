@@ -18,6 +18,8 @@ pub const DEFAULT_NAMESPACE: &str = "quarry-system";
 pub const AGENT_SERVICE_ACCOUNT: &str = "quarry-agent";
 /// The DaemonSet that the operator creates.
 pub const AGENT_DAEMON_SET: &str = "quarry-agent";
+/// The namespace of Events about cluster-scoped objects, by the API conventions.
+pub const EVENTS_OF_CLUSTER_OBJECTS: &str = "default";
 /// The lease that the leading operator holds.
 pub const LEADER_LEASE: &str = "quarry-operator";
 

@@ -2,9 +2,11 @@
 //!
 //! While the Volume controller is on, agents run on all nodes: a Volume may be on any. Otherwise they run on the nodes that
 //! an object requests, and where a device claim or an unfinished job still needs one. The selection of nodes is not part
-//! of the hash of a pod: a changed selection adds and removes pods and replaces none.
+//! of the hash of a pod: a changed selection adds and removes pods and replaces none. No agent is started unless an
+//! admission policy confines it to its own node (`confinement.rs`).
 
 pub mod check;
+pub mod confinement;
 mod plan;
 
 pub use plan::{

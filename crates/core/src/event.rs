@@ -8,10 +8,8 @@ use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+pub use quarry_api::names::EVENTS_OF_CLUSTER_OBJECTS;
 use quarry_api::node_job::hex_digest;
-
-/// The namespace of Events about cluster-scoped objects, by the API conventions.
-pub const EVENTS_OF_CLUSTER_OBJECTS: &str = "default";
 
 /// An Event that is published once, after the plan was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,13 +37,15 @@ struct World {
 impl World {
     /// An operator without volumes: agents run only where an object requires them, and the kind is not served.
     async fn start(refuses_daemon_sets: bool) -> Self {
+        Self::start_with(refuses_daemon_sets, admission::policies()).await
+    }
+
+    async fn start_with(refuses_daemon_sets: bool, policies: Vec<admission::Policy>) -> Self {
         let served = crds().into_iter().filter(|crd| crd.spec.names.kind != "Volume").collect();
         let mut options = Options::new(served);
         options.extra_kinds = vec![BuiltIn::of::<DaemonSet>(), BuiltIn::of::<Pod>()];
-        options.policies = admission::embedded_policies()
-            .into_iter()
-            .map(|policy| (policy.policy, policy.binding))
-            .collect();
+        options.policies =
+            policies.into_iter().map(|policy| (policy.policy, policy.binding)).collect();
         if refuses_daemon_sets {
             let policy = json!({"metadata": {"name": "none"}, "spec": {
                 "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}]},
@@ -393,6 +395,40 @@ async fn a_refused_daemon_set_is_reported_with_the_answer() {
         )
         .await;
     assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
+}
+
+// invariant: 9
+#[tokio::test]
+async fn without_its_policy_no_agent_is_started() {
+    let world = World::start_with(false, admission::embedded_policies()).await;
+    world.node("n1", json!({})).await;
+    let api = world.discoveries();
+    world.create(api.clone(), discovery("disks", &json!({"spec": {}}))).await;
+    let failed = ["Degraded=True AgentsNotConfined", "Available=False AgentsNotConfined"];
+    let found = world
+        .says(
+            &api,
+            "disks",
+            &failed,
+            "ValidatingAdmissionPolicy quarry-agent-own-node does not exist",
+        )
+        .await;
+    assert_eq!(json!(found.status)["phase"], "DiscoveryFailed");
+    let events: Api<Event> = Api::namespaced(world.client.clone(), NAMESPACE);
+    world
+        .until("the operator's Deployment has an Event", async || {
+            let all = events.list(&ListParams::default()).await.unwrap().items;
+            let on_deployment = |event: &&Event| {
+                event.involved_object.kind.as_deref() == Some("Deployment")
+                    && event.reason.as_deref() == Some("AgentsNotConfined")
+            };
+            match all.iter().find(on_deployment).and_then(|event| event.message.clone()) {
+                Some(message) => Ok(message),
+                None => Err(format!("{all:?}")),
+            }
+        })
+        .await;
+    assert!(world.set().await.is_none(), "nothing is deployed");
 }
 
 #[tokio::test]

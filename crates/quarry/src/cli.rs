@@ -322,9 +322,6 @@ pub enum CrdsAction {
 
 #[derive(Debug, Args)]
 pub struct PoliciesArgs {
-    /// Namespace of the agents' service account
-    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
-    pub namespace: String,
     #[arg(long, value_enum, default_value_t = ManifestFormat::Yaml, help = "Output format")]
     pub format: ManifestFormat,
 }

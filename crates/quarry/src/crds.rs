@@ -23,9 +23,9 @@ pub fn render_crds(format: ManifestFormat) -> anyhow::Result<String> {
     )
 }
 
-pub fn render_policies(namespace: &str, format: ManifestFormat) -> anyhow::Result<String> {
+pub fn render_policies(format: ManifestFormat) -> anyhow::Result<String> {
     let mut objects = Vec::new();
-    for admission::Policy { policy, binding } in admission::policies(namespace) {
+    for admission::Policy { policy, binding } in admission::policies() {
         objects.push(serde_json::to_value(policy)?);
         objects.push(serde_json::to_value(binding)?);
     }
@@ -210,8 +210,7 @@ mod tests {
     #[test]
     fn committed_policies_match_the_code() {
         assert!(
-            committed("policies.yaml")
-                == render_policies(names::DEFAULT_NAMESPACE, ManifestFormat::Yaml).unwrap(),
+            committed("policies.yaml") == render_policies(ManifestFormat::Yaml).unwrap(),
             "deploy/policies.yaml is outdated: cargo run -p quarry -- policies > deploy/policies.yaml"
         );
     }

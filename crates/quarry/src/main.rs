@@ -85,9 +85,7 @@ async fn run(cli: Cli, registry: Registry) -> anyhow::Result<()> {
             None => output::print(&crds::render_crds(args.format)?),
             Some(CrdsAction::Apply { take_over }) => crds::apply(&connect, take_over).await,
         },
-        Command::Policies(args) => {
-            output::print(&crds::render_policies(&args.namespace, args.format)?)
-        }
+        Command::Policies(args) => output::print(&crds::render_policies(args.format)?),
         Command::Store { command: StoreCommand::Dump { data_dir } } => {
             store::dump(data_dir.as_deref())
         }

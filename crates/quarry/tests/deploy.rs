@@ -1,9 +1,10 @@
 //! `deploy/`: complete, in step with the names in the code, and no more rights than needed.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "reads the committed manifests")]
 
-use quarry_api::names;
+use quarry_api::{admission::own_node, names};
+use quarry_core::agent_daemon_set::confinement::{InstalledPolicy, gaps};
 use quarry_operator::group;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 
 fn directory() -> PathBuf {
@@ -97,6 +98,86 @@ fn an_agent_writes_status_leases_and_events_only() {
         };
         assert!(verbs.iter().all(|verb| allowed.contains(&verb.as_str())), "{resource}: {verbs:?}");
     }
+}
+
+/// Every object of the kustomization, as an overlay with `namespace:` installs it: kustomize changes the namespace of
+/// namespaced objects, the name of the Namespace, and the subjects that are service accounts of the same kustomization.
+/// It changes no other text.
+fn moved_to(namespace: &str) -> Vec<Value> {
+    let files = texts(&documents("kustomization.yaml")[0]["resources"]);
+    let mut all: Vec<Value> = files.iter().flat_map(|file| documents(file)).collect();
+    let accounts: Vec<Value> = all
+        .iter()
+        .filter(|object| object["kind"] == "ServiceAccount")
+        .map(|object| object["metadata"]["name"].clone())
+        .collect();
+    for object in &mut all {
+        if object["metadata"]["namespace"].is_string() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if object["kind"] == "Namespace" {
+            object["metadata"]["name"] = json!(namespace);
+        }
+        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+            assert_eq!(subject["kind"], "ServiceAccount");
+            assert!(accounts.contains(&subject["name"]), "{subject}");
+            subject["namespace"] = json!(namespace);
+        }
+    }
+    all
+}
+
+#[test]
+fn an_overlay_with_another_namespace_confines_its_agents() {
+    let all = moved_to("storage");
+    for object in &all {
+        let text = object.to_string();
+        assert!(!text.contains(names::DEFAULT_NAMESPACE), "left behind by kustomize: {text}");
+    }
+    let find = |kind: &str| {
+        let of_kind = all.iter().filter(|object| object["kind"] == kind);
+        let mut named = of_kind.filter(|object| object["metadata"]["name"] == own_node::NAME);
+        named.next().cloned().unwrap_or_else(|| panic!("no {kind} {}", own_node::NAME))
+    };
+    let installed = InstalledPolicy {
+        policy: serde_json::from_value(find("ValidatingAdmissionPolicy")).unwrap(),
+        binding: serde_json::from_value(find("ValidatingAdmissionPolicyBinding")).unwrap(),
+    };
+    assert_eq!(gaps("storage", &installed), []);
+}
+
+/// The operator starts no agents if it may not read the policy.
+#[test]
+fn the_operator_may_read_the_policy_on_agents_only() {
+    let role = "quarry-operator-agentdaemonset";
+    for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
+        assert_eq!(verbs(role, resource), ["get"], "{resource}");
+    }
+    let rules = rbac()
+        .into_iter()
+        .flat_map(|object| object["rules"].as_array().cloned().unwrap_or_default())
+        .filter(|rule| texts(&rule["apiGroups"]).iter().any(|one| one.starts_with("admission")));
+    for rule in rules {
+        assert_eq!(rule["resourceNames"], json!([own_node::NAME]), "{rule}");
+    }
+}
+
+/// Everything that an agent may write in all namespaces is covered by the policy; Leases are not among it.
+#[test]
+fn what_an_agent_writes_in_all_namespaces_is_in_the_policy() {
+    let spec = own_node::policy().policy.spec.unwrap();
+    let covered: Vec<String> = spec
+        .match_constraints
+        .and_then(|constraints| constraints.resource_rules)
+        .iter()
+        .flatten()
+        .flat_map(|rule| rule.resources.clone().unwrap_or_default())
+        .collect();
+    for (resource, _) in writes(names::AGENT_SERVICE_ACCOUNT) {
+        assert!(covered.contains(&resource), "{resource}");
+    }
+    assert!(verbs(names::AGENT_SERVICE_ACCOUNT, "leases").is_empty(), "in its namespace only");
+    assert!(group_verbs(names::AGENT_SERVICE_ACCOUNT, "events.k8s.io", "events").is_empty());
 }
 
 /// Every verb that a role of this name has on a resource, in all namespaces.

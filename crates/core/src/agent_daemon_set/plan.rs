@@ -1,8 +1,9 @@
 //! What to do about the agents' DaemonSet and about outdated agent pods. Checked in `check.rs`.
 
 use super::{
-    AgentDemand, AgentRequester, DaemonSetSettings, changes, desired, is_ours, outdated,
-    replaceable,
+    AgentDemand, AgentRequester, DaemonSetSettings, changes,
+    confinement::{Gap, InstalledPolicy, gaps},
+    desired, is_ours, outdated, replaceable,
 };
 use jiff::SignedDuration;
 use k8s_openapi::api::{
@@ -25,6 +26,8 @@ pub struct DaemonSetObserved {
     pub inventories: Vec<Arc<NodeInventory>>,
     pub jobs: Vec<Arc<NodeJob>>,
     pub found: Option<DaemonSet>,
+    /// The admission policy on agents, read live.
+    pub installed: InstalledPolicy,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +54,9 @@ pub enum DaemonSetStep {
     LeaveAlone,
     /// It is being deleted, and is recreated afterwards.
     AwaitDeletion,
+    /// No admission policy confines the agents: none is started, updated or replaced. Those that run are left, because a
+    /// removed agent would leave jobs and device claims behind.
+    Withhold(Vec<Gap>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +69,19 @@ pub struct DaemonSetPlan {
 impl DaemonSetPlan {
     pub fn is_name_taken(&self) -> bool {
         self.step == DaemonSetStep::LeaveAlone
+    }
+
+    /// What the admission policy leaves open, if that keeps agents from being started.
+    pub fn gaps(&self) -> Option<&[Gap]> {
+        match &self.step {
+            DaemonSetStep::Withhold(gaps) => Some(gaps),
+            DaemonSetStep::Nothing
+            | DaemonSetStep::Create(_)
+            | DaemonSetStep::Update { .. }
+            | DaemonSetStep::Delete { .. }
+            | DaemonSetStep::LeaveAlone
+            | DaemonSetStep::AwaitDeletion => None,
+        }
     }
 }
 
@@ -84,16 +103,20 @@ pub struct Plan {
 /// The DaemonSet is not watched, its changes are rare: it is read at the start and every minute.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 const WHILE_REPLACING: SignedDuration = SignedDuration::from_secs(5);
+/// The policy is not watched either, and an administrator who has just installed it waits for agents.
+const WHILE_WITHHELD: SignedDuration = SignedDuration::from_secs(5);
 
 pub fn plan(seen: &Observed) -> Plan {
     let daemon_set = seen.daemon_set.as_ref().map(plan_daemon_set);
     let wanted = daemon_set.as_ref().and_then(|plan| plan.wanted.as_deref());
-    let left_alone = daemon_set.as_ref().is_some_and(DaemonSetPlan::is_name_taken);
+    let withheld = daemon_set.as_ref().is_some_and(|plan| plan.gaps().is_some());
+    let left_alone = withheld || daemon_set.as_ref().is_some_and(DaemonSetPlan::is_name_taken);
     let replacement = match seen.daemon_set.as_ref().zip(wanted).filter(|_| !left_alone) {
         Some((observed, wanted)) => decide_replacement(&seen.pods, observed, wanted),
         None => Replacement::None,
     };
     let (replace, requeue) = match replacement {
+        Replacement::None if withheld => (None, WHILE_WITHHELD),
         Replacement::None => (None, INTERVAL),
         Replacement::Await => (None, WHILE_REPLACING),
         Replacement::Replace(pod) => (Some(pod), WHILE_REPLACING),
@@ -106,10 +129,12 @@ pub fn plan_daemon_set(seen: &DaemonSetObserved) -> DaemonSetPlan {
     let wanted = desired(&seen.settings, &demand(seen)).map(Box::new);
     let deleting = |found: &DaemonSet| found.metadata.deletion_timestamp.is_some();
     let version = |found: &DaemonSet| found.metadata.resource_version.clone().unwrap_or_default();
+    let gaps = gaps(&seen.settings.namespace, &seen.installed);
     let step = match (&seen.found, &wanted) {
         (None, None) => DaemonSetStep::Nothing,
-        (None, Some(wanted)) => DaemonSetStep::Create(wanted.clone()),
         (Some(found), Some(_)) if !is_ours(found) => DaemonSetStep::LeaveAlone,
+        (_, Some(_)) if !gaps.is_empty() => DaemonSetStep::Withhold(gaps),
+        (None, Some(wanted)) => DaemonSetStep::Create(wanted.clone()),
         (Some(found), Some(_)) if deleting(found) => DaemonSetStep::AwaitDeletion,
         (Some(found), Some(wanted)) if outdated(found, wanted) => DaemonSetStep::Update {
             resource_version: version(found),

@@ -3,11 +3,12 @@
 use super::{
     DaemonSetObserved, DaemonSetSettings, DaemonSetStep, HASH_ANNOTATION, Observed, Plan, PodId,
     check::{Violation, check},
+    confinement::InstalledPolicy,
     plan,
 };
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use quarry_api::{NodeInventory, NodeJob, names};
+use quarry_api::{NodeInventory, NodeJob, admission::own_node, names};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ fn seen(volumes: bool, found: Option<DaemonSet>) -> Observed {
         inventories: Vec::new(),
         jobs: Vec::new(),
         found,
+        installed: confined(),
     });
     Observed { daemon_set, pods: Vec::new() }
 }
@@ -52,6 +54,18 @@ fn inventory(node: &str, claims: Value) -> Arc<NodeInventory> {
         "spec": {"deviceClaims": claims},
     });
     Arc::new(serde_json::from_value(object).unwrap())
+}
+
+/// Our policy and its binding are installed.
+fn confined() -> InstalledPolicy {
+    let ours = own_node::policy();
+    InstalledPolicy { policy: Some(ours.policy), binding: Some(ours.binding) }
+}
+
+/// The same cluster without the policy.
+fn unconfined(mut seen: Observed) -> Observed {
+    seen.daemon_set.as_mut().unwrap().installed = InstalledPolicy::default();
+    seen
 }
 
 /// As the API server returns it.
@@ -172,4 +186,46 @@ fn check_reports_every_violation() {
         Some([("app".to_owned(), names::AGENT_DAEMON_SET.to_owned())].into());
     let all = [Violation::NotOurs, Violation::NeededAgents, Violation::NoAgent];
     assert_eq!(check(&seen, &wrong), all);
+}
+
+#[test]
+fn agents_are_started_only_if_a_policy_confines_them() {
+    let withheld = |seen: Observed| {
+        let plan = plan(&seen);
+        let gaps = plan.daemon_set.as_ref().unwrap().gaps().map(<[_]>::len);
+        assert_eq!(check(&seen, &plan), []);
+        (gaps, plan.replace, plan.requeue.as_secs())
+    };
+    assert_eq!(withheld(unconfined(seen(true, None))), (Some(2), None, 5), "none is created");
+    let mut outdated = seen(true, Some(created()));
+    outdated.pods = vec![pod("a", "old", true)];
+    assert_eq!(withheld(unconfined(outdated)), (Some(2), None, 5), "none is replaced");
+    assert_eq!(withheld(seen(true, Some(created()))), (None, None, 60));
+    // Of another namespace than the one that the policy names.
+    let mut elsewhere = seen(true, None);
+    let set = elsewhere.daemon_set.as_mut().unwrap();
+    let spec = set.installed.policy.as_mut().unwrap().spec.as_mut().unwrap();
+    spec.match_conditions.as_mut().unwrap()[0].expression =
+        own_node::one_namespace("quarry-system");
+    assert_eq!(withheld(elsewhere.clone()), (None, None, 60));
+    elsewhere.daemon_set.as_mut().unwrap().settings.namespace = "storage".into();
+    assert_eq!(withheld(elsewhere), (Some(1), None, 5));
+    // What nothing needs is removed nevertheless.
+    let unneeded = unconfined(seen(false, Some(created())));
+    assert!(matches!(step(&plan(&unneeded)), Some(DaemonSetStep::Delete { .. })));
+}
+
+#[test]
+fn check_refuses_to_start_unconfined_agents() {
+    let create = plan(&seen(true, None));
+    assert_eq!(check(&unconfined(seen(true, None)), &create), [Violation::NotConfined]);
+    let mut old = created();
+    old.metadata.annotations.as_mut().unwrap().insert(HASH_ANNOTATION.into(), "old".into());
+    let update = plan(&seen(true, Some(old.clone())));
+    assert_eq!(check(&unconfined(seen(true, Some(old))), &update), [Violation::NotConfined]);
+    let mut outdated = seen(true, Some(created()));
+    outdated.pods = vec![pod("a", "old", true)];
+    let replace = plan(&outdated);
+    assert!(replace.replace.is_some());
+    assert_eq!(check(&unconfined(outdated), &replace), [Violation::NotConfined]);
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn settings(image: &str) -> DaemonSetSettings {
+pub fn settings(image: &str) -> DaemonSetSettings {
     DaemonSetSettings {
         namespace: "quarry-system".into(),
         image: image.into(),

@@ -14,7 +14,7 @@ pub use plan::{plan, report_refusal};
 pub use status::StatusUpdate;
 
 use crate::{
-    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan},
+    agent_daemon_set::{AgentRequester, DaemonSetObserved, DaemonSetPlan, confinement::Gap},
     event::PendingEvent,
     node_selector::{problems, selects, toleration_problems, untolerated},
     presence::Presence,
@@ -87,6 +87,8 @@ pub enum Agents {
     Refused,
     /// An unmanaged DaemonSet has its name.
     NameTaken,
+    /// None is started: what the admission policy on agents leaves open.
+    NotConfined(Vec<Gap>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

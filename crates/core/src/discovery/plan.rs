@@ -5,10 +5,13 @@ use super::{
     Agents, Coverage, NodeSeen, Observed, Plan, Report, coverage,
     status::{self, StatusUpdate},
 };
-use crate::{agent_daemon_set::plan_daemon_set, presence::Presence};
+use crate::{
+    agent_daemon_set::{confinement::NOT_CONFINED, plan_daemon_set},
+    presence::Presence,
+};
 use jiff::{SignedDuration, Timestamp};
 
-/// The delay before a refused DaemonSet is tried again.
+/// The delay before a DaemonSet that was refused or withheld is tried again.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
@@ -18,6 +21,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let agents = match &daemon_set {
         None => Agents::Elsewhere,
         Some(planned) if planned.is_name_taken() => Agents::NameTaken,
+        Some(planned) if planned.gaps().is_some() => {
+            Agents::NotConfined(planned.gaps().unwrap_or_default().to_vec())
+        }
         Some(_) => Agents::Deployed,
     };
     Plan {
@@ -43,7 +49,7 @@ pub(super) fn report(seen: &Observed, update: StatusUpdate, now: Timestamp) -> R
     }
     let requeue = match &update {
         StatusUpdate::Failed { reason, .. } => {
-            (*reason == status::DAEMON_SET_FAILED).then_some(ASK_AGAIN)
+            [status::DAEMON_SET_FAILED, NOT_CONFINED].contains(reason).then_some(ASK_AGAIN)
         }
         StatusUpdate::Refused { .. } => Some(ASK_AGAIN),
         // An agent that stops renewing its Lease causes no event: requeued for when the first Lease expires.

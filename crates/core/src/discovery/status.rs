@@ -2,7 +2,10 @@
 
 use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
 use crate::{
-    agent_daemon_set::name_taken,
+    agent_daemon_set::{
+        confinement::{NOT_CONFINED, not_confined},
+        name_taken,
+    },
     event::PendingEvent,
     node_selector::{known_values, selector_text, taint_text},
 };
@@ -75,6 +78,7 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
         Agents::NameTaken => {
             failed(DAEMON_SET_FAILED, format!("no agents run: {}", name_taken(namespace)))
         }
+        Agents::NotConfined(gaps) => failed(NOT_CONFINED, not_confined(namespace, gaps)),
     }
 }
 
@@ -147,7 +151,7 @@ fn missing_agents(
             covered.iter().filter_map(|one| one.agent.problem(name_of(one))).collect(),
             format!("run `kubectl -n {} describe daemonset quarry-agent` to see why pods are not created", seen.namespace),
         ),
-        Agents::Elsewhere | Agents::Refused | Agents::NameTaken => (
+        Agents::Elsewhere | Agents::Refused | Agents::NameTaken | Agents::NotConfined(_) => (
             covered.iter().filter_map(|one| one.agent.finding(name_of(one))).collect(),
             "this operator deploys no agents; check that the node is up, and run `quarry agent` on it".to_owned(),
         ),

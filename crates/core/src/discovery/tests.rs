@@ -1,5 +1,8 @@
 use super::*;
-use crate::agent_daemon_set::DaemonSetStep;
+use crate::agent_daemon_set::{
+    DaemonSetStep,
+    confinement::{InstalledPolicy, gaps},
+};
 use jiff::Timestamp;
 use quarry_api::{
     LocalVolumeDiscoveryResult,
@@ -65,6 +68,9 @@ fn report_in(case: &str, seen: &Observed, at: Timestamp) -> Report {
     let agents = match case {
         "agents are missing and the operator deploys none" => Agents::Elsewhere,
         "an unmanaged DaemonSet" => Agents::NameTaken,
+        "no policy confines the agents" => {
+            Agents::NotConfined(gaps("quarry-system", &InstalledPolicy::default()))
+        }
         "no DaemonSet" => Agents::Refused,
         _ => Agents::Deployed,
     };
@@ -114,6 +120,7 @@ fn the_status_has_the_state_and_the_remedy() {
         ),
         ("the only agent has said nothing yet", observed(json!({}), vec![silent("n1")])),
         ("an unmanaged DaemonSet", observed(json!({}), vec![node("n1", present())])),
+        ("no policy confines the agents", observed(json!({}), vec![node("n1", Presence::Never)])),
         (
             "a tainted node is left out",
             observed(json!({}), vec![node("n1", present()), tainted("cp")]),

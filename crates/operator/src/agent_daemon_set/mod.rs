@@ -5,6 +5,7 @@ use crate::{
     Context,
     controller::{Controller, Failure, Group, Need, Next},
     device_claim_owner::{OwnsDeviceClaims, demand_differs},
+    events,
     registry::group,
     trigger::{Change, Triggers},
     writer::Written,
@@ -12,20 +13,23 @@ use crate::{
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Node, Pod},
+    core::v1::{Node, ObjectReference, Pod},
 };
 use kube::{Api, api::ListParams};
 use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeSet, NodeInventory, NodeJob, names,
+    LocalVolume, LocalVolumeDiscovery, LocalVolumeSet, NodeInventory, NodeJob, admission::own_node,
+    names,
 };
 use quarry_core::{
     agent_daemon_set::{
         self, AgentRequester, DaemonSetObserved, DaemonSetPlan, DaemonSetStep, Observed, Plan,
         check::{Violation, check},
+        confinement::{Gap, InstalledPolicy, NOT_CONFINED, not_confined},
         name_taken,
     },
     device_claim::{Demand, world::demands},
     discovery,
+    event::PendingEvent,
 };
 
 pub struct AgentDaemonSetController;
@@ -101,6 +105,7 @@ pub async fn observe_daemon_set(context: &Context) -> Result<Option<DaemonSetObs
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let found = api.get_opt(names::AGENT_DAEMON_SET).await;
     let found = found.map_err(|error| Failure::api("reading the agents' DaemonSet", error))?;
+    let installed = observe_policy(context).await?;
     let caches = context.caches.as_ref();
     Ok(Some(DaemonSetObserved {
         settings,
@@ -110,6 +115,7 @@ pub async fn observe_daemon_set(context: &Context) -> Result<Option<DaemonSetObs
         inventories: caches.all(),
         jobs: caches.all(),
         found,
+        installed,
     }))
 }
 
@@ -125,7 +131,20 @@ fn observe_requesters(context: &Context) -> Vec<AgentRequester> {
     discovery.flatten().into_iter().chain(owners).collect()
 }
 
+/// Read live, not cached: it decides whether agents may be started now.
+async fn observe_policy(context: &Context) -> Result<InstalledPolicy, Failure> {
+    let failed = |error| Failure::api("reading the admission policy on agents", error);
+    let (policies, bindings) = (Api::all(context.client.clone()), Api::all(context.client.clone()));
+    Ok(InstalledPolicy {
+        policy: policies.get_opt(own_node::NAME).await.map_err(failed)?,
+        binding: bindings.get_opt(own_node::NAME).await.map_err(failed)?,
+    })
+}
+
 pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result<(), Failure> {
+    if plan.gaps().is_none() {
+        context.is_news(NOT_CONFINED, "", "");
+    }
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let failed = |error| Failure::api("the agents' DaemonSet", error);
     let name = names::AGENT_DAEMON_SET;
@@ -158,6 +177,32 @@ pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result
         DaemonSetStep::AwaitDeletion => {
             Err(Failure::stale("the agents' DaemonSet is being deleted"))
         }
+        DaemonSetStep::Withhold(gaps) => {
+            report_withheld(context, gaps).await;
+            Ok(())
+        }
+    }
+}
+
+/// Once per cause: in the log, and as an Event on the operator's Deployment.
+async fn report_withheld(context: &Context, gaps: &[Gap]) {
+    let message = not_confined(&context.namespace, gaps);
+    if !context.is_news(NOT_CONFINED, "", &message) {
+        return;
+    }
+    tracing::error!(reason = NOT_CONFINED, "skipped the agents: {message}");
+    let deployment = context.agent_daemon_set.as_ref().and_then(|one| one.deployment.clone());
+    if let Some((name, uid)) = deployment {
+        let subject = ObjectReference {
+            api_version: Some("apps/v1".to_owned()),
+            kind: Some("Deployment".to_owned()),
+            name: Some(name),
+            namespace: Some(context.namespace.clone()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        let event = PendingEvent { warning: true, reason: NOT_CONFINED, message };
+        events::publish_on(context, subject, &[event]).await;
     }
 }
 
