@@ -108,7 +108,9 @@ mod tests {
             agent: Presence::Present { until: Timestamp::MAX },
             job: None,
             device: None,
+            rival_device: None,
             inventory_changed: None,
+            restored: true,
             other_pv: None,
         }
     }

@@ -51,7 +51,9 @@ fn observed(extra: Value) -> Observed {
         agent: Presence::Present { until: Timestamp::MAX },
         job: None,
         device: None,
+        rival_device: None,
         inventory_changed: None,
+        restored: true,
         other_pv: None,
     }
 }
