@@ -10,7 +10,9 @@ use quarry_core::{
     job::{CleanupVolume, Format, JobOutcome, JobRun, PrepareVolume, Task, VolumeTask},
     storage::sparse::Sparse,
 };
-use quarry_node::{DeviceOps, HostRoot, JobRunner, LinuxNode, Progress, ScanRequest, Workers};
+use quarry_node::{
+    DeviceOps, HostRoot, JobRunner, LinuxNode, NodeError, Progress, ScanRequest, Workers,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -23,6 +25,7 @@ use tempfile::TempDir;
 pub const MIB: u64 = 1 << 20;
 /// Time limit for every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Who creates the links in /dev/disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +101,18 @@ impl Bed {
         HostRoot::open(&self.root, &self.data_on_node).unwrap()
     }
 
-    /// Takes the node's lock, as an agent does when it starts.
+    /// Takes the locks of the node and of its disks, as an agent does when it starts. Tests of another checkout may
+    /// have the disks of this machine for a moment.
     pub fn ops(&self) -> Arc<LinuxNode> {
-        Arc::new(LinuxNode::open(self.host(), false).unwrap())
+        let end = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match LinuxNode::open(self.host(), false) {
+                Err(NodeError::RealDisksLocked { .. }) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                opened => return Arc::new(opened.unwrap()),
+            }
+        }
     }
 
     /// A path on this bed's node, as a path for this process.

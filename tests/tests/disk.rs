@@ -41,6 +41,8 @@ mod failures;
 mod hotplug;
 #[path = "disk/kills.rs"]
 mod kills;
+#[path = "disk/known_devices.rs"]
+mod known_devices;
 #[path = "disk/lifecycle.rs"]
 mod lifecycle;
 #[path = "disk/refusal.rs"]

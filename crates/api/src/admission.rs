@@ -33,6 +33,7 @@ pub fn embedded_policies() -> Vec<Policy> {
     vec![
         volume_warnings(),
         local_volume_warnings(),
+        local_volume_set_warnings(),
         one_discovery(),
         class_of_set(),
         class_of_local_volume(),
@@ -70,8 +71,32 @@ fn local_volume_warnings() -> Policy {
             "expression": "!has(object.spec.storageClassDevices) || object.spec.storageClassDevices.all(one, !has(one.devicePaths) || one.devicePaths.all(path, path.startsWith('/dev/disk/by-') || path.startsWith('/dev/mapper/')))",
             "message": "a kernel name such as /dev/sdb may be another disk after a reboot; it is resolved once, then the device is known by its identity; use a path below /dev/disk/by-id",
         },
+        {
+            "expression": "!has(object.spec.storageClassDevices) || object.spec.storageClassDevices.all(one, !has(one.volumeMode) || one.volumeMode != 'Block' || !has(one.fsType) || one.fsType == '')",
+            "message": FS_TYPE_OF_BLOCK,
+        },
     ]);
     policy("quarry-local-volume-warnings", rules, json!([]), validations, "Warn")
+}
+
+/// Public install guides of the upstream operator set both.
+const FS_TYPE_OF_BLOCK: &str = "fsType is ignored with volumeMode Block, which has no file system; remove fsType, or set volumeMode to Filesystem";
+
+fn local_volume_set_warnings() -> Policy {
+    let rules = json!([{"apiGroups": ["local.storage.openshift.io"], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": ["localvolumesets"]}]);
+    let no_mode = "(!has(object.spec.volumeMode) || object.spec.volumeMode == '')";
+    let no_fs_type = "((!has(object.spec.fsType) || object.spec.fsType == '') && (!has(object.spec.fstype) || object.spec.fstype == ''))";
+    let validations = json!([
+        {
+            "expression": format!("{no_mode} || !(object.spec.volumeMode in ['Block', 'block']) || {no_fs_type}"),
+            "message": FS_TYPE_OF_BLOCK,
+        },
+        {
+            "expression": format!("!{no_mode} || !{no_fs_type}"),
+            "message": "without volumeMode and fsType the devices are published as Block, unlike by the Local Storage Operator; set volumeMode",
+        },
+    ]);
+    policy("quarry-local-volume-set-warnings", rules, json!([]), validations, "Warn")
 }
 
 /// One LocalVolumeDiscovery per namespace, with any name: a second one is refused with the name of the first. One that is

@@ -5,7 +5,7 @@ use crate::{
     NodeJob, Volume,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -26,9 +26,31 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     .map(|mut crd| {
         let labels = crd.metadata.labels.get_or_insert_default();
         labels.insert(MANAGED_BY_LABEL.into(), crate::names::MANAGED_BY.into());
-        crd
+        null_is_absent(crd)
     })
     .collect()
+}
+
+/// The API server drops a null in a field that is not nullable, so that rules and policies see it as absent. In a
+/// nullable field it would stay, and `has()` would be true of it.
+fn null_is_absent(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    fn walk(schema: &mut JSONSchemaProps) {
+        schema.nullable = None;
+        schema.properties.iter_mut().flatten().for_each(|(_, property)| walk(property));
+        match &mut schema.items {
+            Some(JSONSchemaPropsOrArray::Schema(items)) => walk(items),
+            Some(JSONSchemaPropsOrArray::Schemas(all)) => all.iter_mut().for_each(walk),
+            None => {}
+        }
+        if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+            walk(values);
+        }
+    }
+    let versions = crd.spec.versions.iter_mut();
+    versions
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+        .for_each(walk);
+    crd
 }
 
 /// As upstream: an object without a spec has the defaults.

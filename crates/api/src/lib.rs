@@ -30,3 +30,13 @@ pub use node_inventory::{NodeInventory, NodeInventorySpec, NodeInventoryStatus};
 pub use node_job::{NodeJob, NodeJobSpec, NodeJobStatus};
 pub use quantity::{Bytes, Quantity};
 pub use volume::{Volume, VolumeSpec, VolumeStatus};
+
+/// Reads an explicit null as an absent field.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + serde::Deserialize<'de>,
+{
+    let read: Option<T> = serde::Deserialize::deserialize(deserializer)?;
+    Ok(read.unwrap_or_default())
+}

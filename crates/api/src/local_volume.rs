@@ -2,7 +2,10 @@
 //!
 //! The upstream fields. What destroys data needs consent, which does not exist yet: it is refused at admission.
 
-use crate::local_volume_discovery::{OperatorCondition, conditions, node_selector, tolerations};
+use crate::{
+    local_volume_discovery::{OperatorCondition, conditions, node_selector, tolerations},
+    null_as_default,
+};
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -54,15 +57,15 @@ pub struct LocalVolumeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "tolerations")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Which devices, and what they are published as.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Which devices, and what they are published as: at most 1,000 paths altogether.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.map(one, has(one.devicePaths) ? one.devicePaths.size() : 0).sum() <= 1000").message("storageClassDevices names more than 1000 devicePaths; create several LocalVolumes, each with a nodeSelector for its nodes"))]
     pub storage_class_devices: Vec<StorageClassDevice>,
 }
 
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.fsType) || self.fsType == '' || !has(self.volumeMode) || self.volumeMode != 'Block'").message("fsType requires volumeMode Filesystem; remove fsType, or set volumeMode to Filesystem"))]
 pub struct StorageClassDevice {
     /// The StorageClass of the PersistentVolumes. Created if it is missing, never changed.
     #[schemars(length(min = 1, max = 253))]
@@ -73,13 +76,13 @@ pub struct StorageClassDevice {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['', 'Block', 'Filesystem']").message("volumeMode must be Block or Filesystem"))]
     pub volume_mode: Option<String>,
-    /// The file system that kubelet creates at the first mount of a blank device.
+    /// The file system that kubelet creates at the first mount of a blank device. Ignored with volumeMode Block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]*$')").message("fsType must be the name of a file system, such as ext4 or xfs"))]
     pub fs_type: Option<String>,
     /// Paths of devices on the nodes, preferably below /dev/disk/by-id: they are resolved once, then the device is known by its identity.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(length(max = 256), inner(length(max = 1024)))]
     #[x_kube(validation = Rule::new("self.all(path, path.startsWith('/dev/') && !path.contains('/../') && !path.endsWith('/..'))").message("devicePaths must be absolute paths below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4"))]
     pub device_paths: Vec<String>,

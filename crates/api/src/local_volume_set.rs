@@ -46,7 +46,6 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.minDeviceCount) || !has(self.maxDeviceCount) || self.minDeviceCount <= self.maxDeviceCount").message("minDeviceCount is greater than maxDeviceCount; lower minDeviceCount or raise maxDeviceCount"))]
-#[x_kube(validation = Rule::new("!(has(self.fsType) && self.fsType != '' || has(self.fstype) && self.fstype != '') || !has(self.volumeMode) || !(self.volumeMode in ['Block', 'block'])").message("fsType requires volumeMode Filesystem; remove fsType, or set volumeMode to Filesystem"))]
 #[x_kube(validation = Rule::new("!has(self.fsType) || !has(self.fstype) || self.fsType == self.fstype").message("fsType and fstype are the same field and differ; set only one of them"))]
 pub struct LocalVolumeSetSpec {
     /// The nodes whose devices are used. Absent: all nodes.
@@ -70,7 +69,7 @@ pub struct LocalVolumeSetSpec {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['', 'Block', 'Filesystem', 'block', 'filesystem']").message("volumeMode must be Block or Filesystem"))]
     pub volume_mode: Option<String>,
-    /// The file system that kubelet creates at the first mount, for volumeMode Filesystem.
+    /// The file system that kubelet creates at the first mount. Ignored with volumeMode Block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]*$')").message("fsType must be the name of a file system, such as ext4 or xfs"))]

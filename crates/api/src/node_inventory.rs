@@ -264,6 +264,11 @@ pub struct NodeInventoryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "bootID")]
     pub boot_id: Option<String>,
+    /// The boot in which the agent last attached the devices of this node's Volumes, or failed to. While it is not
+    /// `bootID`, a device that is missing here may still come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "restoredBootID")]
+    pub restored_boot_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
     /// The numbers of devices, for `kubectl get`.
@@ -357,14 +362,16 @@ pub struct PathReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Whole devices: disks, multipath maps, attached loops.
+    /// Whole devices: disks, multipath maps, attached loops. A device on one of them, such as a partition, counts as part of
+    /// it.
     pub disks: i64,
-    /// Devices whose verdict is Available.
+    /// Those that are Available, or on which a device is.
     pub available: i64,
-    /// Devices that have an owner: a device claim, a Volume, a PersistentVolume.
+    /// Those that have an owner, or on which a device has one: a device claim, a Volume, a PersistentVolume.
     pub claimed: i64,
+    /// Those that are quarantined, or on which a device is.
     pub quarantined: i64,
-    /// The size of all whole devices together.
+    /// Their size.
     pub capacity: String,
 }
 

@@ -5,7 +5,7 @@
     reason = "the embedded API keeps its own data directory; no host device or host root is touched here"
 )]
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -28,8 +28,17 @@ impl FileError {
     }
 }
 
-pub fn exists(path: &Path) -> bool {
-    path.exists()
+/// Whether there is a file. Anything else under its name, such as a symbolic link, is an error.
+pub fn is_file(path: &Path) -> Result<bool, FileError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => Ok(true),
+        Ok(_) => {
+            let why = std::io::Error::new(ErrorKind::InvalidInput, "it is not a plain file");
+            Err(FileError::of("opening", path)(why))
+        }
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(FileError::of("opening", path)(why)),
+    }
 }
 
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
@@ -84,9 +93,15 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
     rename_durably(&new, path)
 }
 
-/// The text of a file; `None` when it does not exist.
+/// The text of a file, never through a symbolic link; `None` when it does not exist.
 pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
-    match std::fs::read_to_string(path) {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let read = opened.and_then(|mut file| {
+        let mut text = String::new();
+        file.read_to_string(&mut text).map(|_| text)
+    });
+    match read {
         Ok(text) => Ok(Some(text)),
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         Err(why) => Err(FileError::of("reading", path)(why)),

@@ -37,6 +37,8 @@ const SCAN_GAP: Duration = Duration::from_millis(20);
 const LONGEST_SCAN_GAP: Duration = Duration::from_secs(30);
 const SCAN_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 /// A node that is short of loop devices for a moment must not lack a volume until its agent is restarted.
+/// A restore that hangs does not hide for ever that devices are missing.
+const RESTORE_LIMIT: Duration = Duration::from_secs(120);
 const RESTORE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(600));
 
 /// Why the devices are scanned.
@@ -46,6 +48,8 @@ pub struct ScanReason {
     pub everything: bool,
     /// The kernel has sent an event about these, by kernel name.
     pub touched: BTreeSet<String>,
+    /// The agent has tried to restore all Volumes before: one that has no device now is really without.
+    pub restored: bool,
 }
 
 /// What is to be started now. Each kind runs once at a time, jobs excepted.
@@ -87,7 +91,10 @@ struct Restore {
     /// `None`: every volume has its device.
     due: Option<Duration>,
     running: bool,
-    failures: u32,
+    /// How many have ended, complete or not.
+    attempts: u32,
+    /// The first attempt counts as ended from then on at the latest.
+    limit: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -113,7 +120,12 @@ impl AgentSchedule {
         AgentSchedule {
             jobs: Queue::default(),
             lease: Lease { every: renew_lease_every, due: now, running: None },
-            restore: Restore { due: Some(now), running: false, failures: 0 },
+            restore: Restore {
+                due: Some(now),
+                running: false,
+                attempts: 0,
+                limit: now + RESTORE_LIMIT,
+            },
             scan: Scan {
                 rescan_interval,
                 reason: ScanReason::default(),
@@ -168,7 +180,9 @@ impl AgentSchedule {
         {
             return Some(Work::Job(Box::new(job)));
         }
-        due(self.scan.next_due()).then(|| Work::Scan(self.scan.start(now)))
+        let restored = self.restore.attempts > 0 || self.restore.limit <= now;
+        due(self.scan.next_due())
+            .then(|| Work::Scan(ScanReason { restored, ..self.scan.start(now) }))
     }
 
     /// When something is due next, if nothing else happens. Not before now once `start_due` returned `None`.
@@ -198,8 +212,8 @@ impl AgentSchedule {
     /// `complete`: every volume has its device.
     pub fn restore_finished(&mut self, complete: bool, now: Duration) {
         self.restore.running = false;
-        self.restore.failures = self.restore.failures.saturating_add(1);
-        let delay = RESTORE_BACKOFF.after_failures(self.restore.failures);
+        self.restore.attempts = self.restore.attempts.saturating_add(1);
+        let delay = RESTORE_BACKOFF.after_failures(self.restore.attempts);
         self.restore.due = (!complete).then(|| now + delay);
         self.request_scan(now);
     }

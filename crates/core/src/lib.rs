@@ -12,6 +12,7 @@ pub mod device;
 pub mod device_claim;
 pub mod discovery;
 pub mod event;
+pub mod inventory_room;
 pub mod job;
 pub mod mkfs_options;
 pub mod node_inventory;

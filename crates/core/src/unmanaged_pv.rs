@@ -1,12 +1,18 @@
 //! PersistentVolumes on a node that Quarry did not create: the devices behind them are in use.
 //!
-//! Those of the Local Storage Operator, of the static provisioner, and those created by hand. A PersistentVolume without
-//! node affinity counts on every node.
+//! Those of the Local Storage Operator, of the static provisioner, of MetalK8s' own operator, and those created by hand.
+//! Ours is what a device claim or the node records, whatever labels and owner references say: others have Volumes, too. A
+//! PersistentVolume without node affinity counts on every node.
 
-use crate::node_selector::{NAME_FIELD, selects};
+use crate::{
+    device_claim,
+    node_selector::{NAME_FIELD, selects},
+    storage::sparse::link_path,
+    volume,
+};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, PersistentVolume};
 use quarry_api::{
-    names,
+    NodeInventory, NodeJob, names,
     node_inventory::{DeviceClaim, UnmanagedPv},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,14 +30,8 @@ pub enum Place {
     Anywhere,
 }
 
-/// Its entry in the NodeInventory; `None` if it is not on a device, or managed by Quarry.
+/// Its entry in the NodeInventory, unless Quarry manages it (`Records`); `None` if it is not on a device.
 pub fn unmanaged_pv(pv: &PersistentVolume) -> Option<UnmanagedPv> {
-    let owners = pv.metadata.owner_references.iter().flatten();
-    if owners.into_iter().any(|owner| {
-        owner.kind == "Volume" && owner.api_version.starts_with("storage.metalk8s.scality.com/")
-    }) {
-        return None;
-    }
     let spec = pv.spec.as_ref()?;
     let local = spec.local.as_ref().map(|local| &local.path);
     let host = spec.host_path.as_ref().map(|host| &host.path).filter(|path| {
@@ -90,7 +90,7 @@ fn places_of_term(term: &NodeSelectorTerm) -> Vec<Place> {
     }
 }
 
-/// The unmanaged PersistentVolumes by place, updated incrementally.
+/// The PersistentVolumes on devices by place, updated incrementally.
 #[derive(Debug, Default)]
 pub struct UnmanagedPvs {
     at: HashMap<Place, BTreeSet<String>>,
@@ -141,17 +141,58 @@ impl UnmanagedPvs {
     }
 }
 
-/// Those of the node, as entries of its inventory. One that was created from a device claim of the node is omitted.
+/// What Quarry has recorded about a node: which PersistentVolumes on it are its own.
+#[derive(Clone, Debug, Default)]
+pub struct Records<'a> {
+    pub claims: &'a [DeviceClaim],
+    /// The UIDs of Volumes that the node reports as prepared: its ledger knows them.
+    pub volumes: BTreeSet<&'a str>,
+}
+
+impl<'a> Records<'a> {
+    /// `None`: the node has no inventory yet, so nothing is recorded.
+    pub fn of(inventory: Option<&'a NodeInventory>) -> Self {
+        let status = inventory.and_then(|inventory| inventory.status.as_ref());
+        let devices = status.map(|status| status.devices.as_slice()).unwrap_or_default();
+        Records {
+            claims: inventory
+                .map(|inventory| inventory.spec.device_claims.as_slice())
+                .unwrap_or_default(),
+            volumes: devices.iter().filter_map(|device| device.volume_uid.as_deref()).collect(),
+        }
+    }
+
+    /// Adds the Volumes that these NodeJobs have prepared on the node: their devices are reported a moment later.
+    pub fn with_jobs(mut self, node: &str, jobs: impl Iterator<Item = &'a NodeJob>) -> Self {
+        let here = jobs.filter(|job| job.spec.node_name == node);
+        self.volumes.extend(here.filter_map(volume::jobs::prepared_volume));
+        self
+    }
+
+    /// Whether Quarry created it from a device claim, or for a Volume that it prepared.
+    pub fn is_managed(&self, pv: &PersistentVolume) -> bool {
+        self.claims.iter().any(|claim| device_claim::pv::is_of(pv, claim))
+            || volume_link(pv).is_some_and(|uid| self.volumes.contains(uid))
+    }
+}
+
+/// The UID of the Volume that owns it, if its path is the link of that Volume.
+pub fn volume_link(pv: &PersistentVolume) -> Option<&str> {
+    let path = &pv.spec.as_ref()?.local.as_ref()?.path;
+    let uid = path.rsplit('/').next()?;
+    let is_link = [false, true].iter().any(|block| link_path(uid, *block) == *path);
+    (is_link && volume::pv::is_owned_by(pv, uid)).then_some(uid)
+}
+
+/// Those of the node that Quarry's records do not account for, as entries of its inventory.
 pub fn of_node<'a>(
     node: &Node,
-    claims: &[DeviceClaim],
+    records: &Records<'_>,
     candidates: impl Iterator<Item = &'a PersistentVolume>,
 ) -> Vec<UnmanagedPv> {
-    let foreign = candidates.filter(|pv| {
-        is_on(pv, node) && !claims.iter().any(|claim| crate::device_claim::pv::is_of(pv, claim))
-    });
+    let unmanaged = candidates.filter(|pv| is_on(pv, node) && !records.is_managed(pv));
     let found: BTreeMap<String, UnmanagedPv> =
-        foreign.filter_map(unmanaged_pv).map(|pv| (pv.name.clone(), pv)).collect();
+        unmanaged.filter_map(unmanaged_pv).map(|pv| (pv.name.clone(), pv)).collect();
     found.into_values().collect()
 }
 
@@ -218,7 +259,8 @@ mod tests {
             .into_iter()
             .map(|name| pvs.iter().find(|pv| pv.metadata.name.as_deref() == Some(name)).unwrap())
             .collect();
-        let listed = of_node(&node, &[], candidates.into_iter());
+        let records = Records { volumes: ["u"].into(), ..Records::default() };
+        let listed = of_node(&node, &records, candidates.into_iter());
         assert_eq!(
             listed.iter().map(|pv| pv.name.as_str()).collect::<Vec<_>>(),
             ["by-node-name", "by-zone", "host-path", "lso"]
@@ -231,6 +273,60 @@ mod tests {
                 device_id: Some("wwn-1".into())
             }
         );
+    }
+
+    /// MetalK8s' own operator publishes Volumes, too.
+    // invariant: 3
+    #[test]
+    fn a_pv_of_a_volume_is_ours_only_if_it_was_prepared_here() {
+        let volume_pv = |path: &str| {
+            pv("v", json!({"local": {"path": path}, "nodeAffinity": on_host("h1"), "owned": true}))
+        };
+        let node = node("n1", "h1");
+        let listed = |pv: &PersistentVolume, records: &Records<'_>| {
+            of_node(&node, records, [pv].into_iter()).len()
+        };
+        let inventory = |volume: &str| -> NodeInventory {
+            serde_json::from_value(json!({"metadata": {"name": "n1"}, "spec": {}, "status": {"devices": [
+                {"name": "loop3", "type": "loop", "size": 1, "state": "NotAvailable", "volumeUID": volume},
+            ]}}))
+            .unwrap()
+        };
+        let job = |node: &str, phase: &str| -> NodeJob {
+            serde_json::from_value(json!({"metadata": {"name": "j"}, "spec": {
+                "action": "Prepare", "nodeName": node, "owner": {"kind": "Volume", "name": "v", "uid": "u"},
+                "device": {"sparseFile": {"volumeUID": "u"}}, "precondition": {"nodeUID": "x", "specHash": "h"},
+                "parameters": {"size": 1 << 30, "partition": {}}, "attempt": 1,
+            }, "status": {"phase": phase}}))
+            .unwrap()
+        };
+        for path in ["/dev/disk/by-uuid/u", "/dev/disk/by-partlabel/u"] {
+            let found = volume_pv(path);
+            assert_eq!(listed(&found, &Records::default()), 1, "{path}: nothing is recorded");
+            let other = inventory("other");
+            assert_eq!(listed(&found, &Records::of(Some(&other))), 1, "{path}: another Volume");
+            let own = inventory("u");
+            assert_eq!(listed(&found, &Records::of(Some(&own))), 0, "{path}");
+            for (node, phase, unmanaged) in
+                [("n1", "Succeeded", 0), ("n1", "Failed", 1), ("n2", "Succeeded", 1)]
+            {
+                let job = job(node, phase);
+                let records = Records::default().with_jobs("n1", [&job].into_iter());
+                assert_eq!(listed(&found, &records), unmanaged, "{path} {node} {phase}");
+            }
+        }
+        // A device of its own, and one that is labelled as ours.
+        let own = inventory("u");
+        let own = Records::of(Some(&own));
+        assert_eq!(listed(&volume_pv("/dev/disk/by-id/dm-uuid-LVM-x"), &own), 1);
+        let mut labelled = pv(
+            "l",
+            json!({"local": {"path": "/dev/disk/by-uuid/u"}, "nodeAffinity": on_host("h1")}),
+        );
+        labelled.metadata.labels = Some(
+            [(quarry_api::crds::MANAGED_BY_LABEL.to_owned(), names::MANAGED_BY.to_owned())].into(),
+        );
+        assert_eq!(listed(&labelled, &own), 1);
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub enum NodeError {
     Malformed(String),
     #[error("another agent runs on this node ({holder}): it holds {lock}")]
     Locked { holder: String, lock: PathBuf },
+    #[error(
+        "another Quarry uses the disks of this machine ({holder}): it holds {lock}; stop it first, because two of them must not share disks"
+    )]
+    RealDisksLocked { holder: String, lock: PathBuf },
     #[error("the agent's worker ended while {0}")]
     WorkerLost(String),
     /// For operations other than those of `LinuxNode`.
@@ -91,7 +95,8 @@ impl NodeError {
             | NodeError::Device { .. }
             | NodeError::NotAUid(_)
             | NodeError::Malformed(_)
-            | NodeError::Locked { .. } => false,
+            | NodeError::Locked { .. }
+            | NodeError::RealDisksLocked { .. } => false,
         }
     }
 

@@ -91,6 +91,16 @@ impl HostRoot {
         self.data.join("lock")
     }
 
+    /// Held by the one agent of the machine that may use real disks. On tmpfs: a boot leaves nothing of it.
+    pub fn real_disks_lock(&self) -> PathBuf {
+        self.at("run/quarry/real-disks")
+    }
+
+    /// The data directory, as the node's administrator would spell it.
+    pub fn data_on_node(&self) -> &Path {
+        &self.data_on_node
+    }
+
     /// The finished file of a volume.
     pub fn volume_file(&self, uid: &str) -> PathBuf {
         self.volumes().join(uid)

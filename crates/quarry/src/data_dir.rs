@@ -2,8 +2,9 @@
 
 use anyhow::{Context, bail};
 use std::{
+    fs::Metadata,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -44,17 +45,102 @@ pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
         .mode(0o700)
         .create(&dir)
         .map_err(|error| unusable(&dir, &error))?;
+    // Before anything in it is read or written.
+    check_own(&dir, rustix::process::geteuid().as_raw())?;
     probe(&dir).map_err(|error| unusable(&dir, &error))?;
     Ok(dir)
+}
+
+/// Files that give access to the API.
+const SECRETS: [&str; 3] = ["token", "ca.key", KUBECONFIG];
+
+/// Refuses a directory in which another user may have placed, or may replace, what Quarry trusts: its token, its keys, its
+/// store, its ledger. `me` is the user of this process.
+fn check_own(dir: &Path, me: u32) -> anyhow::Result<()> {
+    let choose = "choose another directory with --data-dir";
+    let read = |path: &Path| {
+        let found = std::fs::symlink_metadata(path);
+        found.with_context(|| format!("reading {}; {choose}", path.display()))
+    };
+    let real = std::fs::canonicalize(dir).map_err(|error| unusable(dir, &error))?;
+    let shown = real.display();
+    for above in real.ancestors().skip(1) {
+        let (found, path) = (read(above)?, above.display());
+        if ![0, me].contains(&found.uid()) {
+            bail!(
+                "the data directory {shown} is below {path}, which belongs to user {}, who can replace it; {choose}",
+                found.uid()
+            );
+        }
+        let sticky = found.mode() & 0o1000 != 0;
+        if found.mode() & 0o002 != 0 && !sticky {
+            bail!(
+                "the data directory {shown} is below {path}, to which every user can write; {choose}, or run: chmod o-w {path}"
+            );
+        }
+    }
+    let found = read(&real)?;
+    if !found.is_dir() {
+        return Err(unusable(dir, &io::ErrorKind::NotADirectory.into()));
+    }
+    if found.uid() != me {
+        bail!(
+            "the data directory {shown} belongs to user {}, and Quarry runs as user {me}: it would trust tokens, keys and links that user {0} placed there; {choose}, or run Quarry as that user",
+            found.uid()
+        );
+    }
+    if found.mode() & 0o022 != 0 {
+        bail!(
+            "other users can write to the data directory {shown}; check what is in it, then run: chmod go-w {shown}"
+        );
+    }
+    let entries = std::fs::read_dir(&real).map_err(|error| unusable(dir, &error))?;
+    for entry in entries {
+        let path = entry.map_err(|error| unusable(dir, &error))?.path();
+        check_entry(&path, &read(&path)?, me)?;
+    }
+    Ok(())
+}
+
+fn check_entry(path: &Path, found: &Metadata, me: u32) -> anyhow::Result<()> {
+    let shown = path.display();
+    let kind = found.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        let what = if kind.is_symlink() { "a symbolic link" } else { "not a plain file" };
+        bail!("{shown} is {what}, and Quarry did not create it; check it, then move it away");
+    }
+    if found.uid() != me {
+        bail!(
+            "{shown} belongs to user {}, and Quarry runs as user {me}; check it, then move it away",
+            found.uid()
+        );
+    }
+    if kind.is_file() && found.nlink() > 1 {
+        bail!("{shown} has another name elsewhere (a hard link); check it, then move it away");
+    }
+    if found.mode() & 0o022 != 0 {
+        bail!("other users can write to {shown}; check it, then run: chmod go-w {shown}");
+    }
+    let secret = path.file_name().is_some_and(|name| SECRETS.iter().any(|one| name == *one));
+    if secret && found.mode() & 0o077 != 0 {
+        bail!(
+            "other users can read {shown}, which gives access to Quarry; remove it: a new one is created at the next start"
+        );
+    }
+    Ok(())
 }
 
 /// Only a write proves that the directory is writable: modes do not show read-only mounts, quotas or a full disk.
 fn probe(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!(".probe-{}", std::process::id()));
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A new file: nothing that is there already is followed or truncated.
     let written = std::fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&path)
         .and_then(|mut file| file.write_all(&[0; 4096]).and_then(|()| file.sync_all()));
@@ -99,6 +185,66 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let error = prepare(Some(&path)).unwrap_err().to_string();
         assert!(error.contains("is a file") && error.contains("--data-dir"), "{error}");
+    }
+
+    /// As user 0 sees a directory that another user has prepared, and the other way around.
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = std::fs::metadata(dir.path()).unwrap().uid();
+        check_own(dir.path(), me).unwrap();
+        let error = check_own(dir.path(), me + 1).unwrap_err().to_string();
+        assert!(error.contains(&format!("belongs to user {me}")), "{error}");
+        assert!(error.contains(dir.path().to_str().unwrap()), "{error}");
+        assert!(error.contains("--data-dir"), "{error}");
+    }
+
+    #[test]
+    fn what_others_may_have_placed_is_refused() {
+        use std::os::unix::fs::symlink;
+        let mode = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let refused = |words: &str| {
+            let error = prepare(Some(&data)).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+        };
+        prepare(Some(&data)).unwrap();
+        mode(&data, 0o770);
+        refused("other users can write to the data directory");
+        mode(&data, 0o755);
+        prepare(Some(&data)).unwrap();
+
+        let (precious, token) = (dir.path().join("precious"), data.join("token"));
+        std::fs::write(&precious, "precious").unwrap();
+        symlink(&precious, &token).unwrap();
+        refused("token is a symbolic link");
+        std::fs::remove_file(&token).unwrap();
+        std::fs::hard_link(&precious, &token).unwrap();
+        refused("token has another name elsewhere");
+        std::fs::remove_file(&token).unwrap();
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+        std::fs::write(&token, "planted").unwrap();
+        mode(&token, 0o644);
+        refused("a new one is created");
+        mode(&token, 0o600);
+        prepare(Some(&data)).unwrap();
+        mode(&token, 0o620);
+        refused("chmod go-w");
+        mode(&token, 0o600);
+
+        mode(dir.path(), 0o777);
+        refused("to which every user can write");
+        mode(dir.path(), 0o1777);
+        prepare(Some(&data)).unwrap();
+        // The name of the file that proves that the directory can be written.
+        let probe = data.join(format!(".probe-{}", std::process::id()));
+        symlink(&precious, &probe).unwrap();
+        refused("is a symbolic link");
+        super::probe(&data).unwrap();
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
     }
 
     #[test]

@@ -343,6 +343,50 @@ fn a_second_agent_on_a_data_directory_is_refused() {
     );
 }
 
+/// What another user may have placed in the directory is neither followed nor trusted.
+#[test]
+fn a_data_directory_with_planted_files_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, precious) = (dir.path().join("data"), dir.path().join("precious"));
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(&precious, "precious").unwrap();
+    for name in ["token", "ca.key", "api.redb", "kubeconfig", "lock", "ledger"] {
+        std::os::unix::fs::symlink(&precious, data.join(name)).unwrap();
+        let message = refused(command(&data, &[]));
+        assert!(message.contains(&format!("{name} is a symbolic link")), "{name}: {message}");
+        std::fs::remove_file(data.join(name)).unwrap();
+        assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "{name}: nothing was created");
+    }
+    if is_root() {
+        std::os::unix::fs::chown(&data, Some(65534), None).unwrap();
+        std::fs::write(data.join("token"), "planted").unwrap();
+        let message = refused(command(&data, &[]));
+        assert!(message.contains("belongs to user 65534"), "{message}");
+        assert!(message.contains("--data-dir"), "{message}");
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+}
+
+/// Whatever its data directory is.
+#[test]
+fn real_disks_that_another_one_uses_are_refused() {
+    if !is_root() {
+        return;
+    }
+    std::fs::create_dir_all("/run/quarry").unwrap();
+    let mut options = std::fs::File::options();
+    let lock = options.create(true).truncate(false).write(true).open("/run/quarry/real-disks");
+    let lock = lock.unwrap();
+    // An agent of this machine may have it: then that one keeps others away.
+    let taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    let dir = tempfile::tempdir().unwrap();
+    let message = refused(command(dir.path(), &["--allow-real-disks"]));
+    drop((taken, lock));
+    assert!(message.contains("another Quarry uses the disks of this machine"), "{message}");
+    assert!(message.contains("start without --allow-real-disks"), "{message}");
+    assert!(!message.contains("--data-dir"), "another directory would share them: {message}");
+}
+
 #[test]
 fn kubectl_finds_it_as_a_plugin() {
     let dir = tempfile::tempdir().unwrap();

@@ -286,10 +286,6 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
             "deviceTypes must be disk (RawDisk)",
         ),
         (
-            json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs"}),
-            "fsType requires volumeMode Filesystem",
-        ),
-        (
             json!({"storageClassName": "c", "deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
             "minSize is greater than maxSize",
         ),
@@ -302,6 +298,23 @@ fn invalid_specs_are_refused_with_field_and_remedy() {
     ] {
         let answer = refused(spec.clone());
         assert!(answer.contains(set_object), "{spec}: {answer}");
+    }
+    // Accepted with a warning; explicit nulls are as absent fields.
+    let warned = [
+        json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet", "metadata": {"name": "warned", "namespace": NAMESPACE},
+            "spec": {"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs", "fstype": null, "minDeviceCount": null, "maxDeviceCount": 2,
+                "nodeSelector": null, "tolerations": null, "deviceInclusionSpec": {"minSize": null, "maxSize": "1Ti", "deviceTypes": null}}}),
+        json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "warned", "namespace": NAMESPACE},
+        "spec": {"managementState": null, "logLevel": null, "storageClassDevices": [
+            {"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs", "devicePaths": null, "forceWipeDevicesAndDestroyAllData": null},
+        ]}}),
+    ];
+    for object in warned {
+        let dry_run = ["apply", "--dry-run=server", "-f", "-"];
+        let output = try_run("kubectl", &dry_run, Some(&object.to_string()));
+        let answer = text(&output.stderr);
+        assert!(output.status.success(), "{answer}");
+        assert!(answer.contains("fsType is ignored with volumeMode Block"), "{answer}");
     }
     let lv = json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume", "metadata": {"name": "bad", "namespace": NAMESPACE},
         "spec": {"storageClassDevices": [{"storageClassName": "c", "devicePaths": ["/dev/sdb"], "forceWipeDevicesAndDestroyAllData": true}]}});

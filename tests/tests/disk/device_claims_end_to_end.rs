@@ -24,16 +24,16 @@ use std::{
 const LIMIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 /// An unusual size, because the machine may have other loop devices.
-const SIZE: u64 = (41 << 20) + 4096 * 7;
+pub const SIZE: u64 = (41 << 20) + 4096 * 7;
 const SECRET: &[u8] = b"user data, secret";
 
-struct LoopDisk {
-    file: PathBuf,
-    device: String,
+pub struct LoopDisk {
+    pub file: PathBuf,
+    pub device: String,
 }
 
 impl LoopDisk {
-    fn attach(dir: &Path, name: &str, size: u64) -> Self {
+    pub fn attach(dir: &Path, name: &str, size: u64) -> Self {
         let file = dir.join(name);
         fs::File::create(&file).unwrap().set_len(size).unwrap();
         let output = Command::new("losetup")
@@ -76,7 +76,7 @@ fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
     Api::namespaced(processes.client(), NAMESPACE)
 }
 
-async fn make_set(processes: &Processes, name: &str, spec: Value) {
+pub async fn make_set(processes: &Processes, name: &str, spec: Value) {
     let mut spec = spec;
     spec["storageClassName"] = json!(name);
     spec["deviceInclusionSpec"] =
@@ -88,13 +88,13 @@ async fn make_set(processes: &Processes, name: &str, spec: Value) {
         .unwrap();
 }
 
-async fn pvs(processes: &Processes) -> Vec<PersistentVolume> {
+pub async fn pvs(processes: &Processes) -> Vec<PersistentVolume> {
     let api: Api<PersistentVolume> = Api::all(processes.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
 
 /// Polls; a process that died in the meantime is restarted. Returns whether one had.
-async fn until(
+pub async fn until(
     processes: &mut Processes,
     what: &str,
     mut wanted: impl AsyncFnMut(&Processes) -> Result<(), String>,
@@ -210,13 +210,13 @@ async fn run_lifecycle(processes: &mut Processes, dir: &Path, number: usize) -> 
     died
 }
 
-async fn inventory(processes: &Processes) -> NodeInventory {
+pub async fn inventory(processes: &Processes) -> NodeInventory {
     let api: Api<NodeInventory> = Api::all(processes.client());
     api.get(NODE).await.unwrap()
 }
 
 /// Whether an Event with this reason and text exists.
-async fn event_exists(processes: &Processes, reason: &str, words: &str) -> Result<(), String> {
+pub async fn event_exists(processes: &Processes, reason: &str, words: &str) -> Result<(), String> {
     let api: Api<Event> = Api::all(processes.client());
     let all = api.list(&ListParams::default()).await.unwrap().items;
     let found = all.iter().any(|event| {

@@ -77,7 +77,7 @@ impl Redb {
     pub fn open(data_dir: &Path) -> Result<(Self, Snapshot), OpenError> {
         files::create_private_dir(data_dir)?;
         let path = data_dir.join(FILE);
-        if !files::exists(&path) {
+        if !files::is_file(&path)? {
             create(&path)?;
         }
         let database = open(&path)?;
@@ -276,7 +276,7 @@ pub struct DumpedObject {
 /// Everything in a store, without changing it. Fails while a server has it open.
 pub fn dump(data_dir: &Path) -> Result<Vec<DumpedObject>, OpenError> {
     let path = data_dir.join(FILE);
-    if !files::exists(&path) {
+    if !files::is_file(&path)? {
         return Err(OpenError::Missing { path });
     }
     let snapshot = match redb::ReadOnlyDatabase::open(&path) {

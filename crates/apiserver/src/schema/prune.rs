@@ -32,7 +32,8 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Unknow
                 }
                 if let Some(property) = schema.properties.get(key) {
                     // A null in a non-nullable field counts as absent.
-                    if inner.is_null() && !property.nullable && property.kind != Type::Any {
+                    let typed = property.kind != Type::Any || property.int_or_string;
+                    if inner.is_null() && !property.nullable && typed {
                         removed.push(key.clone());
                         continue;
                     }

@@ -12,7 +12,7 @@ fn at(millis: u64) -> Duration {
 fn at_rest() -> AgentSchedule {
     let mut schedule = AgentSchedule::new(RENEW_LEASE_EVERY, HOUR, at(0));
     schedule.renew_lease_every(HOUR * 1000, at(0));
-    schedule.restore.due = None;
+    (schedule.restore.due, schedule.restore.attempts) = (None, 1);
     schedule
 }
 
@@ -48,7 +48,8 @@ fn a_burst_of_events_is_one_scan_and_its_follow_ups() {
     for due in [1304, 2004, 4004, 11004] {
         assert!(schedule.expects_follow_ups());
         assert_eq!(schedule.next_due(), Some(at(due)));
-        assert_eq!(scan(&mut schedule, at(due)), ScanReason::default());
+        let reason = ScanReason { restored: true, ..ScanReason::default() };
+        assert_eq!(scan(&mut schedule, at(due)), reason);
         schedule.scan_finished(NOTHING, at(due + 1));
     }
     assert!(!schedule.expects_follow_ups());
@@ -112,6 +113,28 @@ fn a_scan_repeats_when_a_device_settles_and_fully_every_hour() {
         }
     };
     assert_eq!((now, scans), (HOUR, 7), "at rest every ten minutes");
+}
+
+#[test]
+fn a_scan_knows_whether_volumes_were_restored_before_it() {
+    let starting = || {
+        let mut schedule = AgentSchedule::new(HOUR * 1000, HOUR, at(0));
+        assert_eq!(schedule.start_due(at(0)), Some(Work::RenewLease));
+        assert_eq!(schedule.start_due(at(0)), Some(Work::Restore));
+        schedule.request_scan(at(0));
+        assert!(!scan(&mut schedule, at(4)).restored, "it runs beside the restore");
+        schedule
+    };
+    for complete in [true, false] {
+        let mut schedule = starting();
+        schedule.restore_finished(complete, at(10));
+        schedule.scan_finished(NOTHING, at(50));
+        assert!(scan(&mut schedule, at(1000)).restored, "also what could not be restored is known");
+    }
+    let mut hung = starting();
+    hung.scan_finished(NOTHING, at(50));
+    hung.request_scan(RESTORE_LIMIT);
+    assert!(scan(&mut hung, RESTORE_LIMIT + DEBOUNCE).restored);
 }
 
 #[test]

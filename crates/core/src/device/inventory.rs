@@ -8,17 +8,14 @@ use super::{
     settle::Settling,
     verdict::{Verdict, cluster_reasons, judge},
 };
+use crate::inventory_room::{LEAST_FOR_DEVICES, OBJECT, PATHS, bytes};
 use quarry_api::{
     NodeInventorySpec, NodeInventoryStatus,
     node_inventory::{ClaimReport, Device, DeviceReason, DeviceState, PathReport, Summary},
     quantity::Bytes,
     reason::Meaning,
 };
-
-/// For spec and status together: etcd takes 1.5 MiB for an object, with what the API server adds to it.
-pub const LARGEST: usize = 1_300_000;
-/// The minimum for the status, however large the spec is: the operator bounds the spec (`node_inventory.rs`).
-const LEAST: usize = 250_000;
+use std::collections::BTreeSet;
 
 /// Facts about the node itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +24,8 @@ pub struct NodeFacts {
     pub machine_id: Option<String>,
     pub boot_id: Option<String>,
     pub ledger_id: Option<String>,
+    /// The boot in which the Volumes of the node last got their devices.
+    pub restored_boot_id: Option<String>,
     pub agent_version: Option<String>,
     /// The reports on device claims and on paths.
     pub claims: Vec<ClaimReport>,
@@ -52,6 +51,7 @@ pub fn status(
         machine_id: node.machine_id,
         ledger_id: node.ledger_id,
         boot_id: node.boot_id,
+        restored_boot_id: node.restored_boot_id,
         agent_version: node.agent_version,
         summary,
         devices,
@@ -60,8 +60,7 @@ pub fn status(
         problems: node.problems,
         last_change: None,
     };
-    let spec = serde_json::to_vec(spec).map_or(0, |bytes| bytes.len());
-    fit(status, LARGEST.saturating_sub(spec).max(LEAST))
+    fit(status, OBJECT.saturating_sub(bytes(spec)).max(LEAST_FOR_DEVICES))
 }
 
 /// The last status, after a scan that failed as a whole: the devices are still listed, and none is Available.
@@ -137,13 +136,22 @@ pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
     }
 }
 
+/// Every number counts whole devices, so that none is larger than that of the disks.
 fn summary(devices: &[Device]) -> Summary {
-    let count = |matches: &dyn Fn(&Device) -> bool| {
-        i64::try_from(devices.iter().filter(|device| matches(device)).count()).unwrap_or(i64::MAX)
-    };
     // A device without a size (zram, an empty card reader) does not count as a disk.
     let whole = |device: &Device| {
         device.size > 0 && matches!(device.kind.as_str(), "disk" | "mpath" | "loop")
+    };
+    let count = |matches: &dyn Fn(&Device) -> bool| {
+        let by_partition: BTreeSet<&str> = devices
+            .iter()
+            .filter(|device| matches(device))
+            .filter_map(|device| device.parent.as_deref())
+            .collect();
+        let counts = |device: &&Device| {
+            whole(device) && (matches(device) || by_partition.contains(device.name.as_str()))
+        };
+        i64::try_from(devices.iter().filter(counts).count()).unwrap_or(i64::MAX)
     };
     let capacity: u64 = devices
         .iter()
@@ -151,7 +159,7 @@ fn summary(devices: &[Device]) -> Summary {
         .filter_map(|device| u64::try_from(device.size).ok())
         .sum();
     Summary {
-        disks: count(&whole),
+        disks: count(&|_| true),
         available: count(&|device| device.state == DeviceState::Available),
         claimed: count(&|device| device.means(Meaning::Owned)),
         quarantined: count(&|device| device.means(Meaning::Quarantine)),
@@ -174,12 +182,28 @@ pub fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     parts
 }
 
-/// Makes the status fit into an API object. What is omitted is reported; evidence first: it can be read on the node.
+/// Makes the status fit into an API object. What is omitted is reported: first the evidence, which can be read on the node,
+/// then devices without an owner, then the others. Reports on device claims always stay.
 fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
-    let size = |status: &NodeInventoryStatus| {
-        serde_json::to_vec(status).map_or(usize::MAX, |bytes| bytes.len())
-    };
-    if size(&status) <= largest {
+    if bytes(&status) <= largest {
+        return status;
+    }
+    // The operator bounds the paths that it asks about; this is for what it may have written before.
+    let mut room = PATHS;
+    let paths = status.paths.len();
+    status.paths.retain(|report| {
+        let size = bytes(report);
+        let fits = size <= room;
+        room = room.saturating_sub(size);
+        fits
+    });
+    let omitted = paths - status.paths.len();
+    if omitted > 0 {
+        status.problems.push(format!(
+            "too many paths for one object: {omitted} of {paths} are not resolved; remove paths that do not exist on this node from the LocalVolumes"
+        ));
+    }
+    if bytes(&status) <= largest {
         return status;
     }
     for device in &mut status.devices {
@@ -189,14 +213,27 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
         .problems
         .push("too many devices for one object: the evidence of their identities is omitted; run `quarry devices -o yaml` on the node to see it".to_owned());
     let all = status.devices.len();
-    while size(&status) > largest && !status.devices.is_empty() {
-        let keep = status.devices.len() - status.devices.len().div_ceil(20);
-        status.devices.truncate(keep);
+    let devices = std::mem::take(&mut status.devices);
+    // The report on what is omitted, and the name of the list.
+    let mut room = largest.saturating_sub(bytes(&status) + 300);
+    let mut kept: Vec<Device> = Vec::with_capacity(all);
+    let (owned, others): (Vec<Device>, Vec<Device>) =
+        devices.into_iter().partition(|device| device.means(Meaning::Owned));
+    for device in owned.into_iter().chain(others) {
+        let size = bytes(&device) + 1;
+        if size <= room {
+            room -= size;
+            kept.push(device);
+        } else {
+            room = 0;
+        }
     }
+    kept.sort_by_cached_key(|device| natural(&device.name));
+    status.devices = kept;
     let left_out = all - status.devices.len();
     if left_out > 0 {
         status.problems.push(format!(
-            "too many devices for one object: the last {left_out} of {all} are not listed and cannot be used; run `quarry devices` on the node to see them"
+            "too many devices for one object: {left_out} of {all} are not listed and cannot be used; run `quarry devices` on the node to see them"
         ));
     }
     status
@@ -306,6 +343,40 @@ mod tests {
     }
 
     #[test]
+    fn every_number_of_the_summary_counts_whole_devices() {
+        let claim =
+            |identity: &str| DeviceClaim { identity: identity.into(), ..DeviceClaim::default() };
+        let part = |name: &str, uuid: &str| Facts {
+            kind: "part".into(),
+            parent: Some("sda".into()),
+            ..disk(name, 1 << 29, &[("partition:uuid", uuid)])
+        };
+        let whole = Facts {
+            partitions: vec!["sda1".into(), "sda2".into()],
+            ..disk("sda", 1 << 30, &[("sysfs:serial", "S1"), ("sysfs:model", "M")])
+        };
+        let other = disk("sdb", 1 << 30, &[("sysfs:wwid", "naa.5000c50000000001")]);
+        let seen = [whole, part("sda1", "a1b2c3d4-01"), part("sda2", "a1b2c3d4-02"), other];
+        let numbers = |claims: &[&str]| {
+            let spec = NodeInventorySpec {
+                device_claims: claims.iter().map(|identity| claim(identity)).collect(),
+                ..NodeInventorySpec::default()
+            };
+            let summary = published(&seen, &spec).summary.unwrap();
+            (summary.disks, summary.claimed)
+        };
+        let of = |name: &str| {
+            let found = published(&seen, &NodeInventorySpec::default()).devices;
+            found.into_iter().find(|device| device.name == name).unwrap().identity.unwrap()
+        };
+        let (sda, sda1, sda2, sdb) = (of("sda"), of("sda1"), of("sda2"), of("sdb"));
+        assert_eq!(numbers(&[]), (2, 0));
+        assert_eq!(numbers(&[&sda]), (2, 1), "its partitions belong to its owner");
+        assert_eq!(numbers(&[&sda1, &sda2]), (2, 1));
+        assert_eq!(numbers(&[&sda1, &sda2, &sdb]), (2, 2));
+    }
+
+    #[test]
     fn spec_and_status_share_the_room() {
         let seen: Vec<Facts> = (0..3000)
             .map(|n| {
@@ -325,11 +396,11 @@ mod tests {
             device_id: None,
         };
         let spec = NodeInventorySpec {
-            unmanaged_pvs: (0..6000).map(pv).collect(),
+            unmanaged_pvs: (0..7200).map(pv).collect(),
             ..NodeInventorySpec::default()
         };
         let beside = published(&seen, &spec);
-        let room = LARGEST - serde_json::to_vec(&spec).unwrap().len();
+        let room = OBJECT - serde_json::to_vec(&spec).unwrap().len();
         assert!(
             size(&beside) <= room + 1000 && beside.devices.len() < 3000,
             "{} in {room}",

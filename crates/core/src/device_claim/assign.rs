@@ -2,6 +2,7 @@
 
 use super::{
     NodeWorld,
+    content::unfit_device,
     demand::{
         Demand, DeviceSelection, NodeMatch, PathSelection, PvSettings, SetSelection, owner_text,
     },
@@ -9,8 +10,9 @@ use super::{
     index::{DeviceEntry, Index},
     is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
 };
-use crate::device::{
-    Reason, by_id_link, group::published_candidates, verdict::retained_data_detail,
+use crate::{
+    device::{Reason, by_id_link, group::published_candidates, verdict::retained_data_detail},
+    inventory_room::{ClaimRoom, fitting_paths},
 };
 use quarry_api::{
     names,
@@ -19,7 +21,7 @@ use quarry_api::{
     reason::{Class, Meaning},
     volume::VolumeMode,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// One device, or one path, and its eligibility for one demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum Eligibility {
     Refused(Vec<DeviceReason>),
     /// An unmanaged PersistentVolume is on it.
     BacksPersistentVolume(String),
+    /// Its content is not a file system that fits this demand.
+    UnfitFileSystem(String),
     /// Only the signatures of its last PersistentVolume were erased, and this demand would expose the rest.
     WipeRemnant(String),
     BelowMinimum {
@@ -56,6 +60,8 @@ pub enum Eligibility {
     OverMaximum(usize),
     /// A path that resolves to no device, or to one that another path of this demand names.
     NoDevice(String),
+    /// The NodeInventory is full.
+    NoRoom(String),
     /// The device claims of this node belong to another machine.
     Frozen,
 }
@@ -79,28 +85,60 @@ fn owners(world: &NodeWorld) -> Owners<'_> {
         .collect()
 }
 
+/// What the NodeInventory still has room for.
+struct Room<'a> {
+    world: &'a NodeWorld,
+    /// Read on first use: sizes are not needed while nothing is claimed.
+    claims: Option<ClaimRoom>,
+    /// The paths that the agent is asked about.
+    paths: BTreeSet<String>,
+}
+
+impl<'a> Room<'a> {
+    fn new(world: &'a NodeWorld) -> Self {
+        let paths = ranked(world).into_iter().flat_map(|demand| unresolved(world, demand));
+        let paths = fitting_paths(paths.collect(), &world.inventory);
+        Room { world, claims: None, paths }
+    }
+
+    /// The row with its device claim, or with the reason why there is none.
+    fn fit(&mut self, row: Row, claim: Option<DeviceClaim>) -> (Row, Option<DeviceClaim>) {
+        let world = self.world;
+        let Some(claim) = claim else { return (row, None) };
+        let room = self.claims.get_or_insert_with(|| ClaimRoom::of(&world.inventory));
+        if room.take(&claim) {
+            return (row, Some(claim));
+        }
+        let claims = world.inventory.spec.device_claims.len();
+        let why = format!(
+            "the NodeInventory has no room for another device claim; it has {claims}, and {} devices",
+            world.inventory.status.as_ref().map_or(0, |status| status.devices.len())
+        );
+        (Row { eligibility: Eligibility::NoRoom(why), ..row }, None)
+    }
+}
+
 pub fn assign(world: &NodeWorld, index: &Index<'_>) -> Assignment {
-    let mut assignment = Assignment::default();
+    let mut room = Room::new(world);
+    let mut claims = Vec::new();
     let mut owners = owners(world);
     for demand in ranked(world) {
-        for claim in rows(world, index, demand, &owners).into_iter().filter_map(|(_, claim)| claim)
-        {
+        let found = rows(world, index, demand, &owners, &mut room);
+        for claim in found.into_iter().filter_map(|(_, claim)| claim) {
             owners.insert(claim.identity.clone(), &demand.owner);
-            assignment.claims.push(claim);
+            claims.push(claim);
         }
-        assignment.paths.extend(unresolved(world, demand));
     }
-    assignment.paths.sort();
-    assignment.paths.dedup();
-    assignment
+    Assignment { claims, paths: room.paths.into_iter().collect() }
 }
 
 /// Each device of the node and its eligibility for the demand with this UID: what `quarry plan` and `explain` show.
 pub fn account(world: &NodeWorld, uid: &str) -> Vec<Row> {
     let index = Index::new(world);
+    let mut room = Room::new(world);
     let mut owners = owners(world);
     for demand in ranked(world) {
-        let found = rows(world, &index, demand, &owners);
+        let found = rows(world, &index, demand, &owners, &mut room);
         if demand.owner.uid == uid {
             return found.into_iter().map(|(row, _)| row).collect();
         }
@@ -128,11 +166,15 @@ fn rows(
     index: &Index<'_>,
     demand: &Demand,
     owners: &Owners<'_>,
+    room: &mut Room<'_>,
 ) -> Vec<(Row, Option<DeviceClaim>)> {
-    match &demand.selection {
+    let found = match &demand.selection {
         DeviceSelection::Set(set) => rows_of_set(world, index, demand, set, owners),
-        DeviceSelection::Paths(asked) => rows_of_paths(world, index, demand, asked, owners),
-    }
+        DeviceSelection::Paths(asked) => {
+            rows_of_paths(world, index, demand, asked, owners, &room.paths)
+        }
+    };
+    found.into_iter().map(|(row, claim)| room.fit(row, claim)).collect()
 }
 
 fn rows_of_set(
@@ -215,6 +257,7 @@ fn rows_of_paths(
     demand: &Demand,
     asked: &[PathSelection],
     owners: &Owners<'_>,
+    resolved: &BTreeSet<String>,
 ) -> Vec<(Row, Option<DeviceClaim>)> {
     let mut rows: Vec<(Row, Option<DeviceClaim>)> = Vec::new();
     for ask in asked {
@@ -243,10 +286,14 @@ fn rows_of_paths(
             .map(|status| status.paths.as_slice())
             .unwrap_or_default();
         let Some(report) = reports.iter().find(|report| report.path == ask.path) else {
-            rows.push((
-                blind(Eligibility::Waiting("the agent has not resolved the path yet".into())),
-                None,
-            ));
+            let eligibility = if resolved.contains(&ask.path) {
+                Eligibility::Waiting("the agent has not resolved the path yet".into())
+            } else {
+                Eligibility::NoRoom(
+                    "LocalVolumes name more paths than the NodeInventory has room for; the path is not resolved".into(),
+                )
+            };
+            rows.push((blind(eligibility), None));
             continue;
         };
         let named = |entry: &&DeviceEntry<'_>| {
@@ -279,6 +326,10 @@ fn rows_of_paths(
         let eligibility = eligibility.or_else(|| {
             usable(world, index, entry, mode, |finding| !stays(finding, mode, adopted)).err()
         });
+        let eligibility = eligibility.or_else(|| {
+            let why = unfit_device(device, mode, ask.settings.fs_type.as_deref())?;
+            Some(Eligibility::UnfitFileSystem(why))
+        });
         rows.push(match eligibility {
             Some(eligibility) => {
                 (Row { device: ask.path.clone(), ..row(device, eligibility) }, None)
@@ -298,6 +349,7 @@ fn rows_of_paths(
 fn stays(finding: &DeviceReason, mode: VolumeMode, adopted: bool) -> bool {
     let Some(reason) = finding.reason.known() else { return false };
     match reason.class() {
+        // Which file system fits is decided apart from it.
         Class::Content => reason != Reason::UnknownData || mode == VolumeMode::Block,
         Class::Nature => reason == Reason::Removable,
         Class::Owner => reason == Reason::RetainedData && adopted,
@@ -479,12 +531,12 @@ impl Eligibility {
                 finding.iter().map(DeviceReason::message).collect::<Vec<_>>().join("; ")
             }
             Eligibility::BacksPersistentVolume(pv) => format!("PersistentVolume {pv} is on it"),
-            Eligibility::WipeRemnant(why) => why.clone(),
+            Eligibility::UnfitFileSystem(why) | Eligibility::WipeRemnant(why) => why.clone(),
             Eligibility::BelowMinimum { found, min } => format!(
                 "the node has {found} matching devices, spec.minDeviceCount is {min}; none is used"
             ),
             Eligibility::OverMaximum(max) => format!("spec.maxDeviceCount is {max}"),
-            Eligibility::NoDevice(why) => why.clone(),
+            Eligibility::NoDevice(why) | Eligibility::NoRoom(why) => why.clone(),
             Eligibility::Frozen => {
                 "the device claims of the node belong to another machine; release them first".into()
             }
@@ -501,10 +553,12 @@ impl Eligibility {
             Eligibility::Waiting(_) => "Waiting",
             Eligibility::Refused(_) => "Refused",
             Eligibility::BacksPersistentVolume(_) => "BacksPersistentVolume",
+            Eligibility::UnfitFileSystem(_) => "UnfitFileSystem",
             Eligibility::WipeRemnant(_) => "WipeRemnant",
             Eligibility::BelowMinimum { .. } => "BelowMinimum",
             Eligibility::OverMaximum(_) => "OverMaximum",
             Eligibility::NoDevice(_) => "NoDevice",
+            Eligibility::NoRoom(_) => "NoRoom",
             Eligibility::Frozen => "Frozen",
         }
     }

@@ -9,6 +9,7 @@ use super::{
     is_forgotten, is_frozen, is_released, pv, retained_data_on,
 };
 use crate::{
+    inventory_room::bytes,
     job::Task,
     volume::usage::{PvUsage, pv_usage},
 };
@@ -48,6 +49,8 @@ pub enum Violation {
     UnfoundedWipe(String),
     #[error("invariant 9: the device claim on {0} would be removed while something of it is left")]
     LeftBehind(String),
+    #[error("invariant 9: the NodeInventory would be too large to be written")]
+    TooLarge,
     #[error("{0} would have more devices than spec.maxDeviceCount")]
     TooMany(String),
     #[error("the device claims of another machine would be changed")]
@@ -61,6 +64,7 @@ pub fn check(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
     let index = Index::new(world);
     let mut found = check_claims(world, &index, plan);
     found.extend(check_counts(world, plan));
+    found.extend(check_size(world, plan));
     found.extend(check_data(world, plan));
     found.extend(check_removed(world, &index, plan));
     found.extend(plan.steps.iter().flat_map(|step| check_step(world, &index, plan, step)));
@@ -138,6 +142,15 @@ fn check_counts(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
     over.map(|demand| Violation::TooMany(demand.owner.name.clone())).collect()
 }
 
+/// New device claims and paths fit into an object that the API takes.
+fn check_size(world: &NodeWorld, plan: &Plan) -> Option<Violation> {
+    let spec = &world.inventory.spec;
+    let grows = plan.claims.len() > spec.device_claims.len() || plan.paths.len() > spec.paths.len();
+    let size = || bytes(&plan.claims) + bytes(&plan.paths) + bytes(&world.inventory.status);
+    // etcd's limit.
+    (grows && size() > 3 << 19).then_some(Violation::TooLarge)
+}
+
 fn key(claim: &DeviceClaim) -> (&str, &str) {
     (&claim.identity, &claim.owner.uid)
 }
@@ -189,6 +202,8 @@ fn check_new(
         forbid(index.doubt(entry).is_some(), Violation::Doubtful);
         forbid(
             (claim.content == ClaimContent::Blank && content::shows_data(device))
+                || content::unfit_device(device, claim.volume_mode, claim.fs_type.as_deref())
+                    .is_some()
                 || retained_data_on(world, device).is_some_and(|kept| !adopts(kept))
                 || content::exposed_remnant(world, claim, device).is_some(),
             Violation::DataPublished,

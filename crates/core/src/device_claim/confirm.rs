@@ -3,6 +3,7 @@
 //! Decided from facts that the agent read while it held the device exclusively. The same function serves a confirmation
 //! and a wipe; they differ in what the device may contain.
 
+use super::content::{UNFIT_REMEDY, unfit_file_system};
 use crate::device::{
     Content, GroupedDevice, Reason,
     identity::{is_world_wide, same_identity},
@@ -64,9 +65,10 @@ pub fn decide_action(
 pub enum Expected {
     /// Nothing at all.
     Blank,
-    /// Anything except partitions: an administrator has named the device.
+    /// Anything except a partition table: an administrator has named the device.
     Any,
-    /// The same for a file system, which kubelet creates where it finds none: unrecognized data is refused.
+    /// A file system that fits the device claim, or nothing. kubelet creates one where it finds none, also over
+    /// unrecognized data.
     Named,
     /// Anything, also unused partitions: it is about to be erased.
     Erasable,
@@ -125,7 +127,9 @@ impl Expected {
             Reason::HeldExclusively | Reason::Claimed | Reason::TooNew => true,
             // Decided when it was claimed, from the same facts: a set may name such devices.
             Reason::NotLocal => true,
-            Reason::Signature | Reason::PartitionTable => !self.is_empty(),
+            // Which file system fits is decided in `verify`, by the device claim.
+            Reason::Signature => !self.is_empty(),
+            Reason::PartitionTable => self == Expected::Erasable,
             Reason::UnknownData => !self.is_empty() && self != Expected::Named,
             // Decided in `verify`, by the device claim.
             Reason::RetainedData => true,
@@ -319,6 +323,15 @@ pub fn verify(
     if let Some((reason, detail)) = own.into_iter().find(|(reason, _)| !expected.tolerates(*reason))
     {
         return Err(format!("{} {}", facts.name, reason.message(&detail)));
+    }
+    if expected == Expected::Named
+        && let Content::Found(found) = &facts.content
+    {
+        let signatures: Vec<&str> =
+            found.ambivalent.iter().chain(&found.fs_type).map(String::as_str).collect();
+        if let Some(why) = unfit_file_system(&signatures, claim.fs_type.as_deref()) {
+            return Err(format!("{} {why}; {UNFIT_REMEDY}", facts.name));
+        }
     }
     // Unread content is never accepted. Everything else was decided above, by its reason.
     match &facts.content {

@@ -1,6 +1,7 @@
 //! What a device contains and what uses it, as far as the last status shows: facts for the planner and for `check.rs`.
 
 use super::{ClaimContext, NodeWorld, retained_data_on, wipe_remnant_on};
+use crate::device::Reason;
 use quarry_api::{
     node_inventory::{ClaimContent, Device, DeviceClaim, WipeRemnant},
     reason::Meaning,
@@ -13,6 +14,43 @@ pub const FIRST_ROUND: i64 = 1;
 /// Whether the last scan found data on the device.
 pub fn shows_data(device: &Device) -> bool {
     device.means(Meaning::Data)
+}
+
+/// The file systems that are mounted as they are where no fsType is given.
+const MOUNTABLE: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
+
+/// What to do about a device with another content.
+pub const UNFIT_REMEDY: &str = "set fsType to the file system on the device, set volumeMode to Block to publish the device as it is, or name another device";
+
+/// Why these signatures are not one file system that fits `fs_type`: continues "sdb …". A blank device has none and fits.
+///
+/// Mounting a member of an array or of a volume group would show an old or partial state of it, and change it.
+pub fn unfit_file_system(signatures: &[&str], fs_type: Option<&str>) -> Option<String> {
+    let fits = |found: &str| fs_type.map_or(MOUNTABLE.contains(&found), |wanted| wanted == found);
+    match signatures {
+        [] => None,
+        [one] if fits(one) => None,
+        found => {
+            let found = found.join(", ");
+            Some(match fs_type {
+                Some(wanted) => format!("contains {found}, and fsType is {wanted}"),
+                None => format!(
+                    "contains {found}; without fsType only {} are mounted as they are",
+                    MOUNTABLE.join(", ")
+                ),
+            })
+        }
+    }
+}
+
+/// The same of a device in the NodeInventory that would be published in this mode.
+pub fn unfit_device(device: &Device, mode: VolumeMode, fs_type: Option<&str>) -> Option<String> {
+    let signatures = device.reasons.iter().filter(|found| found.reason == Reason::Signature);
+    let signatures: Vec<&str> = signatures.map(|found| found.detail.as_str()).collect();
+    match mode {
+        VolumeMode::Block => None,
+        VolumeMode::Filesystem => unfit_file_system(&signatures, fs_type),
+    }
 }
 
 /// What uses the device besides a PersistentVolume of the device claim, as text.

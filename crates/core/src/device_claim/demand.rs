@@ -229,7 +229,6 @@ pub fn of_set(set: &LocalVolumeSet) -> Demand {
         .filter(|text| !text.is_empty());
     let default = if fs_type.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
     let mode = read_mode("spec.volumeMode", spec.volume_mode.as_deref(), default, &mut problems);
-    refuse_fs_type_of_block("spec.fsType", mode, fs_type, &mut problems);
     let count = |field: &'static str, assignment: Option<i32>, problems: &mut Vec<Problem>| {
         match assignment.map(usize::try_from) {
             None => None,
@@ -305,7 +304,8 @@ pub fn of_local_volume(volume: &LocalVolume) -> Demand {
             VolumeMode::Filesystem,
             &mut problems,
         );
-        refuse_fs_type_of_block("spec.storageClassDevices.fsType", mode, fs_type, &mut problems);
+        // A Block device has none: admission warns about it.
+        let fs_type = fs_type.filter(|_| mode == VolumeMode::Filesystem);
         if entry.force_wipe_devices_and_destroy_all_data == Some(true) {
             problems.push(Problem {
                 field: "spec.storageClassDevices.forceWipeDevicesAndDestroyAllData",
@@ -439,22 +439,6 @@ fn read_mode(
             });
             default
         }
-    }
-}
-
-fn refuse_fs_type_of_block(
-    field: &'static str,
-    mode: VolumeMode,
-    fs_type: Option<&str>,
-    problems: &mut Vec<Problem>,
-) {
-    if let (VolumeMode::Block, Some(fs_type)) = (mode, fs_type) {
-        let allowed = "remove it, or set volumeMode to Filesystem".to_owned();
-        problems.push(Problem {
-            field,
-            wrong: format!("{fs_type} is set for volumeMode Block, which has no file system"),
-            allowed,
-        });
     }
 }
 

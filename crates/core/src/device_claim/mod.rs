@@ -28,6 +28,7 @@ mod wipe;
 pub mod world;
 
 pub use assign::{Eligibility, Row, account};
+pub use content::UNFIT_REMEDY;
 pub use demand::{Demand, owner_text};
 pub use index::Index;
 pub use plan::plan;

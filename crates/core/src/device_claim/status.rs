@@ -3,7 +3,7 @@
 //! Device claims are planned per node; here they are only counted and summarized.
 
 use super::{
-    Eligibility, Health, Row, Stage,
+    Eligibility, Health, Row, Stage, UNFIT_REMEDY,
     demand::{Demand, DeviceSelection, NodeMatch},
     filter::Mismatch,
 };
@@ -312,7 +312,7 @@ fn words(seen: &Observed, provisioned: usize) -> ConditionTexts {
     }
     let trouble = listed(seen, |stage| stage.health() == Health::Trouble)
         .into_iter()
-        .chain(no_path(seen))
+        .chain(unused(seen))
         .collect();
     let trouble = join(trouble, NAMED).map(|text| (DEGRADED, text));
     let waiting = listed(seen, |stage| stage.health() == Health::UnderWay);
@@ -441,21 +441,30 @@ fn finding(seen: &Observed, which: impl Fn(&Row) -> bool) -> Vec<String> {
         .collect()
 }
 
+/// What to do about a full NodeInventory.
+pub const NO_ROOM_REMEDY: &str = "remove paths that do not exist on the node, or exclude devices that are not needed: one node has room for about 1,000 device claims";
+
 /// The remedy, if the reason has one.
 fn remedy(eligibility: &Eligibility) -> String {
     match eligibility {
         Eligibility::Refused(finding) => {
             finding.first().and_then(|finding| finding.reason.known()).map_or_else(String::new, |reason| format!(" ({})", reason.row().remedy))
         }
+        Eligibility::UnfitFileSystem(_) => format!(" ({UNFIT_REMEDY})"),
+        Eligibility::NoRoom(_) => format!(" ({NO_ROOM_REMEDY})"),
         Eligibility::NoDevice(_) => " (correct the path or remove it; exclude nodes without such a device with spec.nodeSelector)".into(),
         _ => String::new(),
     }
 }
 
-/// A path is explicit: every reason why it is not used is reported.
-fn no_path(seen: &Observed) -> Option<String> {
+/// A path is explicit: every reason why it is not used is reported. Of a set, only what it cannot get although it should.
+fn unused(seen: &Observed) -> Option<String> {
     match &seen.demand.selection {
-        DeviceSelection::Set(_) => None,
+        DeviceSelection::Set(_) => {
+            let text =
+                eligibility(seen, |eligibility| matches!(eligibility, Eligibility::NoRoom(_)))?;
+            Some(format!("{text} ({NO_ROOM_REMEDY})"))
+        }
         DeviceSelection::Paths(_) => {
             let which = |eligibility: &Eligibility| {
                 matches!(
@@ -464,6 +473,8 @@ fn no_path(seen: &Observed) -> Option<String> {
                         | Eligibility::Refused(_)
                         | Eligibility::Taken(_)
                         | Eligibility::BacksPersistentVolume(_)
+                        | Eligibility::UnfitFileSystem(_)
+                        | Eligibility::NoRoom(_)
                         | Eligibility::WipeRemnant(_)
                         | Eligibility::Frozen
                 )
@@ -510,6 +521,7 @@ pub fn summary(seen: &Observed, provisioned: usize) -> String {
             Eligibility::Taken(_)
                 | Eligibility::BelowMinimum { .. }
                 | Eligibility::BacksPersistentVolume(_)
+                | Eligibility::UnfitFileSystem(_)
                 | Eligibility::WipeRemnant(_)
         )
     });

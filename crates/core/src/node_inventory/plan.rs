@@ -4,11 +4,11 @@ use super::{Observed, Plan, Step, Update};
 use crate::{
     device_claim::{self, Demand, NodeWorld, Stage},
     event::PendingEvent,
-    quarantine,
+    inventory_room, quarantine,
 };
 use jiff::Timestamp;
 use quarry_api::{
-    NodeInventory, NodeInventorySpec, names,
+    NodeInventory, NodeInventorySpec, NodeInventoryStatus, names,
     node_inventory::{ClaimOwner, DeviceClaim, UnmanagedPv},
 };
 
@@ -108,7 +108,8 @@ pub(super) fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan
     }
     // Without the Node it is unknown which PersistentVolumes are on it: the list stays unchanged.
     if seen.node_exists {
-        (spec.unmanaged_pvs, spec.unmanaged_pvs_omitted) = fitting(&seen.unmanaged_pvs);
+        (spec.unmanaged_pvs, spec.unmanaged_pvs_omitted) =
+            fitting(&seen.unmanaged_pvs, &spec, found.status.as_ref());
     }
     spec.quarantine = quarantine::plan(found, &seen.elsewhere);
     // Deleting the inventory of a node that does not exist discards the data on its disks, but not its device claims,
@@ -156,11 +157,16 @@ fn is_answered(seen: &Observed, found: &NodeInventory) -> bool {
     released && seen.node_exists && !device_claim::is_other_machine(&found.spec, machine)
 }
 
-/// The agent needs room for its devices in the same object: about 5,000 PersistentVolumes of the usual kind.
-pub(super) const ROOM_FOR_UNMANAGED_PVS: usize = 600_000;
-
-/// As many as fit, and the number of the others. An object that is too large would be refused for ever.
-fn fitting(all: &[UnmanagedPv]) -> (Vec<UnmanagedPv>, Option<i64>) {
+/// As many as fit beside the rest of the spec, and the number of the others.
+fn fitting(
+    all: &[UnmanagedPv],
+    spec: &NodeInventorySpec,
+    status: Option<&NodeInventoryStatus>,
+) -> (Vec<UnmanagedPv>, Option<i64>) {
+    if all.is_empty() {
+        return (Vec::new(), None);
+    }
+    let room = inventory_room::for_unmanaged_pvs(spec, status);
     let size = |pv: &UnmanagedPv| {
         pv.name.len() + pv.path.len() + pv.device_id.as_ref().map_or(0, |id| id.len() + 14) + 24
     };
@@ -168,13 +174,14 @@ fn fitting(all: &[UnmanagedPv]) -> (Vec<UnmanagedPv>, Option<i64>) {
         *end += size(pv);
         Some(*end)
     });
-    let fitting = ends.take_while(|end| *end <= ROOM_FOR_UNMANAGED_PVS).count();
+    let fitting = ends.take_while(|end| *end <= room).count();
     let left_out = i64::try_from(all.len() - fitting).ok().filter(|left_out| *left_out > 0);
     (all[..fitting].to_vec(), left_out)
 }
 
 fn create(seen: &Observed) -> Step {
-    let (unmanaged_pvs, unmanaged_pvs_omitted) = fitting(&seen.unmanaged_pvs);
+    let (unmanaged_pvs, unmanaged_pvs_omitted) =
+        fitting(&seen.unmanaged_pvs, &NodeInventorySpec::default(), None);
     let mut made = NodeInventory::new(
         &seen.name,
         NodeInventorySpec { unmanaged_pvs, unmanaged_pvs_omitted, ..NodeInventorySpec::default() },

@@ -1,7 +1,4 @@
-use super::{
-    plan::{ROOM_FOR_UNMANAGED_PVS, plan_inventory},
-    *,
-};
+use super::{plan::plan_inventory, *};
 use quarry_api::names;
 use serde_json::{Value, json};
 
@@ -208,7 +205,7 @@ fn unmanaged_pvs_that_do_not_fit_are_counted() {
         .collect();
     let spec = update(plan(&seen)).spec;
     let bytes = serde_json::to_vec(&spec.unmanaged_pvs).unwrap().len();
-    assert!((500_000..=ROOM_FOR_UNMANAGED_PVS).contains(&bytes), "{bytes}");
+    assert!((500_000..=600_000).contains(&bytes), "{bytes}");
     assert_eq!(
         spec.unmanaged_pvs_omitted,
         Some(9000 - i64::try_from(spec.unmanaged_pvs.len()).unwrap())

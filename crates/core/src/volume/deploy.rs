@@ -37,32 +37,25 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
 /// The PersistentVolume exists: report its health, and the device behind it.
 fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let failed = pv.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
-    let missing = device_is_missing(seen);
-    let mut update = if missing {
-        let message = format!(
-            "the loop device of this Volume is missing on node {0}; restart the agent of node {0} (delete its pod in namespace quarry-system), which attaches it again",
-            seen.volume.spec.node_name
-        );
-        StatusUpdate::new(Phase::Failed, Some(Reason::UnavailableError), message)
+    let unavailable =
+        |message| StatusUpdate::new(Phase::Failed, Some(Reason::UnavailableError), message);
+    let (problem, requeue) = match storage_problem(seen) {
+        Some(problem) => believed(seen, problem, now),
+        None => (None, None),
+    };
+    let missing = problem == Some(StorageProblem::NoDevice);
+    let terminating = pv.metadata.deletion_timestamp.is_some();
+    let mut update = if let Some(problem) = problem {
+        unavailable(problem.message(seen))
     } else if failed {
-        StatusUpdate::new(
-            Phase::Failed,
-            Some(Reason::UnavailableError),
-            format!(
-                "PersistentVolume {} is Failed; run `kubectl describe pv {}` to see why",
-                seen.name(),
-                seen.name()
-            ),
-        )
-    } else if pv.metadata.deletion_timestamp.is_some() {
-        StatusUpdate::new(
-            Phase::Failed,
-            Some(Reason::UnavailableError),
-            format!(
-                "PersistentVolume {0} is being deleted, but Volume {0} is not, so no PVC can bind it; delete Volume {0}",
-                seen.name()
-            ),
-        )
+        unavailable(format!(
+            "PersistentVolume {} is Failed; run `kubectl describe pv {}` to see why",
+            seen.name(),
+            seen.name()
+        ))
+    } else if terminating {
+        // As upstream: the storage is there, and a pod that uses it continues.
+        StatusUpdate::new(Phase::Available, None, terminating_message(seen.name()))
     } else {
         StatusUpdate::new(Phase::Available, None, "")
     };
@@ -81,26 +74,94 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
             .or(result.map(|result| result.device_name.clone()))
             .or(known);
     }
+    let warns = terminating && update.phase == Phase::Available;
+    let before = seen.volume.ready().and_then(|ready| ready.message.clone());
+    let note = update.message.clone().filter(|message| warns && before.as_ref() != Some(message));
     let mut plan = say(seen, update, now);
+    plan.notes.extend(note.map(|message| PendingEvent {
+        warning: true,
+        reason: "PvTerminating",
+        message,
+    }));
+    plan.requeue = requeue;
     plan.steps.extend(
         pv::metadata_patch(&seen.volume, pv).map(|patch| Step::UpdatePvMetadata(Box::new(patch))),
     );
     plan
 }
 
-/// The inventory has changed since the Volume was last reported, and does not list it. Before that change it may be
-/// outdated.
-fn device_is_missing(seen: &Observed) -> bool {
-    let stated = seen
-        .volume
-        .ready()
-        .and_then(|ready| ready.last_transition_time.as_ref())
-        .map(|time| time.0);
+/// The PersistentVolume of a Volume that is not being deleted was deleted: continues to exist until the Volume is deleted.
+pub(super) fn terminating_message(name: &str) -> String {
+    format!(
+        "PersistentVolume {name} was deleted and is terminating, but Volume {name} was not; its data stays, and no other PVC should use it; to get a new PersistentVolume, delete Volume {name} when its PVC is gone, and create it again"
+    )
+}
+
+/// What the inventory shows to be wrong with the storage of a published Volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StorageProblem {
+    NoDevice,
+    /// The path of the PersistentVolume is missing, or leads to another device.
+    NoLink,
+}
+
+impl StorageProblem {
+    pub(super) fn message(self, seen: &Observed) -> String {
+        let node = &seen.volume.spec.node_name;
+        let device = seen.device.as_ref().map(|device| device.name.as_str()).unwrap_or_default();
+        let path = seen.own_pv().and_then(pv::path).unwrap_or_default();
+        match (self, &seen.rival_device) {
+            (StorageProblem::NoDevice, _) => format!(
+                "the loop device of this Volume is missing on node {node}; restart the agent of node {node} (delete its pod in namespace quarry-system), which attaches it again"
+            ),
+            (StorageProblem::NoLink, Some(rival)) => format!(
+                "{path} on node {node} does not lead to {device}, the device of this Volume: {rival} has the same UUID; remove {rival} or give it another UUID, then run `udevadm trigger /dev/{device}`"
+            ),
+            (StorageProblem::NoLink, None) => format!(
+                "{path} on node {node} is missing or does not lead to {device}, the device of this Volume; check that udev runs on the node, then run `udevadm trigger /dev/{device}`"
+            ),
+        }
+    }
+}
+
+pub(super) fn storage_problem(seen: &Observed) -> Option<StorageProblem> {
+    match &seen.device {
+        None => Some(StorageProblem::NoDevice),
+        Some(device) if device.link.is_none() => Some(StorageProblem::NoLink),
+        Some(_) => None,
+    }
+}
+
+/// A scan that ran beside the last steps of a preparation may be published after it.
+const SCAN_BESIDE_JOB: SignedDuration = SignedDuration::from_secs(5);
+
+/// The problem if it counts now, else when it may. It counts if the inventory has changed since the Volume was last
+/// reported (before that it may be outdated), and once the agent has had the time to attach the device after a boot.
+fn believed(
+    seen: &Observed,
+    problem: StorageProblem,
+    now: Timestamp,
+) -> (Option<StorageProblem>, Option<SignedDuration>) {
     let settled = seen.volume.phase().is_some_and(|phase| phase != Phase::Pending);
-    // Once reported (its name was removed then), it stays so until the device is found again.
-    let reported = seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none());
-    let newer = matches!((seen.inventory_changed, stated), (Some(changed), Some(stated)) if changed > stated);
-    seen.device.is_none() && settled && (newer || reported)
+    // Once reported (without a device its name is removed then), it stays so until the inventory shows otherwise.
+    let reported = match problem {
+        StorageProblem::NoDevice => {
+            seen.volume.status.as_ref().is_some_and(|status| status.device_name.is_none())
+        }
+        StorageProblem::NoLink => seen.volume.phase() == Some(Phase::Failed),
+    };
+    if settled && reported {
+        return (Some(problem), None);
+    }
+    let stated = seen.volume.ready().and_then(|ready| ready.last_transition_time.as_ref());
+    let (Some(stated), Some(changed)) = (stated.map(|time| time.0), seen.inventory_changed) else {
+        return (None, None);
+    };
+    if !settled || !seen.restored || changed <= stated {
+        return (None, None);
+    }
+    let wait = (stated + SCAN_BESIDE_JOB).duration_since(now);
+    if wait.is_positive() { (None, Some(wait)) } else { (Some(problem), None) }
 }
 
 fn unpublished(seen: &Observed, now: Timestamp) -> Plan {

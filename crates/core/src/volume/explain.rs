@@ -3,6 +3,7 @@
 use super::{
     Observed,
     deletion::{Deletable, decide_deletable},
+    deploy::{StorageProblem, terminating_message},
     jobs, pv,
     request::{NoRequest, parse_request},
     usage::{PvUsage, pv_usage},
@@ -183,6 +184,11 @@ fn job_line(seen: &Observed) -> Line {
 
 fn device_line(seen: &Observed) -> Line {
     match &seen.device {
+        None if seen.own_pv().is_some() && !seen.restored => line(
+            "device",
+            Verdict::Waiting,
+            "the agent has not attached the devices of its Volumes yet since the node booted",
+        ),
         None if seen.own_pv().is_some() => line(
             "device",
             Verdict::Problem,
@@ -199,6 +205,9 @@ fn device_line(seen: &Observed) -> Line {
                     Verdict::Ok,
                     format!("/dev/{} over {file}, linked as {link}", device.name),
                 ),
+                None if seen.own_pv().is_some() => {
+                    line("device", Verdict::Problem, StorageProblem::NoLink.message(seen))
+                }
                 None => line(
                     "device",
                     Verdict::Problem,
@@ -223,6 +232,12 @@ fn pv_line(seen: &Observed) -> Line {
                 "PersistentVolume {name} exists and is not managed by this Volume; create the Volume under another name"
             ),
         ),
+        Some(pv)
+            if pv.metadata.deletion_timestamp.is_some()
+                && seen.volume.metadata.deletion_timestamp.is_none() =>
+        {
+            line("pv", Verdict::Problem, terminating_message(name))
+        }
         Some(pv) => {
             let phase =
                 pv.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");

@@ -6,7 +6,7 @@ use quarry_api::{
     NodeJob, NodeJobSpec,
     ids::Uid,
     names,
-    node_job::{JobOwner, OwnerKind, Precondition},
+    node_job::{JobOwner, JobPhase, OwnerKind, Precondition},
 };
 
 /// The step names before the name of the job in `status.job`.
@@ -35,6 +35,12 @@ pub fn volume_task(job: &NodeJob) -> Option<VolumeTask> {
 
 pub fn is_prepare(job: &NodeJob) -> bool {
     matches!(volume_task(job), Some(VolumeTask::Prepare(_)))
+}
+
+/// The UID of the Volume whose storage this job has prepared.
+pub fn prepared_volume(job: &NodeJob) -> Option<&str> {
+    let phase = job.status.as_ref().and_then(|status| status.phase);
+    (phase == Some(JobPhase::Succeeded) && is_prepare(job)).then_some(job.spec.owner.uid.as_str())
 }
 
 pub fn is_cleanup(job: &NodeJob) -> bool {

@@ -42,10 +42,14 @@ pub struct Observed {
     pub job: Option<NodeJob>,
     /// The device of this volume in its node's inventory.
     pub device: Option<Device>,
+    /// Another device of the node with the UUID of this volume, by kernel name: the volume's link may lead to it.
+    pub rival_device: Option<String>,
     /// When the node's inventory last changed.
     pub inventory_changed: Option<Timestamp>,
     /// Why nothing may be done on its node: the agent's ledger is not the recorded one.
     pub other_ledger: Option<String>,
+    /// The agent has attached the devices of its Volumes since the node booted, as far as it could.
+    pub restored: bool,
     /// Another PersistentVolume that publishes this volume's storage: a copy made by hand or by a restore.
     pub other_pv: Option<String>,
 }

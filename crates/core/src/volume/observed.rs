@@ -17,6 +17,8 @@ pub fn observed(source: &impl Source, volume: &Volume, now: Timestamp) -> Observ
         agent: source.agent_presence(node_name, now),
         job: job_name(volume).and_then(|job| source.job(&job)).map(own),
         device: status.and_then(|status| device(&status.devices, volume)).cloned(),
+        rival_device: status.and_then(|status| rival(&status.devices, volume)),
+        restored: status.is_some_and(|status| status.restored_boot_id == status.boot_id),
         inventory_changed: status.and_then(|status| Some(status.last_change.as_ref()?.0)),
         other_ledger: inventory.as_deref().and_then(other_ledger),
         other_pv: None,
@@ -33,6 +35,20 @@ pub fn job_name(volume: &Volume) -> Option<String> {
 fn device<'a>(devices: &'a [Device], volume: &Volume) -> Option<&'a Device> {
     let uid = volume.metadata.uid.as_deref()?;
     devices.iter().find(|device| device.volume_uid.as_deref() == Some(uid))
+}
+
+/// A device with the volume's UUID that is neither the volume's nor a partition of it.
+pub(super) fn rival(devices: &[Device], volume: &Volume) -> Option<String> {
+    let uid = volume.metadata.uid.as_deref()?;
+    let ours = device(devices, volume).map(|device| device.name.as_str());
+    let marked = |device: &&Device| {
+        [&device.fs_uuid, &device.part_label].iter().any(|mark| mark.as_deref() == Some(uid))
+    };
+    let other = |device: &&Device| {
+        Some(device.name.as_str()) != ours
+            && (device.parent.is_none() || device.parent.as_deref() != ours)
+    };
+    devices.iter().filter(marked).find(other).map(|device| device.name.clone())
 }
 
 fn own<T: Clone>(shared: std::sync::Arc<T>) -> T {

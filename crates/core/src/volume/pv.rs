@@ -34,6 +34,11 @@ pub fn is_owned_by(pv: &PersistentVolume, uid: &str) -> bool {
             .any(|owner| owner.uid == uid && owner.controller == Some(true))
 }
 
+/// Its path on the node.
+pub fn path(pv: &PersistentVolume) -> Option<&str> {
+    pv.spec.as_ref()?.local.as_ref().map(|local| local.path.as_str())
+}
+
 /// The name of a PersistentVolume other than the volume's own whose path ends in the volume's UID.
 pub fn published_elsewhere(
     pvs: impl IntoIterator<Item = impl AsRef<PersistentVolume>>,

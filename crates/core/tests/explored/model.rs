@@ -292,7 +292,7 @@ impl Model {
             Content::Volume => Some("BacksVolume"),
         };
         reasons.extend(
-            found.map(|reason| DeviceReason { reason: reason.into(), detail: String::new() }),
+            found.map(|reason| DeviceReason { reason: reason.into(), detail: "ext4".into() }),
         );
         Some(Device {
             name: "sda".into(),

@@ -65,6 +65,7 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         let attempt = || format!("publishing the inventory of {name}");
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut current = self.known_inventory().await?;
+        let restored = reason.restored;
         let request = ScanRequest {
             everything: reason.everything,
             touched: reason.touched,
@@ -90,13 +91,8 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
             let Some(inventory) = current else {
                 // Scanned even before there is an inventory: the settling time runs from the first sight.
                 let again_in = scan.as_ref().ok().map(|scan| {
-                    self.assess(
-                        scan,
-                        &NodeInventory::default(),
-                        node_uid.clone(),
-                        ClaimReports::default(),
-                    )
-                    .1
+                    let (nothing, none) = (NodeInventory::default(), ClaimReports::default());
+                    self.assess(scan, &nothing, node_uid.clone(), none, restored).1
                 });
                 return Ok(Publication {
                     published: Published::NoInventory,
@@ -116,7 +112,7 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
                 Ok((scan, attended)) => {
                     let refused = attended.again_in;
                     let (status, settles_in) =
-                        self.assess(scan, &inventory, node_uid.clone(), attended);
+                        self.assess(scan, &inventory, node_uid.clone(), attended, restored);
                     (status, settles_in.into_iter().chain(scan.again_in).chain(refused).min())
                 }
                 // Reported where people read it, and no device stays Available that cannot be scanned.
@@ -157,6 +153,7 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         inventory: &NodeInventory,
         node_uid: Option<String>,
         attended: ClaimReports,
+        restored: bool,
     ) -> (NodeInventoryStatus, Option<Duration>) {
         let (previous, boot_id) = (inventory.status.as_ref(), scan.boot_id.as_deref());
         let (now, needed) = (self.options.clock.elapsed(), self.options.settling_time);
@@ -168,6 +165,11 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
             machine_id: scan.machine_id.clone(),
             ledger_id: scan.ledger_id.clone(),
             boot_id: scan.boot_id.clone(),
+            restored_boot_id: if restored {
+                scan.boot_id.clone()
+            } else {
+                previous.and_then(|previous| previous.restored_boot_id.clone())
+            },
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             claims: attended.claims,
             paths: attended.paths,

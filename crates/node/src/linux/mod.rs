@@ -31,12 +31,15 @@ pub struct LinuxNode {
     ledger: Arc<Mutex<Ledger>>,
     scanner: Mutex<Scanner>,
     _lock: Lock,
+    /// `None`: real disks are only observed.
+    _real_disks: Option<Lock>,
 }
 
 impl LinuxNode {
-    /// Fails with the other's PID while another agent runs on this node.
+    /// Fails with the other's PID while another agent runs on this node, or one that uses real disks on this machine.
     pub fn open(host: HostRoot, observe_only: bool) -> Result<Self, NodeError> {
-        let lock = Lock::take(&host.lock())?;
+        let lock = Lock::take(&host)?;
+        let real_disks = (!observe_only).then(|| Lock::take_real_disks(&host)).transpose()?;
         let ledger = Ledger::open(&host.ledger())?;
         let reach = if observe_only { Reach::OwnLoops } else { Reach::Everything };
         let scanner =
@@ -46,6 +49,7 @@ impl LinuxNode {
             ledger: Arc::new(Mutex::new(ledger)),
             scanner: Mutex::new(scanner),
             _lock: lock,
+            _real_disks: real_disks,
         })
     }
 
@@ -73,5 +77,24 @@ impl LinuxNode {
         let machine_id = self.host.machine_id()?;
         let ledger_id = Some(self.ledger().id().to_owned());
         Ok((NodeScan { devices, problems, again_in, boot_id, machine_id, ledger_id }, silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent of a cluster and a standalone Quarry, or two of these, know nothing of each other's device claims.
+    // invariant: 10
+    #[test]
+    fn two_nodes_on_a_machine_do_not_share_real_disks() {
+        let root = tempfile::tempdir().unwrap();
+        let host = |data: &str| HostRoot::open(root.path(), data).unwrap();
+        let first = LinuxNode::open(host("/var/lib/quarry"), false).unwrap();
+        let Err(refused) = LinuxNode::open(host("/other"), false) else { panic!() };
+        assert!(refused.to_string().contains("data directory /var/lib/quarry"), "{refused}");
+        let observing = LinuxNode::open(host("/other"), true).unwrap();
+        drop((first, observing));
+        LinuxNode::open(host("/other"), false).unwrap();
     }
 }

@@ -15,7 +15,7 @@ use quarry_core::{
     },
     node_inventory::Observed,
     source::Source,
-    unmanaged_pv,
+    unmanaged_pv::{Records, of_node, volume_link},
     volume::is_started,
 };
 use std::sync::Arc;
@@ -24,7 +24,6 @@ pub async fn observe(context: &Context, name: &str) -> Result<Observed, Failure>
     let caches = context.caches.as_ref();
     let node = caches.get::<Node>(name);
     let inventory = caches.get::<NodeInventory>(name).map(|inventory| (*inventory).clone());
-    let claims = inventory.as_ref().map(|inventory| inventory.spec.device_claims.as_slice());
     let unmanaged_pvs = node.as_deref().map(|node| {
         let candidates: Vec<_> = caches
             .unmanaged_pvs()
@@ -32,8 +31,14 @@ pub async fn observe(context: &Context, name: &str) -> Result<Observed, Failure>
             .into_iter()
             .filter_map(|pv| caches.pv(pv))
             .collect();
-        let candidates = candidates.iter().map(AsRef::as_ref);
-        unmanaged_pv::of_node(node, claims.unwrap_or_default(), candidates)
+        let records = Records::of(inventory.as_ref());
+        // Only where the node does not report the device of a Volume (yet): there may be many jobs.
+        let unreported =
+            |pv: &Arc<PersistentVolume>| volume_link(pv).is_some() && !records.is_managed(pv);
+        let jobs = candidates.iter().any(unreported).then(|| caches.all::<NodeJob>());
+        let jobs = jobs.unwrap_or_default();
+        let records = records.with_jobs(name, jobs.iter().map(AsRef::as_ref));
+        of_node(node, &records, candidates.iter().map(AsRef::as_ref))
     });
     // Device claims are planned only where the kinds that own them are watched: else every owner would seem gone.
     let world = match &inventory {

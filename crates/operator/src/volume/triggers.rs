@@ -55,7 +55,7 @@ fn unsettled(caches: &Caches, enqueue: &mut dyn FnMut(String), concerns: impl Fn
     }
 }
 
-/// Volumes whose device changed.
+/// Volumes whose device changed; all of the node when it has restored those that it could after a boot.
 fn inventory(change: &Change<'_, NodeInventory>, caches: &Caches, enqueue: &mut dyn FnMut(String)) {
     let devices = |inventory: Option<&'_ NodeInventory>| {
         let status = inventory.and_then(|inventory| inventory.status.as_ref());
@@ -68,12 +68,15 @@ fn inventory(change: &Change<'_, NodeInventory>, caches: &Caches, enqueue: &mut 
         .chain(after.iter().filter(|device| !before.contains(device)))
         .filter_map(|device| device.volume_uid.as_deref())
         .collect();
-    if changed.is_empty() {
+    let restored = change.differs(|inventory| {
+        inventory.status.as_ref().map(|status| status.restored_boot_id == status.boot_id)
+    });
+    if changed.is_empty() && !restored {
         return;
     }
     let node = change.object().name_any();
     for volume in caches.store::<Volume>().each() {
-        let concerned = volume.uid().is_some_and(|uid| changed.contains(&uid.as_str()));
+        let concerned = restored || volume.uid().is_some_and(|uid| changed.contains(&uid.as_str()));
         if volume.spec.node_name == node && concerned {
             enqueue(volume.name_any());
         }

@@ -108,8 +108,10 @@ mod tests {
             agent: Presence::Present { until: Timestamp::MAX },
             job: None,
             device: None,
+            rival_device: None,
             inventory_changed: None,
             other_ledger: None,
+            restored: true,
             other_pv: None,
         }
     }

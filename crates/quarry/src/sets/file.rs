@@ -241,3 +241,156 @@ fn problems(object: &OwnerObject) -> Vec<String> {
         OwnerObject::LocalVolume(volume) => of_local_volume(volume).problems,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn parsed(object: &Value) -> Contents {
+        parse(&object.to_string(), "file", "quarry-system").await.unwrap()
+    }
+
+    /// The objects, or why they are refused.
+    async fn result(object: &Value) -> Result<Vec<OwnerObject>, String> {
+        let read = parse(&object.to_string(), "file", "quarry-system").await;
+        read.map(|contents| contents.objects).map_err(|error| error.to_string())
+    }
+
+    fn set(spec: Value) -> Value {
+        json!({"apiVersion": "local.storage.openshift.io/v1alpha1", "kind": "LocalVolumeSet",
+            "metadata": {"name": "fast"}, "spec": spec})
+    }
+
+    fn local_volume(entry: Value) -> Value {
+        json!({"apiVersion": "local.storage.openshift.io/v1", "kind": "LocalVolume",
+            "metadata": {"name": "fast"}, "spec": {"storageClassDevices": [entry]}})
+    }
+
+    #[tokio::test]
+    async fn fs_type_with_block_is_a_warning() {
+        let path = "/dev/disk/by-id/wwn-1";
+        for object in [
+            set(json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "ext4"})),
+            set(json!({"storageClassName": "c", "volumeMode": "block", "fstype": "ext4"})),
+            local_volume(
+                json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "xfs", "devicePaths": [path]}),
+            ),
+        ] {
+            let Contents { objects, warnings } = parsed(&object).await;
+            assert_eq!(objects.len(), 1);
+            let [warning] = warnings.as_slice() else { panic!("{object}: {warnings:?}") };
+            assert!(warning.contains("fsType is ignored with volumeMode Block"), "{warning}");
+        }
+        for object in [
+            set(
+                json!({"storageClassName": "c", "volumeMode": "Block", "fsType": "", "fstype": ""}),
+            ),
+            set(json!({"storageClassName": "c", "fsType": "xfs"})),
+            local_volume(json!({"storageClassName": "c", "fsType": "xfs", "devicePaths": [path]})),
+        ] {
+            assert_eq!(parsed(&object).await.warnings, [""; 0], "{object}");
+        }
+        let bare = parsed(&set(json!({"storageClassName": "c"}))).await.warnings;
+        assert!(bare.len() == 1 && bare[0].contains("are published as Block"), "{bare:?}");
+    }
+
+    #[tokio::test]
+    async fn more_paths_than_a_node_can_resolve_are_refused() {
+        let volume = |count: usize| {
+            let entries: Vec<Value> = (0..count)
+                .collect::<Vec<_>>()
+                .chunks(200)
+                .map(|part| {
+                    let paths: Vec<String> =
+                        part.iter().map(|n| format!("/dev/disk/by-id/x-{n}")).collect();
+                    json!({"storageClassName": "c", "devicePaths": paths})
+                })
+                .collect();
+            let mut object = local_volume(json!({}));
+            object["spec"]["storageClassDevices"] = json!(entries);
+            object
+        };
+        assert_eq!(parsed(&volume(1000)).await.objects.len(), 1);
+        let refused = parse(&volume(1001).to_string(), "file", "quarry-system").await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("names more than 1000 devicePaths; create several"), "{text}");
+    }
+
+    /// Every optional field of the schema, one after the other and all at once.
+    #[tokio::test]
+    async fn an_explicit_null_equals_an_absent_field() {
+        let crds = serde_json::to_value(quarry_api::crds()).unwrap();
+        let schema = |kind: &str| {
+            let all = crds.as_array().unwrap();
+            let crd = all.iter().find(|crd| crd["spec"]["names"]["kind"] == kind).unwrap();
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
+        };
+        let selector = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]});
+        let set = set(json!({
+            "storageClassName": "c", "volumeMode": "Filesystem", "minDeviceCount": 1, "maxDeviceCount": 2,
+            "nodeSelector": selector, "tolerations": [{"key": "a", "operator": "Exists"}],
+            "deviceInclusionSpec": {"minSize": "1Gi", "maxSize": "2Gi", "deviceTypes": ["disk"]},
+            "deviceExclusionSpec": {"deviceNameFilter": ["sd*"]},
+        }));
+        let volume = local_volume(
+            json!({"storageClassName": "c", "volumeMode": "Filesystem", "devicePaths": ["/dev/disk/by-id/x"]}),
+        );
+        for (kind, object) in [("LocalVolumeSet", set), ("LocalVolume", volume)] {
+            let mut places = Vec::new();
+            optional(&schema(kind), &object["spec"], "/spec", &mut places);
+            assert!(places.len() > 7, "{places:?}");
+            let mut all = object.clone();
+            // The innermost first: one that is null has no fields.
+            for place in &places {
+                let mut one = object.clone();
+                insert(&mut one, place);
+                // Without a field of a selector it may be refused: then in the same words.
+                let (with, without) = (result(&one).await, result(&removed(&object, place)).await);
+                assert_eq!(with, without, "{kind} {place}");
+                if with.is_ok() {
+                    insert(&mut all, place);
+                }
+                let text =
+                    |one: &Value| serde_json::from_value::<quarry_api::LocalVolume>(one.clone());
+                assert!(kind != "LocalVolume" || text(&one).is_ok(), "{place} is read as well");
+            }
+            assert_eq!(parsed(&all).await.objects.len(), 1, "{kind}");
+        }
+    }
+
+    /// The pointers of all fields that the schema does not require, where the object has their parent.
+    fn optional(schema: &Value, object: &Value, at: &str, places: &mut Vec<String>) {
+        let required = |name: &str| {
+            schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
+        };
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let place = format!("{at}/{name}");
+            match &object[name] {
+                inner @ Value::Object(_) => optional(property, inner, &place, places),
+                Value::Array(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        optional(&property["items"], item, &format!("{place}/{index}"), places);
+                    }
+                }
+                _ => {}
+            }
+            if !required(name) {
+                places.push(place);
+            }
+        }
+    }
+
+    fn insert(object: &mut Value, place: &str) {
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        if let Some(parent) = object.pointer_mut(parent).filter(|parent| parent.is_object()) {
+            parent[name] = Value::Null;
+        }
+    }
+
+    fn removed(object: &Value, place: &str) -> Value {
+        let mut object = object.clone();
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+        object
+    }
+}

@@ -75,6 +75,9 @@ pub struct Door {
 
 async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
     refuse_outside(args.listen)?;
+    if args.allow_real_disks && data_dir::is_root() {
+        supervisor::check_real_disks()?;
+    }
     let dir = data_dir::prepare(args.data_dir.as_deref())?;
     // The store before the port: a second process on the same directory fails with that error.
     let mut options = Options::new(quarry_api::crds::crds());

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, runtime::wait::await_condition};
 use quarry_api::{NodeInventory, names};
-use quarry_node::AgentOptions;
+use quarry_node::{AgentOptions, HostRoot, lock::Lock};
 use quarry_operator::{OperatorOptions, Registry, group};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Longer than the agent needs to let a running job end.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 const READY_LIMIT: Duration = Duration::from_secs(20);
+const HOST_ROOT: &str = "/";
 
 pub struct Parts {
     workers: JoinSet<anyhow::Result<()>>,
@@ -43,12 +44,14 @@ impl Parts {
         );
         workers.spawn(async move { operator.await.context("running the operator") });
         if standalone.agent {
+            let real_disks = standalone.real_disks;
             let agent = quarry_node::run(
                 standalone.server.client("default"),
                 agent_options(standalone),
                 stop_workers.clone(),
             );
-            workers.spawn(async move { agent.await.map_err(agent_error) });
+            workers
+                .spawn(async move { agent.await.map_err(|error| agent_error(error, real_disks)) });
         }
         Parts { workers, door: serving, stop_workers, stop_door }
     }
@@ -86,13 +89,32 @@ impl Parts {
     }
 }
 
-/// The usual cause: a cluster's agent works in the same folder.
-fn agent_error(error: quarry_node::agent::AgentError) -> anyhow::Error {
-    match &error {
-        quarry_node::agent::AgentError::NodeOps { source: quarry_node::NodeError::Locked { .. }, .. } => anyhow::Error::new(error)
-            .context("this folder is in use; stop that agent (a cluster's agent pod uses /var/lib/quarry), or choose another folder with --data-dir"),
-        _ => anyhow::Error::new(error).context("running the agent"),
-    }
+/// The usual cause: a cluster's agent on the same machine.
+fn agent_error(error: quarry_node::agent::AgentError, real_disks: bool) -> anyhow::Error {
+    use quarry_node::{NodeError, agent::AgentError};
+    let remedy = match &error {
+        // Never another directory: it would have its own device claims on the same disks.
+        AgentError::NodeOps { source: NodeError::RealDisksLocked { .. }, .. } => {
+            "the disks of this machine have another user; stop it (an agent of a cluster is a pod of the DaemonSet quarry-agent), or start without --allow-real-disks"
+        }
+        AgentError::NodeOps { source: NodeError::Locked { .. }, .. } if real_disks => {
+            "this data directory is in use; stop the agent that uses it (an agent of a cluster is a pod of the DaemonSet quarry-agent, with /var/lib/quarry)"
+        }
+        AgentError::NodeOps { source: NodeError::Locked { .. }, .. } => {
+            "this data directory is in use; stop the agent that uses it (a cluster's agent uses /var/lib/quarry), or choose another directory with --data-dir: real disks are only observed"
+        }
+        _ => "running the agent",
+    };
+    anyhow::Error::new(error).context(remedy)
+}
+
+/// Before store and port, whose errors recommend another directory and another port. The agent takes the lock itself.
+pub fn check_real_disks() -> anyhow::Result<()> {
+    let attempt = "checking the disks of this machine".to_owned();
+    let taken = HostRoot::view(HOST_ROOT).and_then(|host| Lock::take_real_disks(&host));
+    taken.map(drop).map_err(|source| {
+        agent_error(quarry_node::agent::AgentError::NodeOps { attempt, source }, true)
+    })
 }
 
 fn operator_options() -> OperatorOptions {
@@ -110,7 +132,7 @@ fn operator_options() -> OperatorOptions {
 fn agent_options(standalone: &Standalone) -> AgentOptions {
     let mut options = AgentOptions::new(&standalone.node);
     options.namespace = names::DEFAULT_NAMESPACE.into();
-    options.host_root = "/".into();
+    options.host_root = HOST_ROOT.into();
     options.data_dir = standalone.dir.clone();
     // A trial on a user's own machine must not touch that user's disks.
     options.observe_only = !standalone.real_disks;
@@ -149,5 +171,28 @@ pub async fn ready(standalone: &Standalone) -> anyhow::Result<()> {
             "Quarry was not ready within {} s; start it with RUST_LOG=info to see what it waits for",
             READY_LIMIT.as_secs()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quarry_node::{NodeError, agent::AgentError};
+
+    #[test]
+    fn no_other_directory_is_recommended_for_real_disks() {
+        let text = |source: NodeError, real_disks: bool| {
+            let attempt = "starting the agent".to_owned();
+            format!("{:#}", agent_error(AgentError::NodeOps { attempt, source }, real_disks))
+        };
+        let (holder, lock) = ("PID 7, data directory /var/lib/quarry", "/run/quarry/real-disks");
+        let disks = || NodeError::RealDisksLocked { holder: holder.into(), lock: lock.into() };
+        let directory = || NodeError::Locked { holder: "PID 7".into(), lock: "/d/lock".into() };
+        let refused = text(disks(), true);
+        assert!(refused.contains("start without --allow-real-disks"), "{refused}");
+        assert!(refused.contains("PID 7, data directory /var/lib/quarry"), "{refused}");
+        assert!(!refused.contains("--data-dir"), "{refused}");
+        assert!(!text(directory(), true).contains("--data-dir"));
+        assert!(text(directory(), false).contains("--data-dir"));
     }
 }

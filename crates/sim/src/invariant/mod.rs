@@ -152,10 +152,18 @@ fn check_volume(volume: &Value, world: &World) -> Option<String> {
             (!published).then(|| format!("Volume {name} is Available without a PersistentVolume"))
         }
         phase => {
-            let explained = status["conditions"][0]["message"]
-                .as_str()
-                .is_some_and(|message| !message.is_empty());
-            (!explained).then(|| format!("Volume {name} is {phase} and does not say why"))
+            let condition = &status["conditions"][0];
+            let explained =
+                condition["message"].as_str().is_some_and(|message| !message.is_empty());
+            if !explained {
+                return Some(format!("Volume {name} is {phase} and does not say why"));
+            }
+            let node = volume["spec"]["nodeName"].as_str().unwrap_or_default();
+            let inventory = &world.get(Kind::Inventory, node)?["status"];
+            let restored = inventory["restoredBootID"] == inventory["bootID"];
+            (condition["reason"] == "UnavailableError" && !restored).then(|| {
+                format!("Volume {name} is {phase} before the agent of this boot has restored it")
+            })
         }
     }
 }

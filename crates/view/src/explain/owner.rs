@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Event;
 use quarry_api::local_volume_discovery::OperatorCondition;
 use quarry_core::{
     device::Reason,
-    device_claim::{Eligibility, Row, owner_text},
+    device_claim::{Eligibility, Row, UNFIT_REMEDY, owner_text, status::NO_ROOM_REMEDY},
     source::Source,
     volume::explain::Verdict,
 };
@@ -185,6 +185,10 @@ fn candidate_remedies(summary: &NodeSummary, row: &Row) -> Vec<Remedy> {
         Eligibility::BelowMinimum { .. } => {
             format!("node {node} has too few devices; add some, or lower spec.minDeviceCount")
         }
+        Eligibility::UnfitFileSystem(why) => {
+            format!("{device} on node {node} {why}; {UNFIT_REMEDY}")
+        }
+        Eligibility::NoRoom(why) => format!("{device} on node {node}: {why}; {NO_ROOM_REMEDY}"),
         Eligibility::WipeRemnant(why) => format!("{device} of node {node} {why}"),
         Eligibility::Frozen => format!("node {node}: {}", row.eligibility.message()),
         Eligibility::Claimed

@@ -115,9 +115,11 @@ impl DeviceStatus {
                 Eligibility::Taken(_)
                 | Eligibility::Refused(_)
                 | Eligibility::BacksPersistentVolume(_)
+                | Eligibility::UnfitFileSystem(_)
                 | Eligibility::WipeRemnant(_)
                 | Eligibility::BelowMinimum { .. }
                 | Eligibility::NoDevice(_)
+                | Eligibility::NoRoom(_)
                 | Eligibility::Frozen => Tone::Bad,
                 Eligibility::OverMaximum(_) => Tone::Spare,
             },

@@ -5,7 +5,7 @@ use super::{
     facts::{BackingFile, Content, Facts, Found, Held, Partition},
     group::{GroupedDevice, group, partial_matches, published_candidates},
     identity::identify,
-    inventory::{LARGEST, NodeFacts, row, status, unseen},
+    inventory::{NodeFacts, row, status, unseen},
     reason::{Reason, TABLE},
     settle::{SETTLING_TIME, Settling},
     verdict::judge,

@@ -244,7 +244,8 @@ fn non_local_devices_need_include_not_local() {
 #[test]
 fn a_local_volume_claims_its_paths_and_keeps_their_content() {
     let paths = ["/dev/disk/by-id/wwn-a", "/dev/sdb", "/dev/nothing", "/dev/sdc"];
-    let data = with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable);
+    let mut data = with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable);
+    data.reasons[0].detail = "xfs".into();
     let parent = with_reason(disk("sdb", 2), "HasChildren", DeviceState::NotAvailable);
     let mut world = world(vec![local_volume("lv", &paths)], vec![data, parent]);
     assert_eq!(
@@ -298,6 +299,61 @@ fn a_path_to_unrecognized_data_is_no_file_system() {
         step(&mut world).claims.len()
     };
     assert_eq!((claims("Filesystem"), claims("Block")), (0, 1));
+}
+
+// invariant: 1
+#[test]
+fn a_path_is_a_file_system_only_with_one_that_fits() {
+    let row = |settings: Value, signatures: &[&str]| {
+        let mut entry = json!({"storageClassName": "lv", "devicePaths": ["/dev/sda"]});
+        for (key, value) in settings.as_object().unwrap() {
+            entry[key] = value.clone();
+        }
+        let object = json!({
+            "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+            "spec": {"storageClassDevices": [entry]},
+        });
+        let mut device = disk("sda", 1);
+        for signature in signatures {
+            device = with_reason(device, "Signature", DeviceState::NotAvailable);
+            device.reasons.last_mut().unwrap().detail = (*signature).into();
+        }
+        let demand = of_local_volume(&serde_json::from_value(object).unwrap());
+        let mut world = world(vec![demand], vec![device]);
+        at_path(&mut world, "sda");
+        let eligibility = account(&world, "uid-lv").remove(0).eligibility;
+        let claims = step(&mut world).claims;
+        assert_eq!(claims.len() == 1, eligibility == Eligibility::Selected);
+        // What the planner refuses, `check` refuses as well.
+        if let [claim] = claims.as_slice() {
+            let mut other = world.clone();
+            other.inventory.spec.device_claims.clear();
+            let found = other.inventory.status.as_mut().unwrap();
+            found.devices[0].reasons =
+                vec![DeviceReason { reason: "Signature".into(), detail: "swap".into() }];
+            let plan = Plan { claims: vec![claim.clone()], ..Plan::default() };
+            let violations = check(&other, &plan);
+            let refused = violations.contains(&Violation::DataPublished(claim.identity.clone()));
+            assert_eq!(refused, claim.volume_mode == VolumeMode::Filesystem, "{violations:?}");
+        }
+        (eligibility.as_str(), eligibility.message())
+    };
+    let any = || json!({});
+    for fits in [vec![], vec!["ext2"], vec!["ext3"], vec!["ext4"], vec!["xfs"], vec!["btrfs"]] {
+        assert_eq!(row(any(), &fits).0, "Matched", "{fits:?}");
+    }
+    for found in ["LVM2_member", "linux_raid_member", "crypto_LUKS", "swap", "vfat", "ntfs", ""] {
+        assert_eq!(row(any(), &[found]).0, "UnfitFileSystem", "{found}");
+        assert_eq!(row(json!({"volumeMode": "Block"}), &[found]).0, "Matched", "{found}");
+    }
+    assert_eq!(row(any(), &["ext4", "xfs"]).0, "UnfitFileSystem", "one of them is old");
+    assert_eq!(row(json!({"fsType": "vfat"}), &["vfat"]).0, "Matched");
+    let wrong = row(json!({"fsType": "xfs"}), &["ext4"]);
+    assert_eq!(wrong, ("UnfitFileSystem", "contains ext4, and fsType is xfs".into()));
+    assert_eq!(
+        row(any(), &["LVM2_member"]).1,
+        "contains LVM2_member; without fsType only ext2, ext3, ext4, xfs, btrfs are mounted as they are"
+    );
 }
 
 #[test]

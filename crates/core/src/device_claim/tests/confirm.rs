@@ -10,6 +10,50 @@ use quarry_api::{
     node_inventory::{ClaimOwner, Evidence, Quarantine},
 };
 
+/// Checked by the agent as well: the device may have changed since the last scan.
+// invariant: 1
+#[test]
+fn the_agent_confirms_only_a_fitting_file_system() {
+    let confirmed = |mode: VolumeMode, fs_type: Option<&str>, found: Found| {
+        let claim = DeviceClaim {
+            identity: "wwn:5000c50000000001".into(),
+            size: 20 << 30,
+            volume_mode: mode,
+            fs_type: fs_type.map(str::to_owned),
+            content: ClaimContent::Any,
+            round: 1,
+            ..DeviceClaim::default()
+        };
+        let facts = Facts {
+            name: "sda".into(),
+            kind: "disk".into(),
+            size: 20 << 30,
+            evidence: vec![Evidence {
+                source: "sysfs:wwid".into(),
+                value: "naa.5000c50000000001".into(),
+            }],
+            content: Content::Found(found),
+            ..Facts::default()
+        };
+        let spec = NodeInventorySpec::default();
+        verify(&claim, Expected::of_claim(&claim), &group(&[facts], None, None, &[]), &spec)
+    };
+    let one = |name: &str| Found { fs_type: Some(name.into()), ..Found::default() };
+    let files = VolumeMode::Filesystem;
+    assert_eq!(confirmed(files, None, one("btrfs")), Ok(()));
+    assert_eq!(confirmed(files, Some("xfs"), one("xfs")), Ok(()));
+    assert_eq!(confirmed(VolumeMode::Block, None, one("LVM2_member")), Ok(()));
+    for (fs_type, found) in
+        [(None, "LVM2_member"), (None, "crypto_LUKS"), (None, "vfat"), (Some("xfs"), "ext4")]
+    {
+        let refused = confirmed(files, fs_type, one(found)).unwrap_err();
+        assert!(refused.contains(&format!("sda contains {found}")), "{refused}");
+        assert!(refused.contains("set volumeMode to Block"), "{refused}");
+    }
+    let both = Found { ambivalent: vec!["ext4".into(), "xfs".into()], ..Found::default() };
+    assert!(confirmed(files, None, both).is_err());
+}
+
 #[test]
 fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
     let evidence =
@@ -125,6 +169,9 @@ fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
         (Expected::Any, Expected::Named)
     );
     assert_eq!(asked(&block, Expected::Any, Content::UnknownData, false), Ok(()));
+    let table = || Content::Found(Found { table: Some("gpt".into()), ..Found::default() });
+    assert!(asked(&block, Expected::Any, table(), false).is_err());
+    assert_eq!(asked(&block, Expected::Erasable, table(), false), Ok(()));
     assert!(
         asked(&files, Expected::Named, Content::UnknownData, false).is_err(),
         "kubelet would format it"
@@ -207,7 +254,8 @@ fn only_an_unused_device_as_claimed_is_confirmed() {
     );
     assert_eq!(
         good_for(|disk| disk.content = found(None, Some("gpt"))),
-        [Expected::Any, Expected::Erasable]
+        [Expected::Erasable],
+        "its partitions are devices of their own"
     );
     // Something was found, whatever it is: that is not blank.
     assert_eq!(

@@ -103,8 +103,25 @@ fn both_vocabularies_and_their_defaults() {
         [DeviceType::Part, DeviceType::Loop, DeviceType::Mpath]
     );
     assert_eq!(filter(json!({"fsType": "xfs"})).settings.mode, VolumeMode::Filesystem);
+    for (mode, name) in [("Block", "fsType"), ("block", "fstype")] {
+        let block = filter(json!({"volumeMode": mode, name: "ext4"}));
+        assert_eq!((block.settings.mode, block.settings.fs_type), (VolumeMode::Block, None));
+    }
     let excluding = filter(json!({"deviceExclusionSpec": {"deviceNameFilter": ["rbd*"]}}));
     assert_eq!(excluding.filter.mismatches(&disk("rbd1", 1)), [Mismatch::Excluded("rbd*".into())]);
+}
+
+#[test]
+fn fs_type_of_a_block_path_is_ignored() {
+    let object = json!({
+        "metadata": {"name": "lv", "uid": "u"},
+        "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": "Block", "fsType": "xfs", "devicePaths": ["/dev/sdb"]}]},
+    });
+    let demand = of_local_volume(&serde_json::from_value(object).unwrap());
+    assert_eq!(demand.problems, [""; 0]);
+    let DeviceSelection::Paths(paths) = &demand.selection else { panic!() };
+    let PvSettings { mode, fs_type, .. } = &paths[0].settings;
+    assert_eq!((*mode, fs_type.as_deref()), (VolumeMode::Block, None));
 }
 
 #[test]
@@ -119,10 +136,6 @@ fn bad_input_is_reported_and_nothing_is_claimed() {
             "spec.minDeviceCount: 3 is greater than maxDeviceCount 2",
         ),
         (json!({"minDeviceCount": -1}), "spec.minDeviceCount: is negative"),
-        (
-            json!({"volumeMode": "Block", "fsType": "xfs"}),
-            "spec.fsType: xfs is set for volumeMode Block",
-        ),
         (
             json!({"volumeMode": "Object"}),
             "spec.volumeMode: \"object\" is not a volume mode; use Block or Filesystem",

@@ -3,7 +3,7 @@
 
 use super::{
     check::{Violation, check},
-    demand::{DeviceSelection, of_local_volume, of_set},
+    demand::{DeviceSelection, PvSettings, of_local_volume, of_set},
     filter::{DeviceType, Mismatch},
     *,
 };
@@ -297,6 +297,7 @@ mod plan;
 mod publication;
 mod pv;
 mod retained_data;
+mod room;
 mod stage;
 mod state_machine;
 mod status;

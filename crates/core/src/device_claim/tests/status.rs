@@ -41,7 +41,11 @@ fn a_second_path_to_a_claimed_device_is_reported() {
 }
 
 /// The owner with this UID, as it sees one node.
-fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) -> Observed {
+pub(super) fn observed(
+    world: &NodeWorld,
+    uid: &str,
+    conditions: Vec<OperatorCondition>,
+) -> Observed {
     let demand = world.demands.iter().find(|demand| demand.owner.uid == uid).unwrap().clone();
     let covers = world.node.as_ref().map_or(NodeMatch::NotSelected, |node| demand.match_node(node));
     let own = claim_contexts(world).into_iter().filter(|ctx| ctx.claim.owner.uid == uid);
@@ -74,7 +78,7 @@ fn observed(world: &NodeWorld, uid: &str, conditions: Vec<OperatorCondition>) ->
     }
 }
 
-fn condition<'a>(update: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a str) {
+pub(super) fn condition<'a>(update: &'a StatusUpdate, kind: &str) -> (&'a str, &'a str, &'a str) {
     let found = update.conditions.iter().find(|condition| condition.kind == kind).unwrap();
     (
         &found.status,

@@ -89,10 +89,9 @@ fn data_written_after_confirmation_is_not_published() {
 
 /// A disk that was named by its path, published.
 fn named() -> NodeWorld {
-    let mut world = world(
-        vec![local_volume("lv", &["/dev/sda"])],
-        vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)],
-    );
+    let mut data = with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable);
+    data.reasons[0].detail = "ext4".into();
+    let mut world = world(vec![local_volume("lv", &["/dev/sda"])], vec![data]);
     world.inventory.status.as_mut().unwrap().paths =
         vec![PathReport { path: "/dev/sda".into(), device: Some("sda".into()), problem: None }];
     step(&mut world);

@@ -85,16 +85,22 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
     assert!(plan(&seen, now()).steps.is_empty(), "the same annotation asks only once");
 }
 
-#[test]
-fn the_device_name_follows_the_inventory() {
-    let mut seen = available();
-    seen.device = Some(Device {
-        name: "loop8".into(),
+/// The device of the Volume, with its link.
+fn loop_device(name: &str) -> Device {
+    Device {
+        name: name.into(),
         kind: "loop".into(),
         size: 1,
         volume_uid: Some(UID.into()),
+        link: Some(format!("/dev/disk/by-uuid/{UID}")),
         ..Device::default()
-    });
+    }
+}
+
+#[test]
+fn the_device_name_follows_the_inventory() {
+    let mut seen = available();
+    seen.device = Some(loop_device("loop8"));
     let reported = plan(&seen, now());
     assert_eq!(reported.status.unwrap().device_name.as_deref(), Some("loop8"));
 }
@@ -124,13 +130,7 @@ fn a_missing_device_is_reported_and_its_name_removed() {
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
     assert!(again.notes.is_empty());
-    seen.device = Some(Device {
-        name: "loop4".into(),
-        kind: "loop".into(),
-        size: 1,
-        volume_uid: Some(UID.into()),
-        ..Device::default()
-    });
+    seen.device = Some(loop_device("loop4"));
     let back = plan(&seen, now());
     assert_eq!(
         (phase(&back), back.status.unwrap().device_name.as_deref()),
@@ -141,6 +141,97 @@ fn a_missing_device_is_reported_and_its_name_removed() {
     seen.pv = None;
     delete(&mut seen);
     assert_eq!(step_names(&plan(&seen, now())), ["RecordJob", "CreateJob"]);
+}
+
+// invariant: 9
+#[test]
+fn a_volume_whose_link_leads_elsewhere_is_unavailable() {
+    let mut seen = available();
+    let later = now() + SignedDuration::from_secs(60);
+    seen.device = Some(loop_device("loop4"));
+    seen.inventory_changed = Some(now() + SignedDuration::from_secs(20));
+    assert_eq!(phase(&plan(&seen, later)), Phase::Available);
+    seen.device.as_mut().unwrap().link = None;
+    let missing = plan(&seen, later);
+    assert_eq!(phase(&missing), Phase::Failed);
+    assert!(message(&missing).contains("is missing or does not lead to loop4"));
+    seen.rival_device = Some("sdb".into());
+    let reported = plan(&seen, later);
+    let words = format!("/dev/disk/by-uuid/{UID} on node n1 does not lead to loop4");
+    assert!(message(&reported).contains(&words), "{}", message(&reported));
+    assert!(message(&reported).contains("sdb has the same UUID; remove sdb"));
+    assert_eq!(reported.status.as_ref().unwrap().device_name.as_deref(), Some("loop4"));
+    apply(&mut seen, &reported);
+    let again = plan(&seen, later);
+    assert_eq!(again.status, seen.volume.status, "reported once, and it stays so");
+    assert!(again.notes.is_empty());
+    seen.device = Some(loop_device("loop4"));
+    assert_eq!(phase(&plan(&seen, later)), Phase::Available, "also while the other is there");
+}
+
+#[test]
+fn the_rival_of_a_volume_has_its_uuid_or_label() {
+    let device = |name: &str| Device { name: name.into(), ..Device::default() };
+    let own = Device { fs_uuid: Some(UID.into()), ..loop_device("loop4") };
+    let part = |name: &str, parent: &str| Device {
+        part_label: Some(UID.into()),
+        parent: Some(parent.into()),
+        ..device(name)
+    };
+    let copy = Device { fs_uuid: Some(UID.into()), ..device("sdb") };
+    let found = |devices: &[Device]| observed::rival(devices, &volume(json!({})));
+    assert_eq!(found(&[own.clone(), part("loop4p1", "loop4"), device("sdc")]), None);
+    assert_eq!(found(&[own.clone(), copy]).as_deref(), Some("sdb"));
+    assert_eq!(found(&[own, part("sdb1", "sdb")]).as_deref(), Some("sdb1"));
+    assert_eq!(found(&[part("sdb1", "sdb")]).as_deref(), Some("sdb1"), "ours is not attached");
+}
+
+/// A scan beside the preparation may be published after it, and one after a boot before the devices are attached.
+#[test]
+fn a_device_that_may_still_come_is_no_failure() {
+    let mut seen = available();
+    let just = now() + SignedDuration::from_secs(2);
+    seen.inventory_changed = Some(now() + SignedDuration::from_secs(1));
+    for device in [None, Some(Device { link: None, ..loop_device("loop4") })] {
+        seen.device = device;
+        let waiting = plan(&seen, just);
+        assert_eq!(phase(&waiting), Phase::Available);
+        assert_eq!(waiting.requeue, Some(SignedDuration::from_secs(3)));
+        assert_eq!(phase(&plan(&seen, just + SignedDuration::from_secs(3))), Phase::Failed);
+        let booting = Observed { restored: false, ..seen.clone() };
+        let reported = plan(&booting, now() + SignedDuration::from_secs(900));
+        assert_eq!((phase(&reported), reported.requeue), (Phase::Available, None));
+    }
+    // What failed before the boot stays so until the device is there.
+    seen.device = None;
+    let failed = plan(&seen, now() + SignedDuration::from_secs(60));
+    apply(&mut seen, &failed);
+    seen.restored = false;
+    assert_eq!(phase(&plan(&seen, now() + SignedDuration::from_secs(90))), Phase::Failed);
+}
+
+/// As upstream.
+// invariant: 9
+#[test]
+fn a_volume_whose_pv_was_deleted_stays_available() {
+    let mut seen = available();
+    let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now());
+    seen.pv.as_mut().unwrap().metadata.deletion_timestamp = Some(time);
+    let reported = plan(&seen, now());
+    assert_eq!((phase(&reported), step_names(&reported)), (Phase::Available, vec![]));
+    let text = message(&reported);
+    assert!(text.contains("PersistentVolume v1 was deleted and is terminating"), "{text}");
+    assert!(text.contains("delete Volume v1 when its PVC is gone"), "{text}");
+    let notes: Vec<_> = reported.notes.iter().map(|note| (note.reason, note.warning)).collect();
+    assert_eq!(notes, [("PvTerminating", true)]);
+    let line = explain::explain(&seen).into_iter().find(|line| line.check == "pv").unwrap();
+    assert_eq!((line.verdict, line.text), (explain::Verdict::Problem, text));
+    apply(&mut seen, &reported);
+    let again = plan(&seen, now());
+    assert!(again.notes.is_empty() && again.status == seen.volume.status, "reported once");
+    // A PersistentVolume that Failed, or whose device is missing, is not Available.
+    seen.pv.as_mut().unwrap().status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
+    assert_eq!(phase(&plan(&seen, now())), Phase::Failed);
 }
 
 #[test]
