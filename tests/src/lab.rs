@@ -88,12 +88,19 @@ pub fn quarry(arguments: &[&str]) -> Output {
     try_run(&binary, arguments, None)
 }
 
-/// Polls until `probe` returns a value; panics with the last state at the time limit.
+/// Polls until `probe` returns a value; panics with the last state at the time limit. A long wait is
+/// printed: the log of the tier then shows where the time went.
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + limit;
+    let (begun, deadline) = (Instant::now(), Instant::now() + limit);
     loop {
         match probe() {
-            Ok(value) => return value,
+            Ok(value) => {
+                let waited = begun.elapsed();
+                if waited > Duration::from_secs(5) {
+                    eprintln!("waited {:.1} s until {what}", waited.as_secs_f32());
+                }
+                return value;
+            }
             Err(seen) if Instant::now() > deadline => {
                 panic!(
                     "timed out after {limit:?} waiting until {what}\nlast seen: {seen}\n{}",

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::Output,
     sync::OnceLock,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -375,8 +375,10 @@ impl Drop for Set {
     fn drop(&mut self) {
         let arguments = ["delete", "pods,pvc", "--all", "--grace-period=0", "--timeout=30s"];
         try_run("kubectl", &arguments, None);
+        let begun = Instant::now();
         let delete = ["-n", NAMESPACE, "delete", "localvolumeset", &self.0, "--timeout=30s"];
         try_run("kubectl", &delete, None);
+        eprintln!("deleted LocalVolumeSet {} in {:.1} s", self.0, begun.elapsed().as_secs_f32());
     }
 }
 
