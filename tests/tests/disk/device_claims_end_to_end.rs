@@ -27,15 +27,19 @@ const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 const SIZE: u64 = (41 << 20) + 4096 * 7;
 const SECRET: &[u8] = b"user data, secret";
 
-struct LoopDisk {
-    file: PathBuf,
-    device: String,
+pub struct LoopDisk {
+    pub file: PathBuf,
+    pub device: String,
 }
 
 impl LoopDisk {
-    fn attach(dir: &Path, name: &str, size: u64) -> Self {
+    pub fn attach(dir: &Path, name: &str, size: u64) -> Self {
         let file = dir.join(name);
         fs::File::create(&file).unwrap().set_len(size).unwrap();
+        LoopDisk::over(file)
+    }
+
+    pub fn over(file: PathBuf) -> Self {
         let output = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
             .arg(&file)
@@ -72,7 +76,7 @@ impl Drop for LoopDisk {
     }
 }
 
-fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
+pub fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
     Api::namespaced(processes.client(), NAMESPACE)
 }
 
@@ -88,13 +92,13 @@ async fn make_set(processes: &Processes, name: &str, spec: Value) {
         .unwrap();
 }
 
-async fn pvs(processes: &Processes) -> Vec<PersistentVolume> {
+pub async fn pvs(processes: &Processes) -> Vec<PersistentVolume> {
     let api: Api<PersistentVolume> = Api::all(processes.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
 
 /// Polls; a process that died in the meantime is restarted. Returns whether one had.
-async fn until(
+pub async fn until(
     processes: &mut Processes,
     what: &str,
     mut wanted: impl AsyncFnMut(&Processes) -> Result<(), String>,
@@ -118,7 +122,7 @@ async fn until(
 }
 
 /// The only PersistentVolume: Available, with another UID than `not`.
-async fn offered(processes: &mut Processes, not: Option<&str>) -> (PersistentVolume, bool) {
+pub async fn offered(processes: &mut Processes, not: Option<&str>) -> (PersistentVolume, bool) {
     let mut found = None;
     let died = until(processes, "one PersistentVolume is offered", async |processes| {
         let all = pvs(processes).await;
@@ -210,7 +214,7 @@ async fn run_lifecycle(processes: &mut Processes, dir: &Path, number: usize) -> 
     died
 }
 
-async fn inventory(processes: &Processes) -> NodeInventory {
+pub async fn inventory(processes: &Processes) -> NodeInventory {
     let api: Api<NodeInventory> = Api::all(processes.client());
     api.get(NODE).await.unwrap()
 }
