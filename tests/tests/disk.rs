@@ -21,6 +21,10 @@ mod crash;
 mod device_claims;
 #[path = "disk/device_claims_end_to_end.rs"]
 mod device_claims_end_to_end;
+#[path = "disk/device_claims_records.rs"]
+mod device_claims_records;
+#[path = "disk/device_claims_withdrawn.rs"]
+mod device_claims_withdrawn;
 #[path = "disk/devices.rs"]
 mod devices;
 #[path = "disk/devices_content.rs"]

@@ -102,6 +102,9 @@ pub struct RetainedData {
     pub pv_name: String,
     #[serde(rename = "pvUID")]
     pub pv_uid: String,
+    /// The identity of the disk, if the device is a partition: the data stays there when the partition is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
 }
 
 /// The data that a Quick wipe left on a device: all but the signatures.
@@ -116,6 +119,9 @@ pub struct WipeRemnant {
     pub pv_name: String,
     #[serde(rename = "pvUID")]
     pub pv_uid: String,
+    /// The identity of the disk, if the device is a partition: the data stays there when the partition is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
 }
 
 /// A device, its owner, and what it is published as. Written by the operator; it counts once the agent has confirmed it.
@@ -173,7 +179,12 @@ pub struct DeviceClaim {
 )]
 pub struct LastPv {
     pub uid: String,
-    /// Its data was wiped, is recorded as retained, or never existed: its finalizer may be removed.
+    /// The UID of the last PVC that was bound to it; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pvcUID")]
+    pub pvc_uid: Option<String>,
+    /// The data of that PVC was wiped, is recorded as retained, or never existed: the finalizer may be removed, unless
+    /// another PVC was bound since.
     #[serde(default, skip_serializing_if = "is_false")]
     pub resolved: bool,
 }

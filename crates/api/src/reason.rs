@@ -72,6 +72,8 @@ pub enum Meaning {
     Data,
     /// The content of the device could not be read.
     Unread,
+    /// No data can be stored on the device, or nothing is certain about it: a PersistentVolume on it is not offered.
+    Unusable,
 }
 
 macro_rules! duration {
@@ -123,7 +125,7 @@ reasons! {
         "shows a different identity than before, without having been unplugged"
         "shows the same identity as before"
         "check which disk this is; to accept it, annotate the NodeInventory with quarry.dev/accept-identity=<identity>";
-    AmbiguousIdentity Identity NotAvailable Node Lasting []
+    AmbiguousIdentity Identity NotAvailable Node Lasting [Unusable]
         "reports contradictory identities"
         "reports no contradictory identities"
         "compare the evidence with the label of the disk; update its firmware, or refresh the udev database with `udevadm trigger`";
@@ -191,7 +193,7 @@ reasons! {
         "contains unrecognized data in its first or last MiB"
         "contains no unrecognized data"
         "find out what the data is; if it is not needed, zero the first and the last MiB";
-    ReadOnly Nature NotAvailable Node Lasting []
+    ReadOnly Nature NotAvailable Node Lasting [Unusable]
         "is read-only"
         "is writable"
         "make it writable: the switch on the disk, `blockdev --setrw`, or the setting of the hypervisor";
@@ -199,7 +201,7 @@ reasons! {
         "is removable"
         "is not removable"
         "attach it as a fixed disk: removable disks are not used";
-    Suspended Nature NotAvailable Node Lasting [Unread]
+    Suspended Nature NotAvailable Node Lasting [Unread Unusable]
         "is suspended"
         "is not suspended"
         "resume it with `dmsetup resume`";
@@ -211,11 +213,11 @@ reasons! {
         "is observed only: it is not backed by a file in the data directory"
         "may be used by this process"
         "run `quarry up --allow-real-disks` to use the disks of this machine";
-    NoMedium Nature NotAvailable Node Lasting [Unread]
+    NoMedium Nature NotAvailable Node Lasting [Unread Unusable]
         "has no medium"
         "has a medium"
         "insert a medium";
-    ZeroSize Nature NotAvailable Node Lasting [Unread]
+    ZeroSize Nature NotAvailable Node Lasting [Unread Unusable]
         "has no size"
         "has a size"
         "check the kernel log (dmesg): the device is not ready or is broken";
@@ -223,11 +225,11 @@ reasons! {
         "has been unchanged for less than the settling time"
         "has been unchanged for the settling time"
         "wait a minute: another process may be about to format it";
-    TimedOut Probe Unknown Node Transient [Unread]
+    TimedOut Probe Unknown Node Transient [Unread Unusable]
         "does not answer"
         "answers in time"
         "check the kernel log (dmesg) for I/O errors, and the cable, controller or backing server";
-    Unreadable Probe Unknown Node Transient [Unread]
+    Unreadable Probe Unknown Node Transient [Unread Unusable]
         "cannot be read"
         "can be read"
         "check the kernel log (dmesg); replace the disk if it is broken";
@@ -417,7 +419,8 @@ mod tests {
             if row.class == Class::Content {
                 assert!(row.means.contains(&Meaning::Data), "{name}");
             }
-            // What passes without intervention must not end a device claim or withdraw a PersistentVolume.
+            // What passes without intervention must not end a device claim or withdraw a PersistentVolume. Unusable
+            // withdraws one, but only after the settling time.
             let severe = [Meaning::Quarantine, Meaning::InUse, Meaning::Data];
             assert!(!row.transient || !row.means.iter().any(|one| severe.contains(one)), "{name}");
         }

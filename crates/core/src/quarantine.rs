@@ -1,10 +1,11 @@
 //! Uncertain identities: shown by two nodes, or changed in place.
 //!
 //! A shared LUN, a copied virtual disk and a disk moved between two scans look alike, so both sides are quarantined until
-//! only one shows the identity. A device claim shows it as a device does: a disk that was unplugged from the node that
-//! claims it still belongs to that node. A change within one node is found by its agent, whose finding ends with the disk
-//! or the boot; the identity is quarantined here until an administrator accepts it. Equal identities within one node are
-//! the agent's own verdict.
+//! only one shows the identity: neither is claimed or wiped. What is published already stays, because one node cannot
+//! prove that another is wrong. A device claim shows an identity as a device does: a disk that was unplugged from the
+//! node that claims it still belongs to that node. Content on a disk that has an owner does not count: a tenant chooses
+//! it. A change within one node is found by its agent, whose finding ends with the disk or the boot; the identity is
+//! quarantined here until an administrator accepts it. Equal identities within one node are the agent's own verdict.
 
 use crate::{
     device::{Reason, accepts, group::published_candidates, identity},
@@ -13,10 +14,10 @@ use crate::{
 use quarry_api::{
     NodeInventory, NodeInventorySpec, names,
     node_inventory::{Device, Quarantine},
-    reason::ReasonCode,
+    reason::{Meaning, ReasonCode},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -64,15 +65,53 @@ fn is_cluster_wide(identity: &str) -> bool {
     identity.split(':').next() != Some(identity::FILE)
 }
 
+/// Written on a disk, and so chosen by whatever uses the disk: partition tables, md, LVM and other device-mapper metadata.
+fn is_content(identity: &str) -> bool {
+    let form = identity.split(':').next().unwrap_or_default();
+    [identity::PARTITION, identity::MD, identity::LVM, identity::DM].contains(&form)
+}
+
+/// Which devices lie on a device that has an owner.
+struct Owned<'a> {
+    claimed: HashSet<&'a str>,
+    by_name: HashMap<&'a str, &'a Device>,
+}
+
+impl<'a> Owned<'a> {
+    fn new(devices: &'a [Device], spec: Option<&'a NodeInventorySpec>) -> Self {
+        let claims = spec.iter().flat_map(|spec| &spec.device_claims);
+        Owned {
+            claimed: claims.map(|claim| claim.identity.as_str()).collect(),
+            by_name: devices.iter().map(|device| (device.name.as_str(), device)).collect(),
+        }
+    }
+
+    fn is_claimed(&self, device: &Device) -> bool {
+        published_candidates(device).iter().any(|one| self.claimed.contains(one.as_str()))
+    }
+
+    /// A partition by its disk; what is built on other devices, which are not published, by the agent's finding that
+    /// something below it is claimed.
+    fn carries(&self, device: &Device) -> bool {
+        let disk = device.parent.as_deref().and_then(|name| self.by_name.get(name));
+        disk.is_some_and(|disk| disk.means(Meaning::Owned) || self.is_claimed(disk))
+            || (device.has(Reason::Claimed) && !self.is_claimed(device))
+    }
+}
+
 /// By everything that identifies a device: another node may not see its strongest identity. Of a device claim only its
 /// own identity is known, which is one of its device.
 fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
     let mut found: BTreeMap<String, Arc<IdentityRecord>> = BTreeMap::new();
+    let owned = Owned::new(devices, spec);
     for device in devices {
         let Some(primary) = device.identity.as_ref().filter(|identity| is_cluster_wide(identity))
         else {
             continue;
         };
+        if is_content(primary) && owned.carries(device) {
+            continue;
+        }
         let shown =
             Arc::new(IdentityRecord { device: device.name.clone(), primary: primary.clone() });
         for identity in
@@ -93,7 +132,14 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
             format!("the data that PersistentVolume {} left on a device", kept.pv_name),
         )
     });
-    for (identity, device) in claims.chain(kept).filter(|(identity, _)| is_cluster_wide(identity)) {
+    // The data of a partition stays on its disk.
+    let disks = spec.iter().flat_map(|spec| &spec.retained_data).filter_map(|kept| {
+        let text = format!("the data that PersistentVolume {} left on a partition", kept.pv_name);
+        Some((kept.disk.as_ref()?, text))
+    });
+    for (identity, device) in
+        claims.chain(kept).chain(disks).filter(|(identity, _)| is_cluster_wide(identity))
+    {
         found
             .entry(identity.clone())
             .or_insert_with(|| Arc::new(IdentityRecord { device, primary: identity.clone() }));
@@ -254,308 +300,4 @@ fn is_accepted(inventory: &NodeInventory, identity: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use quarry_api::{
-        NodeInventoryStatus,
-        node_inventory::{ClaimOwner, DeviceClaim, DeviceReason, Evidence, RetainedData},
-    };
-
-    fn device(name: &str, identity: &str) -> Device {
-        Device { name: name.into(), identity: Some(identity.into()), ..Device::default() }
-    }
-
-    fn inventory(devices: Vec<Device>) -> NodeInventory {
-        let mut made = NodeInventory::new("n1", NodeInventorySpec::default());
-        made.status = Some(NodeInventoryStatus { devices, ..NodeInventoryStatus::default() });
-        made
-    }
-
-    fn having(claims: Vec<DeviceClaim>) -> NodeInventorySpec {
-        NodeInventorySpec { device_claims: claims, ..NodeInventorySpec::default() }
-    }
-
-    fn accepting(text: &str) -> Option<BTreeMap<String, String>> {
-        Some([(names::ACCEPT_IDENTITY_ANNOTATION.to_owned(), text.to_owned())].into())
-    }
-
-    // invariant: 3
-    #[test]
-    fn an_identity_on_two_nodes_concerns_both() {
-        let mut known = Identities::default();
-        let shared = vec![device("sda", "wwn:1"), device("sdb", "wwn:2")];
-        assert!(known.follow("n1", &shared, None).is_empty());
-        assert_eq!(known.follow("n2", &[device("sdx", "wwn:2")], None), ["n1".to_owned()].into());
-        let plan_of = |known: &Identities| plan(&inventory(shared.clone()), &known.elsewhere("n1"));
-        let planned = plan_of(&known);
-        assert_eq!(
-            planned,
-            [Quarantine {
-                identity: "wwn:2".into(),
-                reason: "IdentityElsewhere".into(),
-                detail: "sdx of node n2".into()
-            }]
-        );
-        assert_eq!(known.elsewhere("n2")[0].node, "n1");
-        // Nothing new: no node is concerned.
-        assert!(known.follow("n2", &[device("sdx", "wwn:2")], None).is_empty());
-        // It has another name there now: the text changes.
-        assert_eq!(known.follow("n2", &[device("sdy", "wwn:2")], None), ["n1".to_owned()].into());
-        assert_eq!(known.follow("n2", &[], None), ["n1".to_owned()].into());
-        assert_eq!(plan_of(&known), []);
-        known.follow("n1", &[], None);
-        assert!(known.shown.is_empty() && known.of_node.is_empty(), "what is gone takes no room");
-    }
-
-    // invariant: 3
-    #[test]
-    fn a_disk_claimed_by_another_node_is_quarantined() {
-        let claim = |identity: &str| DeviceClaim {
-            identity: identity.into(),
-            owner: ClaimOwner {
-                kind: "LocalVolumeSet".into(),
-                namespace: Some("s".into()),
-                name: "fast".into(),
-                uid: "u".into(),
-            },
-            ..DeviceClaim::default()
-        };
-        let (disk, claims) = ([device("sda", "wwn:1")], having(vec![claim("wwn:1")]));
-        let mut known = Identities::default();
-        known.follow("n1", &disk, None);
-        assert!(known.follow("n1", &disk, Some(&claims)).is_empty());
-        assert_eq!(known.elsewhere("n1"), [], "its own device claim is not on another node");
-        // Pulled, and plugged in elsewhere.
-        known.follow("n1", &[], Some(&claims));
-        assert_eq!(known.follow("n2", &[device("sdb", "wwn:1")], None), ["n1".to_owned()].into());
-        let planned = |node: &str, shown: Vec<Device>| {
-            plan(&inventory(shown), &known.elsewhere(node))
-                .into_iter()
-                .map(|entry| entry.detail)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            planned("n2", vec![device("sdb", "wwn:1")]),
-            ["the device claim of LocalVolumeSet s/fast on a missing device of node n1"]
-        );
-        assert_eq!(
-            planned("n1", vec![]),
-            ["sdb of node n2"],
-            "the node that claims it learns where it is"
-        );
-        // Nothing new: no node is concerned. Released: the other one is.
-        assert!(known.follow("n1", &[], Some(&claims)).is_empty());
-        assert_eq!(known.follow("n1", &[], None), ["n2".to_owned()].into());
-        assert_eq!((known.elsewhere("n1"), known.elsewhere("n2")), (vec![], vec![]));
-        // Two device claims and one disk: both are blocked.
-        known.follow("n1", &[], Some(&claims));
-        known.follow("n2", &[device("sdb", "wwn:1")], Some(&claims));
-        assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
-        // Another disk does not count, and neither does a file of the same path.
-        known.follow("n3", &[device("sdc", "wwn:2"), device("loop0", "file:/x:1:2")], None);
-        known.follow("n4", &[], Some(&having(vec![claim("file:/x:1:2")])));
-        assert_eq!(known.elsewhere("n3"), []);
-    }
-
-    /// Its data is recorded for the node that it was unplugged from: it is not claimed elsewhere, even if it looks blank.
-    // invariant: 3
-    #[test]
-    fn retained_data_is_known_on_every_node() {
-        let kept = NodeInventorySpec {
-            retained_data: vec![RetainedData {
-                identity: "wwn:1".into(),
-                pv_name: "local-pv-1".into(),
-                pv_uid: "p".into(),
-            }],
-            ..NodeInventorySpec::default()
-        };
-        let mut known = Identities::default();
-        known.follow("n1", &[], Some(&kept));
-        known.follow("n2", &[device("sdb", "wwn:1")], None);
-        let planned = plan(&inventory(vec![device("sdb", "wwn:1")]), &known.elsewhere("n2"));
-        assert_eq!(
-            (planned.len(), planned[0].detail.as_str()),
-            (1, "the data that PersistentVolume local-pv-1 left on a device of node n1")
-        );
-        assert_eq!(
-            known.follow("n1", &[], None),
-            ["n2".to_owned()].into(),
-            "forgotten there, free here"
-        );
-    }
-
-    // invariant: 3
-    #[test]
-    fn device_claim_by_weaker_identity_is_found_on_another_node() {
-        let evidence =
-            [("sysfs:vpd80", "S1"), ("sysfs:model", "M"), ("sysfs:wwid", "naa.5000c50000000001")];
-        let evidence = evidence
-            .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
-            .into();
-        let shown =
-            Device { kind: "disk".into(), evidence, ..device("sdb", "wwn:5000c50000000001") };
-        let mut known = Identities::default();
-        known.follow(
-            "n1",
-            &[],
-            Some(&having(vec![DeviceClaim {
-                identity: "serial:M:S1".into(),
-                ..DeviceClaim::default()
-            }])),
-        );
-        known.follow("n2", std::slice::from_ref(&shown), None);
-        assert_eq!(known.elsewhere("n2")[0].identity, "wwn:5000c50000000001");
-        known.follow(
-            "n1",
-            &[],
-            Some(&having(vec![DeviceClaim {
-                identity: "wwn:5000c50000000002".into(),
-                ..DeviceClaim::default()
-            }])),
-        );
-        assert_eq!(known.elsewhere("n2"), []);
-    }
-
-    #[test]
-    fn less_evidence_on_another_node_is_still_the_same_disk() {
-        let with = |name: &str, identity: &str, evidence: &[(&str, &str)]| Device {
-            kind: "disk".into(),
-            evidence: evidence
-                .iter()
-                .map(|(source, value)| Evidence {
-                    source: (*source).into(),
-                    value: (*value).into(),
-                })
-                .collect(),
-            ..device(name, identity)
-        };
-        let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
-        let full = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000001")];
-        let other = [serial[0], serial[1], ("sysfs:wwid", "naa.5000c50000000002")];
-        let mut known = Identities::default();
-        known.follow("n1", &[with("sda", "wwn:5000c50000000001", &full)], None);
-        assert_eq!(
-            known.follow("n2", &[with("sdb", "serial:M:S1", &serial)], None),
-            ["n1".to_owned()].into()
-        );
-        assert_eq!((known.elsewhere("n1").len(), known.elsewhere("n2").len()), (1, 1));
-        assert_eq!(known.elsewhere("n1")[0].identity, "wwn:5000c50000000001");
-        known.follow("n2", &[with("sdb", "wwn:5000c50000000002", &other)], None);
-        assert_eq!(known.elsewhere("n1"), [], "equal serials, but different WWNs");
-    }
-
-    /// Many disks with the same serial, each with its own WWN: a disk that shows only the serial may be any of them.
-    #[test]
-    fn all_nodes_that_list_a_node_are_concerned() {
-        let serial = [("sysfs:vpd80", "S1"), ("sysfs:model", "M")];
-        let with = |identity: &str, wwid: Option<&str>| Device {
-            kind: "disk".into(),
-            evidence: serial
-                .iter()
-                .copied()
-                .chain(wwid.map(|wwid| ("sysfs:wwid", wwid)))
-                .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
-                .collect(),
-            ..device("sda", identity)
-        };
-        let mut known = Identities::default();
-        for number in 0..8 {
-            let (identity, wwid) =
-                (format!("wwn:5000c5000000000{number}"), format!("naa.5000c5000000000{number}"));
-            assert!(
-                known
-                    .follow(&format!("n{number}"), &[with(&identity, Some(&wwid))], None)
-                    .is_empty()
-            );
-        }
-        assert_eq!(known.follow("n9", &[with("serial:M:S1", None)], None).len(), 8);
-        assert!((0..8).all(|number| known.elsewhere(&format!("n{number}")).len() == 1));
-        assert_eq!(known.follow("n9", &[], None).len(), 8);
-    }
-
-    #[test]
-    fn loop_files_and_missing_identities_are_not_compared() {
-        let mut known = Identities::default();
-        let own = [
-            device("loop0", "file:/var/x:12:3"),
-            Device { name: "sdz".into(), ..Device::default() },
-        ];
-        known.follow("n1", &own, None);
-        assert!(known.follow("n2", &own, None).is_empty());
-        assert_eq!(known.elsewhere("n1"), []);
-    }
-
-    #[test]
-    fn a_thousand_nodes_from_one_image_are_summarized() {
-        let mut known = Identities::default();
-        let devices: Vec<Device> = (0..24)
-            .map(|number| device(&format!("sda{number}"), &format!("part:{number}")))
-            .collect();
-        for node in 0..1000 {
-            known.follow(&format!("n{node}"), &devices, None);
-        }
-        assert_eq!(known.elsewhere("n500").len(), 24 * 4);
-        assert!(known.follow("n999", &[], None).is_empty(), "no node lists it");
-        assert_eq!(known.follow("n1", &[], None).len(), 998);
-        known.follow("n1", &devices, None);
-        let planned = plan(&inventory(devices), &known.elsewhere("n500"));
-        assert_eq!(
-            (planned.len(), planned[0].detail.as_str()),
-            (24, "sda0 of node n0, sda0 of node n1, sda0 of node n10 and others")
-        );
-    }
-
-    // invariant: 3
-    #[test]
-    fn a_changed_identity_is_held_until_it_is_accepted() {
-        let mut changed = device("sda", "serial:m:2");
-        changed.reasons = vec![DeviceReason {
-            reason: "IdentityChanged".into(),
-            detail: "was serial:m:1".into(),
-        }];
-        let mut seen = inventory(vec![changed]);
-        let held = plan(&seen, &[]);
-        assert_eq!(
-            held,
-            [Quarantine {
-                identity: "serial:m:2".into(),
-                reason: "IdentityChanged".into(),
-                detail: "was serial:m:1".into()
-            }]
-        );
-        seen.spec.quarantine = held.clone();
-        // The agent repeats the quarantine, has lost it, or the disk is unplugged for a moment: no change.
-        seen.status.as_mut().unwrap().devices[0].reasons[0].detail = "other words".into();
-        assert_eq!(plan(&seen, &[]), held);
-        seen.status.as_mut().unwrap().devices.clear();
-        assert_eq!(plan(&seen, &[]), held);
-        let mut accepted = seen.clone();
-        accepted.metadata.annotations = accepting("wwn:9, serial:m:2");
-        assert_eq!(plan(&accepted, &[]), []);
-        // The disk reports its WWN since, and administrators accept the identity that is shown.
-        let mut grown = device("sda", "wwn:5000c50000000002");
-        grown.kind = "disk".into();
-        grown.evidence =
-            [("sysfs:wwid", "naa.5000c50000000002"), ("sysfs:vpd80", "22"), ("sysfs:model", "m")]
-                .map(|(source, value)| Evidence { source: source.into(), value: value.into() })
-                .into();
-        seen.spec.quarantine[0].identity = "serial:m:22".into();
-        seen.status.as_mut().unwrap().devices = vec![grown];
-        assert_eq!(plan(&seen, &[]).len(), 1);
-        seen.metadata.annotations = accepting("wwn:5000c50000000002");
-        assert_eq!(plan(&seen, &[]), []);
-    }
-
-    #[test]
-    fn an_identity_with_a_comma_can_be_accepted() {
-        let mut changed = device("sda", "serial:ACME, Inc. X1:S2");
-        changed.reasons = vec![DeviceReason {
-            reason: "IdentityChanged".into(),
-            detail: "was serial:m:1".into(),
-        }];
-        let mut seen = inventory(vec![changed]);
-        assert_eq!(plan(&seen, &[]).len(), 1);
-        seen.metadata.annotations = accepting("serial:ACME, Inc. X1:S2");
-        assert_eq!(plan(&seen, &[]), []);
-    }
-}
+mod tests;

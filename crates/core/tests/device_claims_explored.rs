@@ -109,6 +109,23 @@ fn a_volume_in_use_is_never_wiped_and_old_data_never_published() {
     assert!(explore("use, release, wipe, delete", start, &allowed, bound(24)) > 1000);
 }
 
+// invariant: 5
+#[test]
+fn a_pv_bound_while_it_is_deleted_is_wiped_or_retained() {
+    let allowed = Allowed {
+        operators: 2,
+        uses: 2,
+        deletions: 1,
+        reserve: true,
+        by_name: true,
+        ..Allowed::default()
+    };
+    for (name, start) in [("Delete", Model::new()), ("Retain", Model::new().retaining())] {
+        let start = start.published("old").hiding();
+        assert!(explore(&format!("bound by name, {name}"), start, &allowed, bound(13)) > 1000);
+    }
+}
+
 #[test]
 fn a_second_operator_with_an_old_cache_wipes_nothing_in_use() {
     let allowed = Allowed { operators: 2, uses: 2, crashes: false, ..Allowed::default() };

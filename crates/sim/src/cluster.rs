@@ -127,15 +127,7 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
     }
     let uid = &claim["metadata"]["uid"];
     let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
-        let fits = |pv: &&Value| {
-            !deleting(pv)
-                && pv["status"]["phase"] == "Available"
-                && pv["spec"]["claimRef"].is_null()
-                && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
-                && (claim["spec"]["volumeName"].is_null()
-                    || pv["metadata"]["name"] == claim["spec"]["volumeName"])
-        };
-        let pv = world.all(Kind::Pv).find(fits)?;
+        let pv = world.all(Kind::Pv).find(|pv| fits(pv, claim))?;
         let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
         return patch(Kind::Pv, pv, json!({"spec": {"claimRef": reference}}), false);
     };
@@ -154,6 +146,20 @@ fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act
         return patch(Kind::Pvc, claim, json!({"status": {"phase": "Bound"}}), true);
     }
     None
+}
+
+/// Whether the binder binds them. A claim that names its volume gets it although it is being deleted, and although it is
+/// reserved, if it is for this claim.
+fn fits(pv: &Value, claim: &Value) -> bool {
+    let (reference, named) = (&pv["spec"]["claimRef"], &claim["spec"]["volumeName"]);
+    let reserved = reference["uid"].is_null()
+        && reference["namespace"] == claim["metadata"]["namespace"]
+        && reference["name"] == claim["metadata"]["name"];
+    let open = reference.is_null() || reserved;
+    pv["status"]["phase"] == "Available"
+        && pv["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+        && open
+        && if named.is_null() { !deleting(pv) } else { pv["metadata"]["name"] == *named }
 }
 
 /// Mounts the bound volume for the pod, unmounts it when the pod is gone.

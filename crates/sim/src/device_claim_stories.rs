@@ -23,7 +23,7 @@ static PVS: LazyLock<[String; 2]> =
     LazyLock::new(|| [1, 2].map(|number| names::local_pv(NODE, &RawDisk::new(number).identity())));
 
 /// Of disk 1 or 2.
-fn pv_name(number: usize) -> &'static str {
+pub(crate) fn pv_name(number: usize) -> &'static str {
     &PVS[number - 1]
 }
 
@@ -57,13 +57,13 @@ fn retaining_class() -> Step {
 }
 
 /// A claim that names its volume.
-fn claim_on(number: usize) -> Step {
+pub(crate) fn claim_on(number: usize) -> Step {
     let Step::Create(kind, mut object) = pvc("Filesystem") else { return pvc("Filesystem") };
     object["spec"]["volumeName"] = json!(pv_name(number));
     Step::Create(kind, object)
 }
 
-fn delete(kind: Kind, name: &str) -> Step {
+pub(crate) fn delete(kind: Kind, name: &str) -> Step {
     Step::Delete(kind, name.to_owned())
 }
 
@@ -76,7 +76,7 @@ fn says<'a>(world: &'a World, kind: Kind, name: &str, condition: &str) -> Option
     (found["status"] == "True").then(|| found["message"].as_str().unwrap_or_default())
 }
 
-fn claims(world: &World) -> Vec<&Value> {
+pub(crate) fn claims(world: &World) -> Vec<&Value> {
     world
         .get(Kind::Inventory, NODE)
         .and_then(|inventory| inventory["spec"]["deviceClaims"].as_array())
@@ -98,7 +98,7 @@ fn owned_by(world: &World, number: usize, owner: &str) -> bool {
     is_free(world, number) && claims(world).iter().any(|claim| claim["owner"]["name"] == owner)
 }
 
-fn first_is_free(world: &World, _: &Disk) -> bool {
+pub(crate) fn first_is_free(world: &World, _: &Disk) -> bool {
     is_free(world, 1)
 }
 
@@ -110,7 +110,7 @@ fn both_are_free(world: &World, _: &Disk) -> bool {
     is_free(world, 1) && is_free(world, 2)
 }
 
-fn nothing_is_claimed(world: &World, _: &Disk) -> bool {
+pub(crate) fn nothing_is_claimed(world: &World, _: &Disk) -> bool {
     claims(world).is_empty() && world.all(Kind::Pv).next().is_none()
 }
 
@@ -138,7 +138,7 @@ fn is_claimed(world: &World, _: &Disk) -> bool {
     !claims(world).is_empty()
 }
 
-fn degraded(world: &World, word: &str) -> bool {
+pub(crate) fn degraded(world: &World, word: &str) -> bool {
     says(world, Kind::Set, SET, "Degraded").is_some_and(|text| text.contains(word))
 }
 
@@ -185,7 +185,7 @@ fn used() -> Vec<Step> {
     used_by(pvc("Filesystem"))
 }
 
-fn used_by(claim: Step) -> Vec<Step> {
+pub(crate) fn used_by(claim: Step) -> Vec<Step> {
     vec![
         claim,
         Step::StartPod,
@@ -196,7 +196,7 @@ fn used_by(claim: Step) -> Vec<Step> {
 }
 
 /// Its claim goes, too.
-fn released() -> Vec<Step> {
+pub(crate) fn released() -> Vec<Step> {
     vec![delete(Kind::Pvc, CLAIM), Step::Await("the claim is gone", claim_is_gone)]
 }
 
@@ -204,7 +204,7 @@ fn used_and_released() -> Vec<Step> {
     [used(), released()].concat()
 }
 
-fn one_disk() -> Vec<Step> {
+pub(crate) fn one_disk() -> Vec<Step> {
     vec![
         node(),
         Step::Plug("sda", RawDisk::new(1)),
@@ -223,7 +223,7 @@ fn two_disks() -> Vec<Step> {
     ]
 }
 
-fn end() -> Vec<Step> {
+pub(crate) fn end() -> Vec<Step> {
     vec![delete(Kind::Set, SET), Step::Await("everything is gone", everything_is_gone)]
 }
 

@@ -21,6 +21,7 @@ pub mod many_nodes;
 mod node_ops;
 mod operator;
 mod process;
+mod pv_stories;
 mod random;
 mod raw_disks;
 mod report;

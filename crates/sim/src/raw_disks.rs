@@ -26,6 +26,8 @@ pub struct RawDisk {
     pub taken: bool,
     /// Writing to it fails half-way.
     pub broken: bool,
+    /// As the kernel reports it.
+    pub read_only: bool,
 }
 
 /// Who will ask for what is on a disk.
@@ -71,6 +73,7 @@ impl RawDisk {
             number: format!("8:{}", self.diskseq),
             kind: "disk".into(),
             size: self.size,
+            read_only: self.read_only,
             diskseq: Some(self.diskseq),
             by_id: vec![self.by_id.clone()],
             evidence: vec![Evidence {

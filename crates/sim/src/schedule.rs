@@ -316,6 +316,7 @@ impl Sim {
             | Step::Unplug(_)
             | Step::PlugAgain(..)
             | Step::Break(..)
+            | Step::WriteProtect(..)
             | Step::Take(..)
             | Step::GiveUpData(_)
             | Step::KeepData(_)
@@ -416,6 +417,12 @@ fn handle_disk(node: &mut Disk, step: Step) {
         Step::Break(name, broken) => {
             if let Some(disk) = node.disks.get_mut(name) {
                 disk.broken = broken;
+            }
+        }
+        Step::WriteProtect(name, read_only) => {
+            node.uevents += 1;
+            if let Some(disk) = node.disks.get_mut(name) {
+                disk.read_only = read_only;
             }
         }
         Step::Take(name, taken) => {

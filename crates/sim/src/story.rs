@@ -7,6 +7,7 @@ use crate::{
     device_claim_stories,
     disk::{Disk, Sabotage},
     kind::{Kind, NAMESPACE},
+    pv_stories,
     raw_disks::RawDisk,
     world::World,
 };
@@ -43,6 +44,8 @@ pub enum Step {
     PlugAgain(&'static str, u64, Option<&'static str>),
     /// Writing to it fails from now on, or no more.
     Break(&'static str, bool),
+    /// It is read-only from now on, or no more.
+    WriteProtect(&'static str, bool),
     /// A process opens it exclusively, or closes it.
     Take(&'static str, bool),
     /// The owner of the data allows that it is erased.
@@ -258,7 +261,8 @@ pub fn whole_life(fs: &str, mode: &str) -> Vec<Step> {
 
 /// Every story, by name.
 pub fn stories() -> Vec<Story> {
-    volumes().into_iter().chain(device_claim_stories::stories()).collect()
+    let devices = device_claim_stories::stories().into_iter().chain(pv_stories::stories());
+    volumes().into_iter().chain(devices).collect()
 }
 
 fn volumes() -> Vec<Story> {

@@ -63,6 +63,9 @@ stories! {
     set_with_retained_data "set-retained" SAMPLED;
     set_deleted_while_in_use "set-deleted-in-use" SAMPLED;
     local_volume "local-volume" SAMPLED;
+    set_bound_while_deleted "set-bound-while-deleted" SAMPLED;
+    set_write_protected "set-write-protected" SAMPLED;
+    set_shown_elsewhere "set-shown-elsewhere" SAMPLED;
     set_whose_wipe_fails "set-wipe-fails" SAMPLED;
     set_written_before_confirmed "set-written-before-confirmed" SAMPLED;
 }

@@ -36,6 +36,10 @@ impl LoopDisk {
     pub fn attach(dir: &Path, name: &str, size: u64) -> Self {
         let file = dir.join(name);
         fs::File::create(&file).unwrap().set_len(size).unwrap();
+        LoopDisk::over(file)
+    }
+
+    pub fn over(file: PathBuf) -> Self {
         let output = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])
             .arg(&file)
@@ -72,7 +76,7 @@ impl Drop for LoopDisk {
     }
 }
 
-fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
+pub fn sets(processes: &Processes) -> Api<LocalVolumeSet> {
     Api::namespaced(processes.client(), NAMESPACE)
 }
 
@@ -118,7 +122,7 @@ pub async fn until(
 }
 
 /// The only PersistentVolume: Available, with another UID than `not`.
-async fn offered(processes: &mut Processes, not: Option<&str>) -> (PersistentVolume, bool) {
+pub async fn offered(processes: &mut Processes, not: Option<&str>) -> (PersistentVolume, bool) {
     let mut found = None;
     let died = until(processes, "one PersistentVolume is offered", async |processes| {
         let all = pvs(processes).await;

@@ -16,7 +16,7 @@ use std::{
 /// State and reasons of each device, as if all had settled.
 fn verdicts() -> BTreeMap<String, (DeviceState, Vec<String>)> {
     let known = group(&scan().devices, None, None, &[]);
-    let rows = known.iter().map(|device| row(device, true, &NodeInventorySpec::default()));
+    let rows = known.iter().map(|device| row(device, &known, true, &NodeInventorySpec::default()));
     rows.map(|row| {
         (
             row.name,

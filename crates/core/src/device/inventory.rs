@@ -5,8 +5,9 @@ use super::{
     facts::{Content, Facts},
     group::GroupedDevice,
     reason::Reason,
+    records::{Partitions, concerns_grouped},
     settle::Settling,
-    verdict::{Verdict, cluster_reasons, judge},
+    verdict::{Finding, Verdict, cluster_reasons, judge, retained_data_detail},
 };
 use crate::inventory_room::{LEAST_FOR_DEVICES, OBJECT, PATHS, bytes};
 use quarry_api::{
@@ -42,7 +43,7 @@ pub fn status(
 ) -> NodeInventoryStatus {
     let mut devices: Vec<Device> = known
         .iter()
-        .map(|device| row(device, settling.is_settled(&device.facts.name), spec))
+        .map(|device| row(device, known, settling.is_settled(&device.facts.name), spec))
         .collect();
     devices.sort_by_cached_key(|device| natural(&device.name));
     let summary = Some(summary(&devices));
@@ -77,14 +78,20 @@ pub fn unseen(mut last: NodeInventoryStatus, why: &str) -> NodeInventoryStatus {
     last
 }
 
-/// One device as it is published; also what the CLI shows of this machine.
-pub fn row(device: &GroupedDevice, settled: bool, spec: &NodeInventorySpec) -> Device {
+/// One device as it is published; also what the CLI shows of this machine. `known`: all devices of the node.
+pub fn row(
+    device: &GroupedDevice,
+    known: &[GroupedDevice],
+    settled: bool,
+    spec: &NodeInventorySpec,
+) -> Device {
     let facts = &device.facts;
     let mut more = device.findings.clone();
     if !settled {
         more.push((Reason::TooNew, String::new()));
     }
     more.extend(cluster_reasons(&device.disk, spec));
+    more.extend(retained_data(device, known, spec));
     let Verdict { state, reasons } = judge(facts, &device.identified.candidates, spec, more);
     let found = match &facts.content {
         Content::Found(found) => Some(found),
@@ -121,6 +128,21 @@ pub fn row(device: &GroupedDevice, settled: bool, spec: &NodeInventorySpec) -> D
         backing_file: facts.backing.as_ref().map(|file| file.path.clone()),
         link: facts.link.clone(),
     }
+}
+
+/// Data that is on the device although the record names another: its partition is gone, or replaces another.
+fn retained_data(
+    device: &GroupedDevice,
+    known: &[GroupedDevice],
+    spec: &NodeInventorySpec,
+) -> Vec<Finding> {
+    let own = |identity: &String| device.identified.candidates.contains(identity);
+    let claimed = spec.device_claims.iter().any(|claim| own(&claim.identity));
+    let partitions = if claimed { Partitions::Known } else { Partitions::New };
+    let kept = spec.retained_data.iter();
+    kept.filter(|kept| concerns_grouped(*kept, partitions, device, known))
+        .map(|kept| (Reason::RetainedData, retained_data_detail(kept)))
+        .collect()
 }
 
 pub(super) fn fs_type(facts: &Facts) -> Option<&str> {
@@ -322,10 +344,10 @@ mod tests {
             NodeInventorySpec { unmanaged_pvs_omitted: Some(12), ..NodeInventorySpec::default() };
         let known = group(&[disk("sda", 1 << 30, &[("sysfs:serial", "S1")])], None, None, &[]);
         assert_eq!(
-            row(&known[0], true, &NodeInventorySpec::default()).state,
+            row(&known[0], &known, true, &NodeInventorySpec::default()).state,
             DeviceState::Available
         );
-        let row = row(&known[0], true, &spec);
+        let row = row(&known[0], &known, true, &spec);
         assert_eq!(
             (row.state, reasons(&row)),
             (DeviceState::Unknown, vec!["UnlistedPersistentVolumes"])

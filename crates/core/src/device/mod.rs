@@ -11,6 +11,7 @@ pub mod facts;
 pub mod group;
 pub mod identity;
 pub mod inventory;
+pub mod records;
 pub mod returning_path;
 pub mod sanitize;
 pub mod settle;

@@ -8,10 +8,13 @@ use super::{
     },
     filter::Mismatch,
     index::{DeviceEntry, Index},
-    is_frozen, is_released, retained_data_on, wipe_remnant_on, wipe_remnant_text,
+    is_frozen, is_released, retained_data_on, wipe_remnant_text, wipe_remnants_on,
 };
 use crate::{
-    device::{Reason, by_id_link, group::published_candidates, verdict::retained_data_detail},
+    device::{
+        Reason, by_id_link, group::published_candidates, records::Partitions,
+        verdict::retained_data_detail,
+    },
     inventory_room::{ClaimRoom, fitting_paths},
 };
 use quarry_api::{
@@ -321,8 +324,9 @@ fn rows_of_paths(
             other => other,
         };
         let mode = ask.settings.mode;
-        let adopted = retained_data_on(world, device)
-            .is_some_and(|kept| demand.adopts.contains(&kept.pv_uid));
+        let kept = retained_data_on(world, device, Partitions::New);
+        let adopted =
+            !kept.is_empty() && kept.iter().all(|kept| demand.adopts.contains(&kept.pv_uid));
         let eligibility = eligibility.or_else(|| {
             usable(world, index, entry, mode, |finding| !stays(finding, mode, adopted)).err()
         });
@@ -435,17 +439,18 @@ fn usable(
         return Err(Eligibility::Waiting("it has not settled yet".into()));
     }
     // What the cluster has learned since the agent's last verdict.
-    if let Some(kept) = retained_data_on(world, device) {
+    if let Some(kept) = retained_data_on(world, device, Partitions::New).first() {
         let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
         if counts(&finding) {
             return Err(Eligibility::Refused(vec![finding]));
         }
     }
-    if let Some(left) = wipe_remnant_on(world, device).filter(|_| mode == VolumeMode::Block) {
+    let left = wipe_remnants_on(world, device, Partitions::New);
+    if let Some(left) = left.first().filter(|_| mode == VolumeMode::Block) {
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
-    if let Some(why) = index.doubt(entry) {
-        let finding = DeviceReason::new(Reason::AmbiguousIdentity, why);
+    if let Some(doubt) = index.doubt(entry) {
+        let finding = DeviceReason::new(Reason::AmbiguousIdentity, doubt.why);
         return Err(Eligibility::Refused(vec![finding]));
     }
     if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {

@@ -9,6 +9,7 @@ use super::{
     is_forgotten, is_frozen, is_released, pv, retained_data_on,
 };
 use crate::{
+    device::records::Partitions,
     inventory_room::bytes,
     job::Task,
     volume::usage::{PvUsage, pv_usage},
@@ -16,7 +17,7 @@ use crate::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     NodeJob,
-    node_inventory::{ClaimContent, ClaimState, DeviceClaim, RetainedData},
+    node_inventory::{ClaimContent, ClaimState, DeviceClaim, RetainedData, WipeRemnant},
     node_job::{JobPhase, WipePolicy},
 };
 use std::collections::{HashMap, HashSet};
@@ -33,6 +34,8 @@ pub enum Violation {
     DataPublished(String),
     #[error("invariant 1: {0} would be published although it is in use")]
     Used(String),
+    #[error("invariant 4: {0} would be published although it is dead, read-only or unreadable")]
+    Unusable(String),
     #[error("invariant 1: the record that {0} was used and not wiped would be lost")]
     Forgotten(String),
     #[error("invariant 3: {0} would be used although it is not certain which device it is")]
@@ -43,6 +46,10 @@ pub enum Violation {
     NotUsable(String),
     #[error("invariant 5: PersistentVolume {0} is in use and would be deleted or released")]
     InUse(String),
+    #[error(
+        "invariant 5: PersistentVolume {0} was used, and its data is neither wiped nor retained"
+    )]
+    Unresolved(String),
     #[error("PersistentVolume {0} was not created from a device claim of this node")]
     NotOurs(String),
     #[error("invariant 2: {0} would be wiped although not all preconditions hold")]
@@ -65,7 +72,7 @@ pub fn check(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
     let mut found = check_claims(world, &index, plan);
     found.extend(check_counts(world, plan));
     found.extend(check_size(world, plan));
-    found.extend(check_data(world, plan));
+    found.extend(check_data(world, &index, plan));
     found.extend(check_removed(world, &index, plan));
     found.extend(plan.steps.iter().flat_map(|step| check_step(world, &index, plan, step)));
     let mut unique = Vec::new();
@@ -204,7 +211,9 @@ fn check_new(
             (claim.content == ClaimContent::Blank && content::shows_data(device))
                 || content::unfit_device(device, claim.volume_mode, claim.fs_type.as_deref())
                     .is_some()
-                || retained_data_on(world, device).is_some_and(|kept| !adopts(kept))
+                || retained_data_on(world, device, Partitions::New)
+                    .into_iter()
+                    .any(|kept| !adopts(kept))
                 || content::exposed_remnant(world, claim, device).is_some(),
             Violation::DataPublished,
         );
@@ -229,16 +238,19 @@ fn check_step(world: &NodeWorld, index: &Index<'_>, plan: &Plan, step: &Step) ->
         Step::CreatePv(made) => check_publication(world, index, made),
         Step::DeletePv { name, .. } => check_unused(world, index, name).err().into_iter().collect(),
         Step::ReleasePv { name, .. } => match index.claim_of_pv(name) {
-            Some(claim) => check_release(world, index, claim, name),
+            Some(claim) => check_release(world, index, plan, claim, name),
             None => check_orphan(world, plan, name),
         },
         Step::CreateJob(job) => check_wipe(world, index, job),
     }
 }
 
+/// Being deleted, and the device claim records its end: its data was wiped, is retained, or never existed. Released by
+/// an administrator: what is on the device is recorded.
 fn check_release(
     world: &NodeWorld,
     index: &Index<'_>,
+    plan: &Plan,
     claim: &DeviceClaim,
     name: &str,
 ) -> Vec<Violation> {
@@ -246,11 +258,25 @@ fn check_release(
         Ok(found) => found,
         Err(violation) => return vec![violation],
     };
-    let going = found.metadata.deletion_timestamp.is_some();
-    if going && (pv::is_over(found, claim) || is_released(world)) {
+    let over = pv::is_over(found, claim);
+    let recorded = is_recorded(plan, &claim.identity, found.metadata.uid.as_deref());
+    if found.metadata.deletion_timestamp.is_none() {
+        return vec![Violation::InUse(name.to_owned())];
+    }
+    if pv::was_used(found, claim) && !over && !(is_released(world) && recorded) {
+        return vec![Violation::Unresolved(name.to_owned())];
+    }
+    if over || is_released(world) {
         return Vec::new();
     }
     vec![Violation::InUse(name.to_owned())]
+}
+
+/// The data of the PersistentVolume with this UID is retained from now on.
+fn is_recorded(plan: &Plan, identity: &str, uid: Option<&str>) -> bool {
+    let is_it =
+        |kept: &RetainedData| kept.identity == identity && Some(kept.pv_uid.as_str()) == uid;
+    plan.retained_data.iter().any(is_it)
 }
 
 /// Being deleted, ours, unused; and what is on the device is recorded.
@@ -316,6 +342,10 @@ pub fn check_publication(
     });
     forbid(exposes || pv::used(claim).is_some(), Violation::DataPublished);
     forbid(content::user(&ctx).is_some(), Violation::Used);
+    forbid(
+        ctx.device.is_some_and(|device| content::unusable(device).is_some()),
+        Violation::Unusable,
+    );
     if is_frozen(world) || world.node.is_none() {
         found.push(Violation::Frozen);
     }
@@ -323,24 +353,35 @@ pub fn check_publication(
 }
 
 /// What was used and not wiped stays recorded until an administrator discards it.
-fn check_data(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
+fn check_data(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violation> {
     let erased = |old: &DeviceClaim| {
         let job = old.job.as_ref().and_then(|job| world.jobs.get(&job.name));
         job.and_then(|job| job.status.as_ref()?.phase) == Some(JobPhase::Succeeded)
     };
     let (claims, spec) = (&world.inventory.spec.device_claims, &world.inventory.spec);
-    let may_go = |identity: &str, pv_uid: &str| {
-        is_forgotten(world, pv_uid)
-            || claims.iter().any(|claim| claim.identity == identity && erased(claim))
+    // A whole disk was wiped with its partitions.
+    let may_go = |identity: &String, disk: &Option<String>, pv_uid: &str| {
+        let on_it = |claim: &DeviceClaim| {
+            claim.identity == *identity || Some(&claim.identity) == disk.as_ref()
+        };
+        is_forgotten(world, pv_uid) || claims.iter().any(|claim| on_it(claim) && erased(claim))
     };
-    let retained = spec.retained_data.iter().filter(|data| !plan.retained_data.contains(data));
-    let remnants = spec.wipe_remnants.iter().filter(|left| !plan.wipe_remnants.contains(left));
+    let retained = spec.retained_data.iter().filter(|old| {
+        let same =
+            |new: &RetainedData| RetainedData { disk: old.disk.clone(), ..new.clone() } == **old;
+        !plan.retained_data.iter().any(|new| same(new) && keeps_disk(&old.disk, &new.disk))
+    });
+    let remnants = spec.wipe_remnants.iter().filter(|old| {
+        let same =
+            |new: &WipeRemnant| WipeRemnant { disk: old.disk.clone(), ..new.clone() } == **old;
+        !plan.wipe_remnants.iter().any(|new| same(new) && keeps_disk(&old.disk, &new.disk))
+    });
     let removed = retained
-        .map(|data| (&data.identity, &data.pv_uid))
-        .chain(remnants.map(|left| (&left.identity, &left.pv_uid)));
+        .map(|data| (&data.identity, &data.disk, &data.pv_uid))
+        .chain(remnants.map(|left| (&left.identity, &left.disk, &left.pv_uid)));
     let mut lost: Vec<&String> = removed
-        .filter(|(identity, uid)| !may_go(identity, uid))
-        .map(|(identity, _)| identity)
+        .filter(|(identity, disk, uid)| !may_go(identity, disk, uid))
+        .map(|(identity, ..)| identity)
         .collect();
     // What a Quick wipe leaves is recorded from then on.
     lost.extend(claims.iter().filter(|old| erased(old)).filter_map(|old| {
@@ -348,7 +389,9 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
         let quick = job.is_some_and(|job| is_quick(job));
         let ends = !plan.claims.iter().any(|new| key(new) == key(old) && new.job == old.job);
         let recorded = plan.wipe_remnants.iter().any(|left| left.identity == old.identity);
-        (quick && ends && !recorded).then_some(&old.identity)
+        // A new PVC voids the job: the device is wiped again.
+        let voided = plan.claims.iter().any(|new| key(new) == key(old) && pv::used(new).is_some());
+        (quick && ends && !recorded && !voided).then_some(&old.identity)
     }));
     let used = claims.iter().filter(|old| pv::used(old).is_some() && !erased(old));
     lost.extend(used.filter_map(|old| {
@@ -356,7 +399,29 @@ fn check_data(world: &NodeWorld, plan: &Plan) -> Vec<Violation> {
         let recorded = plan.retained_data.iter().any(|kept| kept.identity == old.identity);
         (!stays && !recorded).then_some(&old.identity)
     }));
+    lost.extend(check_bound(index, claims, plan));
     lost.into_iter().map(|identity| Violation::Forgotten(identity.clone())).collect()
+}
+
+/// By the PersistentVolumes themselves, whatever the device claims record: one that a PVC was bound to is at its end
+/// only if what that PVC wrote was wiped since, or is retained.
+fn check_bound<'a>(
+    index: &Index<'_>,
+    claims: &'a [DeviceClaim],
+    plan: &Plan,
+) -> impl Iterator<Item = &'a String> {
+    claims.iter().filter_map(|old| {
+        let found = index.ctx(old).pv.filter(|found| pv::is_of(found, old))?;
+        let ends = plan.claims.iter().any(|new| key(new) == key(old) && pv::is_over(found, new));
+        let unknown = pv::is_new_use(found, old);
+        let recorded = is_recorded(plan, &old.identity, found.metadata.uid.as_deref());
+        (unknown && ends && !recorded).then_some(&old.identity)
+    })
+}
+
+/// The disk of a record is learned, and then stays.
+fn keeps_disk(old: &Option<String>, new: &Option<String>) -> bool {
+    old.is_none() || old == new
 }
 
 fn is_quick(job: &NodeJob) -> bool {
@@ -395,6 +460,9 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Vec<Violat
     };
     let unfounded = vec![Violation::UnfoundedWipe(device.identity.to_string())];
     let Some(claim) = index.claim_of_pv(device.pv.as_str()) else { return unfounded };
+    if index.ctx(claim).doubt.is_some() {
+        return vec![Violation::Doubtful(claim.identity.clone())];
+    }
     let recorded = claim
         .job
         .as_ref()

@@ -3,10 +3,11 @@
 //! Decided from facts that the agent read while it held the device exclusively. The same function serves a confirmation
 //! and a wipe; they differ in what the device may contain.
 
-use super::content::{UNFIT_REMEDY, unfit_file_system};
+use super::content::{UNFIT_REMEDY, partitions, unfit_file_system};
 use crate::device::{
     Content, GroupedDevice, Reason,
     identity::{is_world_wide, same_identity},
+    records::{DataRecord, Partitions, concerns_grouped},
     verdict::{Finding, node_reasons},
 };
 use quarry_api::{
@@ -243,6 +244,16 @@ fn verify_evidence(
     changed(&format!("it does not show {} any more", missing.join(", ")))
 }
 
+/// The first record that concerns the device, by all that it is built on.
+fn on_device<'a, R: DataRecord>(
+    records: &'a [R],
+    partitions: Partitions,
+    device: &GroupedDevice,
+    devices: &[GroupedDevice],
+) -> Option<&'a R> {
+    records.iter().find(|record| concerns_grouped(*record, partitions, device, devices))
+}
+
 /// `Err`: why not.
 pub fn verify(
     claim: &DeviceClaim,
@@ -293,11 +304,11 @@ pub fn verify(
         ));
     }
     // A LocalVolume that adopts the data takes the device as it is, with its first confirmation.
-    let on_it = |identity: &String| device.identified.candidates.contains(identity);
+    let partitions = partitions(claim);
     let confirms = matches!(expected, Expected::Any | Expected::Named);
     let blocks = expected == Expected::Blank || (confirms && claim.round > 1);
     if let Some(kept) =
-        spec.retained_data.iter().find(|data| on_it(&data.identity)).filter(|_| blocks)
+        on_device(&spec.retained_data, partitions, device, devices).filter(|_| blocks)
     {
         return Err(format!("{} {}", facts.name, Reason::RetainedData.message(&kept.pv_name)));
     }
@@ -305,7 +316,7 @@ pub fn verify(
         && claim.round == 1
         && (confirms || expected == Expected::Blank);
     if let Some(left) =
-        spec.wipe_remnants.iter().find(|left| on_it(&left.identity)).filter(|_| exposes)
+        on_device(&spec.wipe_remnants, partitions, device, devices).filter(|_| exposes)
     {
         return Err(format!("{} {}", facts.name, super::wipe_remnant_text(left)));
     }

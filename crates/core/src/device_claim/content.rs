@@ -1,7 +1,7 @@
 //! What a device contains and what uses it, as far as the last status shows: facts for the planner and for `check.rs`.
 
-use super::{ClaimContext, NodeWorld, retained_data_on, wipe_remnant_on};
-use crate::device::Reason;
+use super::{ClaimContext, NodeWorld, retained_data_on, wipe_remnants_on};
+use crate::device::{Reason, records::Partitions};
 use quarry_api::{
     node_inventory::{ClaimContent, Device, DeviceClaim, WipeRemnant},
     reason::Meaning,
@@ -63,9 +63,16 @@ pub fn user(ctx: &ClaimContext<'_>) -> Option<String> {
     Some(format!("{} {}", device.name, used.message()))
 }
 
+/// Why no data can be stored on the device, as text: it is dead, read-only or unreadable. Only once it has been so for the
+/// settling time: a disk that answers slowly for a moment is not withdrawn.
+pub fn unusable(device: &Device) -> Option<String> {
+    let found = device.reasons.iter().find(|found| found.reason.means(Meaning::Unusable))?;
+    device.settled.then(|| format!("{} {}", device.name, found.message()))
+}
+
 /// Retained data blocks its device, except for a path that was named after the data was retained.
 pub fn blocks_reuse(world: &NodeWorld, claim: &DeviceClaim, device: &Device) -> bool {
-    retained_data_on(world, device).is_some()
+    !retained_data_on(world, device, partitions(claim)).is_empty()
         && (claim.content == ClaimContent::Blank || claim.round > FIRST_ROUND)
 }
 
@@ -78,6 +85,11 @@ pub fn exposed_remnant<'a>(
 ) -> Option<&'a WipeRemnant> {
     let own =
         |left: &&WipeRemnant| claim.last_pv.as_ref().is_some_and(|last| last.uid == left.pv_uid);
-    wipe_remnant_on(world, device)
-        .filter(|left| claim.volume_mode == VolumeMode::Block && !own(left))
+    let left = wipe_remnants_on(world, device, partitions(claim));
+    left.into_iter().find(|left| claim.volume_mode == VolumeMode::Block && !own(left))
+}
+
+/// A partition that was claimed before another one was removed has its own place on the disk.
+pub fn partitions(claim: &DeviceClaim) -> Partitions {
+    if claim.round > FIRST_ROUND { Partitions::Known } else { Partitions::New }
 }

@@ -201,7 +201,7 @@ mod tests {
             end(&mut history);
             assert!(history.outdated(&claim("a", 1)).is_some());
             assert_eq!(history.outdated(&claim("a", 2)), None, "the next round");
-            let last_pv = Some(LastPv { uid: "pv".into(), resolved: false });
+            let last_pv = Some(LastPv { uid: "pv".into(), ..LastPv::default() });
             let restored = DeviceClaim { last_pv, ..claim("a", 2) };
             assert!(history.outdated(&restored).is_some(), "of that PersistentVolume");
             let job = Some(ClaimJob { name: "wipe-1".into(), attempt: 1 });

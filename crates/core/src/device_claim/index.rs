@@ -6,7 +6,7 @@ use crate::device::{Reason, group::published_candidates, identity::same_identity
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
     names,
-    node_inventory::{ClaimReport, ClaimState, Device, DeviceClaim},
+    node_inventory::{ClaimReport, ClaimState, Device, DeviceClaim, DeviceReason, Quarantine},
     reason::Meaning,
 };
 use std::{
@@ -35,6 +35,15 @@ pub struct DeviceEntry<'a> {
     pub candidates: BTreeSet<String>,
     /// All PersistentVolumes on it, as far as their names and annotations show.
     pub published: BTreeSet<&'a str>,
+}
+
+/// Why it is not certain which device this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    pub why: String,
+    /// Only another node makes it uncertain, which shows the identity as well: nothing new is done with the device, and
+    /// what is published stays.
+    pub elsewhere: bool,
 }
 
 impl<'a> Index<'a> {
@@ -151,22 +160,26 @@ impl<'a> Index<'a> {
             .map(|other| format!("{} of node {}", other.device, other.node))
     }
 
-    /// Why it is not certain which device this is; `None`: it is.
-    pub fn doubt(&self, entry: &DeviceEntry<'_>) -> Option<String> {
+    /// Why it is not certain which device this is; `None`: it is. What its own node shows comes first.
+    pub fn doubt(&self, entry: &DeviceEntry<'_>) -> Option<Doubt> {
+        let here = self.doubt_here(entry).map(|why| Doubt { why, elsewhere: false });
+        here.or_else(|| self.doubt_elsewhere(entry).map(|why| Doubt { why, elsewhere: true }))
+    }
+
+    fn doubt_here(&self, entry: &DeviceEntry<'_>) -> Option<String> {
         let name = &entry.device.name;
-        if let Some(place) = self.elsewhere(|identity| entry.candidates.contains(identity)) {
-            return Some(format!("{name} {}", Reason::IdentityElsewhere.message(&place)));
-        }
-        let spec = &self.world.inventory.spec;
-        if let Some(quarantine) =
-            spec.quarantine.iter().find(|one| entry.candidates.contains(&one.identity))
-        {
-            return Some(format!("{name} {}", quarantine.reason.message(&quarantine.detail)));
-        }
-        if let Some(found) =
-            entry.device.reasons.iter().find(|found| found.reason.means(Meaning::Quarantine))
-        {
-            return Some(format!("{name} {}", found.message()));
+        let quarantine = self
+            .quarantine(entry)
+            .find(|one| one.reason != Reason::IdentityElsewhere)
+            .map(|one| one.reason.message(&one.detail));
+        let found = || {
+            let own = entry.device.reasons.iter().find(|found| {
+                found.reason.means(Meaning::Quarantine) && found.reason != Reason::IdentityElsewhere
+            });
+            own.map(DeviceReason::message)
+        };
+        if let Some(why) = quarantine.or_else(found) {
+            return Some(format!("{name} {why}"));
         }
         // By several of its identities: more than one device claim on one device.
         let claims: usize = entry
@@ -175,6 +188,24 @@ impl<'a> Index<'a> {
             .filter_map(|candidate| self.claims.get(candidate.as_str()))
             .sum();
         (claims > 1).then(|| format!("two device claims name device {name}"))
+    }
+
+    fn doubt_elsewhere(&self, entry: &DeviceEntry<'_>) -> Option<String> {
+        let name = &entry.device.name;
+        if let Some(place) = self.elsewhere(|identity| entry.candidates.contains(identity)) {
+            return Some(format!("{name} {}", Reason::IdentityElsewhere.message(&place)));
+        }
+        let quarantine = self.quarantine(entry).next().map(|one| one.reason.message(&one.detail));
+        let found = || {
+            let is_it = |found: &&DeviceReason| found.reason == Reason::IdentityElsewhere;
+            entry.device.reasons.iter().find(is_it).map(DeviceReason::message)
+        };
+        quarantine.or_else(found).map(|why| format!("{name} {why}"))
+    }
+
+    fn quarantine(&self, entry: &DeviceEntry<'_>) -> impl Iterator<Item = &'a Quarantine> {
+        let spec = &self.world.inventory.spec;
+        spec.quarantine.iter().filter(|one| entry.candidates.contains(&one.identity))
     }
 }
 

@@ -30,7 +30,7 @@ pub mod world;
 pub use assign::{Eligibility, Row, account};
 pub use content::UNFIT_REMEDY;
 pub use demand::{Demand, owner_text};
-pub use index::Index;
+pub use index::{Doubt, Index};
 pub use plan::plan;
 #[cfg(test)]
 use reads::{orphaned, unfamiliar};
@@ -38,7 +38,13 @@ pub use stage::{Health, Stage};
 pub use state_machine::decide;
 pub use wipe::{claim_hash, wipe_policy};
 
-use crate::{device::group::published_candidates, quarantine::RemoteIdentity};
+use crate::{
+    device::{
+        group::published_candidates,
+        records::{DataRecord, Partitions, concerns},
+    },
+    quarantine::RemoteIdentity,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
@@ -129,7 +135,7 @@ pub struct ClaimContext<'a> {
     /// The PersistentVolume with the name of the device claim, managed or not.
     pub pv: Option<&'a Arc<PersistentVolume>>,
     /// Why it is not certain which device this is.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
     /// Where the device is, if another node shows it and this one does not.
     pub moved: Option<String>,
     /// Another PersistentVolume on the same device, managed or not.
@@ -170,14 +176,51 @@ pub fn is_forgotten(world: &NodeWorld, pv_uid: &str) -> bool {
     annotation.is_some_and(|annotation| annotation.split(',').any(|uid| uid.trim() == pv_uid))
 }
 
-/// The data that a deleted PersistentVolume left on this device, if any.
-pub fn retained_data_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a RetainedData> {
-    world.inventory.spec.retained_data.iter().find(|kept| is_device(device, &kept.identity))
+/// The data that deleted PersistentVolumes left on this device.
+pub fn retained_data_on<'a>(
+    world: &'a NodeWorld,
+    device: &Device,
+    partitions: Partitions,
+) -> Vec<&'a RetainedData> {
+    records_on(world, &world.inventory.spec.retained_data, device, partitions)
 }
 
-/// The data that a Quick wipe left on this device, if any.
-pub fn wipe_remnant_on<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a WipeRemnant> {
-    world.inventory.spec.wipe_remnants.iter().find(|left| is_device(device, &left.identity))
+/// The data that Quick wipes left on this device.
+pub fn wipe_remnants_on<'a>(
+    world: &'a NodeWorld,
+    device: &Device,
+    partitions: Partitions,
+) -> Vec<&'a WipeRemnant> {
+    records_on(world, &world.inventory.spec.wipe_remnants, device, partitions)
+}
+
+/// The records that concern the device. Of what it is built on only the disk of a partition is published; the agent, which
+/// knows the rest, compares all of it before it confirms a device claim.
+fn records_on<'a, R: DataRecord>(
+    world: &NodeWorld,
+    records: &'a [R],
+    device: &Device,
+    partitions: Partitions,
+) -> Vec<&'a R> {
+    if records.is_empty() {
+        return Vec::new();
+    }
+    let own = published_candidates(device);
+    let below = disk_of(world, device).map(published_candidates).unwrap_or_default();
+    let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
+    let is_shown = |identity: &str| devices.clone().any(|other| is_device(other, identity));
+    let on_it = |record: &&R| {
+        let (is, lies_on) = (|one: &str| own.contains(one), |one: &str| below.contains(one));
+        concerns(*record, partitions, is, lies_on, is_shown)
+    };
+    records.iter().filter(on_it).collect()
+}
+
+/// The disk of a partition, or the multipath map that its disk is a path of.
+pub fn disk_of<'a>(world: &'a NodeWorld, device: &Device) -> Option<&'a Device> {
+    let parent = device.parent.as_ref()?;
+    let mut devices = world.inventory.status.iter().flat_map(|status| &status.devices);
+    devices.find(|disk| disk.name == *parent || disk.paths.contains(parent))
 }
 
 /// Continues "sdb …".

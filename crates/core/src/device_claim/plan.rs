@@ -1,9 +1,10 @@
 //! The plan of one node: every device claim's next transition, orphaned PersistentVolumes, and new device claims.
 
 use super::{
-    Index, NodeWorld, Plan, Step, assign, is_forgotten, machine_id,
+    Index, NodeWorld, Plan, Step, assign, disk_of, is_forgotten, is_frozen, machine_id,
     state_machine::{self, Erased},
 };
+use crate::device::records::DataRecord;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
@@ -31,8 +32,8 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
         let transition = state_machine::decide(world, &ctx, now);
         plan.claims.extend(transition.claim);
         if let Some(erased) = transition.erased {
-            plan.retained_data.retain(|kept| kept.identity != claim.identity);
-            plan.wipe_remnants.retain(|left| left.identity != claim.identity);
+            plan.retained_data.retain(|kept| !is_on(kept, claim));
+            plan.wipe_remnants.retain(|left| !is_on(left, claim));
             match erased {
                 Erased::Whole => {}
                 Erased::Signatures(left) => plan.wipe_remnants.push(left),
@@ -50,6 +51,10 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     for (_, step, keeps) in orphans(world, &index) {
         plan.steps.push(step);
         plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+    }
+    if !is_frozen(world) {
+        locate(world, &index, &mut plan.retained_data);
+        locate(world, &index, &mut plan.wipe_remnants);
     }
     let assignment = assign::assign(world, &index);
     for claim in assignment.claims {
@@ -81,6 +86,20 @@ fn with_own_link(claim: DeviceClaim, others: &[DeviceClaim]) -> DeviceClaim {
     }
     let link = format!("{}-{}", claim.link, &hex_digest(&[&claim.identity])[..16]);
     DeviceClaim { link, ..claim }
+}
+
+/// On the claimed device, or on a partition that it had.
+fn is_on(record: &impl DataRecord, claim: &DeviceClaim) -> bool {
+    *record.identity() == claim.identity || record.disk().as_ref() == Some(&claim.identity)
+}
+
+/// Records the disk of a partition while it is certain which one that is: it is needed when the partition is gone.
+fn locate(world: &NodeWorld, index: &Index<'_>, records: &mut [impl DataRecord]) {
+    for record in records.iter_mut().filter(|record| record.disk().is_none()) {
+        let entry = index.device(record.identity()).filter(|entry| index.doubt(entry).is_none());
+        let disk = entry.and_then(|entry| disk_of(world, entry.device)?.identity.clone());
+        *record.disk_mut() = disk;
+    }
 }
 
 /// PersistentVolumes of ours that are being deleted and whose device claim is gone.

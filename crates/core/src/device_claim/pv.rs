@@ -51,12 +51,23 @@ pub fn round(pv: &PersistentVolume) -> Option<i64> {
     annotation(pv, names::ROUND_ANNOTATION).and_then(|text| text.parse().ok())
 }
 
-/// The device claim records its end. Annotations of the object do not count: others may write them.
+/// The device claim records its end, and no PVC was bound since. Annotations of the object do not count: others may
+/// write them.
 pub fn is_over(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
-    claim
+    let recorded = claim
         .last_pv
         .as_ref()
-        .is_some_and(|last| last.resolved && pv.metadata.uid.as_ref() == Some(&last.uid))
+        .is_some_and(|last| last.resolved && pv.metadata.uid.as_ref() == Some(&last.uid));
+    recorded && !is_new_use(pv, claim)
+}
+
+/// A PVC was bound to it that the device claim does not record: a PVC that names it (`volumeName`) is bound although it
+/// is being deleted. Whatever was recorded before is not about the data of that PVC.
+pub fn is_new_use(pv: &PersistentVolume, claim: &DeviceClaim) -> bool {
+    let recorded = claim.last_pv.as_ref().is_some_and(|last| {
+        pv.metadata.uid.as_ref() == Some(&last.uid) && last.pvc_uid.as_deref() == pvc_uid(pv)
+    });
+    was_bound(pv) && !recorded
 }
 
 /// The last PersistentVolume of this device claim, if it was bound and its end is not recorded.
@@ -64,12 +75,19 @@ pub fn used(claim: &DeviceClaim) -> Option<&LastPv> {
     claim.last_pv.as_ref().filter(|last| !last.resolved)
 }
 
+/// The UID of the PVC that is or was bound to it. `None`: it is only reserved, by name, or its claimRef was cleared.
+pub fn pvc_uid(pv: &PersistentVolume) -> Option<&str> {
+    pv.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref()
+}
+
 /// A PVC was bound to it. One that is only reserved, by name, was not used yet.
 pub fn was_bound(pv: &PersistentVolume) -> bool {
-    pv.spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref())
-        .is_some_and(|claim| claim.uid.is_some())
+    pvc_uid(pv).is_some()
+}
+
+/// Only the PVC that its claimRef names can be bound to it.
+pub fn is_reserved(pv: &PersistentVolume) -> bool {
+    pv.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_some())
 }
 
 /// It was bound before, also if its claimRef was cleared: that is how an administrator frees a PersistentVolume.

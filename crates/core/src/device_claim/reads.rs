@@ -70,14 +70,16 @@ pub fn orphaned(world: &NodeWorld) -> Vec<String> {
     names.filter(|name| index.claim_of_pv(name).is_none()).cloned().collect()
 }
 
-/// PersistentVolumes that are used or being deleted and are not those that their device claims knew last. A stale
-/// cache may show one that is long gone, and what was recorded about its successor would be lost.
+/// PersistentVolumes that are used or being deleted and are not those that their device claims knew last, or not as
+/// they knew them. A stale cache may show one that is long gone, and what was recorded about its successor would be
+/// lost.
 pub fn unfamiliar(world: &NodeWorld) -> Vec<String> {
     let is_other = |ctx: &ClaimContext<'_>| {
         let (found, last) = ctx.pv.zip(ctx.claim.last_pv.as_ref())?;
-        let at_stake = pv::was_bound(found) || found.metadata.deletion_timestamp.is_some();
-        let other = pv::is_of(found, ctx.claim) && found.metadata.uid.as_ref() != Some(&last.uid);
-        found.metadata.name.clone().filter(|_| at_stake && other)
+        let deleted = found.metadata.deletion_timestamp.is_some()
+            && found.metadata.uid.as_ref() != Some(&last.uid);
+        let other = pv::is_of(found, ctx.claim) && (deleted || pv::is_new_use(found, ctx.claim));
+        found.metadata.name.clone().filter(|_| other)
     };
     claim_contexts(world).iter().filter_map(is_other).collect()
 }

@@ -34,7 +34,7 @@ pub enum Stage {
     /// The device is missing; its PersistentVolume waits for it.
     Missing(String),
     Terminating(String),
-    /// In use, and another device shows the same identity.
+    /// Published, and another device shows the same identity, here or on another node.
     Conflict(String),
     /// It is terminating, and its link cannot be removed.
     RemovalFailed(String),

@@ -8,7 +8,7 @@
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
-    content::{shows_data, user},
+    content::{shows_data, unusable, user},
     is_frozen, is_released,
     messages::{conflicting_pv, frozen, missing, node_gone, remove_path},
     pv,
@@ -106,12 +106,14 @@ pub fn retained_data(world: &NodeWorld, identity: &str, pv_uid: String) -> Retai
         identity: identity.to_owned(),
         pv_name: names::local_pv(&world.name, identity),
         pv_uid,
+        // Recorded with the whole plan.
+        disk: None,
     }
 }
 
 pub fn wipe_remnant(world: &NodeWorld, identity: &str, pv_uid: String) -> WipeRemnant {
-    let RetainedData { identity, pv_name, pv_uid } = retained_data(world, identity, pv_uid);
-    WipeRemnant { identity, pv_name, pv_uid }
+    let RetainedData { identity, pv_name, pv_uid, disk } = retained_data(world, identity, pv_uid);
+    WipeRemnant { identity, pv_name, pv_uid, disk }
 }
 
 /// An administrator releases the device claims: the objects are deleted, unless they are in use; no disk is touched.
@@ -150,24 +152,23 @@ fn give_up(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
 }
 
 /// That a PersistentVolume is used is recorded before anything is done about it: removing the object by force removes
-/// neither the data nor the record of it.
+/// neither the data nor the record of it. A job that was recorded before is not about the new data.
 fn published(
     world: &NodeWorld,
     ctx: &ClaimContext<'_>,
     found: &PersistentVolume,
     now: Timestamp,
 ) -> Transition {
-    let mut transition = with_volume(world, ctx, found, now);
-    let known = |claim: &DeviceClaim| {
-        claim.last_pv.as_ref().is_some_and(|last| found.metadata.uid.as_ref() == Some(&last.uid))
-    };
-    if let Some(claim) =
-        transition.claim.as_mut().filter(|claim| pv::was_bound(found) && !known(claim))
-    {
-        claim.last_pv =
-            Some(LastPv { uid: found.metadata.uid.clone().unwrap_or_default(), resolved: false });
+    if !pv::is_new_use(found, ctx.claim) {
+        return with_volume(world, ctx, found, now);
     }
-    transition
+    let last_pv = Some(LastPv {
+        uid: found.metadata.uid.clone().unwrap_or_default(),
+        pvc_uid: pv::pvc_uid(found).map(str::to_owned),
+        resolved: false,
+    });
+    let claim = DeviceClaim { last_pv, job: None, ..ctx.claim.clone() };
+    with_volume(world, &ClaimContext { claim: &claim, ..ctx.clone() }, found, now)
 }
 
 fn with_volume(
@@ -204,6 +205,16 @@ fn with_volume(
                 )
             )),
         ),
+        // Any PVC could be bound to it, and would get the data of its last user.
+        (false, _) if pv::was_used(found, ctx.claim) && !pv::is_reserved(found) => {
+            Transition::step(
+                ctx,
+                Stage::Releasing(format!(
+                    "withdrawing PersistentVolume {name}: it was used, and its claimRef was cleared; its data is retained"
+                )),
+                delete(found),
+            )
+        }
         // Terminating: another operator published it while this one was already releasing it.
         (false, _) if ctx.claim.terminating || !is_demanded(ctx) => Transition::step(
             ctx,
@@ -211,8 +222,8 @@ fn with_volume(
             delete(found),
         ),
         // Reported by an agent that is present: an absent one may have reported a disk that was moved since.
-        (false, _) if ctx.doubt.is_some() && world.agent_present => {
-            let why = ctx.doubt.clone().unwrap_or_default();
+        (false, _) if withdrawn_for(ctx).is_some() && world.agent_present => {
+            let why = withdrawn_for(ctx).unwrap_or_default();
             Transition::step(
                 ctx,
                 Stage::Releasing(format!("withdrawing the unused PersistentVolume {name}: {why}")),
@@ -249,20 +260,30 @@ fn with_volume(
                 Some(path) => remove_path(path),
                 None => format!("to release it, delete PersistentVolume {name}"),
             };
-            Transition::stay(ctx, missing(ctx, &give_up).unwrap_or(Stage::Available))
+            let conflict = ctx.doubt.as_ref().map(|doubt| {
+                Stage::Conflict(format!("PersistentVolume {name} is published, but {}", doubt.why))
+            });
+            let stage = missing(ctx, &give_up).or(conflict);
+            Transition::stay(ctx, stage.unwrap_or(Stage::Available))
         }
     }
 }
 
+/// Why an unused PersistentVolume must not be offered, by what is known on its own node. What another node shows does
+/// not count: an agent that lies, or shows what a tenant wrote, would withdraw PersistentVolumes everywhere.
+fn withdrawn_for(ctx: &ClaimContext<'_>) -> Option<String> {
+    let doubt = ctx.doubt.as_ref().filter(|doubt| !doubt.elsewhere);
+    doubt.map(|doubt| doubt.why.clone()).or_else(|| unusable(ctx.device?))
+}
+
 /// Something wrote to the device without its PersistentVolume, or the API was restored from a backup and does not know
-/// who used it. That data must be neither exposed nor overwritten. A retained PersistentVolume that was used and is free
-/// again was freed by an administrator, as it is.
+/// who used it. That data must be neither exposed nor overwritten. A PersistentVolume that was used and is reserved was
+/// handed over by an administrator, as it is.
 fn offers_data(ctx: &ClaimContext<'_>, found: &PersistentVolume) -> bool {
     let looked = ctx.report.is_some_and(|report| report.state == ClaimState::Confirmed)
         && pv::round(found).is_none_or(|round| round == ctx.claim.round);
-    let given_free = !pv::deletes(found) && pv::was_used(found, ctx.claim);
     looked
-        && !given_free
+        && !pv::was_used(found, ctx.claim)
         && ctx.claim.content == ClaimContent::Blank
         && ctx.device.is_some_and(shows_data)
 }
@@ -281,7 +302,8 @@ fn bound_stage(ctx: &ClaimContext<'_>, why: String) -> Stage {
     }
     if let Some(doubt) = &ctx.doubt {
         return Stage::Conflict(format!(
-            "{why}, but it is not certain which device it is: {doubt}"
+            "{why}, but it is not certain which device it is: {}",
+            doubt.why
         ));
     }
     if let Some(rival) = ctx.rival {
@@ -292,7 +314,7 @@ fn bound_stage(ctx: &ClaimContext<'_>, why: String) -> Stage {
     missing(ctx, &why).unwrap_or(Stage::Bound(why))
 }
 
-/// A PersistentVolume that is being deleted: the binder ignores it, our finalizer keeps it.
+/// A PersistentVolume that is being deleted: our finalizer keeps it. Only a PVC that names it can still be bound.
 fn leaving(
     world: &NodeWorld,
     ctx: &ClaimContext<'_>,
@@ -333,7 +355,9 @@ fn leaving(
 pub fn mark_resolved(claim: &mut DeviceClaim, uid: String) {
     claim.round += 1;
     claim.job = None;
-    claim.last_pv = Some(LastPv { uid, resolved: true });
+    let last = claim.last_pv.take().filter(|last| last.uid == uid);
+    let pvc_uid = last.and_then(|last| last.pvc_uid);
+    claim.last_pv = Some(LastPv { uid, pvc_uid, resolved: true });
 }
 
 fn delete(found: &PersistentVolume) -> Step {

@@ -2,12 +2,12 @@
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
-    content::{FIRST_ROUND, blocks_reuse, exposed_remnant, shows_data, user},
+    content::{FIRST_ROUND, blocks_reuse, exposed_remnant, partitions, shows_data, unusable, user},
     demand::{Demand, PvSettings},
     messages::{missing, remove_path},
     pv,
     state_machine::{Transition, is_demanded, mark_resolved, retained_data},
-    wipe_remnant_on, wipe_remnant_text,
+    wipe_remnant_text, wipe_remnants_on,
 };
 use crate::device::{Reason, group::published_candidates};
 use quarry_api::{
@@ -69,8 +69,8 @@ pub fn unpublished(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
         );
     }
     // It may pass: the device claim reserves the device meanwhile.
-    if let Some(why) = &ctx.doubt {
-        return Transition::stay(ctx, Stage::Blocked(why.clone()));
+    if let Some(doubt) = &ctx.doubt {
+        return Transition::stay(ctx, Stage::Blocked(doubt.why.clone()));
     }
     // More is known about the device than when it was claimed: recorded before a PersistentVolume exists.
     if let Some(identifiers) = grown_evidence(ctx) {
@@ -99,7 +99,9 @@ fn refit(
     other: Option<&PvSettings>,
     size: Option<i64>,
 ) -> Transition {
-    let left = ctx.device.and_then(|device| wipe_remnant_on(world, device));
+    let left = ctx.device.and_then(|device| {
+        wipe_remnants_on(world, device, partitions(ctx.claim)).into_iter().next()
+    });
     if let Some(left) = left.filter(|_| {
         other.is_some_and(|other| other.mode == VolumeMode::Block)
             && ctx.claim.volume_mode != VolumeMode::Block
@@ -193,6 +195,9 @@ fn confirmed(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
     }
     if let Some(why) = user(ctx) {
         return Transition::stay(ctx, Stage::Blocked(format!("the device is in use: {why}")));
+    }
+    if let Some(why) = unusable(device) {
+        return Transition::stay(ctx, Stage::Blocked(why));
     }
     if let Some(left) = exposed_remnant(world, claim, device) {
         return Transition::stay(

@@ -61,7 +61,20 @@ pub fn wipe(
         Ok(policy) => policy,
         Err(why) => return Transition::stay(ctx, Stage::WipeFailed(why)),
     };
+    // A job that exists is followed: the agent has refused it, or held the right device while it wiped it.
+    let unsure = ctx.doubt.as_ref().map(|doubt| {
+        let why = &doubt.why;
+        Transition::stay(
+            ctx,
+            Stage::WipeFailed(format!(
+                "the device is not wiped while it is not certain which one it is: {why}; {give_up}"
+            )),
+        )
+    });
     let record = |attempt: i32, stage: Stage| {
+        if let Some(unsure) = &unsure {
+            return unsure.clone();
+        }
         let Some(job) = wipe_job(world, ctx.claim, found, policy, attempt) else {
             return Transition::stay(
                 ctx,
@@ -76,11 +89,15 @@ pub fn wipe(
     };
     let Some(job) = world.jobs.get(&recorded.name) else {
         return match wipe_job(world, ctx.claim, found, policy, recorded.attempt) {
-            Some(job) if job.metadata.name.as_deref() == Some(&recorded.name) => Transition::step(
-                ctx,
-                Stage::Wiping(format!("{} begins", policy.as_str())),
-                Step::CreateJob(Box::new(job)),
-            ),
+            Some(job)
+                if job.metadata.name.as_deref() == Some(&recorded.name) && unsure.is_none() =>
+            {
+                Transition::step(
+                    ctx,
+                    Stage::Wiping(format!("{} begins", policy.as_str())),
+                    Step::CreateJob(Box::new(job)),
+                )
+            }
             // The Node was recreated, or the class has another policy now: recorded first.
             Some(_) | None => {
                 record(recorded.attempt, Stage::Wiping(format!("{} begins", policy.as_str())))
@@ -154,14 +171,17 @@ pub fn wipe_policy(class: Option<&StorageClass>, mode: VolumeMode) -> Result<Wip
     }
 }
 
-/// A hash of the fields of a device claim that a job uses: a changed device claim voids the job.
+/// A hash of the fields of a device claim that a job uses: a changed device claim voids the job. So does a PVC that is
+/// bound to the same PersistentVolume later: what it writes is not what the job is about.
 pub fn claim_hash(claim: &DeviceClaim) -> String {
+    let pvc_uid = claim.last_pv.as_ref().and_then(|last| last.pvc_uid.as_deref());
     hex_digest(&[
         &claim.identity,
         &claim.owner.uid,
         &claim.storage_class_name,
         &claim.size.to_string(),
         &claim.round.to_string(),
+        pvc_uid.unwrap_or_default(),
     ])[..32]
         .to_owned()
 }

@@ -6,7 +6,7 @@ use super::model::{
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{names, node_job::JobPhase};
 use quarry_core::{
-    device_claim::{ClaimContext, Step, claim_contexts, decide, reads},
+    device_claim::{ClaimContext, Step, claim_contexts, decide, pv, reads},
     job::Task,
     node_inventory,
     precondition::{WipePrecondition, check_wipe},
@@ -25,6 +25,8 @@ pub struct Allowed {
     pub uses: u32,
     /// Whether an administrator may reserve a free PersistentVolume for a PVC that does not exist yet.
     pub reserve: bool,
+    /// Whether a PVC may name its PersistentVolume: it is bound although the PersistentVolume is being deleted.
+    pub by_name: bool,
     /// How many objects people may delete.
     pub deletions: u32,
     /// How often a disk may be pulled or plugged in.
@@ -54,6 +56,8 @@ pub enum Move {
     Look,
     Write,
     Bind,
+    /// Through `volumeName`: as kube-controller-manager does it, whatever becomes of the PersistentVolume.
+    BindByName,
     Reserve,
     Use,
     Unuse,
@@ -110,8 +114,11 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
             found.extend((1..3).map(|writes| Move::Plan { operator, writes }));
         }
     }
+    if allowed.by_name {
+        found.push(Move::BindByName);
+    }
     if model.used >= allowed.uses {
-        found.retain(|one| !matches!(one, Move::Bind));
+        found.retain(|one| !matches!(one, Move::Bind | Move::BindByName));
     }
     found.extend(
         api.jobs.keys().flat_map(|job| [Move::Wipe(job.clone()), Move::Report(job.clone())]),
@@ -185,16 +192,11 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
                 return model.pending.as_ref().map(|_| next);
             }
         }
-        Move::Bind => {
-            let name = free_pv(&model.api)?;
-            next.used += 1;
-            let number = next.used;
-            next.users.push(number);
-            change_pv(&mut next, &name, |pv| {
-                pv["spec"]["claimRef"] =
-                    json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
-                pv["status"]["phase"] = json!("Bound");
-            });
+        Move::Bind => bind(&mut next, &free_pv(&model.api)?),
+        Move::BindByName => {
+            let unbound = |pv: &PersistentVolume| is_ours(pv) && pv::pvc_uid(pv).is_none();
+            let name = model.api.pvs.iter().find(|(_, pv)| unbound(pv)).map(|(name, _)| name)?;
+            bind(&mut next, name);
         }
         Move::Reserve => {
             let name = free_pv(&model.api)?;
@@ -347,8 +349,19 @@ fn free_pv(api: &Objects) -> Option<String> {
     api.pvs.iter().find(|(_, pv)| free(pv)).map(|(name, _)| name.clone())
 }
 
+fn bind(next: &mut Model, name: &str) {
+    next.used += 1;
+    let number = next.used;
+    next.users.push(number);
+    change_pv(next, name, |pv| {
+        pv["spec"]["claimRef"] =
+            json!({"namespace": "d", "name": "c", "uid": format!("claim-{number}")});
+        pv["status"]["phase"] = json!("Bound");
+    });
+}
+
 fn claim_of(pv: &PersistentVolume) -> Option<u32> {
-    pv.spec.as_ref()?.claim_ref.as_ref()?.uid.as_ref()?.strip_prefix("claim-")?.parse().ok()
+    pv::pvc_uid(pv)?.strip_prefix("claim-")?.parse().ok()
 }
 
 fn bound_disk(api: &Objects, user: u32) -> Option<usize> {

@@ -377,8 +377,12 @@ fn a_refusal_is_reported_and_content_any_keeps_its_data() {
 #[test]
 fn retained_data_is_recorded_on_the_node_first() {
     let mut inventory = inventory(vec![]);
-    inventory.spec.retained_data =
-        vec![RetainedData { identity: "wwn:9".into(), pv_name: "p".into(), pv_uid: "u".into() }];
+    inventory.spec.retained_data = vec![RetainedData {
+        identity: "wwn:9".into(),
+        pv_name: "p".into(),
+        pv_uid: "u".into(),
+        ..RetainedData::default()
+    }];
     let (_, diary) = attend(&[disk("sda", 1)], &inventory, |_| {});
     assert_eq!(diary, ["retain u"]);
 }

@@ -110,7 +110,12 @@ fn the_last_claim_and_retained_data_are_recorded_once() {
     };
     let kept = Record::retained(
         Timestamp::UNIX_EPOCH,
-        &RetainedData { identity: "wwn:5".into(), pv_name: "p".into(), pv_uid: "u".into() },
+        &RetainedData {
+            identity: "wwn:5".into(),
+            pv_name: "p".into(),
+            pv_uid: "u".into(),
+            ..RetainedData::default()
+        },
     );
     let all = vec![claim("a", 1), claim("a", 2), claim("b", 1), kept.clone()];
     assert_eq!(ledger.unrecorded(all.clone()), all);

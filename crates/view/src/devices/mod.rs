@@ -89,13 +89,14 @@ pub fn of_inventory(inventory: &NodeInventory) -> Vec<DeviceView> {
 
 /// The devices of this machine, judged without a cluster.
 pub fn of_facts(node: &str, facts: &[Facts], boot_id: Option<&str>) -> Vec<DeviceView> {
+    let known = group(facts, None, boot_id, &[]);
     let view = |grouped: &GroupedDevice| {
         // One scan cannot show how long a device has been unchanged: that is no reason against it, nor is it claimed.
-        let mut device = inventory::row(grouped, true, &NodeInventorySpec::default());
+        let mut device = inventory::row(grouped, &known, true, &NodeInventorySpec::default());
         device.settled = false;
         DeviceView { node: node.to_owned(), device, local: Some(LocalFacts::new(grouped)) }
     };
-    group(facts, None, boot_id, &[]).iter().map(view).collect()
+    known.iter().map(view).collect()
 }
 
 /// What to know about the devices of each node: an absent agent, problems of its last scan.

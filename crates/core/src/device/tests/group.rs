@@ -43,7 +43,7 @@ fn paths_under_a_map_are_one_device() {
         (0, &["wwn-0x6000c50000000001".to_owned()][..])
     );
     assert_eq!(
-        row(map, true, &NodeInventorySpec::default()).device_id.as_deref(),
+        row(map, &known, true, &NodeInventorySpec::default()).device_id.as_deref(),
         Some("/dev/disk/by-id/wwn-0x6000c50000000001")
     );
     // Without the map they are two devices with one identity: both are quarantined.
@@ -122,7 +122,7 @@ fn the_owner_of_a_disk_owns_its_partitions() {
         }],
         ..NodeInventorySpec::default()
     };
-    let reasons: Vec<String> = row(&known[1], true, &spec)
+    let reasons: Vec<String> = row(&known[1], &known, true, &spec)
         .reasons
         .into_iter()
         .map(|found| found.reason.to_string())
@@ -139,7 +139,7 @@ fn a_device_that_could_not_be_read_is_unknown() {
         let hung =
             Facts { evidence: Vec::new(), held: Held::Unasked, content, ..blank("loop0", "0") };
         let known = group(&[hung], None, None, &[]);
-        let row = row(&known[0], true, &NodeInventorySpec::default());
+        let row = row(&known[0], &known, true, &NodeInventorySpec::default());
         assert_eq!(
             (row.state, row.reasons.len(), row.reasons[0].reason.as_str()),
             (DeviceState::Unknown, 1, reason)
@@ -289,7 +289,7 @@ fn a_disk_with_some_names_of_a_missing_one_is_not_taken() {
         let mut known = group(seen, None, None, accepted);
         partial_matches(&mut known, &spec.device_claims, accepted);
         let of = |device: &GroupedDevice| {
-            let row = row(device, true, &spec);
+            let row = row(device, &known, true, &spec);
             (row.state, row.reasons.iter().map(|one| one.reason.to_string()).collect::<Vec<_>>())
         };
         known.iter().map(of).collect::<Vec<_>>()

@@ -172,6 +172,6 @@ fn a_serial_that_names_a_slot_does_not_identify() {
         ..Facts::default()
     };
     let device = group(&[facts], None, None, &[]).remove(0);
-    let row = row(&device, true, &NodeInventorySpec::default());
+    let row = row(&device, &[], true, &NodeInventorySpec::default());
     assert!(published_candidates(&row).is_empty());
 }

@@ -117,6 +117,7 @@ fn cluster_reasons_apply_by_identity() {
             identity: "wwn:4".into(),
             pv_name: "local-pv-1".into(),
             pv_uid: "u".into(),
+            ..RetainedData::default()
         }],
         ..NodeInventorySpec::default()
     };

@@ -116,8 +116,7 @@ fn a_pv_is_released_only_after_its_end_is_recorded() {
         change_pv(&mut world, &name, |pv| {
             pv["metadata"]["annotations"]["quarry.dev/device-claim-round"] = json!("0")
         });
-        world.inventory.spec.device_claims[0].last_pv =
-            Some(LastPv { uid: "pv-1".into(), resolved: over });
+        world.inventory.spec.device_claims[0].last_pv = last_pv("pv-1", over);
         let steps = vec![Step::ReleasePv {
             name: name.clone(),
             resource_version: "1".into(),
@@ -133,6 +132,70 @@ fn a_pv_is_released_only_after_its_end_is_recorded() {
         [with(false, false), with(true, false), with(false, true), with(true, true)],
         [false, false, false, true]
     );
+}
+
+/// By the PersistentVolume itself: a PVC was bound to it after its end was recorded.
+// invariant: 5
+#[test]
+fn a_used_pv_is_released_only_wiped_or_retained() {
+    let with = |pvc: Option<&str>, change: Change<NodeWorld>, kept: Vec<RetainedData>| {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        phase(&mut world, "Released");
+        change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
+        world.inventory.spec.device_claims[0].last_pv =
+            Some(LastPv { pvc_uid: pvc.map(str::to_owned), ..last_pv("pv-1", true).unwrap() });
+        change(&mut world);
+        let steps =
+            vec![Step::ReleasePv { name, resource_version: "1".into(), finalizers: vec![] }];
+        let claims = world.inventory.spec.device_claims.clone();
+        check(&world, &Plan { claims, steps, retained_data: kept, ..Plan::default() })
+    };
+    let same: Change<NodeWorld> = |_| {};
+    let unresolved = || vec![Violation::Unresolved(names::local_pv("n1", "wwn:5000c50000000001"))];
+    assert_eq!(with(Some("claim"), same, vec![]), vec![], "what it wrote was wiped");
+    for pvc in [None, Some("another")] {
+        let mut found = with(pvc, same, vec![]);
+        found.retain(|one| !matches!(one, Violation::Forgotten(_)));
+        assert_eq!(found, unresolved(), "{pvc:?}");
+    }
+    // An administrator releases the device claims of a machine that is gone.
+    let released: Change<NodeWorld> = |world| {
+        world.node = None;
+        world.inventory.spec.device_claims[0].last_pv = last_pv("pv-1", false);
+        world.inventory.metadata.annotations =
+            Some([(names::RELEASE_DEVICE_CLAIMS_ANNOTATION.to_owned(), "m1".to_owned())].into());
+    };
+    let kept = RetainedData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_uid: "pv-1".into(),
+        ..RetainedData::default()
+    };
+    assert_eq!(with(None, released, vec![]), unresolved());
+    assert_eq!(with(None, released, vec![kept]), vec![]);
+}
+
+/// A PVC that no device claim knows of yet was bound: its data does not end with the plan that sees it first.
+// invariant: 5
+#[test]
+fn the_end_of_an_unknown_use_is_recorded_as_retained() {
+    let mut world = published();
+    phase(&mut world, "Released");
+    let claims = world.inventory.spec.device_claims.clone();
+    let mut plan = Plan { claims, ..Plan::default() };
+    assert_eq!(check(&world, &plan), vec![]);
+    plan.claims[0].last_pv = last_pv("pv-1", true);
+    let lost = vec![Violation::Forgotten("wwn:5000c50000000001".into())];
+    assert_eq!(check(&world, &plan), lost);
+    let kept = |pv_uid: &str| RetainedData {
+        identity: "wwn:5000c50000000001".into(),
+        pv_uid: pv_uid.into(),
+        ..RetainedData::default()
+    };
+    plan.retained_data = vec![kept("another")];
+    assert_eq!(check(&world, &plan), lost);
+    plan.retained_data = vec![kept("pv-1")];
+    assert_eq!(check(&world, &plan), vec![]);
 }
 
 #[test]

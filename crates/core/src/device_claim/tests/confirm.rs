@@ -78,6 +78,7 @@ fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
         identity: "wwn:5000c50000000001".into(),
         pv_name: "p".into(),
         pv_uid: "u".into(),
+        ..WipeRemnant::default()
     };
     let asked = |claim: &DeviceClaim, expected: Expected, content, wipe_remnants: bool| {
         let spec = NodeInventorySpec {
@@ -132,6 +133,7 @@ fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
             identity: entry.identity.clone(),
             pv_name: entry.pv_name.clone(),
             pv_uid: entry.pv_uid.clone(),
+            ..RetainedData::default()
         }],
         ..NodeInventorySpec::default()
     };
@@ -331,6 +333,7 @@ fn retained_data_is_for_a_wipe_or_a_later_path() {
             identity: identity.into(),
             pv_name: "local-pv-1".into(),
             pv_uid: "a".into(),
+            ..RetainedData::default()
         }];
         let spec = NodeInventorySpec {
             device_claims: vec![claim.clone()],

@@ -165,6 +165,11 @@ fn phase(world: &mut NodeWorld, phase: &str) {
     });
 }
 
+/// A device claim's record of the PersistentVolume that `phase` binds.
+fn last_pv(uid: &str, resolved: bool) -> Option<LastPv> {
+    Some(LastPv { uid: uid.into(), pvc_uid: Some("claim".into()), resolved })
+}
+
 /// A world with one claimed, confirmed and published disk.
 fn published() -> NodeWorld {
     let mut world = world(vec![set("fast", 1, json!({}))], vec![disk("sda", 1)]);
@@ -292,10 +297,12 @@ mod confirm;
 mod content;
 mod demand;
 mod filter;
+mod index;
 mod owner;
 mod plan;
 mod publication;
 mod pv;
+mod records;
 mod retained_data;
 mod room;
 mod stage;

@@ -21,22 +21,18 @@ fn a_pv_unknown_to_its_device_claim_is_read_live() {
     phase(&mut world, "Released");
     let mut older = world.clone();
     assert_eq!(unfamiliar(&older), [""; 0], "of a first volume there is no other");
-    older.inventory.spec.device_claims[0].last_pv =
-        Some(LastPv { uid: "another".into(), resolved: true });
+    older.inventory.spec.device_claims[0].last_pv = last_pv("another", true);
     let name = older.pvs[0].metadata.name.clone().unwrap();
     assert_eq!(unfamiliar(&older), std::slice::from_ref(&name));
-    older.inventory.spec.device_claims[0].last_pv =
-        Some(LastPv { uid: uid(&older), resolved: false });
+    older.inventory.spec.device_claims[0].last_pv = last_pv(&uid(&older), false);
     assert_eq!(unfamiliar(&older), [""; 0]);
     let mut fresh = published();
-    fresh.inventory.spec.device_claims[0].last_pv =
-        Some(LastPv { uid: "another".into(), resolved: true });
+    fresh.inventory.spec.device_claims[0].last_pv = last_pv("another", true);
     assert_eq!(unfamiliar(&fresh), [""; 0], "it was never used, and it stays");
     change_pv(&mut fresh, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
     assert_eq!(unfamiliar(&fresh), std::slice::from_ref(&name));
     // Should it be on record all the same that an older one was used: its data is taken to be there, and all goes on.
-    fresh.inventory.spec.device_claims[0].last_pv =
-        Some(LastPv { uid: "another".into(), resolved: false });
+    fresh.inventory.spec.device_claims[0].last_pv = last_pv("another", false);
     let plan = step(&mut fresh);
     assert_eq!(
         (
@@ -84,7 +80,7 @@ fn a_pv_that_a_cache_lacks_is_read_unless_nothing_depends_on_it() {
         },
         |world| {
             world.inventory.spec.device_claims[0].last_pv =
-                Some(LastPv { uid: "pv-1".into(), resolved: false })
+                Some(LastPv { uid: "pv-1".into(), ..LastPv::default() })
         },
         |world| world.demands.clear(),
         |world| world.demands[0].terminating = true,

@@ -94,32 +94,6 @@ fn a_class_is_deleted_only_with_its_owner() {
     ));
 }
 
-/// The usual way to free a retained PersistentVolume, and then it is not demanded any more.
-// invariant: 5
-#[test]
-fn a_pv_with_a_cleared_claim_ref_was_used() {
-    for policy in ["Retain", "Delete"] {
-        let mut world = published();
-        phase(&mut world, "Bound");
-        step(&mut world);
-        let name = world.pvs[0].metadata.name.clone().unwrap();
-        change_pv(&mut world, &name, |pv| {
-            pv["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
-            pv["spec"]["claimRef"] = Value::Null;
-            pv["status"]["phase"] = json!("Available");
-        });
-        step(&mut world);
-        assert_eq!(stage(&world), Stage::Available);
-        change_pv(&mut world, &name, |pv| pv["metadata"]["deletionTimestamp"] = json!(NOW));
-        let plan = step(&mut world);
-        assert_eq!(
-            (plan.retained_data.len(), plan.steps.len(), plan.claims[0].job.is_none()),
-            (1, 0, true),
-            "{policy}"
-        );
-    }
-}
-
 #[test]
 fn a_pv_without_annotations_is_deleted_normally() {
     let mut world = published();

@@ -115,12 +115,14 @@ fn a_published_device_with_data_is_withdrawn_and_not_wiped() {
     let name = world.pvs[0].metadata.name.clone().unwrap();
     let mut kept = world.clone();
     change_pv(&mut kept, &name, |pv| pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain"));
-    let mut freed = kept.clone();
-    let uid = freed.pvs[0].metadata.uid.clone().unwrap();
-    freed.inventory.spec.device_claims[0].last_pv = Some(LastPv { uid, resolved: false });
+    let mut reserved = kept.clone();
+    reserved.inventory.spec.device_claims[0].last_pv = last_pv(&uid(&kept), false);
+    change_pv(&mut reserved, &name, |pv| {
+        pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"})
+    });
     assert!(
-        step(&mut freed).steps.is_empty(),
-        "used, and given free by an administrator, as it is"
+        step(&mut reserved).steps.is_empty(),
+        "used, and handed over by an administrator, as it is"
     );
     assert_eq!(
         names_of(&step(&mut kept).steps),
@@ -138,6 +140,79 @@ fn a_published_device_with_data_is_withdrawn_and_not_wiped() {
     assert_eq!(names_of(&plan.steps), ["ReleasePv"]);
     apply(&mut world, &plan.steps);
     assert!(step(&mut world).steps.is_empty() && world.jobs.is_empty());
+}
+
+/// A pod would get it, and fail. A disk that is slow for a moment is not withdrawn.
+// invariant: 4
+#[test]
+fn an_unused_pv_on_a_dead_or_read_only_disk_is_withdrawn() {
+    for reason in [
+        "ReadOnly",
+        "Unreadable",
+        "TimedOut",
+        "NoMedium",
+        "ZeroSize",
+        "Suspended",
+        "AmbiguousIdentity",
+    ] {
+        let mut world = published();
+        let show = |world: &mut NodeWorld, settled: bool| {
+            let ill = with_reason(disk("sda", 1), reason, DeviceState::NotAvailable);
+            world.inventory.status.as_mut().unwrap().devices = vec![Device { settled, ..ill }];
+        };
+        show(&mut world, false);
+        assert!(step(&mut world).steps.is_empty(), "{reason}: not before the settling time");
+        show(&mut world, true);
+        let mut absent = NodeWorld { agent_present: false, ..world.clone() };
+        assert!(step(&mut absent).steps.is_empty(), "{reason}: reported by an absent agent");
+        let mut bound = world.clone();
+        phase(&mut bound, "Bound");
+        assert!(step(&mut bound).steps.is_empty(), "{reason}: what is in use stays");
+        assert_eq!(names_of(&step(&mut world).steps), ["DeletePv"], "{reason}");
+        assert!(
+            matches!(stage(&world), Stage::Releasing(why) if why.contains("withdrawing the unused")),
+            "{reason}"
+        );
+        let made = Step::CreatePv(Box::new((*world.pvs.remove(0)).clone()));
+        assert!(step(&mut world).steps.is_empty(), "{reason}: nor published again");
+        assert!(matches!(stage(&world), Stage::Blocked(why) if why.contains("sda ")), "{reason}");
+        let wrong = Plan { steps: vec![made], ..step(&mut world) };
+        let identity = world.inventory.spec.device_claims[0].identity.clone();
+        assert_eq!(check(&world, &wrong), vec![Violation::Unusable(identity)], "{reason}");
+    }
+}
+
+/// Any PVC could be bound to it, and would get the data of its last user.
+// invariant: 5
+#[test]
+fn a_used_pv_whose_claim_ref_was_cleared_is_withdrawn() {
+    for policy in ["Retain", "Delete"] {
+        let mut world = published();
+        let name = world.pvs[0].metadata.name.clone().unwrap();
+        phase(&mut world, "Bound");
+        step(&mut world);
+        change_pv(&mut world, &name, |pv| {
+            pv["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
+            pv["spec"]["claimRef"] = Value::Null;
+            pv["status"]["phase"] = json!("Available");
+        });
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["DeletePv"], "{policy}");
+        assert!(
+            matches!(stage(&world), Stage::Releasing(why) if why.contains("its claimRef was cleared")),
+            "{policy}"
+        );
+        apply(&mut world, &plan.steps);
+        let plan = step(&mut world);
+        let kept: Vec<&str> = plan.retained_data.iter().map(|kept| kept.pv_uid.as_str()).collect();
+        assert_eq!((plan.steps.len(), kept), (0, vec!["pv-1"]), "{policy}");
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["ReleasePv"], "{policy}");
+        apply(&mut world, &plan.steps);
+        confirm(&mut world);
+        assert!(step(&mut world).steps.is_empty() && matches!(stage(&world), Stage::Blocked(_)));
+        assert!(world.jobs.is_empty(), "{policy}");
+    }
 }
 
 #[test]
@@ -165,6 +240,72 @@ fn a_reserved_volume_that_is_deleted_is_not_wiped() {
     assert_eq!((plan.claims[0].round, &plan.claims[0].job), (2, &None));
     assert_eq!(names_of(&step(&mut world).steps), ["ReleasePv"]);
     assert!(world.jobs.is_empty());
+}
+
+/// Reserved, deleted, its end recorded: nothing was ever written to it. The finalizer is not removed yet.
+fn ended_unused() -> NodeWorld {
+    let mut world = published();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["claimRef"] = json!({"name": "c", "namespace": "d"});
+        pv["metadata"]["deletionTimestamp"] = json!(NOW);
+    });
+    let last = step(&mut world).claims[0].last_pv.clone();
+    assert_eq!(last, Some(LastPv { pvc_uid: None, ..last_pv("pv-1", true).unwrap() }));
+    world
+}
+
+/// kube-controller-manager binds a PVC that names the PersistentVolume although it is being deleted. Whether an operator
+/// sees it while it is bound, or only when it is released, does not matter.
+// invariant: 5
+#[test]
+fn a_pv_bound_while_it_is_deleted_is_wiped() {
+    for seen in [true, false] {
+        let mut world = ended_unused();
+        if seen {
+            phase(&mut world, "Bound");
+            let plan = step(&mut world);
+            assert_eq!((plan.steps.len(), &plan.claims[0].last_pv), (0, &last_pv("pv-1", false)));
+            assert!(matches!(stage(&world), Stage::Releasing(why) if why.contains("is bound to")));
+        }
+        phase(&mut world, "Released");
+        assert!(step(&mut world).claims[0].job.is_some(), "seen while bound: {seen}");
+        let plan = step(&mut world);
+        assert_eq!(names_of(&plan.steps), ["CreateJob"]);
+        apply(&mut world, &plan.steps);
+        finish(&mut world, "Succeeded", NOW);
+        assert_eq!(step(&mut world).claims[0].last_pv, last_pv("pv-1", true));
+        assert_eq!(names_of(&step(&mut world).steps), ["ReleasePv"]);
+    }
+}
+
+// invariant: 5
+#[test]
+fn a_retained_pv_bound_while_it_is_deleted_is_recorded() {
+    let mut world = ended_unused();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    phase(&mut world, "Released");
+    change_pv(&mut world, &name, |pv| {
+        pv["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain")
+    });
+    let plan = step(&mut world);
+    assert_eq!((plan.steps.len(), plan.retained_data.len()), (0, 1));
+    assert_eq!(names_of(&step(&mut world).steps), ["ReleasePv"]);
+}
+
+/// The job that wiped the data of one PVC says nothing about what another one wrote.
+// invariant: 5
+#[test]
+fn a_wipe_counts_for_the_pvc_that_it_was_recorded_for() {
+    let mut world = published();
+    wipe_until(&mut world, false);
+    let first = world.inventory.spec.device_claims[0].job.clone().unwrap();
+    let name = world.pvs[0].metadata.name.clone().unwrap();
+    change_pv(&mut world, &name, |pv| pv["spec"]["claimRef"]["uid"] = json!("later"));
+    let claim = step(&mut world).claims[0].clone();
+    assert_eq!(claim.last_pv.unwrap().pvc_uid.as_deref(), Some("later"));
+    assert_ne!(claim.job.unwrap().name, first.name);
+    assert_eq!(names_of(&step(&mut world).steps), ["CreateJob"]);
 }
 
 #[test]

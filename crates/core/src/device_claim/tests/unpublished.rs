@@ -296,6 +296,7 @@ fn new_settings_of_a_path_apply_to_the_next_pv() {
         identity: "wwn:5000c50000000001".into(),
         pv_name: "p".into(),
         pv_uid: "u".into(),
+        ..WipeRemnant::default()
     }];
     world.demands = vec![asking("Block", None)];
     assert_eq!(step(&mut world).claims[0].volume_mode, VolumeMode::Filesystem);

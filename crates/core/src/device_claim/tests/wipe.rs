@@ -240,6 +240,7 @@ fn a_whole_wipe_leaves_no_record() {
         identity: "wwn:5000c50000000001".into(),
         pv_name: "older".into(),
         pv_uid: "older".into(),
+        ..WipeRemnant::default()
     }];
     wipe(&mut world);
     assert_eq!(
@@ -257,7 +258,7 @@ fn a_whole_wipe_leaves_no_record() {
     assert_eq!(names_of(&step(&mut world).steps), ["CreatePv"]);
     let device = &world.inventory.status.as_ref().unwrap().devices[0];
     assert!(
-        wipe_remnant_on(&world, device).is_some()
+        !wipe_remnants_on(&world, device, Partitions::New).is_empty()
             && device_claim::content::exposed_remnant(
                 &world,
                 &DeviceClaim { last_pv: None, ..world.inventory.spec.device_claims[0].clone() },
