@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::Output,
     sync::OnceLock,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -311,8 +311,10 @@ impl Disk {
     /// Whether these bytes are anywhere on it.
     pub fn contains(&self, secret: &str) -> bool {
         let file = directory().join("san").join(format!("{}.img", self.name));
-        let bytes = fs::read(file).expect("the file behind the disk is readable");
-        bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+        // A search in a debug build would take seconds.
+        let found = try_run("grep", &["-qaF", secret, &file.to_string_lossy()], None);
+        assert!(matches!(found.status.code(), Some(0 | 1)), "{}", text(&found.stderr));
+        found.status.success()
     }
 }
 
@@ -375,10 +377,8 @@ impl Drop for Set {
     fn drop(&mut self) {
         let arguments = ["delete", "pods,pvc", "--all", "--grace-period=0", "--timeout=30s"];
         try_run("kubectl", &arguments, None);
-        let begun = Instant::now();
         let delete = ["-n", NAMESPACE, "delete", "localvolumeset", &self.0, "--timeout=30s"];
         try_run("kubectl", &delete, None);
-        eprintln!("deleted LocalVolumeSet {} in {:.1} s", self.0, begun.elapsed().as_secs_f32());
     }
 }
 
