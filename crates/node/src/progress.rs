@@ -14,7 +14,7 @@ pub struct Stand {
 
 impl Default for Stand {
     fn default() -> Self {
-        Stand { words: Cow::Borrowed("looking at the node"), percent: None }
+        Stand { words: Cow::Borrowed("observing the node"), percent: None }
     }
 }
 

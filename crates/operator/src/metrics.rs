@@ -117,7 +117,7 @@ pub struct Metrics {
     claims: Family<Reported, Gauge>,
     provisioned: Family<Owner, Gauge>,
     stages: Family<InState, Gauge>,
-    /// By the object that has the claims, as its controller last saw them.
+    /// By the object that has the device claims, as its controller last saw them.
     stages_of: Mutex<BTreeMap<String, BTreeMap<&'static str, i64>>>,
     leading: Gauge,
     ready: AtomicBool,

@@ -124,7 +124,7 @@ impl Disk {
         paths.iter().map(report).collect()
     }
 
-    /// Takes the claim's disk; its name.
+    /// Takes the device claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
         let HoldRequest { claim, pv_uid, policy: _, view } = request;
         let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))

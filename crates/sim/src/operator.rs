@@ -140,7 +140,7 @@ impl Operator {
         lock(&self.queue).iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The next moment at which something is due by itself.
+    /// The next moment at which something is due without a change.
     pub fn next_due(&self) -> Option<Instant> {
         let keys = lock(&self.queue).values().copied().min().filter(|_| self.synced());
         let lists = self.lists.values().copied().min();

@@ -31,7 +31,7 @@ pub struct RawDisk {
 /// Who will ask for what is on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// The claim with this UID, for as long as it exists.
+    /// The PVC with this UID, for as long as it exists.
     Pvc(String),
     /// Another program, for ever.
     Other,
@@ -159,7 +159,7 @@ impl Disk {
         self.kept.values_mut().for_each(|kept| kept.keeper = Keeper::Other);
     }
 
-    /// The machine is replaced; its disks are in the drawer, its folders are gone.
+    /// The machine is replaced; its disks are in the drawer, its directories are gone.
     pub fn other_machine(&mut self) {
         let names: Vec<String> = self.disks.keys().cloned().collect();
         names.iter().for_each(|name| self.unplug(name));
@@ -174,7 +174,7 @@ impl Disk {
         machine_id(self.machine)
     }
 
-    /// The disk at the end of a claim's link.
+    /// The disk at the end of a device claim's link.
     pub fn behind(&self, link: &str) -> Option<&str> {
         self.at(self.claim_links.get(link)?)
     }

@@ -362,18 +362,18 @@ impl Sim {
                 self.paused_until = Some(Instant::now() + debounce);
                 None
             }
-            Step::PutForeignFile => {
+            Step::PutUnmanagedFile => {
                 let file = File {
                     size: Bytes(1 << 30),
                     partitioned: false,
                     made: 0,
-                    foreign: true,
+                    unmanaged: true,
                     data: Some("not ours".into()),
                 };
                 lock(&self.disk).files.insert(self.volume_uid.clone(), file);
                 None
             }
-            Step::RemoveForeignFile => {
+            Step::RemoveUnmanagedFile => {
                 lock(&self.disk).files.remove(&self.volume_uid);
                 None
             }
@@ -399,7 +399,7 @@ impl Sim {
         self.retried = self.failed_job();
         self.retries += 1;
         let value = self.retries.to_string();
-        self.shared.note(|| format!("user: asks for another try ({value})"));
+        self.shared.note(|| format!("user: requests a retry ({value})"));
         let changes = json!({"metadata": {"annotations": {names::RETRY_ANNOTATION: value}}});
         // Gone meanwhile: nothing to try again.
         let _ = self.raw.patch(&Kind::Volume.object_path(VOLUME), &changes).await;

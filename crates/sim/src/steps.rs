@@ -132,7 +132,13 @@ impl Disk {
         let partitioned = draft.format == Some(Format::Partition);
         self.files.insert(
             uid.to_owned(),
-            File { size: draft.size, partitioned, made: self.formats, foreign: false, data: None },
+            File {
+                size: draft.size,
+                partitioned,
+                made: self.formats,
+                unmanaged: false,
+                data: None,
+            },
         );
         Ok(())
     }

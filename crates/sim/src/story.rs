@@ -1,7 +1,7 @@
 //! The stories: what people do, one step after the other, each when its time has come.
 //!
 //! A step is taken when its condition is seen in API and on disk; nothing waits by the clock. Beside the script
-//! there is an administrator who does what the message of a failed Volume says: asks for another try.
+//! there is an administrator who does what the message of a failed Volume says: requests a retry.
 
 use crate::{
     device_claim_stories,
@@ -34,8 +34,8 @@ pub enum Step {
     BreakTool,
     MendTool,
     /// Another file under the name that the volume's file will have.
-    PutForeignFile,
-    RemoveForeignFile,
+    PutUnmanagedFile,
+    RemoveUnmanagedFile,
     /// A disk is plugged in, gets or loses a file system, is pulled; comes back, perhaps with another by-id name.
     Plug(&'static str, RawDisk),
     Format(&'static str, Option<&'static str>),
@@ -332,14 +332,14 @@ fn volumes() -> Vec<Story> {
             .concat(),
         ),
         story(
-            "foreign-file",
+            "unmanaged-file",
             [
                 made("ext4", "Filesystem"),
                 vec![
                     Step::Await("exists", volume_exists),
-                    Step::PutForeignFile,
+                    Step::PutUnmanagedFile,
                     Step::Await("Failed", failed),
-                    Step::RemoveForeignFile,
+                    Step::RemoveUnmanagedFile,
                     Step::Await("Available", available),
                     Step::Delete(Kind::Volume, VOLUME.into()),
                     Step::Await("gone", gone),

@@ -33,7 +33,7 @@ fn a_job_is_forgotten_although_an_event_was_lost() {
     });
 }
 
-/// One failing look at the agent's start left a volume without its device until the next start.
+/// One failed observation at the agent's start left a volume without its device until the next start.
 #[test]
 fn a_device_comes_back_although_the_first_try_failed() {
     let at_start = |call: &str| {

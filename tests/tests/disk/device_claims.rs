@@ -25,7 +25,7 @@ pub const O_EXCL: i32 = 0o200;
 pub struct Ground {
     pub world: World,
     pub ops: Arc<LinuxNode>,
-    pub folder: TempDir,
+    pub directory: TempDir,
     pub bed: Bed,
 }
 
@@ -33,12 +33,12 @@ impl Ground {
     pub async fn new() -> Self {
         let bed = Bed::new(Links::Own);
         // Below the node's root: a loop device is identified by the path of its file there.
-        let folder = tempfile::tempdir_in(&bed.root).unwrap();
-        Ground { world: World::new().await, ops: bed.ops(), folder, bed }
+        let directory = tempfile::tempdir_in(&bed.root).unwrap();
+        Ground { world: World::new().await, ops: bed.ops(), directory, bed }
     }
 
     pub fn disk(&self, name: &str, size: u64) -> (Loop, PathBuf) {
-        let path = file(self.folder.path(), name, size);
+        let path = file(self.directory.path(), name, size);
         (Loop::new(&path), path)
     }
 
@@ -183,7 +183,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
 
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
     let any = DeviceClaim { content: ClaimContent::Any, ..claim.clone() };
-    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    let mounted = Mounted::new(&[&device.dev()], &ground.directory.path().join("mnt"));
     refused(&any, "mounted").await;
     drop(mounted);
     refused(&claim, "ext4").await;
@@ -218,7 +218,7 @@ async fn device_swapped_under_its_name_is_detected() {
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = ground.claim(&device);
     // Swapped before the first scan: the same name, the same size, blank.
-    let other = file(ground.folder.path(), "other", 8 * MIB);
+    let other = file(ground.directory.path(), "other", 8 * MIB);
     run("losetup", &["-d", &device.dev()]);
     eventually("the device is detached", || {
         !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
@@ -236,7 +236,7 @@ async fn device_swapped_under_its_name_is_detected() {
     eventually("the device is detached", || {
         !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
     });
-    let third = file(ground.folder.path(), "third", 8 * MIB);
+    let third = file(ground.directory.path(), "third", 8 * MIB);
     run("losetup", &[&device.dev(), &third.to_string_lossy()]);
     let report = ground.look_at(&newcomer).await;
     assert_eq!((report.state, report.device, report.linked), (ClaimState::Confirmed, None, false));
@@ -266,7 +266,7 @@ async fn changed_link_is_repaired_by_identity() {
     assert!(ground.look_at(&claim).await.linked);
     // In use from here on, as by the kubelet: the device is never opened exclusively again.
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
-    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    let mounted = Mounted::new(&[&device.dev()], &ground.directory.path().join("mnt"));
     let break_it: [&dyn Fn(); 4] = [
         &|| fs::remove_file(&link).unwrap(),
         &|| {

@@ -227,7 +227,7 @@ fn impossible_sizes_are_refused_with_the_limit() {
     let why = fail(&ops, &prepare_order(&uid, 100 * MIB, filesystem(FsType::Xfs)));
     assert!(why.contains("mkfs.xfs failed") && why.contains("300MB"), "{why}");
     let why = fail(&ops, &prepare_order(&uid, 1 << 60, ext4()));
-    assert!(why.contains("larger than the file system below"), "{why}");
+    assert!(why.contains("larger than the file system of"), "{why}");
     let bad = Format::Filesystem { fs: FsType::Ext4, options: vec!["-b".into(), "banana".into()] };
     let why = fail(&ops, &prepare_order(&uid, 16 * MIB, bad));
     assert!(why.contains("mkfs.ext4 failed") && why.contains("banana"), "{why}");

@@ -41,7 +41,7 @@ pub enum Mistake {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Content {
     Blank,
-    Foreign,
+    Other,
     /// A Volume has it: it looks blank, and is not.
     Volume,
     /// What the pod of this claim wrote.
@@ -203,7 +203,7 @@ impl Model {
         self
     }
 
-    /// A set whose disk is published, and everybody knows it.
+    /// A set whose disk is published, and every component knows it.
     pub fn published(mut self, set: &str) -> Self {
         self.change(|api| drop(api.sets.insert(set.into(), new_set(set))));
         for _ in 0..6 {
@@ -288,7 +288,7 @@ impl Model {
             _ if self.mistake == Some(Mistake::AgentIsBlind) => None,
             Content::Blank => None,
             Content::Data(_) if self.hidden => None,
-            Content::Foreign | Content::Data(_) => Some("Signature"),
+            Content::Other | Content::Data(_) => Some("Signature"),
             Content::Volume => Some("BacksVolume"),
         };
         reasons.extend(

@@ -51,7 +51,7 @@ fn only_a_name_in_a_class_is_a_link() {
         "mnt/local-storage/fast/x",
         &long,
     ] {
-        assert!(parse(bad).unwrap_err().contains("is not a link of a claim"), "{bad:?}");
+        assert!(parse(bad).unwrap_err().contains("is not a link of a device claim"), "{bad:?}");
         let (_root, host) = host();
         let state = follow(&host, &LinkOrder { link: bad.into(), wish: LinkWish::Remove });
         assert!(state.problem.is_some(), "{bad:?}");
@@ -66,14 +66,14 @@ fn a_device_that_is_not_there_gets_no_link() {
         (state.linked, state.problem.as_deref()),
         (false, Some("sdb is gone, or is another device now"))
     );
-    let folder = root.path().join("mnt/local-storage/fast");
-    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o755);
-    assert!(fs::read_dir(folder).unwrap().next().is_none());
+    let directory = root.path().join("mnt/local-storage/fast");
+    assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert!(fs::read_dir(directory).unwrap().next().is_none());
 }
 
 // invariant: 2
 #[test]
-fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
+fn an_end_takes_only_the_link_and_its_empty_directory() {
     let (root, host) = host();
     let class = root.path().join("mnt/local-storage/fast");
     assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default(), "nothing was there");
@@ -114,7 +114,7 @@ fn planted_links_lead_nowhere_else() {
     let state = follow(&host_b, &order(LinkWish::Lead(device())));
     assert!(state.problem.is_some());
     assert!(fs::read_dir(outside.path()).unwrap().next().is_none(), "nothing was made outside");
-    // In place of the class's folder none is followed at all, neither to make nor to remove.
+    // In place of the class's directory none is followed at all, neither to make nor to remove.
     let (root, host_c) = host();
     fs::create_dir_all(root.path().join("mnt/local-storage")).unwrap();
     for target in ["/etc".to_owned(), outside.path().display().to_string(), "../../etc".to_owned()]
@@ -126,7 +126,7 @@ fn planted_links_lead_nowhere_else() {
             [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Observe(None)]
         {
             let problem = follow(&host_c, &order(wish)).problem.unwrap();
-            assert!(problem.contains("is not a folder: it is left alone"), "{problem}");
+            assert!(problem.contains("is not a directory: it is left alone"), "{problem}");
         }
         assert!(fs::symlink_metadata(root.path().join("etc/wwn-1")).is_ok(), "{target}");
         fs::remove_file(root.path().join("etc/wwn-1")).unwrap();

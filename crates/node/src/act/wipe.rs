@@ -155,7 +155,7 @@ fn discard(
             format!("discarding failed at {}: {}", Bytes(at), std::io::Error::from(error))
         }
     };
-    tracing::info!(device = name, why, "zeroing instead of discarding");
+    tracing::info!(device = name, why, "skipped the discard; the device is zeroed");
     zero(held, progress).map(|how| format!("{how}, because {why}"))
 }
 

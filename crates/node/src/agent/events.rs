@@ -42,7 +42,7 @@ impl<H: Send + Sync + 'static> Agent<H> {
                 Err(error) => {
                     tracing::debug!(
                         error = chain(&error),
-                        "the watch on the inventory broke; watching again"
+                        "failed to watch the NodeInventory, retrying"
                     );
                     continue;
                 }
@@ -58,7 +58,7 @@ impl<H: Send + Sync + 'static> Agent<H> {
                 | watcher::Event::InitApply(DeserializeGuard(Err(invalid))) => {
                     tracing::error!(
                         error = invalid.error,
-                        "this node's NodeInventory cannot be read: correct or delete it"
+                        "failed to read the NodeInventory of this node; correct or delete it"
                     );
                     self.keep(None)
                 }
@@ -75,7 +75,7 @@ pub(super) async fn watch_kernel(triggers: Sender<Trigger>) {
     let events = match Uevents::open() {
         Ok(events) => events,
         Err(error) => {
-            tracing::warn!(%error, "no kernel events: the inventory is refreshed after jobs and every few minutes only");
+            tracing::warn!(%error, "failed to watch kernel events; the inventory is refreshed after jobs and every few minutes only");
             return;
         }
     };

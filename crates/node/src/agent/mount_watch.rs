@@ -31,7 +31,7 @@ pub(super) async fn watch_uses(triggers: Sender<Trigger>, host: HostRoot) {
             if let Err(error) = async { watch(&triggers, table?, uses).await }.await
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, "mounts are seen with the next scan only, not at once");
+                tracing::warn!(%error, "failed to watch mounts; changes are seen at the next scan only");
             }
         }
     });

@@ -40,10 +40,10 @@ impl Desk<'_> {
         if !fresh && self.known.get(&device.name).is_some_and(|known| known.stamp == stamp) {
             return None;
         }
-        let folder = sysfs.device(&device.name)?;
+        let directory = sysfs.device(&device.name)?;
         let properties = stamp.and_then(|_| self.udev.read(device.number));
         let (mut facts, traits) =
-            details::read(self.host, sysfs, &folder, device, properties.as_ref());
+            details::read(self.host, sysfs, &directory, device, properties.as_ref());
         facts.observed_only = !self.may_hold(device);
         let question = fresh.then(|| self.question(device, traits)).flatten();
         let stuck = question.is_some() && self.stuck.contains(&device.key());

@@ -37,7 +37,7 @@ pub fn read(
 ) -> (Facts, Traits) {
     let udev = udev.cloned().unwrap_or_default();
     let mapped_name = if is_mapped(seen) { sysfs.text(device, "dm/name") } else { None };
-    // Loops, maps and arrays have no such folder: a dozen attributes that need not be tried.
+    // Loops, maps and arrays have no such directory: a dozen attributes that need not be tried.
     let has_device = sysfs.has(device, "device");
     let kind = kind(sysfs, device, seen, mapped_name.is_some());
     let mut traits = Traits {

@@ -35,8 +35,8 @@ pub fn visible(host: &HostRoot, name: &str, all: &[Attached]) -> Result<Vec<User
         }
     }
     for name in &names {
-        let folder = host.sys_block(name).join("holders");
-        for holder in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let directory = host.sys_block(name).join("holders");
+        for holder in fs::read_dir(&directory).into_iter().flatten().flatten() {
             users.push(User::Holder(holder.file_name().to_string_lossy().into_owned()));
         }
     }

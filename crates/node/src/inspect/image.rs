@@ -109,7 +109,7 @@ fn ranges(size: u64, blank: bool) -> Vec<Range<u64>> {
     all.filter(|range| !range.is_empty()).collect()
 }
 
-/// Everything that is ever looked at on a device of this size: whatever is there is erased with a quick wipe.
+/// Everything that is ever read of a device of this size: whatever is there is erased with a quick wipe.
 pub fn looked_at(size: u64) -> Vec<Range<u64>> {
     iter::once(0..START.min(size)).chain(ranges(size, true)).collect()
 }

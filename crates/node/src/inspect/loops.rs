@@ -52,12 +52,12 @@ pub fn scan_named(
     host: &HostRoot,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Attached>, NodeError> {
-    let folder = host.at("sys/block");
-    let entries =
-        fs::read_dir(&folder).map_err(NodeError::io(format!("listing {}", folder.display())))?;
+    let directory = host.at("sys/block");
+    let entries = fs::read_dir(&directory)
+        .map_err(NodeError::io(format!("listing {}", directory.display())))?;
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(NodeError::io(format!("listing {}", folder.display())))?;
+        let entry = entry.map_err(NodeError::io(format!("listing {}", directory.display())))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
             && fs::read(host.at("sys/block").join(&name).join("loop/backing_file")).is_ok_and(
@@ -82,9 +82,9 @@ pub fn scan_named(
 
 /// `None` when nothing is attached to it, or it went away meanwhile.
 pub fn read(host: &HostRoot, name: &str) -> Result<Option<Attached>, NodeError> {
-    let folder = host.at("sys/block").join(name);
+    let directory = host.at("sys/block").join(name);
     // Only an attached loop has this file: the idle ones are not opened.
-    let Ok(text) = fs::read(folder.join("loop/backing_file")) else { return Ok(None) };
+    let Ok(text) = fs::read(directory.join("loop/backing_file")) else { return Ok(None) };
     let Some(number) = number(host, name) else { return Ok(None) };
     let device = host.dev(name);
     let opened = match rustix::fs::open(

@@ -93,7 +93,7 @@ impl Wide {
                 self.network.push((path(line.at), String::from_utf8_lossy(line.fs).into_owned()));
                 continue;
             }
-            // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any folder
+            // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any directory
             // with nodes in it. Only where this machine itself answers for the whole way: a dead server must not
             // be asked.
             if line.root != b"/"
@@ -116,17 +116,17 @@ impl Wide {
     }
 
     fn take_links(&mut self, host: &HostRoot) {
-        let Ok(folder) = rustix::fs::open(
+        let Ok(directory) = rustix::fs::open(
             host.by_id(),
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         ) else {
             return;
         };
-        let Ok(entries) = Dir::read_from(&folder) else { return };
+        let Ok(entries) = Dir::read_from(&directory) else { return };
         let mut buffer = Vec::new();
         for entry in entries.flatten() {
-            let Ok(target) = rustix::fs::readlinkat(&folder, entry.file_name(), buffer) else {
+            let Ok(target) = rustix::fs::readlinkat(&directory, entry.file_name(), buffer) else {
                 buffer = Vec::new();
                 continue;
             };

@@ -217,7 +217,7 @@ impl Scanner {
         let stats = fs::read(self.host.diskstats()).unwrap_or_else(|error| {
             let path = self.host.diskstats();
             scanned.problems.push(format!(
-                "reading {}: {error}; who writes to a device is asked from each device by itself",
+                "reading {}: {error}; writes are counted per device instead",
                 path.display()
             ));
             Vec::new()
@@ -259,7 +259,7 @@ impl Scanner {
             // Not gone, and not to be believed: one that is known is listed as it was, and cannot be claimed.
             let shown = details::shown_name(name);
             scanned.problems.push(format!(
-                "{shown} cannot be looked at: {trouble} (of {})",
+                "{shown} cannot be read: {trouble} (of {})",
                 self.host.sys_block(name).display()
             ));
             seen.extend(self.known.get(name).map(|known| known.seen.clone()));
@@ -540,7 +540,7 @@ fn is_loop(name: &str) -> bool {
     name.strip_prefix("loop").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Drivers whose devices are never built from others: their `slaves` folder is not worth reading.
+/// Drivers whose devices are never built from others: their `slaves` directory is not worth reading.
 fn is_plain(name: &str) -> bool {
     ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"]
         .iter()

@@ -164,8 +164,8 @@ mod tests {
             // Not allowed on this machine: the probe reads another way.
             Err(error) => return assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }
-        let folder = OwnedFd::from(std::fs::File::open("/").unwrap());
-        let refused = knock(&folder, 0).unwrap_err();
+        let directory = OwnedFd::from(std::fs::File::open("/").unwrap());
+        let refused = knock(&directory, 0).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::ISDIR.raw_os_error()), "{refused}");
         // Parts of a file, one of them longer than one read; and one that is not there.
         let file = tempfile::tempfile().unwrap();

@@ -148,7 +148,7 @@ pub async fn on_node(
     print(&explain(&view, DeviceContext { place, owners, claims, events: Some(events), notes }))
 }
 
-/// The claims of a device, and its wipe remnants. Without a claim the cluster is not read.
+/// The device claims of a device, and its wipe remnants. Without one the cluster is not read.
 async fn claims(
     cluster: &Cluster,
     args: &ExplainArgs,

@@ -56,7 +56,7 @@ impl Parts {
         Parts { workers, door: serving, stop_workers, stop_door }
     }
 
-    /// Waits until a part ends by itself: none should.
+    /// Waits until a part ends without being stopped: none should.
     pub async fn failed(&mut self) -> anyhow::Error {
         let ended = tokio::select! {
             Some(ended) = self.workers.join_next() => ended,
@@ -64,7 +64,9 @@ impl Parts {
             else => return anyhow!("no part runs"),
         };
         match ended {
-            Ok(Ok(())) => anyhow!("a part of Quarry ended by itself; RUST_LOG=info shows which"),
+            Ok(Ok(())) => {
+                anyhow!("a part of Quarry ended unexpectedly; set RUST_LOG=info to see which")
+            }
             Ok(Err(error)) => error,
             Err(panic) => anyhow::Error::new(panic).context("a part of Quarry broke"),
         }

@@ -1,6 +1,6 @@
 //! Claimed disks: what may never be seen of claims, PersistentVolumes, links and the data on disks.
 
-use super::{claim_exists, deleting};
+use super::{deleting, pvc_exists};
 use crate::{disk::Disk, kind::Kind, raw_disks::Keeper, world::World};
 use quarry_api::{
     names::{IDENTITY_ANNOTATION, PV_OWNER_LABELS},
@@ -63,7 +63,7 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
         if pv["status"]["phase"] == "Bound" {
             wrong.push(format!("{name} is erased while its PersistentVolume is bound"));
         }
-        if claim_exists(world, pv) {
+        if pvc_exists(world, pv) {
             wrong.push(format!("{name} is erased while the claim exists"));
         }
         if !pv["spec"]["claimRef"]["uid"].is_string() {

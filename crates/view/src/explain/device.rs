@@ -196,13 +196,13 @@ fn erases(reason: Reason) -> bool {
     reason.class() == Class::Content
 }
 
-/// The device has a claim, so that its stage is worth reading the cluster for.
+/// The device has a device claim, so that its stage is worth reading the cluster for.
 pub fn is_claimed(inventory: &NodeInventory, view: &DeviceView) -> bool {
     let claims = &inventory.spec.device_claims;
     claims.iter().any(|claim| is_device(&view.device, &claim.identity))
 }
 
-/// The claims of a device with their stages, one text each.
+/// The device claims of a device with their stages, one text each.
 pub fn claim_texts(
     source: &impl Source,
     inventory: &NodeInventory,
