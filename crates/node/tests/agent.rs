@@ -30,7 +30,7 @@ use quarry_core::{
 };
 use quarry_node::{
     Agent, AgentOptions, ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest,
-    LedgerOps, LinkOrder, LinkState, NodeError, NodeScan, ScanRequest, VolumeOps,
+    LedgerOps, LinkState, LinkTask, NodeError, NodeScan, ScanRequest, VolumeOps,
     agent::{Clock, JobOutcome, Published, RunResult, ScanReason, Workers},
 };
 use serde_json::{Value, json};
@@ -80,8 +80,8 @@ impl DeviceOps for Empty {
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
         panic!("no device is claimed: {request:?}")
     }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
-        panic!("no device is claimed: {orders:?}")
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
+        panic!("no device is claimed: {tasks:?}")
     }
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
         panic!("no path is asked for: {paths:?}")

@@ -6,7 +6,7 @@ use crate::{
     admin_client::{AdminClient, Refused},
     disk::Disk,
     kind::Kind,
-    raw_disks::{Keeper, Kept},
+    raw_disks::{ExpectedContent, Keeper},
     story::CLAIM,
     world::World,
 };
@@ -187,17 +187,20 @@ fn use_disk(disk: &mut Disk, device: &str, pvc: &str, signature: &str) -> Option
     disk.mounts.insert(device.to_owned(), "/var/lib/kubelet/pods/x".to_owned());
     let found = disk.disks.get_mut(device)?;
     let keeper = Keeper::Pvc(pvc.to_owned());
-    if let Some((wwn, kept)) = disk.kept.iter().find(|(_, kept)| kept.keeper == keeper) {
-        let same =
-            *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
+    if let Some((wwn, expected)) =
+        disk.expected.iter().find(|(_, expected)| expected.keeper == keeper)
+    {
+        let same = *wwn == found.wwn
+            && (&found.signature, &found.data) == (&expected.signature, &expected.data);
         return (!same).then(|| format!("the pod's data is gone: found {:?}", found.data));
     }
     if !found.is_empty() {
         return Some(format!("a pod was given a disk with data: {:?}", found.data));
     }
     (found.signature, found.data) = (Some(signature.to_owned()), Some(DATA.to_owned()));
-    let kept = Kept { keeper, signature: found.signature.clone(), data: found.data.clone() };
-    disk.kept.insert(found.wwn.clone(), kept);
+    let expected =
+        ExpectedContent { keeper, signature: found.signature.clone(), data: found.data.clone() };
+    disk.expected.insert(found.wwn.clone(), expected);
     None
 }
 

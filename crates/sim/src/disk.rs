@@ -4,13 +4,13 @@
 //! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
 //! Next to read: `node_ops.rs` (the agent's way to it), `invariant/mod.rs` (what must never be seen here).
 
-use crate::raw_disks::{Kept, RawDisk};
+use crate::raw_disks::{ExpectedContent, RawDisk};
 use quarry_api::{
     node_inventory::{DeviceClaim, Evidence},
     quantity::Bytes,
 };
 use quarry_core::{
-    device::{BackingFile, Content, Facts, Held},
+    device::{BackingFile, Content, ExclusiveOpen, Facts},
     device_claim::{confirm::Remembered, history::History},
     job::{Format, OutcomeResult, Task},
     storage::sparse::{self, Link, Observed, User, link_path},
@@ -56,7 +56,7 @@ pub struct Record {
 
 /// Deliberate mistakes of the simulated node, so that the checks themselves are tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum SeededBug {
     /// Nothing is seen on the disk once a pod has used it.
     Blind,
     /// Intents are not written down.
@@ -93,7 +93,7 @@ pub struct Disk {
     /// The disks that were pulled, by WWN.
     pub drawer: BTreeMap<String, RawDisk>,
     /// What must be found on which disk, by WWN.
-    pub kept: BTreeMap<String, Kept>,
+    pub expected: BTreeMap<String, ExpectedContent>,
     /// The kernel's last sequence number.
     pub diskseq: u64,
     /// Which machine this is.
@@ -118,7 +118,7 @@ pub struct Disk {
     pub formats: u64,
     /// A pod has written its data: from now on it must be found.
     pub pod_wrote: bool,
-    pub sabotage: Option<Sabotage>,
+    pub seeded_bug: Option<SeededBug>,
 }
 
 impl Disk {
@@ -139,7 +139,7 @@ impl Disk {
             mounts: BTreeMap::new(),
             disks: BTreeMap::new(),
             drawer: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            expected: BTreeMap::new(),
             diskseq: 0,
             machine: 1,
             outdated: false,
@@ -154,7 +154,7 @@ impl Disk {
             boots: 0,
             formats: 0,
             pod_wrote: false,
-            sabotage: None,
+            seeded_bug: None,
         }
     }
 
@@ -183,13 +183,13 @@ impl Disk {
     }
 
     pub fn outdated(&self, claims: &[DeviceClaim]) -> Vec<Option<String>> {
-        let asked = self.sabotage != Some(Sabotage::ForgetOutcomes);
+        let asked = self.seeded_bug != Some(SeededBug::ForgetOutcomes);
         claims.iter().map(|claim| self.history.outdated(claim).filter(|_| asked)).collect()
     }
 
     /// What the ledger says about a disk and the PersistentVolume that was on it.
     pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
-        if self.sabotage == Some(Sabotage::ForgetOutcomes) {
+        if self.seeded_bug == Some(SeededBug::ForgetOutcomes) {
             return Remembered::default();
         }
         self.history.remembered(identity, pv_uid)
@@ -257,7 +257,7 @@ impl Disk {
     }
 
     pub fn observe(&self, uid: &str) -> Observed {
-        if self.sabotage == Some(Sabotage::Blind) && self.pod_wrote && self.mounts.is_empty() {
+        if self.seeded_bug == Some(SeededBug::Blind) && self.pod_wrote && self.mounts.is_empty() {
             return Observed { in_ledger: true, ..Observed::default() };
         }
         let file = self.files.get(uid);
@@ -322,7 +322,7 @@ impl Disk {
                 .filter(|(device, _)| **device == name)
                 .map(|(_, at)| at.clone())
                 .collect(),
-            held: Held::Free,
+            exclusive_open: ExclusiveOpen::Free,
             content: Content::UnknownData,
             volume_uid: ours.then(|| uid.clone()),
             link: (ours && self.links.get(&link) == Some(&wanted)).then_some(link),

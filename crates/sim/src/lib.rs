@@ -32,7 +32,7 @@ pub mod story;
 mod versioned;
 mod world;
 
-pub use disk::Sabotage;
+pub use disk::SeededBug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A simulated crash may unwind past a lock; what it guards is still whole.

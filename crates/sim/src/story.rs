@@ -5,7 +5,7 @@
 
 use crate::{
     device_claim_stories,
-    disk::{Disk, Sabotage},
+    disk::{Disk, SeededBug},
     kind::{Kind, NAMESPACE},
     raw_disks::RawDisk,
     world::World,
@@ -75,7 +75,7 @@ pub struct Story {
     pub operators: Vec<Duration>,
     pub steps: Vec<Step>,
     /// A deliberate mistake that the checks must find.
-    pub sabotage: Option<Sabotage>,
+    pub seeded_bug: Option<SeededBug>,
     /// Agents go on renewing their leases every few seconds when all is quiet.
     pub awake: bool,
 }
@@ -233,7 +233,7 @@ pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
         pace: Duration::ZERO,
         operators: vec![Duration::ZERO],
         steps,
-        sabotage: None,
+        seeded_bug: None,
         awake: false,
     }
 }

@@ -223,7 +223,7 @@ fn impossible_sizes_are_refused_with_the_limit() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
     let why = fail(&ops, &prepare_order(&uid, MIB, Format::Partition));
-    assert!(why.contains("too small") && why.contains("at least 2 MiB"), "{why}");
+    assert!(why.contains("too small") && why.contains("at least 2Mi"), "{why}");
     let why = fail(&ops, &prepare_order(&uid, 100 * MIB, filesystem(FsType::Xfs)));
     assert!(why.contains("mkfs.xfs failed") && why.contains("300MB"), "{why}");
     let why = fail(&ops, &prepare_order(&uid, 1 << 60, ext4()));

@@ -508,10 +508,10 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
         for (order, expected) in
             [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Removed\"")]
         {
-            if killed_at(&bed, &["look", order], point) {
+            if killed_at(&bed, &["scan", order], point) {
                 met.insert(point);
             }
-            let output = finish(&bed, &["look", order], point);
+            let output = finish(&bed, &["scan", order], point);
             assert!(output.contains(expected), "{point}: {output}");
             let ended = order == &ending;
             assert_eq!(

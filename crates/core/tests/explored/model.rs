@@ -191,7 +191,7 @@ impl Model {
             mistake: None,
             wrong: Vec::new(),
         };
-        model.look();
+        model.observe();
         model.write();
         model.refresh(0);
         model.refresh(1);
@@ -213,7 +213,7 @@ impl Model {
             {
                 self = next;
             }
-            self.look();
+            self.observe();
             self.write();
         }
         assert_eq!(self.api.pvs.len(), 1, "the world begins with a published disk");
@@ -312,7 +312,7 @@ impl Model {
     }
 
     /// The agent looks: at the inventory as it is now, and at the disk. It writes later, or never.
-    pub fn look(&mut self) {
+    pub fn observe(&mut self) {
         let inventory = &self.api.inventory;
         let earlier = inventory
             .status

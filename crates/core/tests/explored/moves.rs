@@ -51,7 +51,7 @@ pub enum Move {
         operator: usize,
         writes: usize,
     },
-    Look,
+    Observe,
     Write,
     Bind,
     Reserve,
@@ -72,7 +72,7 @@ pub enum Move {
 
 pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     let api = &model.api;
-    let mut found: Vec<Move> = vec![Move::Look, Move::Write, Move::Bind, Move::Use, Move::Unuse];
+    let mut found: Vec<Move> = vec![Move::Observe, Move::Write, Move::Bind, Move::Use, Move::Unuse];
     found.extend(
         allowed
             .sets
@@ -176,7 +176,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.refresh(*operator);
         }
         Move::Plan { operator, writes } => return operate(next, *operator, *writes),
-        Move::Look => next.look(),
+        Move::Observe => next.observe(),
         Move::Write => {
             let before = model.api.clone();
             model.pending.as_ref()?;

@@ -9,7 +9,7 @@
 //! (`BOOT_LINK_DIRECTORY`) and is filled when this boot has seen the identity.
 
 use crate::{
-    device_claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
+    device_claim::{LinkDevice, LinkGoal, LinkState, LinkTask},
     error::NodeError,
     host_root::HostRoot,
     sys::DevNumber,
@@ -69,15 +69,15 @@ enum LinkTarget {
     Dangling,
 }
 
-/// One order, to its end; what keeps it from that is in the result.
-pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
-    let done = match &order.wish {
-        LinkWish::Lead(device) => lead(host, &order.link, device).map(|repaired| (true, repaired)),
-        LinkWish::Observe(device) => {
-            looks(host, &order.link, device.as_ref()).map(|linked| (linked, None))
+/// One task, to its end; what keeps it from that is in the result.
+pub fn follow(host: &HostRoot, task: &LinkTask) -> LinkState {
+    let done = match &task.goal {
+        LinkGoal::Lead(device) => lead(host, &task.link, device).map(|repaired| (true, repaired)),
+        LinkGoal::Observe(device) => {
+            is_linked(host, &task.link, device.as_ref()).map(|linked| (linked, None))
         }
-        LinkWish::Await => await_device(host, &order.link).map(|()| (false, None)),
-        LinkWish::Remove => remove(host, &order.link).map(|()| (false, None)),
+        LinkGoal::Await => await_device(host, &task.link).map(|()| (false, None)),
+        LinkGoal::Remove => remove(host, &task.link).map(|()| (false, None)),
     };
     match done {
         Ok((linked, repaired)) => LinkState { linked, problem: None, repaired },
@@ -211,7 +211,7 @@ fn check(host: &HostRoot, device: &LinkDevice) -> Result<(), NodeError> {
     }
 }
 
-fn looks(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<bool, NodeError> {
+fn is_linked(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<bool, NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
     let Some(directory) = open_directory(host, class)? else { return Ok(false) };
     let leads = read(host, &directory, class, name)?;

@@ -25,8 +25,8 @@ fn device() -> LinkDevice {
     }
 }
 
-fn order(wish: LinkWish) -> LinkOrder {
-    LinkOrder { link: LINK.into(), wish }
+fn task(goal: LinkGoal) -> LinkTask {
+    LinkTask { link: LINK.into(), goal }
 }
 
 // invariant: 2
@@ -53,7 +53,7 @@ fn only_a_name_in_a_class_is_a_link() {
     ] {
         assert!(parse(bad).unwrap_err().contains("is not a link of a device claim"), "{bad:?}");
         let (_root, host) = host();
-        let state = follow(&host, &LinkOrder { link: bad.into(), wish: LinkWish::Remove });
+        let state = follow(&host, &LinkTask { link: bad.into(), goal: LinkGoal::Remove });
         assert!(state.problem.is_some(), "{bad:?}");
     }
 }
@@ -61,7 +61,7 @@ fn only_a_name_in_a_class_is_a_link() {
 #[test]
 fn a_device_that_is_not_there_gets_no_link() {
     let (root, host) = host();
-    let state = follow(&host, &order(LinkWish::Lead(device())));
+    let state = follow(&host, &task(LinkGoal::Lead(device())));
     assert_eq!(
         (state.linked, state.problem.as_deref()),
         (false, Some("sdb is gone, or is another device now"))
@@ -76,25 +76,25 @@ fn a_device_that_is_not_there_gets_no_link() {
 fn an_end_takes_only_the_link_and_its_empty_directory() {
     let (root, host) = host();
     let class = root.path().join("mnt/local-storage/fast");
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default(), "nothing was there");
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default(), "nothing was there");
     fs::create_dir_all(&class).unwrap();
     symlink("/etc/victim", class.join("wwn-1")).unwrap();
     symlink("/dev/sdc", class.join("other")).unwrap();
     symlink("/dev/sdb", class.join(".quarry-link")).unwrap();
     fs::write(root.path().join("etc/victim"), "kept").unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     let left: Vec<_> =
         fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["other"], "also what a crash left of a link that was never finished");
     assert!(root.path().join("etc/victim").exists(), "what it led to stays");
     fs::remove_file(class.join("other")).unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     assert!(!class.exists() && root.path().join("mnt/local-storage").exists());
     // A file or a directory of that name is not ours.
     fs::create_dir_all(class.join("wwn-1")).unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     assert!(class.join("wwn-1").is_dir());
-    let refused = follow(&host, &order(LinkWish::Lead(device()))).problem.unwrap();
+    let refused = follow(&host, &task(LinkGoal::Lead(device()))).problem.unwrap();
     assert!(refused.contains("is not a link: it is left alone"), "{refused}");
 }
 
@@ -106,12 +106,12 @@ fn planted_links_lead_nowhere_else() {
     let (root, host_a) = host();
     fs::create_dir_all(root.path().join("var/mnt")).unwrap();
     symlink("/var/mnt", root.path().join("mnt")).unwrap();
-    follow(&host_a, &order(LinkWish::Lead(device())));
+    follow(&host_a, &task(LinkGoal::Lead(device())));
     assert!(root.path().join("var/mnt/local-storage/fast").is_dir());
     // One that leads out of the root ends at the root.
     let (root, host_b) = host();
     symlink(outside.path(), root.path().join("mnt")).unwrap();
-    let state = follow(&host_b, &order(LinkWish::Lead(device())));
+    let state = follow(&host_b, &task(LinkGoal::Lead(device())));
     assert!(state.problem.is_some());
     assert!(fs::read_dir(outside.path()).unwrap().next().is_none(), "nothing was made outside");
     // In place of the class's directory none is followed at all, neither to make nor to remove.
@@ -122,10 +122,10 @@ fn planted_links_lead_nowhere_else() {
         let class = root.path().join("mnt/local-storage/fast");
         symlink(&target, &class).unwrap();
         symlink("/dev/sdb", root.path().join("etc/wwn-1")).unwrap();
-        for wish in
-            [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Observe(None)]
+        for goal in
+            [LinkGoal::Lead(device()), LinkGoal::Remove, LinkGoal::Await, LinkGoal::Observe(None)]
         {
-            let problem = follow(&host_c, &order(wish)).problem.unwrap();
+            let problem = follow(&host_c, &task(goal)).problem.unwrap();
             assert!(problem.contains("is not a directory: it is left alone"), "{problem}");
         }
         assert!(fs::symlink_metadata(root.path().join("etc/wwn-1")).is_ok(), "{target}");

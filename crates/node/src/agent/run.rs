@@ -5,8 +5,8 @@
 
 use super::{
     Agent, AgentError, AgentOptions, Publication, Published, Restored, RunResult, Workers, chain,
-    events::{Trigger, watch_kernel},
-    mount_watch::watch_uses,
+    events::{RescanTrigger, watch_kernel},
+    mount_watch::watch_mounts,
     uevent::KernelEvent,
 };
 use crate::{host_root::HostRoot, linux::LinuxNode, node_ops::NodeOps};
@@ -67,7 +67,7 @@ impl<H: NodeOps> Agent<H> {
         watches.spawn(self.clone().watch_inventory(triggers.clone()));
         watches.spawn(watch_kernel(triggers.clone()));
         match HostRoot::view(&self.options.host_root) {
-            Ok(host) => drop(watches.spawn(watch_uses(triggers.clone(), host))),
+            Ok(host) => drop(watches.spawn(watch_mounts(triggers.clone(), host))),
             Err(error) => tracing::warn!(
                 error = error.message(),
                 "failed to watch mounts; changes are seen at the next scan only"
@@ -126,7 +126,7 @@ impl<H: NodeOps> Loop<H> {
         self.started.elapsed()
     }
 
-    async fn run(mut self, mut triggers: Receiver<Trigger>, shutdown: &CancellationToken) {
+    async fn run(mut self, mut triggers: Receiver<RescanTrigger>, shutdown: &CancellationToken) {
         let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.agent.client.clone());
         let of_node = format!("spec.nodeName={}", self.agent.options.node_name);
         let config = watcher::Config::default().fields(&of_node);
@@ -230,12 +230,16 @@ impl<H: NodeOps> Loop<H> {
         }
     }
 
-    fn on_trigger(&mut self, trigger: Trigger) {
+    fn on_trigger(&mut self, trigger: RescanTrigger) {
         let now = self.now();
         match trigger {
-            Trigger::Kernel(KernelEvent::Device(name)) => self.schedule.on_device_event(name, now),
-            Trigger::Kernel(KernelEvent::Lost) => self.schedule.on_events_lost(now),
-            Trigger::UsesChanged | Trigger::InventoryChanged => self.schedule.request_scan(now),
+            RescanTrigger::Kernel(KernelEvent::Device(name)) => {
+                self.schedule.on_device_event(name, now)
+            }
+            RescanTrigger::Kernel(KernelEvent::Lost) => self.schedule.on_events_lost(now),
+            RescanTrigger::MountsChanged | RescanTrigger::InventoryChanged => {
+                self.schedule.request_scan(now)
+            }
         }
     }
 

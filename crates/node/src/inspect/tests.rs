@@ -1,8 +1,8 @@
 //! Hardware that this machine does not have, as the kernel would show it below a host root.
 
-use super::scan::{Limits, Reach, Scan, Scanned, Scanner};
+use super::scan::{Limits, Reach, Scan, ScanResult, Scanner};
 use crate::host_root::HostRoot;
-use quarry_core::device::{Content, Facts, Held};
+use quarry_core::device::{Content, ExclusiveOpen, Facts};
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
 struct Node(tempfile::TempDir);
@@ -61,7 +61,7 @@ impl Node {
     }
 
     #[track_caller]
-    fn scan(&self) -> Scanned {
+    fn scan(&self) -> ScanResult {
         self.scanner().scan(Scan::Everything).unwrap()
     }
 
@@ -491,7 +491,7 @@ fn an_unchanged_device_is_equal_and_any_difference_counts() {
         node.write(path, &text);
         let counts = path != "proc/swaps";
         assert_eq!(is_same(&mut scanner), !counts, "{path}");
-        // Looked at in full, then kept open again.
+        // Read in full, then kept open again.
         scanner.scan(changed).unwrap();
         is_same(&mut scanner);
         assert_eq!(is_same(&mut scanner), !path.starts_with("run/udev"), "{path}, afterwards");
@@ -516,7 +516,7 @@ fn what_is_only_observed_is_not_held() {
         .scan(Scan::Everything)
         .unwrap();
     assert!(scanned.devices[0].observed_only);
-    assert_eq!(scanned.devices[0].held, Held::Unasked);
+    assert_eq!(scanned.devices[0].exclusive_open, ExclusiveOpen::Unasked);
 }
 
 #[test]

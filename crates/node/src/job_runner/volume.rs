@@ -108,7 +108,7 @@ impl<B: Backend, H: VolumeOps<B> + LedgerOps> VolumeRun<'_, H, B> {
         }
         JobOutcome::Failed(format!(
             "still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it",
-            self.progress.get().words
+            self.progress.get().message
         ))
     }
 

@@ -39,7 +39,7 @@ fn a_record_reads_as_written() {
     let text = serde_json::to_string(&intent("u")).unwrap();
     assert_eq!(
         text,
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1Gi xfs"}"#
     );
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
 }
@@ -52,7 +52,7 @@ fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(
         text,
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"policy":"Discard","text":"Discard of 4 KiB"}"#
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"policy":"Discard","text":"Discard of 4Ki"}"#
     );
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     let directory = tempfile::tempdir().unwrap();

@@ -110,11 +110,17 @@ fn lost_data(world: &World, disk: &Disk) -> Vec<String> {
         Keeper::Pvc(uid) => world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid),
     };
     let lost = |wwn: &str| {
-        let (kept, found) = (&disk.kept[wwn], disk.every_disk().find(|found| found.wwn == wwn));
-        found.is_some_and(|found| (&found.signature, &found.data) != (&kept.signature, &kept.data))
+        let (expected, found) =
+            (&disk.expected[wwn], disk.every_disk().find(|found| found.wwn == wwn));
+        found.is_some_and(|found| {
+            (&found.signature, &found.data) != (&expected.signature, &expected.data)
+        })
     };
-    let wrong = disk.kept.iter().filter(|(wwn, kept)| selection(&kept.keeper) && lost(wwn));
-    wrong.map(|(wwn, kept)| format!("what {:?} has on disk {wwn} is erased", kept.keeper)).collect()
+    let wrong =
+        disk.expected.iter().filter(|(wwn, expected)| selection(&expected.keeper) && lost(wwn));
+    wrong
+        .map(|(wwn, expected)| format!("what {:?} has on disk {wwn} is erased", expected.keeper))
+        .collect()
 }
 
 fn owned_twice(world: &World) -> Vec<String> {

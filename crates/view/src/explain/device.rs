@@ -261,9 +261,9 @@ mod tests {
             let event = json!({"metadata": {}, "involvedObject": {}, "message": message});
             serde_json::from_value::<Event>(event).unwrap()
         };
-        assert!(is_about(&event("sdb (disk, 3.6 TiB) appeared: Available"), sdb));
+        assert!(is_about(&event("sdb (disk, 3.6Ti) appeared: Available"), sdb));
         assert!(is_about(&event("quarantined wwn:5000c500a1b2c3d4"), sdb));
-        for other in ["sdb1 (part, 1 GiB) appeared", "sda (disk) like sdb", ""] {
+        for other in ["sdb1 (part, 1Gi) appeared", "sda (disk) like sdb", ""] {
             assert!(!is_about(&event(other), sdb), "{other}");
         }
     }
