@@ -30,7 +30,9 @@ async fn main() -> Result<()> {
                 .collect::<Result<_>>()?;
             devices::run_all(&sizes).await
         }
-        Some("claims") => device_claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await,
-        _ => bail!("usage: quarry-bench standalone | devices | claims | cluster"),
+        Some("device-claims") => {
+            device_claims::run(&std::env::args().skip(2).collect::<Vec<_>>()).await
+        }
+        _ => bail!("usage: quarry-bench standalone | devices | device-claims | cluster"),
     }
 }

@@ -249,7 +249,7 @@ pub fn claim_of(facts: &Facts, owner: ClaimOwner) -> DeviceClaim {
         owner,
         storage_class_name: SET.into(),
         size: i64::try_from(facts.size).unwrap(),
-        link: format!("{}/{SET}/{}", names::LINK_FOLDER, facts.name),
+        link: format!("{}/{SET}/{}", names::LINK_DIRECTORY, facts.name),
         round: 1,
         ..DeviceClaim::default()
     }

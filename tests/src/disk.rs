@@ -48,13 +48,13 @@ pub struct Bed {
     pub data_on_node: PathBuf,
     /// The data directory, as a path for this process.
     pub data: PathBuf,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Bed {
     pub fn new(links: Links) -> Self {
-        let folder = scratch();
-        let path = fs::canonicalize(folder.path()).unwrap();
+        let directory = scratch();
+        let path = fs::canonicalize(directory.path()).unwrap();
         match links {
             Links::Udev => {
                 assert!(
@@ -69,7 +69,7 @@ impl Bed {
                     root: "/".into(),
                     data_on_node: data.clone(),
                     data,
-                    _folder: folder,
+                    _directory: directory,
                 }
             }
             Links::Own => {
@@ -80,7 +80,7 @@ impl Bed {
                     data: root.join("data"),
                     data_on_node: "/data".into(),
                     root,
-                    _folder: folder,
+                    _directory: directory,
                 }
             }
         }

@@ -9,8 +9,8 @@ use quarry_core::{
     storage::sparse::{Observed, Sparse, Step},
 };
 use quarry_node::{
-    ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest, LedgerOps, LinkOrder,
-    LinkState, LinuxNode, NodeError, NodeScan, ScanRequest, VolumeOps,
+    ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest, LedgerOps, LinkState,
+    LinkTask, LinuxNode, NodeError, NodeScan, ScanRequest, VolumeOps,
 };
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl<T: Hooks> DeviceOps for HookedNode<T> {
         self.hooks.before_confirm();
         self.ops.confirm(request)
     }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
-        self.ops.follow_links(orders)
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
+        self.ops.follow_links(tasks)
     }
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
         self.ops.resolve(paths)

@@ -12,7 +12,7 @@ use quarry_core::{device::group, device_claim::confirm::Expected};
 use quarry_node::{
     HostRoot, NodeError, Progress,
     act::{
-        hold::{For, Held},
+        hold::{Held, OpenPurpose},
         wipe::{DiscardRecord, wipe},
     },
     inspect::{Limits, Scan, Scanner},
@@ -90,7 +90,7 @@ impl Drop for Loop {
 fn ours(host: &HostRoot, disk: &Loop, policy: WipePolicy) -> Result<Duration> {
     let describe = |error: quarry_node::NodeError| anyhow!(error.message());
     let name = disk.device.trim_start_matches("/dev/");
-    let held = Held::open(host, name, For::Writing).map_err(describe)?;
+    let held = Held::open(host, name, OpenPurpose::Writing).map_err(describe)?;
     let mut scanner = Scanner::new(host.clone(), Limits::default());
     let touched: BTreeSet<String> = [name.to_owned()].into();
     let seen = scanner.scan(Scan::Changed { touched: &touched }).map_err(describe)?;

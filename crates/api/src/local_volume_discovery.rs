@@ -270,7 +270,7 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     #[expect(dead_code, reason = "reading it is the test")]
-    struct Shipped {
+    struct Upstream {
         #[serde(rename = "deviceID")]
         device_id: String,
         path: String,
@@ -281,12 +281,12 @@ mod tests {
         size: i64,
         property: String,
         fstype: String,
-        status: ShippedStatus,
+        status: UpstreamStatus,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct ShippedStatus {
+    struct UpstreamStatus {
         state: String,
     }
 
@@ -297,7 +297,7 @@ mod tests {
             ..DiscoveredDevice::default()
         })
         .unwrap();
-        let read: Shipped = serde_json::from_value(written).unwrap();
+        let read: Upstream = serde_json::from_value(written).unwrap();
         assert_eq!((read.size, read.status.state.as_str()), (1 << 40, "Unknown"));
         let status = serde_json::to_value(LocalVolumeDiscoveryResultStatus::default()).unwrap();
         assert_eq!(status, json!({"discoveredDevices": []}));

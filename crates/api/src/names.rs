@@ -71,7 +71,7 @@ pub const CLASS_OWNER_LABELS: [&str; 3] = [
     "local.storage.openshift.io/owner-kind",
 ];
 /// The directory of links to claimed devices, on each node.
-pub const LINK_FOLDER: &str = "/mnt/local-storage";
+pub const LINK_DIRECTORY: &str = "/mnt/local-storage";
 /// Links of this boot, for devices without a persistent name of their own: it is empty after a boot.
 pub const BOOT_LINK_DIRECTORY: &str = "/run/quarry/links";
 

@@ -186,15 +186,15 @@ impl From<Bytes> for Quantity {
 }
 
 impl fmt::Display for Bytes {
-    /// Human-readable: `1.5 GiB`, exact if it is exact.
+    /// As a quantity, rounded to a tenth: `1.5Gi`; plain bytes below 1Ki.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        const UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
         let unit = (63 - self.0.max(1).leading_zeros()) / 10;
         let divisor = 1u128 << (10 * unit);
         let tenths = (u128::from(self.0) * 10 + divisor / 2) / divisor;
         match tenths % 10 {
-            0 => write!(f, "{} {}", tenths / 10, UNITS[unit as usize]),
-            tenth => write!(f, "{}.{tenth} {}", tenths / 10, UNITS[unit as usize]),
+            0 => write!(f, "{}{}", tenths / 10, UNITS[unit as usize]),
+            tenth => write!(f, "{}.{tenth}{}", tenths / 10, UNITS[unit as usize]),
         }
     }
 }
@@ -312,12 +312,12 @@ mod tests {
     #[test]
     fn sizes_are_shown_in_the_expected_unit() {
         for (value, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (1536, "1.5 KiB"),
-            (1 << 30, "1 GiB"),
-            (u64::MAX, "16 EiB"),
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1Ki"),
+            (1536, "1.5Ki"),
+            (1 << 30, "1Gi"),
+            (u64::MAX, "16Ei"),
         ] {
             assert_eq!(Bytes(value).to_string(), text);
         }

@@ -1,6 +1,6 @@
 //! Every reason why a device is not Available: one table, which feeds verdicts, status, Events, metrics, CLI and docs.
 //!
-//! A new reason is one row here, one line in `core/src/device/verdict.rs` (or `group.rs`), and one decision in
+//! A new reason is one row here, one line in `core/src/device/verdict.rs` (or `core/src/device/group.rs`), and one decision in
 //! `core/src/device_claim/confirm.rs`. What a reason means is asked of its row (`class`, `transient`, `means`), never
 //! of a list of reasons elsewhere.
 

@@ -83,14 +83,14 @@ pub fn validate_volume(volume: &Volume) -> Vec<Problem> {
             lvm.size.bytes().map(|bytes| bytes.0),
         ));
     }
-    problems.extend(claim_problem(volume));
+    problems.extend(claim_ref_problem(volume));
     problems.extend(template_problems(volume));
     problems
 }
 
 /// A claimRef reserves the PersistentVolume: without the name of a PVC it would reserve it for none.
-fn claim_problem(volume: &Volume) -> Option<Problem> {
-    let claim = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
+fn claim_ref_problem(volume: &Volume) -> Option<Problem> {
+    let reference = volume.spec.template.as_ref()?.spec.as_ref()?.get("claimRef")?;
     let problem = |wrong: String| {
         Some(Problem {
             field: "spec.template.spec.claimRef",
@@ -98,16 +98,16 @@ fn claim_problem(volume: &Volume) -> Option<Problem> {
             allowed: "set only name and namespace of the PVC, or remove claimRef".into(),
         })
     };
-    match serde_json::from_value::<ObjectReference>(claim.clone()) {
+    match serde_json::from_value::<ObjectReference>(reference.clone()) {
         Err(error) => problem(format!("is not a reference ({error})")),
-        Ok(claim)
-            if claim.name.as_deref().is_none_or(str::is_empty)
-                || claim.namespace.as_deref().is_none_or(str::is_empty) =>
+        Ok(pvc)
+            if pvc.name.as_deref().is_none_or(str::is_empty)
+                || pvc.namespace.as_deref().is_none_or(str::is_empty) =>
         {
             problem("names no PVC".into())
         }
         // The binder writes the UID of the PVC that it has bound: a UID written beforehand would look bound.
-        Ok(claim) if claim.uid.is_some() => problem("has a uid".into()),
+        Ok(pvc) if pvc.uid.is_some() => problem("has a uid".into()),
         Ok(_) => None,
     }
 }
@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn a_claim_ref_must_name_a_pvc() {
-        let with = |claim: serde_json::Value| {
+        let with = |reference: serde_json::Value| {
             problems(
-                json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": claim}}}),
+                json!({"nodeName": "n", "storageClassName": "c", "sparseLoopDevice": {"size": "1Gi"}, "template": {"spec": {"claimRef": reference}}}),
             )
         };
         assert!(with(json!({"name": "data", "namespace": "shop"})).is_empty());

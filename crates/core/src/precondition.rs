@@ -24,8 +24,8 @@ pub struct VolumePrecondition {
     pub owner: Option<Volume>,
     /// The PersistentVolume of the owner's name.
     pub pv: Option<PersistentVolume>,
-    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
-    pub claim_uid: Option<String>,
+    /// UID of the PVC that the PersistentVolume's claimRef names, if that PVC exists.
+    pub pvc_uid: Option<String>,
     /// The ledger of this node is not the one that its NodeInventory records.
     pub other_ledger: bool,
 }
@@ -39,11 +39,11 @@ pub enum PreconditionError {
         "the ledger in the agent's data directory is not the one that the NodeInventory records; restore the data directory, or see `quarry explain node/NAME`"
     )]
     OtherLedger,
-    #[error("the volume that asked for it is gone")]
+    #[error("the owner of the job no longer exists")]
     OwnerGone,
-    #[error("the volume that asked for it was replaced by another of the same name")]
+    #[error("the owner of the job was replaced by another of the same name")]
     OtherOwner,
-    #[error("the volume was changed since the job was planned")]
+    #[error("the Volume was changed after the job was planned")]
     SpecChanged,
     #[error("the volume is being deleted")]
     OwnerTerminating,
@@ -53,7 +53,7 @@ pub enum PreconditionError {
     PvInUse(String),
     #[error("the device is not claimed any more")]
     ClaimGone,
-    #[error("the claim was changed since the job was planned")]
+    #[error("the device claim was changed after the job was planned")]
     ClaimChanged,
     #[error("PersistentVolume {0} is gone, or is another one")]
     PvGone(String),
@@ -96,8 +96,8 @@ pub struct WipePrecondition {
     pub inventory: Option<NodeInventory>,
     /// The PersistentVolume of the job's name.
     pub pv: Option<PersistentVolume>,
-    /// UID of the claim that the PersistentVolume's claimRef names, if that claim exists.
-    pub claim_uid: Option<String>,
+    /// UID of the PVC that the PersistentVolume's claimRef names, if that PVC exists.
+    pub pvc_uid: Option<String>,
 }
 
 /// Whether a wipe may be run, given what the API says now; the device claim that it is for.
@@ -148,24 +148,24 @@ pub fn check_wipe<'a>(
     if let PvUsage::InUse(why) = pv_usage(pv) {
         return in_use(why);
     }
-    check_claim_gone(pv, live.claim_uid.as_deref(), device.pv.as_str())?;
+    check_pvc_gone(pv, live.pvc_uid.as_deref(), device.pv.as_str())?;
     Ok(claim)
 }
 
 /// The PersistentVolumeClaim of claimRef's name *and* UID must be gone. Without a UID it was never used.
-fn check_claim_gone(
+fn check_pvc_gone(
     pv: &PersistentVolume,
     found: Option<&str>,
     name: &str,
 ) -> Result<(), PreconditionError> {
-    let claimed = pv
+    let bound = pv
         .spec
         .as_ref()
         .and_then(|spec| spec.claim_ref.as_ref())
-        .and_then(|claim| claim.uid.as_deref());
-    match (claimed, found) {
+        .and_then(|reference| reference.uid.as_deref());
+    match (bound, found) {
         (Some(wanted), Some(found)) if wanted == found => Err(PreconditionError::PvInUse(format!(
-            "the claim of PersistentVolume {name} still exists"
+            "the PVC of PersistentVolume {name} still exists"
         ))),
         (Some(_), _) => Ok(()),
         (None, _) => Err(PreconditionError::PvInUse(format!(
@@ -201,14 +201,14 @@ fn check_unused(job: &NodeJobSpec, live: &VolumePrecondition) -> Result<(), Prec
         PvUsage::Free => {}
         PvUsage::InUse(why) => return Err(PreconditionError::PvInUse(why)),
     }
-    let claimed = pv
+    let bound = pv
         .spec
         .as_ref()
         .and_then(|spec| spec.claim_ref.as_ref())
-        .and_then(|claim| claim.uid.as_deref());
-    match (claimed, live.claim_uid.as_deref()) {
+        .and_then(|reference| reference.uid.as_deref());
+    match (bound, live.pvc_uid.as_deref()) {
         (Some(wanted), Some(found)) if wanted == found => Err(PreconditionError::PvInUse(format!(
-            "the claim of PersistentVolume {} still exists",
+            "the PVC of PersistentVolume {} still exists",
             job.owner.name
         ))),
         _ => Ok(()),

@@ -35,7 +35,7 @@ pub fn unmanaged_pv(pv: &PersistentVolume) -> Option<UnmanagedPv> {
     let spec = pv.spec.as_ref()?;
     let local = spec.local.as_ref().map(|local| &local.path);
     let host = spec.host_path.as_ref().map(|host| &host.path).filter(|path| {
-        ["/dev/", "/mnt/local-storage/"].iter().any(|folder| path.starts_with(folder))
+        ["/dev/", "/mnt/local-storage/"].iter().any(|directory| path.starts_with(directory))
     });
     let device_id = pv
         .metadata
@@ -242,7 +242,7 @@ mod tests {
             pv("by-node-name", json!({"local": {"path": "/dev/sdc"}, "nodeAffinity": by_name})),
             pv("by-zone", json!({"local": {"path": "/dev/sdd"}, "nodeAffinity": by_zone})),
             pv("host-path", json!({"hostPath": {"path": "/dev/sde"}})),
-            pv("folder", json!({"hostPath": {"path": "/srv/data"}})),
+            pv("directory", json!({"hostPath": {"path": "/srv/data"}})),
             pv("named-like-dev", json!({"hostPath": {"path": "/develop"}})),
             pv(
                 "network",

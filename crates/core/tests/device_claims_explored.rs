@@ -140,7 +140,7 @@ fn a_disk_swapped_under_its_name_is_another_disk() {
         sets: vec!["old"],
         uses: 1,
         plugs: 3,
-        foreign_data: true,
+        other_data: true,
         crashes: true,
         ..Allowed::default()
     };
@@ -154,7 +154,7 @@ fn a_path_and_a_set_that_mean_the_same_disk() {
         operators: 2,
         sets: vec!["young"],
         local_volume: true,
-        foreign_data: true,
+        other_data: true,
         unmanaged_pv: true,
         deletions: 1,
         ..Allowed::default()
@@ -228,7 +228,7 @@ fn every_mistake_is_found() {
             operators: 2,
             sets: vec!["old", "young"],
             uses: 1,
-            foreign_data: true,
+            other_data: true,
             deletions: 1,
             ..Allowed::default()
         };

@@ -110,7 +110,7 @@ impl Command {
         let mut child = command.spawn().map_err(NodeError::io(attempt()))?;
         let ended = self.wait(&mut child);
         if !matches!(ended, Ok(Some(_))) {
-            // It may have ended by itself just now; either way it is reaped.
+            // It may have ended just now without help; either way it is reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -126,7 +126,7 @@ impl Command {
     fn find(&self) -> Result<PathBuf, NodeError> {
         let found = SEARCH
             .iter()
-            .map(|folder| Path::new(folder).join(self.tool.name()))
+            .map(|directory| Path::new(directory).join(self.tool.name()))
             .find(|path| path.is_file());
         found.ok_or_else(|| NodeError::MissingTool {
             tool: self.tool.name(),

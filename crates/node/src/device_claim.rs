@@ -110,7 +110,7 @@ pub struct Spare {
     pub boot_id: Option<String>,
 }
 
-/// Claims to be confirmed together, by one scan while all of their devices are held.
+/// Device claims to be confirmed together, by one scan while all of their devices are held.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfirmRequest {
     pub claims: Vec<DeviceClaim>,
@@ -121,22 +121,22 @@ pub struct ConfirmRequest {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Confirmation {
-    /// In the order of the claims; `Err` says why not.
-    pub answers: Vec<Result<(), String>>,
+    /// In the order of the device claims; `Err` says why not.
+    pub results: Vec<Result<(), String>>,
     /// The devices as they are after they were released.
     pub scan: NodeScan,
 }
 
-/// What is to become of the link of a claim.
+/// What is to become of the link of a device claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkOrder {
-    /// As in the claim.
+pub struct LinkTask {
+    /// As in the device claim.
     pub link: String,
-    pub wish: LinkWish,
+    pub goal: LinkGoal,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkWish {
+pub enum LinkGoal {
     /// It leads to this device, or is made to.
     Lead(LinkDevice),
     /// Only read.

@@ -10,13 +10,13 @@ pub enum NodeError {
     #[error("{attempt}")]
     Io { attempt: String, source: io::Error },
     #[error(
-        "{attempt}: the file system below {folder} ran full, without this volume {free} are free; make room there, then ask for another try"
+        "{attempt}: the file system of {directory} is full, {free} would be free without this volume; free space, then retry the volume"
     )]
-    Full { attempt: String, folder: PathBuf, free: Bytes },
+    Full { attempt: String, directory: PathBuf, free: Bytes },
     #[error(
-        "a file of {size} is larger than the file system below {folder} ({fs}) can hold even sparsely{limit}; choose a smaller size"
+        "a file of {size} is larger than the file system of {directory} ({fs}) can hold even sparsely{limit}; choose a smaller size"
     )]
-    TooLarge { size: Bytes, folder: PathBuf, fs: String, limit: String },
+    TooLarge { size: Bytes, directory: PathBuf, fs: String, limit: String },
     #[error("{size} is too small for a partitioned volume: at least {minimum} are needed")]
     TooSmall { size: Bytes, minimum: Bytes },
     #[error(
@@ -27,7 +27,7 @@ pub enum NodeError {
     Tool { tool: &'static str, how: String, said: String },
     #[error("{tool} did not end within {seconds} s and was stopped")]
     ToolTimeout { tool: &'static str, seconds: u64 },
-    #[error("{device} is {users}: end that use, then it is tried again")]
+    #[error("{device} is {users}: end that use; it is retried")]
     InUse { device: String, users: String },
     #[error("{attempt}: nothing happened within {seconds} s; {check}")]
     Overdue { attempt: String, seconds: u64, check: String },

@@ -71,8 +71,8 @@ pub const ALL: &[&str] = &[
 mod tests {
     use std::{fs, path::Path};
 
-    fn walk(folder: &Path, found: &mut Vec<String>) {
-        for entry in fs::read_dir(folder).unwrap() {
+    fn walk(directory: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 walk(&path, found);

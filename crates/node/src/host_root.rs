@@ -22,14 +22,14 @@ pub const DEFAULT_DATA_DIR: &str = "/var/lib/quarry";
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     root: PathBuf,
-    /// The data folder, as a path on the node.
+    /// The data directory, as a path on the node.
     data_on_node: PathBuf,
-    /// The same folder, as this process reaches it.
+    /// The same directory, as this process reaches it.
     data: PathBuf,
 }
 
 impl HostRoot {
-    /// Makes the data folder where it is missing.
+    /// Makes the data directory where it is missing.
     ///
     /// Symbolic links on the way are followed inside the host root: an absolute link of the node must not lead
     /// into the agent's own container.
@@ -40,7 +40,7 @@ impl HostRoot {
         let (root, data_on_node) = (root.into(), data_on_node.into());
         if !data_on_node.is_absolute() {
             return Err(NodeError::Malformed(format!(
-                "the data folder {} is not an absolute path",
+                "the data directory {} is not an absolute path",
                 data_on_node.display()
             )));
         }
@@ -53,11 +53,11 @@ impl HostRoot {
             .recursive(true)
             .mode(0o700)
             .create(host.volumes())
-            .map_err(NodeError::io(format!("making the folder {}", host.volumes().display())))?;
+            .map_err(NodeError::io(format!("making the directory {}", host.volumes().display())))?;
         Ok(host)
     }
 
-    /// To look only: makes no folder, and needs no rights.
+    /// To look only: makes no directory, and needs no rights.
     pub fn view(root: impl Into<PathBuf>) -> Result<Self, NodeError> {
         let root = root.into();
         let root = fs::canonicalize(&root)
@@ -120,7 +120,7 @@ impl HostRoot {
         self.at("dev").join(name)
     }
 
-    /// The sysfs folder of a block device or partition, by kernel name.
+    /// The sysfs directory of a block device or partition, by kernel name.
     pub fn sys_block(&self, name: &str) -> PathBuf {
         self.at("sys/class/block").join(name)
     }
@@ -222,8 +222,8 @@ impl HostRoot {
         rustix::fs::fstat(&found)
     }
 
-    /// A folder of the node, reached as `stat` does.
-    pub fn open_folder(&self, on_node: &Path) -> Result<OwnedFd, Errno> {
+    /// A directory of the node, reached as `stat` does.
+    pub fn open_directory(&self, on_node: &Path) -> Result<OwnedFd, Errno> {
         let root = self.open_root()?;
         open_inside(&root, on_node, OFlags::RDONLY | OFlags::DIRECTORY)
     }
@@ -304,7 +304,7 @@ fn resolve(root: &Path, on_node: &Path) -> Result<PathBuf, NodeError> {
     }
 }
 
-/// Whether `text` has the form of a Kubernetes UID: only such names are ever joined to the volume folder.
+/// Whether `text` has the form of a Kubernetes UID: only such names are ever joined to the volume directory.
 pub fn is_uid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {

@@ -50,7 +50,7 @@ pub struct Record {
     /// The PersistentVolume whose data is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pv: Option<Pv>,
-    /// The claim that the device was confirmed for.
+    /// The device claim that the device was confirmed for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimRound>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,7 +303,7 @@ impl Ledger {
         let existed = path.exists();
         let mut file = crate::lock::open_own(path).map_err(NodeError::io(attempt("opening")))?;
         if !existed {
-            sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+            sync_directory(path.parent().unwrap_or(Path::new("/")))?;
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(NodeError::io(attempt("reading")))?;
@@ -402,11 +402,11 @@ impl Ledger {
     }
 }
 
-/// Makes a name in a folder durable.
-pub fn sync_folder(folder: &Path) -> Result<(), NodeError> {
-    File::open(folder)
+/// Makes a name in a directory durable.
+pub fn sync_directory(directory: &Path) -> Result<(), NodeError> {
+    File::open(directory)
         .and_then(|dir| dir.sync_all())
-        .map_err(NodeError::io(format!("syncing the folder {}", folder.display())))
+        .map_err(NodeError::io(format!("syncing the directory {}", directory.display())))
 }
 
 #[derive(Debug)]

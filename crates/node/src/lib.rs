@@ -30,8 +30,8 @@ pub mod workers;
 
 pub use agent::{Agent, AgentOptions, run, uevent};
 pub use device_claim::{
-    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
-    LinkWish, NodeView, Spare,
+    ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkGoal, LinkState,
+    LinkTask, NodeView, Spare,
 };
 pub use error::NodeError;
 pub use host_root::HostRoot;

@@ -28,12 +28,12 @@ impl Lock {
     /// with another directory know nothing of each other's device claims.
     pub fn take_real_disks(host: &HostRoot) -> Result<Self, NodeError> {
         let path = host.real_disks_lock();
-        let folder = path.parent().unwrap_or(&path);
+        let directory = path.parent().unwrap_or(&path);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)
-            .create(folder)
-            .map_err(NodeError::io(format!("making the folder {}", folder.display())))?;
+            .create(directory)
+            .map_err(NodeError::io(format!("making the directory {}", directory.display())))?;
         let locked = |holder, lock| NodeError::RealDisksLocked { holder, lock };
         Self::take_at(&path, &holder(host), locked)
     }
@@ -60,7 +60,7 @@ impl Lock {
         }
         let written = file.set_len(0).and_then(|()| writeln!(file, "{who}"));
         if let Err(error) = written {
-            tracing::warn!(lock = %path.display(), %error, "could not write who holds it");
+            tracing::warn!(lock = %path.display(), %error, "failed to write the holder of the lock");
         }
         Ok(Lock { _file: file })
     }
@@ -76,15 +76,15 @@ fn holder(host: &HostRoot) -> String {
 
 /// A file of ours in a directory of ours: never through a planted link, never a device or a pipe.
 pub(crate) fn open_own(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        let found = fs::metadata(folder)?;
+    if let Some(directory) = path.parent() {
+        let found = fs::metadata(directory)?;
         let me = rustix::process::geteuid().as_raw();
         if found.uid() != me || found.mode() & 0o022 != 0 {
-            let shown = folder.display();
+            let shown = directory.display();
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "the folder {shown} can be written by others than this user: chown {me} {shown} && chmod go-w {shown}, after checking what is in it"
+                    "the directory {shown} can be written by others than this user: chown {me} {shown} && chmod go-w {shown}, after checking what is in it"
                 ),
             ));
         }

@@ -7,7 +7,7 @@
 
 use crate::{
     device_claim::{
-        ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkOrder, LinkState, Spare,
+        ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkState, LinkTask, Spare,
     },
     error::NodeError,
 };
@@ -45,8 +45,8 @@ pub trait DeviceOps: Send + Sync + 'static {
     /// before: it may be in use.
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError>;
 
-    /// In the order of the orders.
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError>;
+    /// In the order of the tasks.
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError>;
 
     /// Which devices these paths of the node are.
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError>;

@@ -6,28 +6,28 @@ use std::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stand {
-    pub words: Cow<'static, str>,
+pub struct ProgressState {
+    pub message: Cow<'static, str>,
     /// Only of what takes long.
     pub percent: Option<i32>,
 }
 
-impl Default for Stand {
+impl Default for ProgressState {
     fn default() -> Self {
-        Stand { words: Cow::Borrowed("looking at the node"), percent: None }
+        ProgressState { message: Cow::Borrowed("observing the node"), percent: None }
     }
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Mutex<Stand>>);
+pub struct Progress(Arc<Mutex<ProgressState>>);
 
 impl Progress {
-    pub fn get(&self) -> Stand {
+    pub fn get(&self) -> ProgressState {
         self.lock().clone()
     }
 
-    pub fn set(&self, words: impl Into<Cow<'static, str>>) {
-        *self.lock() = Stand { words: words.into(), percent: None };
+    pub fn set(&self, message: impl Into<Cow<'static, str>>) {
+        *self.lock() = ProgressState { message: message.into(), percent: None };
     }
 
     /// How much of `all` is done; the words stay. Never 100 before the end: what follows may still fail.
@@ -36,7 +36,7 @@ impl Progress {
         self.lock().percent = i32::try_from(percent).ok();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stand> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,7 +53,7 @@ mod tests {
             progress.advance(done, all);
             assert_eq!(
                 progress.get(),
-                Stand { words: "zeroing sdb".into(), percent: Some(percent) }
+                ProgressState { message: "zeroing sdb".into(), percent: Some(percent) }
             );
         }
         progress.set("reading it back");

@@ -117,7 +117,7 @@ impl Workers {
             attempt: doing.to_owned(),
             seconds: limit.as_secs(),
             check:
-                "a file system that does not answer may be in the way (see the mounts of the node, and its kernel log); it goes on by itself when that answers"
+                "a file system of the node may not answer: check its mounts and its kernel log; the attempt continues when that file system answers"
                     .to_owned(),
         }
         };

@@ -30,7 +30,7 @@ use quarry_core::{
 };
 use quarry_node::{
     Agent, AgentOptions, ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest,
-    LedgerOps, LinkOrder, LinkState, NodeError, NodeScan, ScanRequest, VolumeOps,
+    LedgerOps, LinkState, LinkTask, NodeError, NodeScan, ScanRequest, VolumeOps,
     agent::{Clock, JobOutcome, Published, RunResult, ScanReason, Workers},
 };
 use serde_json::{Value, json};
@@ -80,8 +80,8 @@ impl DeviceOps for Empty {
     fn confirm(&self, request: &ConfirmRequest) -> Result<Confirmation, NodeError> {
         panic!("no device is claimed: {request:?}")
     }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
-        panic!("no device is claimed: {orders:?}")
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
+        panic!("no device is claimed: {tasks:?}")
     }
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
         panic!("no path is asked for: {paths:?}")
@@ -234,7 +234,7 @@ async fn a_slow_job_reports_running_despite_concurrent_changes() {
     })
     .await;
     let status = world.jobs().get("cleanup-v").await.unwrap().status.unwrap();
-    assert_eq!((status.runs, status.message.as_deref()), (1, Some("looking at the node")));
+    assert_eq!((status.runs, status.message.as_deref()), (1, Some("observing the node")));
     let label = json!({"metadata": {"labels": {"seen": "yes"}}});
     world.jobs().patch("cleanup-v", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     open.send(()).unwrap();
@@ -261,7 +261,7 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
     };
     ops.devices.lock().unwrap().push(device);
     let ops = Arc::new(ops);
-    // Every look at the clock is a second later: the API keeps no smaller unit.
+    // Every reading of the clock is a second later: the API keeps no smaller unit.
     let seconds = AtomicI64::new(0);
     let clock = Clock::new(move || {
         Timestamp::UNIX_EPOCH

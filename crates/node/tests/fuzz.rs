@@ -154,11 +154,11 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
 
 /// Files of a corpus in a fixed order; `name@offset` says where on the device the bytes are.
 fn corpus(target: &str) -> Vec<(usize, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target);
     let mut paths: Vec<_> =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(!paths.is_empty(), "{} has no corpus", folder.display());
+    assert!(!paths.is_empty(), "{} has no corpus", directory.display());
     let offset = |path: &Path| {
         path.to_string_lossy()
             .rsplit_once('@')

@@ -57,7 +57,7 @@ impl Context {
 
     /// Whether the last message about this subject and node was another one. Remembered in this process only: the next
     /// leader publishes it once more. An empty message is no news.
-    pub fn is_news(&self, subject: &str, node: &str, message: &str) -> bool {
+    pub fn is_unpublished(&self, subject: &str, node: &str, message: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Context {
     }
 
     /// The subject is gone.
-    pub fn forget_news(&self, subject: &str) {
+    pub fn forget_published(&self, subject: &str) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.retain(|(of, _), _| of != subject);
     }

@@ -101,7 +101,7 @@ async fn refuse<C: Controller + ?Sized>(
         "nothing was changed, because the plan breaks an invariant: {reasons}; report this as a defect of Quarry"
     );
     let subject = C::subject(observed);
-    if let Some(subject) = subject.filter(|_| context.is_news(PLAN_REFUSED, key, &message)) {
+    if let Some(subject) = subject.filter(|_| context.is_unpublished(PLAN_REFUSED, key, &message)) {
         let event = PendingEvent { warning: true, reason: PLAN_REFUSED, message };
         events::publish_on(context, subject, &[event]).await;
     }

@@ -342,7 +342,7 @@ pub async fn apply<K: OwnsDeviceClaims>(
             }
             let changes = json!({"metadata": {"finalizers": finalizers}});
             context.writer.patch(&api, &name, version, changes).await.map_err(failed)?;
-            context.forget_news(&observed.demand.owner.uid);
+            context.forget_published(&observed.demand.owner.uid);
             tracing::info!(owner, "deleted: nothing is left of it on any node");
             Ok(Next::AwaitChange)
         }
@@ -358,7 +358,7 @@ pub async fn apply<K: OwnsDeviceClaims>(
             }
             events::publish(context, found, &notes).await;
             for NodeSummary { node, event, news } in summaries {
-                if context.is_news(&observed.demand.owner.uid, &node, &news) {
+                if context.is_unpublished(&observed.demand.owner.uid, &node, &news) {
                     events::publish(context, found, &[event]).await;
                 }
             }

@@ -75,14 +75,14 @@ pub async fn run(
         .as_ref()
         .map(|me| Election::new(context.client.clone(), &options.namespace, me));
     if let Some(election) = &election {
-        tracing::info!("waiting to lead");
+        tracing::info!("started, waiting for the leader Lease");
         if !election.acquire(&stop).await {
             return Ok(());
         }
     }
     context.metrics.set_leading(true);
     let groups = options.registry.groups();
-    tracing::info!(controllers = ?groups, "started to lead");
+    tracing::info!(controllers = ?groups, "started as leader");
     let outcome = tokio::select! {
         () = hold(election.as_ref(), &stop) => if stop.is_cancelled() { Ok(()) } else { Err(RunError::LostLease) },
         () = drive(context) => Ok(()),

@@ -85,7 +85,7 @@ impl Election {
                 Ok(None) => return true,
                 Ok(Some(wait)) => Duration::try_from(wait).unwrap_or(RENEW_EVERY).min(RENEW_EVERY),
                 Err(error) => {
-                    tracing::warn!(%error, "the leader's lease cannot be read or written, trying again");
+                    tracing::warn!(%error, "failed to read or write the leader Lease, retrying");
                     Duration::from_secs(1)
                 }
             };
@@ -114,14 +114,14 @@ impl Election {
             match attempt {
                 Ok(Ok(None)) => renewed = tokio::time::Instant::now(),
                 Ok(Ok(Some(_))) => {
-                    tracing::error!("another operator holds the lease: this one ends");
+                    tracing::error!("stopped: another operator holds the leader Lease");
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
-                Err(_) => tracing::warn!("renewing the lease took too long"),
+                Ok(Err(error)) => tracing::warn!(%error, "failed to renew the leader Lease"),
+                Err(_) => tracing::warn!("failed to renew the leader Lease: no answer in time"),
             }
             if renewed.elapsed() >= GIVE_UP_AFTER {
-                tracing::error!("the lease was not renewed in time: this operator ends");
+                tracing::error!("stopped: the leader Lease was not renewed in time");
                 return;
             }
         }
@@ -192,7 +192,7 @@ impl Election {
         };
         let result: Result<(), kube::Error> = released.await;
         if let Err(error) = result {
-            tracing::warn!(%error, "the lease could not be given back: the next operator waits until it runs out");
+            tracing::warn!(%error, "failed to release the leader Lease; the next operator waits until it expires");
         }
     }
 }

@@ -32,29 +32,29 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Reconciled {
+struct ReconcileLabel {
     controller: &'static str,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Wrote {
+struct WriteLabel {
     kind: String,
     verb: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Of {
+struct ControllerLabel {
     controller: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct InPhase {
+struct PhaseLabel {
     phase: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct InState {
+struct StateLabel {
     state: &'static str,
 }
 
@@ -95,7 +95,7 @@ impl ClaimLabel {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Because {
+struct ReasonLabel {
     reason: &'static str,
 }
 
@@ -108,16 +108,16 @@ struct Owner {
 
 pub struct Metrics {
     registry: Registry,
-    reconciles: Family<Reconciled, Counter>,
-    seconds: Family<Of, Histogram>,
-    writes: Family<Wrote, Counter>,
-    volumes: Family<InPhase, Gauge>,
-    devices: Family<InState, Gauge>,
-    device_reasons: Family<Because, Gauge>,
+    reconciles: Family<ReconcileLabel, Counter>,
+    seconds: Family<ControllerLabel, Histogram>,
+    writes: Family<WriteLabel, Counter>,
+    volumes: Family<PhaseLabel, Gauge>,
+    devices: Family<StateLabel, Gauge>,
+    device_reasons: Family<ReasonLabel, Gauge>,
     claims: Family<Reported, Gauge>,
     provisioned: Family<Owner, Gauge>,
-    stages: Family<InState, Gauge>,
-    /// By the object that has the claims, as its controller last saw them.
+    stages: Family<StateLabel, Gauge>,
+    /// By the object that has the device claims, as its controller last saw them.
     stages_of: Mutex<BTreeMap<String, BTreeMap<&'static str, i64>>>,
     leading: Gauge,
     ready: AtomicBool,
@@ -127,7 +127,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("quarry");
         let reconciles = Family::default();
-        let seconds = Family::<Of, Histogram>::new_with_constructor(|| {
+        let seconds = Family::<ControllerLabel, Histogram>::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.001, 2.0, 14))
         });
         let (writes, volumes, leading) = (Family::default(), Family::default(), Gauge::default());
@@ -180,18 +180,18 @@ impl Default for Metrics {
 
 impl Metrics {
     pub fn count_reconcile(&self, controller: &'static str, outcome: &'static str, took: Duration) {
-        self.reconciles.get_or_create(&Reconciled { controller, outcome }).inc();
-        self.seconds.get_or_create(&Of { controller }).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&ReconcileLabel { controller, outcome }).inc();
+        self.seconds.get_or_create(&ControllerLabel { controller }).observe(took.as_secs_f64());
     }
 
     pub fn count_write(&self, kind: &str, verb: &'static str) {
-        self.writes.get_or_create(&Wrote { kind: kind.to_owned(), verb }).inc();
+        self.writes.get_or_create(&WriteLabel { kind: kind.to_owned(), verb }).inc();
     }
 
     /// Every controller is listed from the start, also one that has nothing to do.
     pub fn register(&self, controllers: impl Iterator<Item = &'static str>) {
         for controller in controllers {
-            drop(self.reconciles.get_or_create(&Reconciled { controller, outcome: "done" }));
+            drop(self.reconciles.get_or_create(&ReconcileLabel { controller, outcome: "done" }));
         }
     }
 
@@ -200,7 +200,7 @@ impl Metrics {
         for phase in [Phase::Available, Phase::Pending, Phase::Failed, Phase::Terminating] {
             let count = volumes.iter().filter(|volume| volume.phase() == Some(phase)).count();
             let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.volumes.get_or_create(&InPhase { phase: phase.as_str() }).set(count);
+            self.volumes.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(count);
         }
     }
 
@@ -218,7 +218,7 @@ impl Metrics {
         }
         for state in touched {
             let all = known.values().filter_map(|counts| counts.get(state)).sum();
-            self.stages.get_or_create(&InState { state }).set(all);
+            self.stages.get_or_create(&StateLabel { state }).set(all);
         }
     }
 
@@ -285,10 +285,10 @@ impl Metrics {
         // A reason that is gone must not keep its last number.
         self.device_reasons.clear();
         for (state, count) in states {
-            self.devices.get_or_create(&InState { state: state.as_str() }).set(count);
+            self.devices.get_or_create(&StateLabel { state: state.as_str() }).set(count);
         }
         for (reason, count) in reasons {
-            self.device_reasons.get_or_create(&Because { reason: reason.as_str() }).set(count);
+            self.device_reasons.get_or_create(&ReasonLabel { reason: reason.as_str() }).set(count);
         }
     }
 
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn stages_are_counted_over_all_owners_and_go_with_them() {
         let metrics = Metrics::default();
-        let count = |state: &'static str| metrics.stages.get_or_create(&InState { state }).get();
+        let count = |state: &'static str| metrics.stages.get_or_create(&StateLabel { state }).get();
         metrics.set_stages("a", ["Bound", "Bound", "Missing"].into_iter());
         metrics.set_stages("b", ["Bound"].into_iter());
         assert_eq!((count("Bound"), count("Missing")), (3, 1));

@@ -144,6 +144,7 @@ pub enum VolumeCommand {
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
+    /// Name of the Volume
     pub name: String,
     /// Node that holds the storage [default: the only node of the cluster]
     #[arg(long, value_name = "NAME")]
@@ -184,6 +185,7 @@ pub struct WaitArgs {
 
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
+    /// Name of the Volume
     pub name: String,
     #[command(flatten)]
     pub wait: WaitArgs,
@@ -191,6 +193,7 @@ pub struct DeleteArgs {
 
 #[derive(Debug, Args)]
 pub struct RetryArgs {
+    /// Name of the Volume
     pub name: String,
     #[command(flatten)]
     pub wait: WaitArgs,

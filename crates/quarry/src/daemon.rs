@@ -46,10 +46,10 @@ pub async fn operator(
     tracing::info!(
         version = crate::version::VERSION,
         namespace = args.namespace,
-        "operator starts"
+        "started operator"
     );
     quarry_operator::run(cluster.client, options, Some(listener), stop).await?;
-    tracing::info!("operator stopped");
+    tracing::info!("stopped operator");
     Ok(())
 }
 
@@ -68,7 +68,11 @@ pub async fn agent(connect: &ConnectArgs, args: AgentArgs) -> anyhow::Result<()>
     options.rescan_interval = args.rescan_interval;
     options.settling_time = args.settling_time;
     let stop = signals::stop_on_signal()?;
-    tracing::info!(version = crate::version::VERSION, node = options.node_name, "agent starts");
+    tracing::info!(
+        version = crate::version::VERSION,
+        node = options.node_name,
+        "started quarry-agent"
+    );
     quarry_node::run(cluster.client, options, stop).await?;
     Ok(())
 }

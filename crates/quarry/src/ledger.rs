@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     const LINES: &str = concat!(
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"1111","text":"1 GiB xfs"}"#,
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"1111","text":"1Gi xfs"}"#,
         "\n",
         r#"{"time":"2026-01-01T00:00:00.2Z","kind":"outcome","job":"prepare-1","action":"Prepare","volumeUID":"1111","result":"succeeded","text":"on loop3\u001b[2J"}"#,
         "\n",
@@ -133,7 +133,7 @@ mod tests {
         let text = render(&parse(LINES.as_bytes()).records);
         insta::assert_snapshot!(text, @r"
         TIME                     KIND      ACTION    RESULT      ABOUT   JOB         TEXT
-        2026-01-01T00:00:00Z     intent    Prepare   -           1111    prepare-1   1 GiB xfs
+        2026-01-01T00:00:00Z     intent    Prepare   -           1111    prepare-1   1Gi xfs
         2026-01-01T00:00:00.2Z   outcome   Prepare   succeeded   1111    prepare-1   on loop3\u{1b}[2J
         ");
     }

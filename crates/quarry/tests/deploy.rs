@@ -201,7 +201,7 @@ fn claims_have_the_rights_that_they_need_and_no_more() {
         ("localvolumes/status", &["patch"]),
         ("localvolumesets/finalizers", &["update"]),
         ("localvolumes/finalizers", &["update"]),
-        // Never changed: what an administrator has set in a class is his.
+        // Never changed: what an administrator has set in a class stays.
         ("storageclasses", &["get", "list", "watch", "create", "delete"]),
         ("persistentvolumeclaims", &["list"]),
     ] {

@@ -202,7 +202,7 @@ async fn a_planned_set_replaces_the_live_set_of_its_name() {
         )
         .await;
     let live = cluster.stdout(&["plan", "set/example-autodetect"]);
-    assert!(live.contains("it is smaller than 1 TiB") && live.contains("gets 0;"), "{live}");
+    assert!(live.contains("it is smaller than 1Ti") && live.contains("gets 0;"), "{live}");
     let planned: Value = serde_json::from_str(&cluster.stdout(&[
         "plan",
         "-f",

@@ -6,7 +6,7 @@
 use crate::{
     clock::Clock,
     disk::Disk,
-    fault::{Track, What, When},
+    fault::{FaultKind, FaultPoint, Track},
     fault_proxy::{FaultProxy, Gate, Shared},
     kind::Kind,
     lock,
@@ -78,9 +78,9 @@ impl Agent {
         renew_every: Duration,
     ) -> Self {
         let gate = Arc::new(Gate::default());
-        let door =
+        let proxy =
             FaultProxy { service, track: Track::Agent, gate: gate.clone(), shared: shared.clone() };
-        let client = Client::new(door, names::DEFAULT_NAMESPACE);
+        let client = Client::new(proxy, names::DEFAULT_NAMESPACE);
         let uevent_cursor = lock(&disk).uevents;
         let ops = SimNode { disk: disk.clone(), gate: gate.clone(), shared: shared.clone() };
         let (sender, incoming) = mpsc::channel();
@@ -159,7 +159,7 @@ impl Agent {
             let fault = lock(&self.shared.injector).pass(
                 Track::Jobs,
                 &label,
-                &[(When::Before, What::Lost), (When::Before, What::Late)],
+                &[(FaultPoint::Before, FaultKind::Lost), (FaultPoint::Before, FaultKind::Late)],
             );
             self.shared.note(|| {
                 format!(
@@ -168,7 +168,7 @@ impl Agent {
                 )
             });
             match fault {
-                Some((_, What::Late)) => {
+                Some((_, FaultKind::Late)) => {
                     self.held_until = now + LATE;
                     break;
                 }
@@ -196,7 +196,7 @@ impl Agent {
             let fault = lock(&self.shared.injector).pass(
                 Track::Kernel,
                 "uevent",
-                &[(When::Before, What::Lost)],
+                &[(FaultPoint::Before, FaultKind::Lost)],
             );
             self.shared.note(|| format!("kernel: event{}", fault.map_or("", |_| "  <== Lost")));
             if fault.is_none() {

@@ -6,7 +6,7 @@ use crate::{
     admin_client::{AdminClient, Refused},
     disk::Disk,
     kind::Kind,
-    raw_disks::{Keeper, Kept},
+    raw_disks::{ExpectedContent, Keeper},
     story::CLAIM,
     world::World,
 };
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt;
 
 const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
-const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// What the pod writes into its volume.
 const DATA: &str = "64 MiB of data";
 
@@ -30,10 +30,10 @@ pub enum Act {
         device: String,
         uid: String,
     },
-    /// A whole disk, for the pod of the claim with this UID.
+    /// A whole disk, for the pod of the PVC with this UID.
     MountDisk {
         device: String,
-        claim: String,
+        pvc: String,
         signature: &'static str,
     },
     Unmount {
@@ -51,8 +51,8 @@ impl fmt::Display for Act {
                 write!(f, "PATCH {path} {changes}")
             }
             Act::Mount { device, uid } => write!(f, "mount {device} for a pod, volume {uid}"),
-            Act::MountDisk { device, claim, .. } => {
-                write!(f, "mount {device} for a pod, claim {claim}")
+            Act::MountDisk { device, pvc, .. } => {
+                write!(f, "mount {device} for a pod, PVC {pvc}")
             }
             Act::Unmount { device } => write!(f, "unmount {device}"),
         }
@@ -63,7 +63,7 @@ impl fmt::Display for Act {
 pub fn next(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     world
         .all(Kind::Pvc)
-        .find_map(|claim| for_claim(claim, world, disk, pod))
+        .find_map(|pvc| for_pvc(pvc, world, disk, pod))
         .or_else(|| world.all(Kind::Pv).find_map(|pv| for_pv(pv, world)))
         .or_else(|| kubelet(world, disk, pod))
 }
@@ -105,9 +105,9 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
     if let Some(act) = protect(Kind::Pv, pv, PV_PROTECTION) {
         return Some(act);
     }
-    let claimed = &pv["spec"]["claimRef"]["uid"];
-    let claim_lives = world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *claimed);
-    if claimed.is_string() && !claim_lives && pv["status"]["phase"] != "Released" {
+    let bound_uid = &pv["spec"]["claimRef"]["uid"];
+    let pvc_exists = world.all(Kind::Pvc).any(|pvc| pvc["metadata"]["uid"] == *bound_uid);
+    if bound_uid.is_string() && !pvc_exists && pv["status"]["phase"] != "Released" {
         return patch(Kind::Pv, pv, json!({"status": {"phase": "Released"}}), true);
     }
     if pv["status"]["phase"] != "Bound" {
@@ -116,34 +116,34 @@ fn for_pv(pv: &Value, world: &World) -> Option<Act> {
     None
 }
 
-/// The binder's four writes, and the claim's protection while a pod uses it.
-fn for_claim(claim: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act> {
-    if let Some(act) = protect(Kind::Pvc, claim, CLAIM_PROTECTION) {
+/// The binder's four writes, and the PVC's protection while a pod uses it.
+fn for_pvc(pvc: &Value, world: &World, disk: &Disk, pod: bool) -> Option<Act> {
+    if let Some(act) = protect(Kind::Pvc, pvc, PVC_PROTECTION) {
         return Some(act);
     }
-    if deleting(claim) {
+    if deleting(pvc) {
         let used = pod || !disk.mounts.is_empty();
-        return if used { None } else { unprotect(Kind::Pvc, claim, CLAIM_PROTECTION) };
+        return if used { None } else { unprotect(Kind::Pvc, pvc, PVC_PROTECTION) };
     }
-    let uid = &claim["metadata"]["uid"];
+    let uid = &pvc["metadata"]["uid"];
     let Some(pv) = world.all(Kind::Pv).find(|pv| pv["spec"]["claimRef"]["uid"] == *uid) else {
-        let pv = world.all(Kind::Pv).find(|pv| fits(pv, claim))?;
-        let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim["metadata"]["namespace"], "name": claim["metadata"]["name"], "uid": uid});
+        let pv = world.all(Kind::Pv).find(|pv| fits(pv, pvc))?;
+        let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": pvc["metadata"]["namespace"], "name": pvc["metadata"]["name"], "uid": uid});
         return patch(Kind::Pv, pv, json!({"spec": {"claimRef": reference}}), false);
     };
     if pv["status"]["phase"] != "Bound" {
         return patch(Kind::Pv, pv, json!({"status": {"phase": "Bound"}}), true);
     }
-    if claim["spec"]["volumeName"].is_null() {
+    if pvc["spec"]["volumeName"].is_null() {
         return patch(
             Kind::Pvc,
-            claim,
+            pvc,
             json!({"spec": {"volumeName": pv["metadata"]["name"]}}),
             false,
         );
     }
-    if claim["status"]["phase"] != "Bound" {
-        return patch(Kind::Pvc, claim, json!({"status": {"phase": "Bound"}}), true);
+    if pvc["status"]["phase"] != "Bound" {
+        return patch(Kind::Pvc, pvc, json!({"status": {"phase": "Bound"}}), true);
     }
     None
 }
@@ -167,43 +167,46 @@ fn kubelet(world: &World, disk: &Disk, pod: bool) -> Option<Act> {
     if !pod {
         return disk.mounts.keys().next().map(|device| Act::Unmount { device: device.clone() });
     }
-    let claim = world
+    let pvc = world
         .get(Kind::Pvc, CLAIM)
-        .filter(|claim| claim["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
-    let pv = world.get(Kind::Pv, claim["spec"]["volumeName"].as_str()?)?;
+        .filter(|pvc| pvc["status"]["phase"] == "Bound" && disk.mounts.is_empty())?;
+    let pv = world.get(Kind::Pv, pvc["spec"]["volumeName"].as_str()?)?;
     if pv["metadata"]["annotations"][IDENTITY_ANNOTATION].is_string() {
-        return mount_disk(claim, pv, disk);
+        return mount_disk(pvc, pv, disk);
     }
     let uid = pv["spec"]["local"]["path"].as_str()?.rsplit('/').next()?.to_owned();
     Some(Act::Mount { device: disk.device_of(&uid)?, uid })
 }
 
 /// Through the link, whatever it leads to; not while a process holds the disk exclusively.
-fn mount_disk(claim: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
+fn mount_disk(pvc: &Value, pv: &Value, disk: &Disk) -> Option<Act> {
     let device = disk
         .behind(pv["spec"]["local"]["path"].as_str()?)
         .filter(|device| !disk.is_held(device))?
         .to_owned();
     let signature = if pv["spec"]["volumeMode"] == "Block" { "ceph_bluestore" } else { "ext4" };
-    Some(Act::MountDisk { device, claim: claim["metadata"]["uid"].as_str()?.to_owned(), signature })
+    Some(Act::MountDisk { device, pvc: pvc["metadata"]["uid"].as_str()?.to_owned(), signature })
 }
 
 /// The pod finds its data, or an empty disk to write it to.
-fn use_disk(disk: &mut Disk, device: &str, claim: &str, signature: &str) -> Option<String> {
+fn use_disk(disk: &mut Disk, device: &str, pvc: &str, signature: &str) -> Option<String> {
     disk.mounts.insert(device.to_owned(), "/var/lib/kubelet/pods/x".to_owned());
     let found = disk.disks.get_mut(device)?;
-    let keeper = Keeper::Pvc(claim.to_owned());
-    if let Some((wwn, kept)) = disk.kept.iter().find(|(_, kept)| kept.keeper == keeper) {
-        let same =
-            *wwn == found.wwn && (&found.signature, &found.data) == (&kept.signature, &kept.data);
+    let keeper = Keeper::Pvc(pvc.to_owned());
+    if let Some((wwn, expected)) =
+        disk.expected.iter().find(|(_, expected)| expected.keeper == keeper)
+    {
+        let same = *wwn == found.wwn
+            && (&found.signature, &found.data) == (&expected.signature, &expected.data);
         return (!same).then(|| format!("the pod's data is gone: found {:?}", found.data));
     }
     if !found.is_empty() {
         return Some(format!("a pod was given a disk with data: {:?}", found.data));
     }
     (found.signature, found.data) = (Some(signature.to_owned()), Some(DATA.to_owned()));
-    let kept = Kept { keeper, signature: found.signature.clone(), data: found.data.clone() };
-    disk.kept.insert(found.wwn.clone(), kept);
+    let expected =
+        ExpectedContent { keeper, signature: found.signature.clone(), data: found.data.clone() };
+    disk.expected.insert(found.wwn.clone(), expected);
     None
 }
 
@@ -231,7 +234,7 @@ pub async fn carry_out(act: &Act, raw: &AdminClient, disk: &mut Disk) -> Option<
                 found => Some(format!("the pod's data is gone: found {found:?}")),
             }
         }
-        Act::MountDisk { device, claim, signature } => use_disk(disk, device, claim, signature),
+        Act::MountDisk { device, pvc, signature } => use_disk(disk, device, pvc, signature),
         Act::Unmount { device } => {
             disk.mounts.remove(device);
             None

@@ -1,6 +1,6 @@
 //! Claimed devices on the simulated node: what `crates/node/src/linux/device.rs` does, with the same decisions.
 
-use crate::disk::{Disk, Sabotage};
+use crate::disk::{Disk, SeededBug};
 use quarry_api::{
     node_inventory::{DeviceClaim, PathReport},
     node_job::WipePolicy,
@@ -13,7 +13,7 @@ use quarry_core::{
     },
 };
 use quarry_node::{
-    ConfirmRequest, Confirmation, HoldRequest, LinkDevice, LinkOrder, LinkState, LinkWish,
+    ConfirmRequest, Confirmation, HoldRequest, LinkDevice, LinkGoal, LinkState, LinkTask,
     NodeError, NodeScan, NodeView,
 };
 
@@ -32,12 +32,12 @@ pub fn scan(disk: &Disk) -> NodeScan {
 impl Disk {
     pub fn confirm(&mut self, request: &ConfirmRequest) -> Confirmation {
         let known = request.view.known(&scan(self));
-        let answers = request
+        let results = request
             .claims
             .iter()
             .map(|claim| self.confirm_one(claim, &known, &request.view))
             .collect();
-        Confirmation { answers, scan: scan(self) }
+        Confirmation { results, scan: scan(self) }
     }
 
     /// Some are confirmed and linked, the others are not yet.
@@ -53,7 +53,7 @@ impl Disk {
         view: &NodeView,
     ) -> Result<(), String> {
         let device = find(claim, known)?;
-        if self.sabotage != Some(Sabotage::ConfirmAnything) {
+        if self.seeded_bug != Some(SeededBug::ConfirmAnything) {
             verify(claim, Expected::of_claim(claim), known, &view.spec)?;
             if self.is_held(&device.facts.name) {
                 return Err(format!(
@@ -62,7 +62,7 @@ impl Disk {
                 ));
             }
         }
-        if self.sabotage == Some(Sabotage::EraseNeighbours) {
+        if self.seeded_bug == Some(SeededBug::EraseNeighbours) {
             self.disks.values_mut().for_each(|disk| (disk.signature, disk.data) = (None, None));
         }
         self.lead(&claim.link, &LinkDevice::from(&device.facts));
@@ -73,42 +73,43 @@ impl Disk {
 
     fn lead(&mut self, link: &str, device: &LinkDevice) {
         let first = || self.disks.keys().next().map(|name| format!("/dev/{name}"));
-        let wrong = if self.sabotage == Some(Sabotage::MislinkAnything) { first() } else { None };
+        let wrong =
+            if self.seeded_bug == Some(SeededBug::MislinkAnything) { first() } else { None };
         let target = device.persistent_names.first().cloned();
         let target = target.unwrap_or_else(|| format!("/dev/{}", device.name));
         self.claim_links.insert(link.to_owned(), wrong.unwrap_or(target));
     }
 
-    pub fn follow_links(&mut self, orders: &[LinkOrder]) -> Vec<LinkState> {
-        orders
+    pub fn follow_links(&mut self, tasks: &[LinkTask]) -> Vec<LinkState> {
+        tasks
             .iter()
-            .map(|order| LinkState { linked: self.follow_link(order), ..LinkState::default() })
+            .map(|task| LinkState { linked: self.follow_link(task), ..LinkState::default() })
             .collect()
     }
 
-    fn follow_link(&mut self, order: &LinkOrder) -> bool {
+    fn follow_link(&mut self, task: &LinkTask) -> bool {
         let leads_to = |disk: &Disk, device: &LinkDevice| {
-            disk.behind(&order.link) == Some(device.name.as_str())
+            disk.behind(&task.link) == Some(device.name.as_str())
         };
-        match &order.wish {
-            LinkWish::Lead(device) => {
+        match &task.goal {
+            LinkGoal::Lead(device) => {
                 if !leads_to(self, device) {
-                    self.lead(&order.link, device);
+                    self.lead(&task.link, device);
                 }
                 true
             }
-            LinkWish::Observe(device) => {
+            LinkGoal::Observe(device) => {
                 device.as_ref().is_some_and(|device| leads_to(self, device))
             }
-            LinkWish::Await => {
-                if self.behind(&order.link).is_some() {
-                    self.claim_links.remove(&order.link);
+            LinkGoal::Await => {
+                if self.behind(&task.link).is_some() {
+                    self.claim_links.remove(&task.link);
                 }
                 false
             }
-            LinkWish::Remove => {
-                if self.sabotage != Some(Sabotage::KeepLinks) {
-                    self.claim_links.remove(&order.link);
+            LinkGoal::Remove => {
+                if self.seeded_bug != Some(SeededBug::KeepLinks) {
+                    self.claim_links.remove(&task.link);
                 }
                 false
             }
@@ -124,14 +125,14 @@ impl Disk {
         paths.iter().map(report).collect()
     }
 
-    /// Takes the claim's disk; its name.
+    /// Takes the device claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
         let HoldRequest { claim, pv_uid, policy: _, view } = request;
         let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
             .map_err(NodeError::Refused)?;
         let known = view.known(&scan(self));
         let name = find(claim, &known).map_err(NodeError::Refused)?.facts.name.clone();
-        if self.sabotage != Some(Sabotage::HoldAnything) {
+        if self.seeded_bug != Some(SeededBug::HoldAnything) {
             verify(claim, expected, &known, &view.spec)
                 .map_err(|why| NodeError::Refused(expected.explain(why)))?;
             if self.is_held(&name) {
@@ -146,7 +147,7 @@ impl Disk {
     }
 
     pub fn wipe(&mut self, name: &str, policy: WipePolicy) -> Result<String, NodeError> {
-        let half = self.sabotage == Some(Sabotage::WipeHalf);
+        let half = self.seeded_bug == Some(SeededBug::WipeHalf);
         let Some(found) = self.disks.get_mut(name) else {
             return Err(NodeError::Refused(format!(
                 "simulated: {name} was unplugged while it was erased"
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn a_blank_free_disk_is_confirmed_and_linked_and_no_other() {
         let mut blank = disk();
-        assert_eq!(blank.confirm(&request()).answers, [Ok(())]);
+        assert_eq!(blank.confirm(&request()).results, [Ok(())]);
         assert_eq!(blank.behind("/mnt/local-storage/fast/x"), Some("sda"));
         let spoil: [fn(&mut Disk); 3] = [
             |disk| disk.disks.get_mut("sda").unwrap().signature = Some("ext4".into()),
@@ -221,10 +222,10 @@ mod tests {
         for (at, spoil) in spoil.into_iter().enumerate() {
             let mut spoilt = disk();
             spoil(&mut spoilt);
-            assert!(spoilt.confirm(&request()).answers[0].is_err(), "{at}");
+            assert!(spoilt.confirm(&request()).results[0].is_err(), "{at}");
             assert!(spoilt.claim_links.is_empty());
-            spoilt.sabotage = Some(Sabotage::ConfirmAnything);
-            assert_eq!(spoilt.confirm(&request()).answers, [Ok(())], "{at}");
+            spoilt.seeded_bug = Some(SeededBug::ConfirmAnything);
+            assert_eq!(spoilt.confirm(&request()).results, [Ok(())], "{at}");
         }
     }
 

@@ -4,13 +4,13 @@
 //! synced may be lost with the node. Behaves as the kernel does and decides nothing: refusals here are the kernel's.
 //! Next to read: `node_ops.rs` (the agent's way to it), `invariant/mod.rs` (what must never be seen here).
 
-use crate::raw_disks::{Kept, RawDisk};
+use crate::raw_disks::{ExpectedContent, RawDisk};
 use quarry_api::{
     node_inventory::{DeviceClaim, Evidence},
     quantity::Bytes,
 };
 use quarry_core::{
-    device::{BackingFile, Content, Facts, Held},
+    device::{BackingFile, Content, ExclusiveOpen, Facts},
     device_claim::{confirm::Remembered, history::History},
     job::{Format, OutcomeResult, Task},
     storage::sparse::{self, Link, Observed, User, link_path},
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A GPT takes the first and the last MiB.
 const TABLE: u64 = 2 << 20;
-pub const FOLDER: &str = "/var/lib/quarry/volumes";
+pub const DIRECTORY: &str = "/var/lib/quarry/volumes";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -28,7 +28,7 @@ pub struct File {
     /// Counts formats, so that a second one is seen.
     pub made: u64,
     /// Not ours.
-    pub foreign: bool,
+    pub unmanaged: bool,
     /// What a pod wrote.
     pub data: Option<String>,
 }
@@ -56,7 +56,7 @@ pub struct Record {
 
 /// Deliberate mistakes of the simulated node, so that the checks themselves are tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum SeededBug {
     /// Nothing is seen on the disk once a pod has used it.
     Blind,
     /// Intents are not written down.
@@ -65,7 +65,7 @@ pub enum Sabotage {
     AttachTwice,
     /// What pods wrote is lost when a loop is attached.
     LoseData,
-    /// Nothing is seen on a disk, and a claim confirmed whatever there is.
+    /// Nothing is seen on a disk, and a device claim confirmed whatever there is.
     ConfirmAnything,
     /// A device is held for a wipe although it is in use.
     HoldAnything,
@@ -75,7 +75,7 @@ pub enum Sabotage {
     ForgetOutcomes,
     /// Links lead to the first disk there is.
     MislinkAnything,
-    /// Links of claims that end stay.
+    /// Links of device claims that end stay.
     KeepLinks,
     /// A confirmation erases what it finds on other disks.
     EraseNeighbours,
@@ -93,14 +93,14 @@ pub struct Disk {
     /// The disks that were pulled, by WWN.
     pub drawer: BTreeMap<String, RawDisk>,
     /// What must be found on which disk, by WWN.
-    pub kept: BTreeMap<String, Kept>,
+    pub expected: BTreeMap<String, ExpectedContent>,
     /// The kernel's last sequence number.
     pub diskseq: u64,
     /// Which machine this is.
     pub machine: u32,
     /// The API is older than the disks, and has not learned yet what is on them.
     pub outdated: bool,
-    /// The links of claims and where they lead. On the node's own file system: they outlive a boot.
+    /// The links of device claims and where they lead. On the node's own file system: they outlive a boot.
     pub claim_links: BTreeMap<String, String>,
     /// The disks that the agent holds exclusively.
     pub held: BTreeSet<String>,
@@ -110,7 +110,7 @@ pub struct Disk {
     /// Of the ledger, too: what it records about claimed disks.
     pub history: History,
     pub udev: bool,
-    /// The kernel reads partition tables by itself.
+    /// The kernel reads partition tables without udev.
     pub parser: bool,
     /// mkfs fails as long as this is true.
     pub broken_tool: bool,
@@ -118,28 +118,28 @@ pub struct Disk {
     pub formats: u64,
     /// A pod has written its data: from now on it must be found.
     pub pod_wrote: bool,
-    pub sabotage: Option<Sabotage>,
+    pub seeded_bug: Option<SeededBug>,
 }
 
 impl Disk {
     pub fn new(udev: bool, parser: bool) -> Self {
         // An unrelated file and loop, to be found untouched at the end.
-        let foreign = File {
+        let unmanaged = File {
             size: Bytes(4096),
             partitioned: false,
             made: 0,
-            foreign: true,
+            unmanaged: true,
             data: Some("not ours".into()),
         };
         Disk {
-            files: [("foreign".to_owned(), foreign)].into(),
+            files: [("unmanaged".to_owned(), unmanaged)].into(),
             drafts: BTreeMap::new(),
-            loops: [(0, Loop { over: "foreign".into(), partition: false })].into(),
-            links: [("/dev/disk/by-uuid/foreign".to_owned(), "loop0".to_owned())].into(),
+            loops: [(0, Loop { over: "unmanaged".into(), partition: false })].into(),
+            links: [("/dev/disk/by-uuid/unmanaged".to_owned(), "loop0".to_owned())].into(),
             mounts: BTreeMap::new(),
             disks: BTreeMap::new(),
             drawer: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            expected: BTreeMap::new(),
             diskseq: 0,
             machine: 1,
             outdated: false,
@@ -154,7 +154,7 @@ impl Disk {
             boots: 0,
             formats: 0,
             pod_wrote: false,
-            sabotage: None,
+            seeded_bug: None,
         }
     }
 
@@ -165,7 +165,7 @@ impl Disk {
         })
     }
 
-    /// Another one after the machine was replaced: its folders were.
+    /// Another one after the machine was replaced: its directories were.
     pub fn ledger_id(&self) -> String {
         format!("ledger-{}", self.machine)
     }
@@ -183,13 +183,13 @@ impl Disk {
     }
 
     pub fn outdated(&self, claims: &[DeviceClaim]) -> Vec<Option<String>> {
-        let asked = self.sabotage != Some(Sabotage::ForgetOutcomes);
+        let asked = self.seeded_bug != Some(SeededBug::ForgetOutcomes);
         claims.iter().map(|claim| self.history.outdated(claim).filter(|_| asked)).collect()
     }
 
     /// What the ledger says about a disk and the PersistentVolume that was on it.
     pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
-        if self.sabotage == Some(Sabotage::ForgetOutcomes) {
+        if self.seeded_bug == Some(SeededBug::ForgetOutcomes) {
             return Remembered::default();
         }
         self.history.remembered(identity, pv_uid)
@@ -226,8 +226,8 @@ impl Disk {
         self.mounts.clear();
         self.held.clear();
         self.disks.values_mut().for_each(|disk| disk.taken = false);
-        self.loops.retain(|_, device| device.over == "foreign");
-        self.links.retain(|link, _| link.ends_with("foreign"));
+        self.loops.retain(|_, device| device.over == "unmanaged");
+        self.links.retain(|link, _| link.ends_with("unmanaged"));
         // Either may happen to a file that was not synced; which one must not matter.
         let keep = (self.boots as usize + self.ledger.len()).is_multiple_of(2);
         self.drafts.retain(|_, draft| draft.synced || keep);
@@ -257,7 +257,7 @@ impl Disk {
     }
 
     pub fn observe(&self, uid: &str) -> Observed {
-        if self.sabotage == Some(Sabotage::Blind) && self.pod_wrote && self.mounts.is_empty() {
+        if self.seeded_bug == Some(SeededBug::Blind) && self.pod_wrote && self.mounts.is_empty() {
             return Observed { in_ledger: true, ..Observed::default() };
         }
         let file = self.files.get(uid);
@@ -309,7 +309,7 @@ impl Disk {
         let wanted = if partitioned { format!("{name}p1") } else { name.clone() };
         let link = link_of(uid, partitioned);
         let ours = self.knows(uid);
-        let path = format!("{FOLDER}/{uid}");
+        let path = format!("{DIRECTORY}/{uid}");
         Facts {
             number: format!("7:{number}"),
             kind: "loop".into(),
@@ -322,7 +322,7 @@ impl Disk {
                 .filter(|(device, _)| **device == name)
                 .map(|(_, at)| at.clone())
                 .collect(),
-            held: Held::Free,
+            exclusive_open: ExclusiveOpen::Free,
             content: Content::UnknownData,
             volume_uid: ours.then(|| uid.clone()),
             link: (ours && self.links.get(&link) == Some(&wanted)).then_some(link),

@@ -1,7 +1,7 @@
 //! A story once without faults, then once for every point and every fault that can strike there; and random runs.
 
 use crate::{
-    fault::{Fault, Point, What, When},
+    fault::{Fault, FaultKind, FaultPoint, Point},
     run::{Failed, Mode, RunReport, run},
     story::Story,
 };
@@ -57,7 +57,7 @@ impl Choice {
 
 /// Points at which the same can go wrong take turns: so every kind of fault strikes calls of every sort, and about as often.
 fn in_turn(points: &[Point]) -> Vec<Fault> {
-    let mut turns: BTreeMap<&[(When, What)], usize> = BTreeMap::new();
+    let mut turns: BTreeMap<&[(FaultPoint, FaultKind)], usize> = BTreeMap::new();
     let mut faults = Vec::new();
     for point in points.iter().filter(|point| !point.possible.is_empty()) {
         let turn = turns.entry(&point.possible).or_default();

@@ -24,7 +24,7 @@ pub enum Track {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum When {
+pub enum FaultPoint {
     Before,
     /// Half done: only of disk operations that are not atomic.
     During,
@@ -32,7 +32,7 @@ pub enum When {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum FaultKind {
     /// The process that made the call is gone, with all that it remembered.
     Crash,
     /// The node is gone with it, and comes back: loops and mounts vanish, and what was not synced.
@@ -56,8 +56,8 @@ pub struct Fault {
     pub track: Track,
     /// The first point is 1.
     pub at: u32,
-    pub when: When,
-    pub what: What,
+    pub when: FaultPoint,
+    pub what: FaultKind,
 }
 
 /// A point that a run passed, and what can go wrong there.
@@ -66,7 +66,7 @@ pub struct Point {
     pub track: Track,
     pub at: u32,
     pub call: String,
-    pub possible: Vec<(When, What)>,
+    pub possible: Vec<(FaultPoint, FaultKind)>,
 }
 
 impl Point {
@@ -125,8 +125,8 @@ impl Injector {
         &mut self,
         track: Track,
         call: &str,
-        possible: &[(When, What)],
-    ) -> Option<(When, What)> {
+        possible: &[(FaultPoint, FaultKind)],
+    ) -> Option<(FaultPoint, FaultKind)> {
         let count = self.counts.entry(track).or_default();
         *count += 1;
         let at = *count;
@@ -202,20 +202,20 @@ impl FromStr for Fault {
                 .ok_or_else(wrong)?,
         };
         let when = match *when {
-            "before" => When::Before,
-            "during" => When::During,
-            "after" => When::After,
+            "before" => FaultPoint::Before,
+            "during" => FaultPoint::During,
+            "after" => FaultPoint::After,
             _ => return Err(wrong()),
         };
         let what = match *what {
-            "crash" => What::Crash,
-            "powercut" => What::PowerCut,
-            "error" => What::Error,
-            "busy" => What::Busy,
-            "conflict" => What::Conflict,
-            "stale" => What::Stale,
-            "lost" => What::Lost,
-            "late" => What::Late,
+            "crash" => FaultKind::Crash,
+            "powercut" => FaultKind::PowerCut,
+            "error" => FaultKind::Error,
+            "busy" => FaultKind::Busy,
+            "conflict" => FaultKind::Conflict,
+            "stale" => FaultKind::Stale,
+            "lost" => FaultKind::Lost,
+            "late" => FaultKind::Late,
             _ => return Err(wrong()),
         };
         Ok(Fault { track, at: at.parse().map_err(|_| wrong())?, when, what })
@@ -243,10 +243,13 @@ mod tests {
     #[test]
     fn a_fault_strikes_once_at_its_point() {
         let mut injector = Injector::assignment(vec!["disk:2:before:crash".parse().unwrap()]);
-        let possible = [(When::Before, What::Crash)];
+        let possible = [(FaultPoint::Before, FaultKind::Crash)];
         assert_eq!(injector.pass(Track::Disk, "a", &possible), None);
         assert_eq!(injector.pass(Track::Agent, "b", &possible), None);
-        assert_eq!(injector.pass(Track::Disk, "c", &possible), Some((When::Before, What::Crash)));
+        assert_eq!(
+            injector.pass(Track::Disk, "c", &possible),
+            Some((FaultPoint::Before, FaultKind::Crash))
+        );
         assert_eq!(injector.pass(Track::Disk, "d", &possible), None);
         assert_eq!(injector.points.len(), 4);
     }

@@ -1,9 +1,9 @@
-//! The door between a simulated process and the API: every call waits here for the scheduler's permission, is
+//! The proxy between a simulated process and the API: every call waits here for the scheduler's permission, is
 //! numbered, and may meet a fault. A crash is not an answer: the call never returns, and the process is ended.
 //! Next to read: `process.rs` (what waits for whom).
 
 use crate::{
-    fault::{Injector, Track, What, When},
+    fault::{FaultKind, FaultPoint, Injector, Track},
     kind::Kind,
     lock,
     world::World,
@@ -43,7 +43,7 @@ impl Shared {
 #[derive(Default)]
 pub struct Gate {
     waiting: Mutex<VecDeque<oneshot::Sender<()>>>,
-    crashed: Mutex<Option<What>>,
+    crashed: Mutex<Option<FaultKind>>,
 }
 
 impl Gate {
@@ -60,11 +60,11 @@ impl Gate {
         }
     }
 
-    pub fn crash(&self, how: What) {
+    pub fn crash(&self, how: FaultKind) {
         *lock(&self.crashed) = Some(how);
     }
 
-    pub fn crashed(&self) -> Option<What> {
+    pub fn crashed(&self) -> Option<FaultKind> {
         *lock(&self.crashed)
     }
 }
@@ -87,14 +87,14 @@ impl Service<Request<Body>> for FaultProxy {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let door = self.clone();
+        let proxy = self.clone();
         Box::pin(async move {
             let (sender, permission) = oneshot::channel();
-            lock(&door.gate.waiting).push_back(sender);
+            lock(&proxy.gate.waiting).push_back(sender);
             if permission.await.is_err() {
                 std::future::pending::<()>().await;
             }
-            door.pass(request).await
+            proxy.pass(request).await
         })
     }
 }
@@ -109,18 +109,18 @@ impl FaultProxy {
             None => format!("{}: {label}", self.track),
         });
         match fault {
-            Some((When::Before, What::Crash)) => return self.die().await,
-            Some((When::Before, What::Error)) => {
+            Some((FaultPoint::Before, FaultKind::Crash)) => return self.die().await,
+            Some((FaultPoint::Before, FaultKind::Error)) => {
                 return Ok(status(500, "InternalError", "simulated failure"));
             }
-            Some((When::Before, What::Conflict)) => {
+            Some((FaultPoint::Before, FaultKind::Conflict)) => {
                 return Ok(status(
                     409,
                     "Conflict",
                     "simulated conflict: the object has been modified",
                 ));
             }
-            Some((_, What::Stale)) => {
+            Some((_, FaultKind::Stale)) => {
                 if let Some(answer) = self.stale_answer(request.uri().path()) {
                     return Ok(answer);
                 }
@@ -132,8 +132,8 @@ impl FaultProxy {
             Err(never) => match never {},
         };
         match fault {
-            Some((When::After, What::Crash)) => return self.die().await,
-            Some((When::After, What::Error)) => {
+            Some((FaultPoint::After, FaultKind::Crash)) => return self.die().await,
+            Some((FaultPoint::After, FaultKind::Error)) => {
                 return Err(io::Error::new(
                     io::ErrorKind::ConnectionReset,
                     "simulated: the answer was lost",
@@ -156,7 +156,7 @@ impl FaultProxy {
     }
 
     async fn die<T>(&self) -> T {
-        self.gate.crash(What::Crash);
+        self.gate.crash(FaultKind::Crash);
         std::future::pending().await
     }
 
@@ -182,17 +182,20 @@ impl FaultProxy {
 }
 
 /// What can go wrong with a call. A create meets no conflict: 409 there means that the object exists.
-fn possible(method: &Method, stale: bool) -> Vec<(When, What)> {
-    let mut possible =
-        vec![(When::Before, What::Crash), (When::After, What::Crash), (When::Before, What::Error)];
+fn possible(method: &Method, stale: bool) -> Vec<(FaultPoint, FaultKind)> {
+    let mut possible = vec![
+        (FaultPoint::Before, FaultKind::Crash),
+        (FaultPoint::After, FaultKind::Crash),
+        (FaultPoint::Before, FaultKind::Error),
+    ];
     if method != Method::GET {
-        possible.push((When::After, What::Error));
+        possible.push((FaultPoint::After, FaultKind::Error));
     }
     if *method == Method::PATCH || *method == Method::PUT || *method == Method::DELETE {
-        possible.push((When::Before, What::Conflict));
+        possible.push((FaultPoint::Before, FaultKind::Conflict));
     }
     if stale {
-        possible.push((When::Before, What::Stale));
+        possible.push((FaultPoint::Before, FaultKind::Stale));
     }
     possible
 }

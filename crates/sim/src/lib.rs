@@ -3,7 +3,7 @@
 //!
 //! Owns schedules, faults, simulated disks, the rest of a cluster, and the checks. Decides nothing that operator or
 //! agent decide. A run follows from a story, a seed and its faults, and from nothing else.
-//! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant.rs`, `explore.rs` (every point).
+//! Next to read: `story.rs` (what happens), `run.rs` (the scheduler), `invariant/mod.rs`, `explore.rs` (every point).
 
 mod admin_client;
 mod agent;
@@ -33,7 +33,7 @@ pub mod story;
 mod versioned;
 mod world;
 
-pub use disk::Sabotage;
+pub use disk::SeededBug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A simulated crash may unwind past a lock; what it guards is still whole.

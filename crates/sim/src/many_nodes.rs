@@ -163,7 +163,7 @@ fn writes(server: &Server) -> u64 {
         .sum()
 }
 
-/// Says yes to every claim, as soon as it sees one.
+/// Says yes to every device claim, as soon as it sees one.
 async fn answer(client: Client) -> kube::Result<(), watcher::Error> {
     let api: Api<NodeInventory> = Api::all(client);
     let mut changes = watcher(api.clone(), watcher::Config::default())

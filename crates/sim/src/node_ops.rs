@@ -4,8 +4,8 @@
 
 use crate::{
     device_ops,
-    disk::{Disk, Record, Sabotage},
-    fault::{Track, What, When},
+    disk::{Disk, Record, SeededBug},
+    fault::{FaultKind, FaultPoint, Track},
     fault_proxy::{Gate, Shared},
     invariant, lock,
     versioned::Versioned,
@@ -21,8 +21,8 @@ use quarry_core::{
     storage::sparse::{Observed, Sparse, Step},
 };
 use quarry_node::{
-    ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest, LedgerOps, LinkOrder,
-    LinkState, NodeError, NodeScan, Progress, ScanRequest, VolumeOps,
+    ConfirmRequest, Confirmation, DeviceOps, HeldDevice, HoldRequest, LedgerOps, LinkState,
+    LinkTask, NodeError, NodeScan, Progress, ScanRequest, VolumeOps,
 };
 use std::sync::{Arc, Mutex};
 
@@ -36,29 +36,29 @@ pub struct SimNode {
     pub shared: Arc<Shared>,
 }
 
-const READ: [(When, What); 4] = [
-    (When::Before, What::Crash),
-    (When::After, What::Crash),
-    (When::Before, What::Error),
-    (When::Before, What::Busy),
+const READ: [(FaultPoint, FaultKind); 4] = [
+    (FaultPoint::Before, FaultKind::Crash),
+    (FaultPoint::After, FaultKind::Crash),
+    (FaultPoint::Before, FaultKind::Error),
+    (FaultPoint::Before, FaultKind::Busy),
 ];
-const WRITE: [(When, What); 8] = [
-    (When::Before, What::Crash),
-    (When::After, What::Crash),
-    (When::Before, What::PowerCut),
-    (When::After, What::PowerCut),
-    (When::Before, What::Error),
-    (When::After, What::Error),
-    (When::Before, What::Busy),
-    (When::During, What::PowerCut),
+const WRITE: [(FaultPoint, FaultKind); 8] = [
+    (FaultPoint::Before, FaultKind::Crash),
+    (FaultPoint::After, FaultKind::Crash),
+    (FaultPoint::Before, FaultKind::PowerCut),
+    (FaultPoint::After, FaultKind::PowerCut),
+    (FaultPoint::Before, FaultKind::Error),
+    (FaultPoint::After, FaultKind::Error),
+    (FaultPoint::Before, FaultKind::Busy),
+    (FaultPoint::During, FaultKind::PowerCut),
 ];
 
 impl SimNode {
     fn operate<T>(
         &self,
         label: &str,
-        possible: &[(When, What)],
-        half: impl FnOnce(&mut Disk, What),
+        possible: &[(FaultPoint, FaultKind)],
+        half: impl FnOnce(&mut Disk, FaultKind),
         whole: impl FnOnce(&mut Disk) -> Result<T, NodeError>,
     ) -> Result<T, NodeError> {
         let fault = lock(&self.shared.injector).pass(Track::Disk, label, possible);
@@ -67,10 +67,10 @@ impl SimNode {
             None => format!("disk: {label}"),
         });
         match fault {
-            Some((When::Before, What::Crash | What::PowerCut)) => self.die(fault),
-            Some((When::Before, What::Error)) => return Err(failure(label, false)),
-            Some((When::Before, What::Busy)) => return Err(failure(label, true)),
-            Some((When::During, what)) => {
+            Some((FaultPoint::Before, FaultKind::Crash | FaultKind::PowerCut)) => self.die(fault),
+            Some((FaultPoint::Before, FaultKind::Error)) => return Err(failure(label, false)),
+            Some((FaultPoint::Before, FaultKind::Busy)) => return Err(failure(label, true)),
+            Some((FaultPoint::During, what)) => {
                 half(&mut lock(&self.disk), what);
                 self.die(fault);
             }
@@ -81,14 +81,14 @@ impl SimNode {
             self.shared.note(|| format!("    {}", error.message()));
         }
         match fault {
-            Some((When::After, What::Crash | What::PowerCut)) => self.die(fault),
-            Some((When::After, _)) => Err(failure(label, false)),
+            Some((FaultPoint::After, FaultKind::Crash | FaultKind::PowerCut)) => self.die(fault),
+            Some((FaultPoint::After, _)) => Err(failure(label, false)),
             _ => done,
         }
     }
 
-    fn die(&self, fault: Option<(When, What)>) -> ! {
-        self.gate.crash(fault.map_or(What::Crash, |(_, what)| what));
+    fn die(&self, fault: Option<(FaultPoint, FaultKind)>) -> ! {
+        self.gate.crash(fault.map_or(FaultKind::Crash, |(_, what)| what));
         // Past the panic hook: this is no failure of the program.
         std::panic::resume_unwind(Box::new(Crash))
     }
@@ -104,7 +104,7 @@ impl SimNode {
             &WRITE,
             |_, _| {},
             |disk| {
-                if record.outcome.is_some() || disk.sabotage != Some(Sabotage::ForgetIntents) {
+                if record.outcome.is_some() || disk.seeded_bug != Some(SeededBug::ForgetIntents) {
                     disk.record(record);
                 }
                 Ok(())
@@ -130,14 +130,14 @@ impl VolumeOps<Sparse> for SimNode {
         let uid = uid.as_str();
         let mut possible = WRITE.to_vec();
         if lock(&self.disk).clone().apply_half(uid, step, false) {
-            possible.push((When::During, What::Crash));
+            possible.push((FaultPoint::During, FaultKind::Crash));
         }
         if !lock(&self.disk).clone().apply_half(uid, step, true) {
-            possible.retain(|(when, _)| *when != When::During);
+            possible.retain(|(when, _)| *when != FaultPoint::During);
         }
         let label = format!("{step:?}");
-        let half = |disk: &mut Disk, what: What| {
-            disk.apply_half(uid, step, what == What::PowerCut);
+        let half = |disk: &mut Disk, what: FaultKind| {
+            disk.apply_half(uid, step, what == FaultKind::PowerCut);
         };
         self.operate(&label, &possible, half, |disk| {
             let wrong = invariant::witness(uid, step, disk, &lock(&self.shared.world));
@@ -168,8 +168,8 @@ impl LedgerOps for SimNode {
         if known(&lock(&self.disk)) {
             return Ok(());
         }
-        let possible: Vec<(When, What)> =
-            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        let possible: Vec<(FaultPoint, FaultKind)> =
+            WRITE.into_iter().filter(|(when, _)| *when != FaultPoint::During).collect();
         self.operate(
             "retain",
             &possible,
@@ -191,8 +191,8 @@ impl LedgerOps for SimNode {
         if known(&lock(&self.disk)) {
             return Ok(());
         }
-        let possible: Vec<(When, What)> =
-            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect();
+        let possible: Vec<(FaultPoint, FaultKind)> =
+            WRITE.into_iter().filter(|(when, _)| *when != FaultPoint::During).collect();
         self.operate(
             "release",
             &possible,
@@ -230,18 +230,18 @@ impl DeviceOps for SimNode {
         )
     }
 
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
         let writes = {
             let mut tried = lock(&self.disk).clone();
-            tried.follow_links(orders);
+            tried.follow_links(tasks);
             tried.claim_links != lock(&self.disk).claim_links
         };
-        let possible: Vec<(When, What)> = if writes {
-            WRITE.into_iter().filter(|(when, _)| *when != When::During).collect()
+        let possible: Vec<(FaultPoint, FaultKind)> = if writes {
+            WRITE.into_iter().filter(|(when, _)| *when != FaultPoint::During).collect()
         } else {
             READ.to_vec()
         };
-        self.operate("links", &possible, |_, _| {}, |disk| Ok(disk.follow_links(orders)))
+        self.operate("links", &possible, |_, _| {}, |disk| Ok(disk.follow_links(tasks)))
     }
 
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
@@ -287,7 +287,7 @@ impl HeldDevice for Held {
             return Ok("erased before, and blank".into());
         }
         let (name, identity) = (&self.name, &self.identity);
-        let possible = [&WRITE[..], &[(When::During, What::Crash)]].concat();
+        let possible = [&WRITE[..], &[(FaultPoint::During, FaultKind::Crash)]].concat();
         let shared = &self.ops.shared;
         self.ops.operate(
             &format!("wipe {name}"),

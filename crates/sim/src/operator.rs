@@ -5,7 +5,7 @@
 
 use crate::{
     clock::Clock,
-    fault::{Track, What, When},
+    fault::{FaultKind, FaultPoint, Track},
     fault_proxy::{FaultProxy, Gate, Shared},
     kind::Kind,
     lock,
@@ -71,7 +71,7 @@ impl Operator {
         lag: Duration,
     ) -> Self {
         let gate = Arc::new(Gate::default());
-        let door = FaultProxy {
+        let proxy = FaultProxy {
             service,
             track: Track::Operator(id),
             gate: gate.clone(),
@@ -86,7 +86,7 @@ impl Operator {
             job_retention: JOB_RETENTION,
             check_crds: false,
         };
-        let client = Client::new(door, names::DEFAULT_NAMESPACE);
+        let client = Client::new(proxy, names::DEFAULT_NAMESPACE);
         let context = Context::new(client, &options, clock.as_function());
         let watched = watched_kinds(&options.registry);
         let lists = watched.keys().map(|kind| (*kind, Instant::now())).collect();
@@ -140,7 +140,7 @@ impl Operator {
         lock(&self.queue).iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The next moment at which something is due by itself.
+    /// The next moment at which something is due without a change.
     pub fn next_due(&self) -> Option<Instant> {
         let keys = lock(&self.queue).values().copied().min().filter(|_| self.synced());
         let lists = self.lists.values().copied().min();
@@ -194,10 +194,10 @@ impl Operator {
             if change.after.is_some() { "changed" } else { "deleted" }
         );
         // Renewals come every few seconds: a lost one is healed by the next.
-        let possible: &[(When, What)] = if kind == Kind::Lease {
+        let possible: &[(FaultPoint, FaultKind)] = if kind == Kind::Lease {
             &[]
         } else {
-            &[(When::Before, What::Lost), (When::Before, What::Late)]
+            &[(FaultPoint::Before, FaultKind::Lost), (FaultPoint::Before, FaultKind::Late)]
         };
         let fault = lock(&self.shared.injector).pass(Track::Watch(self.id), &label, possible);
         self.shared.note(|| {
@@ -208,7 +208,7 @@ impl Operator {
             )
         });
         match fault {
-            Some((_, What::Late)) => {
+            Some((_, FaultKind::Late)) => {
                 self.held.insert(kind, Instant::now() + LATE);
                 return;
             }

@@ -1,6 +1,6 @@
 //! A simulated process: one future at a time, advanced until it waits for the scheduler, sleeps, ends or crashes.
 
-use crate::{fault::What, fault_proxy::Gate, node_ops::Crash};
+use crate::{fault::FaultKind, fault_proxy::Gate, node_ops::Crash};
 use futures::future::BoxFuture;
 use std::{
     future::{Future, poll_fn},
@@ -18,7 +18,7 @@ pub enum Turn<T> {
     Waits,
     /// It waits for time to pass.
     Sleeps,
-    Crashed(What),
+    Crashed(FaultKind),
 }
 
 /// Long enough to tell a sleeping process from one that is handing a request to its client.
@@ -40,7 +40,7 @@ pub async fn turn<T>(
         let polled = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(polled) => polled,
             Err(payload) if payload.is::<Crash>() => {
-                return Poll::Ready(Turn::Crashed(gate.crashed().unwrap_or(What::Crash)));
+                return Poll::Ready(Turn::Crashed(gate.crashed().unwrap_or(FaultKind::Crash)));
             }
             Err(payload) => resume_unwind(payload),
         };

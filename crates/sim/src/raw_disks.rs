@@ -4,10 +4,10 @@
 //! A disk that is pulled goes into a drawer with all that is on it. What a pod or another program wrote is noted beside
 //! the disk, so that it is missed when it is gone.
 
-use crate::disk::{Disk, Sabotage};
+use crate::disk::{Disk, SeededBug};
 use quarry_api::node_inventory::Evidence;
 use quarry_core::{
-    device::{Content, Facts, Found, Held},
+    device::{Content, ExclusiveOpen, Facts, Found},
     device_claim::history::History,
 };
 
@@ -33,7 +33,7 @@ pub struct RawDisk {
 /// Who will ask for what is on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// The claim with this UID, for as long as it exists.
+    /// The PVC with this UID, for as long as it exists.
     Pvc(String),
     /// Another program, for ever.
     Other,
@@ -41,7 +41,7 @@ pub enum Keeper {
 
 /// What must be found on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct ExpectedContent {
     pub keeper: Keeper,
     pub signature: Option<String>,
     pub data: Option<String>,
@@ -63,7 +63,7 @@ impl RawDisk {
 
     pub fn facts(&self, name: &str, disk: &Disk) -> Facts {
         let content = match &self.signature {
-            Some(signature) if disk.sabotage != Some(Sabotage::ConfirmAnything) => {
+            Some(signature) if disk.seeded_bug != Some(SeededBug::ConfirmAnything) => {
                 Content::Found(Found { fs_type: Some(signature.clone()), ..Found::default() })
             }
             Some(_) | None => Content::Blank,
@@ -86,7 +86,11 @@ impl RawDisk {
                 .filter(|(device, _)| *device == name)
                 .map(|(_, at)| at.clone())
                 .collect(),
-            held: if disk.is_held(name) { Held::Exclusively } else { Held::Free },
+            exclusive_open: if disk.is_held(name) {
+                ExclusiveOpen::Exclusively
+            } else {
+                ExclusiveOpen::Free
+            },
             content,
             ..Facts::default()
         }
@@ -136,7 +140,7 @@ impl Disk {
         disk.data = signature.map(|_| "not ours".to_owned());
         match signature {
             Some(_) => self.keep(name, Keeper::Other),
-            None => drop(self.kept.remove(&self.disks[name].wwn)),
+            None => drop(self.expected.remove(&self.disks[name].wwn)),
         }
     }
 
@@ -144,25 +148,29 @@ impl Disk {
         self.uevents += 1;
         if let Some(disk) = self.disks.get_mut(name) {
             disk.signature = None;
-            self.kept.entry(disk.wwn.clone()).and_modify(|kept| kept.signature = None);
+            self.expected.entry(disk.wwn.clone()).and_modify(|expected| expected.signature = None);
         }
     }
 
     pub fn keep(&mut self, name: &str, keeper: Keeper) {
         if let Some(disk) = self.disks.get(name) {
-            self.kept.insert(
+            self.expected.insert(
                 disk.wwn.clone(),
-                Kept { keeper, signature: disk.signature.clone(), data: disk.data.clone() },
+                ExpectedContent {
+                    keeper,
+                    signature: disk.signature.clone(),
+                    data: disk.data.clone(),
+                },
             );
         }
     }
 
     /// The API forgets what it knew: it is not known any more what may be erased.
     pub fn keep_everything(&mut self) {
-        self.kept.values_mut().for_each(|kept| kept.keeper = Keeper::Other);
+        self.expected.values_mut().for_each(|expected| expected.keeper = Keeper::Other);
     }
 
-    /// The machine is replaced; its disks are in the drawer, its folders are gone.
+    /// The machine is replaced; its disks are in the drawer, its directories are gone.
     pub fn other_machine(&mut self) {
         let names: Vec<String> = self.disks.keys().cloned().collect();
         names.iter().for_each(|name| self.unplug(name));
@@ -177,7 +185,7 @@ impl Disk {
         machine_id(self.machine)
     }
 
-    /// The disk at the end of a claim's link.
+    /// The disk at the end of a device claim's link.
     pub fn behind(&self, link: &str) -> Option<&str> {
         self.at(self.claim_links.get(link)?)
     }

@@ -152,7 +152,7 @@ impl Sim {
         let now = Instant::now();
         Sim {
             disk: Arc::new(Mutex::new(Versioned::new(Disk {
-                sabotage: story.sabotage,
+                seeded_bug: story.seeded_bug,
                 ..Disk::new(story.udev, story.parser)
             }))),
             operators: story.operators.iter().map(|_| Slot::Down(now)).collect(),

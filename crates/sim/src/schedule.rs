@@ -4,7 +4,7 @@ use crate::{
     agent::Agent,
     cluster,
     disk::{Disk, File},
-    fault::What,
+    fault::FaultKind,
     kind::Kind,
     lock,
     node_ops::Crash,
@@ -234,7 +234,7 @@ impl Sim {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(()) => self.turn_agent(None).await,
             Err(payload) if payload.is::<Crash>() => {
-                let how = agent.gate.crashed().unwrap_or(What::Crash);
+                let how = agent.gate.crashed().unwrap_or(FaultKind::Crash);
                 self.agent_crashed(how);
             }
             Err(payload) => resume_unwind(payload),
@@ -255,8 +255,8 @@ impl Sim {
         }
     }
 
-    fn agent_crashed(&mut self, how: What) {
-        let after = if how == What::PowerCut {
+    fn agent_crashed(&mut self, how: FaultKind) {
+        let after = if how == FaultKind::PowerCut {
             lock(&self.disk).power_cut();
             NODE_START
         } else {
@@ -300,11 +300,11 @@ impl Sim {
                 None
             }
             Step::RestartAgent => {
-                self.agent_crashed(What::Crash);
+                self.agent_crashed(FaultKind::Crash);
                 None
             }
             Step::Reboot => {
-                self.agent_crashed(What::PowerCut);
+                self.agent_crashed(FaultKind::PowerCut);
                 None
             }
             Step::BreakTool | Step::MendTool => {
@@ -327,7 +327,7 @@ impl Sim {
             Step::StopAgent | Step::StartAgent => {
                 self.agent_stopped = matches!(step, Step::StopAgent);
                 if self.agent_stopped {
-                    self.agent_crashed(What::Crash);
+                    self.agent_crashed(FaultKind::Crash);
                 }
                 None
             }
@@ -345,7 +345,7 @@ impl Sim {
                 }
                 // As it is done: every process that has seen the future is restarted, and its memory is gone.
                 lock(&self.shared.world).forget_past(self.server.version());
-                self.agent_crashed(What::Crash);
+                self.agent_crashed(FaultKind::Crash);
                 let now = Instant::now();
                 self.operators
                     .iter_mut()
@@ -363,18 +363,18 @@ impl Sim {
                 self.paused_until = Some(Instant::now() + debounce);
                 None
             }
-            Step::PutForeignFile => {
+            Step::PutUnmanagedFile => {
                 let file = File {
                     size: Bytes(1 << 30),
                     partitioned: false,
                     made: 0,
-                    foreign: true,
+                    unmanaged: true,
                     data: Some("not ours".into()),
                 };
                 lock(&self.disk).files.insert(self.volume_uid.clone(), file);
                 None
             }
-            Step::RemoveForeignFile => {
+            Step::RemoveUnmanagedFile => {
                 lock(&self.disk).files.remove(&self.volume_uid);
                 None
             }
@@ -400,7 +400,7 @@ impl Sim {
         self.retried = self.failed_job();
         self.retries += 1;
         let value = self.retries.to_string();
-        self.shared.note(|| format!("user: asks for another try ({value})"));
+        self.shared.note(|| format!("user: requests a retry ({value})"));
         let changes = json!({"metadata": {"annotations": {names::RETRY_ANNOTATION: value}}});
         // Gone meanwhile: nothing to try again.
         let _ = self.raw.patch(&Kind::Volume.object_path(VOLUME), &changes).await;
@@ -435,7 +435,7 @@ fn handle_disk(node: &mut Disk, step: Step) {
         Step::HideData(name) => node.hide(name),
         Step::GiveUpData(name) => {
             if let Some(disk) = node.disks.get(name) {
-                node.kept.remove(&disk.wwn);
+                node.expected.remove(&disk.wwn);
             }
         }
         _ => {}

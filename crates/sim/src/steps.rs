@@ -1,6 +1,6 @@
 //! What each step of the agent does to the simulated disk, whole or half: as `crates/node/src/act` does it for real.
 
-use crate::disk::{Disk, Draft, File, Loop, Sabotage, both_links, link_of};
+use crate::disk::{Disk, Draft, File, Loop, SeededBug, both_links, link_of};
 use quarry_core::{
     job::Format,
     storage::sparse::{Step, User},
@@ -9,14 +9,14 @@ use quarry_node::NodeError;
 
 impl Disk {
     pub fn apply(&mut self, uid: &str, step: &Step) -> Result<(), NodeError> {
-        match (self.sabotage, step) {
-            (Some(Sabotage::AttachTwice), Step::Attach { .. }) => {
+        match (self.seeded_bug, step) {
+            (Some(SeededBug::AttachTwice), Step::Attach { .. }) => {
                 self.loops
                     .insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
                 self.loops
                     .insert(self.free_loop(), Loop { over: uid.to_owned(), partition: false });
             }
-            (Some(Sabotage::LoseData), Step::Attach { .. }) => {
+            (Some(SeededBug::LoseData), Step::Attach { .. }) => {
                 self.files.values_mut().for_each(|file| file.data = None)
             }
             _ => {}
@@ -132,7 +132,13 @@ impl Disk {
         let partitioned = draft.format == Some(Format::Partition);
         self.files.insert(
             uid.to_owned(),
-            File { size: draft.size, partitioned, made: self.formats, foreign: false, data: None },
+            File {
+                size: draft.size,
+                partitioned,
+                made: self.formats,
+                unmanaged: false,
+                data: None,
+            },
         );
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! The stories: what people do, one step after the other, each when its time has come.
 //!
 //! A step is taken when its condition is seen in API and on disk; nothing waits by the clock. Beside the script
-//! there is an administrator who does what the message of a failed Volume says: asks for another try.
+//! there is an administrator who does what the message of a failed Volume says: requests a retry.
 
 use crate::{
     device_claim_stories,
-    disk::{Disk, Sabotage},
+    disk::{Disk, SeededBug},
     kind::{Kind, NAMESPACE},
     pv_stories,
     raw_disks::RawDisk,
@@ -35,8 +35,8 @@ pub enum Step {
     BreakTool,
     MendTool,
     /// Another file under the name that the volume's file will have.
-    PutForeignFile,
-    RemoveForeignFile,
+    PutUnmanagedFile,
+    RemoveUnmanagedFile,
     /// A disk is plugged in, gets or loses a file system, is pulled; comes back, perhaps with another by-id name.
     Plug(&'static str, RawDisk),
     Format(&'static str, Option<&'static str>),
@@ -78,7 +78,7 @@ pub struct Story {
     pub operators: Vec<Duration>,
     pub steps: Vec<Step>,
     /// A deliberate mistake that the checks must find.
-    pub sabotage: Option<Sabotage>,
+    pub seeded_bug: Option<SeededBug>,
     /// Agents go on renewing their leases every few seconds when all is quiet.
     pub awake: bool,
 }
@@ -236,7 +236,7 @@ pub(crate) fn story(name: &'static str, steps: Vec<Step>) -> Story {
         pace: Duration::ZERO,
         operators: vec![Duration::ZERO],
         steps,
-        sabotage: None,
+        seeded_bug: None,
         awake: false,
     }
 }
@@ -336,14 +336,14 @@ fn volumes() -> Vec<Story> {
             .concat(),
         ),
         story(
-            "foreign-file",
+            "unmanaged-file",
             [
                 made("ext4", "Filesystem"),
                 vec![
                     Step::Await("exists", volume_exists),
-                    Step::PutForeignFile,
+                    Step::PutUnmanagedFile,
                     Step::Await("Failed", failed),
-                    Step::RemoveForeignFile,
+                    Step::RemoveUnmanagedFile,
                     Step::Await("Available", available),
                     Step::Delete(Kind::Volume, VOLUME.into()),
                     Step::Await("gone", gone),

@@ -50,7 +50,7 @@ stories! {
     deleted_while_running "deleted-while-running" SAMPLED;
     failed_then_retried "failed-then-retried" SAMPLED;
     restart_and_reboot "restart-and-reboot" SAMPLED;
-    unmanaged_file "foreign-file" SAMPLED;
+    unmanaged_file "unmanaged-file" SAMPLED;
     disk_comes_and_goes "disk-comes-and-goes" SAMPLED;
     two_operators "two-operators" SAMPLED;
     set "set" SAMPLED;

@@ -14,9 +14,9 @@ fn number(variable: &str, default: u64) -> u64 {
 fn any_order_and_several_faults_end_alike() {
     let (first, count) = (number("QUARRY_SIM_FIRST", 1), number("QUARRY_SIM_SEEDS", 12));
     let mut failures = Vec::new();
-    // The story with a foreign file depends on who is first, so its order is not left to chance. The one that stays awake
+    // The story with an unmanaged file depends on who is first, so its order is not left to chance. The one that stays awake
     // only differs from another one in that.
-    for story in stories().iter().filter(|story| story.name != "foreign-file" && !story.awake) {
+    for story in stories().iter().filter(|story| story.name != "unmanaged-file" && !story.awake) {
         let begun = std::time::Instant::now();
         let summary = random(story, first, count);
         println!(

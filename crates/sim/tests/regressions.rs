@@ -2,7 +2,7 @@
 
 use quarry_sim::{
     explore::some_points,
-    fault::{Fault, Point, Track, What},
+    fault::{Fault, FaultKind, Point, Track},
     story::find,
 };
 
@@ -19,7 +19,7 @@ fn nothing_is_published_from_a_cache_that_is_behind() {
     holds("two-operators", |point, fault| {
         point.track == Track::Watch(0)
             && point.call.starts_with("Volume")
-            && fault.what == What::Late
+            && fault.what == FaultKind::Late
     });
 }
 
@@ -29,11 +29,11 @@ fn a_job_is_forgotten_although_an_event_was_lost() {
     holds("failed-then-retried", |point, fault| {
         point.track == Track::Watch(0)
             && point.call.starts_with("Volume")
-            && fault.what == What::Lost
+            && fault.what == FaultKind::Lost
     });
 }
 
-/// One failing look at the agent's start left a volume without its device until the next start.
+/// One failed observation at the agent's start left a volume without its device until the next start.
 #[test]
 fn a_device_comes_back_although_the_first_try_failed() {
     let at_start = |call: &str| {
@@ -45,7 +45,7 @@ fn a_device_comes_back_although_the_first_try_failed() {
     holds("restart-and-reboot", |point, fault| {
         point.track == Track::Disk
             && at_start(&point.call)
-            && matches!(fault.what, What::Error | What::Busy)
+            && matches!(fault.what, FaultKind::Error | FaultKind::Busy)
     });
 }
 
@@ -55,7 +55,7 @@ fn a_job_is_run_although_the_api_did_not_know_it_yet() {
     holds("ext4", |point, fault| {
         point.track == Track::Agent
             && point.call.contains("/nodejobs/")
-            && fault.what == What::Stale
+            && fault.what == FaultKind::Stale
     });
 }
 
@@ -65,7 +65,7 @@ fn a_class_that_was_seen_late_goes_with_its_owner() {
     holds("set", |point, fault| {
         point.track == Track::Watch(0)
             && point.call.starts_with("Class")
-            && fault.what == What::Late
+            && fault.what == FaultKind::Late
     });
 }
 
@@ -76,7 +76,7 @@ fn a_class_is_not_made_from_a_cache_that_is_behind() {
         let claimed = point.track == Track::Operator(0)
             && point.call.starts_with("POST")
             && point.call.ends_with("quarry-system/events");
-        claimed && fault.what == What::Crash
+        claimed && fault.what == FaultKind::Crash
     });
 }
 
@@ -86,7 +86,7 @@ fn what_is_offered_with_data_is_withdrawn() {
     holds("set-restored-unused", |point, fault| {
         point.track == Track::Agent
             && point.call.ends_with("/nodeinventories/n1/status")
-            && fault.what == What::Error
+            && fault.what == FaultKind::Error
     });
 }
 
@@ -94,7 +94,7 @@ fn what_is_offered_with_data_is_withdrawn() {
 #[test]
 fn what_was_erased_once_is_not_erased_again() {
     holds("set-restored-in-mid-wipe", |point, fault| {
-        point.track == Track::Disk && point.call == "hold" && fault.what == What::Crash
+        point.track == Track::Disk && point.call == "hold" && fault.what == FaultKind::Crash
     });
 }
 
@@ -104,7 +104,7 @@ fn a_set_reports_a_node_that_is_gone() {
     holds("set-node-gone", |point, fault| {
         point.track == Track::Watch(0)
             && point.call.starts_with("Node ")
-            && fault.what == What::Lost
+            && fault.what == FaultKind::Lost
     });
 }
 
@@ -114,7 +114,7 @@ fn a_claim_ends_although_an_answer_was_old() {
     holds("set-overlap", |point, fault| {
         point.track == Track::Operator(0)
             && point.call.starts_with("GET /api/v1/persistentvolumes/")
-            && fault.what == What::Stale
+            && fault.what == FaultKind::Stale
     });
 }
 
@@ -124,7 +124,7 @@ fn a_wipe_is_not_done_before_the_ledger_says_so() {
     holds("set-restored-in-mid-wipe", |point, fault| {
         point.track == Track::Disk
             && point.call == "outcome"
-            && matches!(fault.what, What::Error | What::Busy)
+            && matches!(fault.what, FaultKind::Error | FaultKind::Busy)
     });
 }
 
@@ -133,6 +133,8 @@ fn a_wipe_is_not_done_before_the_ledger_says_so() {
 #[test]
 fn a_volume_that_was_seen_late_does_not_come_back() {
     holds("set-two-operators", |point, fault| {
-        point.track == Track::Watch(0) && point.call.starts_with("Pv") && fault.what == What::Late
+        point.track == Track::Watch(0)
+            && point.call.starts_with("Pv")
+            && fault.what == FaultKind::Late
     });
 }

@@ -18,8 +18,7 @@ impl Field {
 
 /// As a quantity: `465.8Gi`.
 pub fn size(bytes: i64) -> String {
-    let text = Bytes(u64::try_from(bytes).unwrap_or_default()).to_string();
-    text.replace(' ', "").trim_end_matches('B').to_owned()
+    Bytes(u64::try_from(bytes).unwrap_or_default()).to_string()
 }
 
 /// `a, b or c`

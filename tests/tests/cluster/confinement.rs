@@ -139,10 +139,10 @@ fn agent_token_changes_only_its_own_node() {
         with_token(&token, &["create", "-f", "-", "--validate=false"], Some(lease)).unwrap_err();
     assert!(refused.contains("only the objects of its own node"), "{refused}");
 
-    // The agent must not write the spec, which contains its orders.
+    // The agent must not write the spec, which contains its device claims.
     let refused = with_token(
         &token,
-        &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"claims\":[]}}"],
+        &["patch", "nodeinventory", NODE, "--type=merge", "-p", "{\"spec\":{\"deviceClaims\":[]}}"],
         None,
     )
     .unwrap_err();

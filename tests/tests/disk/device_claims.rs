@@ -5,7 +5,7 @@ use super::devices::{Loop, MIB, file, poke};
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, api::ListParams};
 use quarry_api::node_inventory::{ClaimContent, ClaimReport, ClaimState, DeviceClaim};
-use quarry_core::device::{Facts, Held};
+use quarry_core::device::{ExclusiveOpen, Facts};
 use quarry_node::{DeviceOps, LinuxNode, NodeView, ScanRequest, Spare};
 use quarry_tests::{
     device_claim::{SET, World, claim_of},
@@ -25,7 +25,7 @@ pub const O_EXCL: i32 = 0o200;
 pub struct Ground {
     pub world: World,
     pub ops: Arc<LinuxNode>,
-    pub folder: TempDir,
+    pub directory: TempDir,
     pub bed: Bed,
 }
 
@@ -33,12 +33,12 @@ impl Ground {
     pub async fn new() -> Self {
         let bed = Bed::new(Links::Own);
         // Below the node's root: a loop device is identified by the path of its file there.
-        let folder = tempfile::tempdir_in(&bed.root).unwrap();
-        Ground { world: World::new().await, ops: bed.ops(), folder, bed }
+        let directory = tempfile::tempdir_in(&bed.root).unwrap();
+        Ground { world: World::new().await, ops: bed.ops(), directory, bed }
     }
 
     pub fn disk(&self, name: &str, size: u64) -> (Loop, PathBuf) {
-        let path = file(self.folder.path(), name, size);
+        let path = file(self.directory.path(), name, size);
         (Loop::new(&path), path)
     }
 
@@ -60,7 +60,7 @@ impl Ground {
         self.world.publish(&self.ops).await.device_claims
     }
 
-    pub async fn look_at(&self, claim: &DeviceClaim) -> ClaimReport {
+    pub async fn report(&self, claim: &DeviceClaim) -> ClaimReport {
         self.look(std::slice::from_ref(claim)).await.remove(0)
     }
 
@@ -138,7 +138,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     let (device, path) = ground.disk("d", 16 * MIB);
     let claim = ground.claim(&device);
     let refused = async |claim: &DeviceClaim, words: &str| {
-        let report = ground.look_at(claim).await;
+        let report = ground.report(claim).await;
         let message = report.message.clone().unwrap_or_default();
         assert_eq!(
             (report.state, report.linked),
@@ -162,7 +162,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     )
     .await;
     for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
-        let report = ground.look_at(&DeviceClaim { link: link.into(), ..claim.clone() }).await;
+        let report = ground.report(&DeviceClaim { link: link.into(), ..claim.clone() }).await;
         assert_eq!(report.state, ClaimState::Refused, "{link:?}");
         assert!(report.message.unwrap().contains("is not a link of a claim"));
     }
@@ -183,13 +183,13 @@ async fn device_that_differs_from_its_claim_is_refused() {
 
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
     let any = DeviceClaim { content: ClaimContent::Any, ..claim.clone() };
-    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    let mounted = Mounted::new(&[&device.dev()], &ground.directory.path().join("mnt"));
     refused(&any, "mounted").await;
     drop(mounted);
     refused(&claim, "ext4").await;
     // An administrator named the device: its content stays.
     let before = fs::read(&path).unwrap();
-    assert_eq!(ground.look_at(&any).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&any).await.state, ClaimState::Confirmed);
     assert_eq!(ground.link_target(&any), Some(PathBuf::from(device.dev())));
     assert!(before == fs::read(&path).unwrap(), "no byte was written");
 }
@@ -208,7 +208,7 @@ async fn device_has_one_owner_even_with_conflicting_claims() {
         assert!(report.message.as_ref().unwrap().contains("claimed by"), "{report:?}");
     }
     assert!(ground.link_target(&claim).is_none() && ground.link_target(&rival).is_none());
-    assert_eq!(ground.look_at(&rival).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&rival).await.state, ClaimState::Confirmed);
 }
 
 // invariant: 1
@@ -218,27 +218,27 @@ async fn device_swapped_under_its_name_is_detected() {
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = ground.claim(&device);
     // Swapped before the first scan: the same name, the same size, blank.
-    let other = file(ground.folder.path(), "other", 8 * MIB);
+    let other = file(ground.directory.path(), "other", 8 * MIB);
     run("losetup", &["-d", &device.dev()]);
     eventually("the device is detached", || {
         !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
     });
     run("losetup", &[&device.dev(), &other.to_string_lossy()]);
-    let report = ground.look_at(&claim).await;
+    let report = ground.report(&claim).await;
     assert_eq!((report.state, report.device), (ClaimState::Refused, None));
     assert!(report.message.unwrap().contains("is missing"));
     assert!(ground.link_target(&claim).is_none());
 
     // Swapped after it was confirmed: the link must not point to the new device.
     let newcomer = claim_of(&ground.facts(&device), ground.world.owner());
-    assert_eq!(ground.look_at(&newcomer).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&newcomer).await.state, ClaimState::Confirmed);
     run("losetup", &["-d", &device.dev()]);
     eventually("the device is detached", || {
         !Path::new(&format!("/sys/block/{}/loop", device.name)).exists()
     });
-    let third = file(ground.folder.path(), "third", 8 * MIB);
+    let third = file(ground.directory.path(), "third", 8 * MIB);
     run("losetup", &[&device.dev(), &third.to_string_lossy()]);
-    let report = ground.look_at(&newcomer).await;
+    let report = ground.report(&newcomer).await;
     assert_eq!((report.state, report.device, report.linked), (ClaimState::Confirmed, None, false));
     assert!(
         ground.link_target(&newcomer).is_none(),
@@ -247,7 +247,7 @@ async fn device_swapped_under_its_name_is_detected() {
     // When the right device is back, under any name, the link is restored.
     let back = Loop::new(&other);
     assert_ne!(back.name, device.name);
-    let report = ground.look_at(&newcomer).await;
+    let report = ground.report(&newcomer).await;
     assert_eq!(
         (report.state, report.device.as_deref(), report.linked),
         (ClaimState::Confirmed, Some(back.name.as_str()), true)
@@ -263,10 +263,10 @@ async fn changed_link_is_repaired_by_identity() {
     let (other, _) = ground.disk("other", 8 * MIB);
     let claim = ground.claim(&device);
     let link = ground.link(&claim);
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
     // In use from here on, as by the kubelet: the device is never opened exclusively again.
     run("mkfs.ext4", &["-q", "-F", &device.dev()]);
-    let mounted = Mounted::new(&[&device.dev()], &ground.folder.path().join("mnt"));
+    let mounted = Mounted::new(&[&device.dev()], &ground.directory.path().join("mnt"));
     let break_it: [&dyn Fn(); 4] = [
         &|| fs::remove_file(&link).unwrap(),
         &|| {
@@ -281,7 +281,7 @@ async fn changed_link_is_repaired_by_identity() {
     ];
     for (at, break_it) in break_it.iter().enumerate() {
         break_it();
-        let report = ground.look_at(&claim).await;
+        let report = ground.report(&claim).await;
         assert_eq!(
             (report.state, report.linked, report.message),
             (ClaimState::Confirmed, true, None),
@@ -293,12 +293,12 @@ async fn changed_link_is_repaired_by_identity() {
     let by_id = ground.bed.at("/dev/disk/by-id");
     fs::create_dir_all(&by_id).unwrap();
     symlink(format!("../../{}", device.name), by_id.join("wwn-0x5")).unwrap();
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
     assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from("/dev/disk/by-id/wwn-0x5"));
     // It points to another device now.
     fs::remove_file(by_id.join("wwn-0x5")).unwrap();
     symlink(format!("../../{}", other.name), by_id.join("wwn-0x5")).unwrap();
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
     assert_eq!(ground.link_target(&claim), Some(PathBuf::from(device.dev())));
 
     let events: Api<Event> = Api::namespaced(ground.world.client.clone(), "default");
@@ -322,20 +322,20 @@ async fn changed_link_is_repaired_by_identity() {
     // Something that is not a link stays and is reported.
     fs::remove_file(&link).unwrap();
     fs::create_dir(&link).unwrap();
-    let report = ground.look_at(&claim).await;
+    let report = ground.report(&claim).await;
     assert_eq!((report.state, report.linked), (ClaimState::Confirmed, false));
     assert!(report.message.unwrap().contains("is not a link"));
     fs::remove_dir(&link).unwrap();
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
 
     let ending = DeviceClaim { terminating: true, ..claim.clone() };
     let class = ground.bed.at("/mnt/local-storage/fast");
     let read_only = Mounted::new(&["--bind", "-o", "ro", class.to_str().unwrap()], &class);
-    let report = ground.look_at(&ending).await;
+    let report = ground.report(&ending).await;
     assert_eq!(report.state, ClaimState::RemovalFailed);
     assert!(report.message.as_ref().unwrap().contains("Read-only"), "{report:?}");
     drop(read_only);
-    let report = ground.look_at(&ending).await;
+    let report = ground.report(&ending).await;
     assert_eq!(
         (report.state, report.linked, report.message.clone()),
         (ClaimState::Removed, false, None)
@@ -355,7 +355,7 @@ async fn scan_never_blocks_mounting_a_confirmed_device() {
     let (device, _) = ground.disk("d", 64 * MIB);
     let (free, _) = ground.disk("free", 8 * MIB);
     let claim = ground.claim(&device);
-    assert_eq!(ground.look_at(&claim).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&claim).await.state, ClaimState::Confirmed);
     // Result of an exclusive open; other agents on this machine may hold a device for a moment.
     let asked = |everything: bool, spare: Vec<Spare>| {
         let scan = ground
@@ -363,8 +363,8 @@ async fn scan_never_blocks_mounting_a_confirmed_device() {
             .scan_node(&ScanRequest { everything, spare, ..ScanRequest::default() })
             .unwrap();
         [&device, &free].map(|device| {
-            scan.devices.iter().find(|facts| facts.name == device.name).unwrap().held
-                != Held::Unasked
+            scan.devices.iter().find(|facts| facts.name == device.name).unwrap().exclusive_open
+                != ExclusiveOpen::Unasked
         })
     };
     let agent = ground.world.agent(&ground.ops);
@@ -447,14 +447,14 @@ async fn link_without_a_by_id_name_dangles_after_a_boot() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = ground.claim(&device);
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
     let target = fs::read_link(ground.link(&claim)).unwrap();
     assert!(target.starts_with("/run/quarry/links"), "{target:?}: not a kernel name");
     // A boot empties /run. The agent has not scanned yet.
     fs::remove_dir_all(ground.bed.at("/run/quarry")).unwrap();
     assert_eq!(ground.link_target(&claim), None, "it leads nowhere, whatever device has the name");
     assert!(fs::symlink_metadata(ground.link(&claim)).is_ok(), "the path of the PV stays");
-    assert!(ground.look_at(&claim).await.linked, "the identity was seen in this boot");
+    assert!(ground.report(&claim).await.linked, "the identity was seen in this boot");
     assert_eq!(ground.link_target(&claim), Some(PathBuf::from(device.dev())));
     // Names that the content of a device chooses are no better.
     let by_id = ground.bed.at("/dev/disk/by-id");
@@ -462,10 +462,10 @@ async fn link_without_a_by_id_name_dangles_after_a_boot() {
     for name in ["lvm-pv-uuid-aBcD", "md-name-any:0", "dm-name-data"] {
         symlink(format!("../../{}", device.name), by_id.join(name)).unwrap();
     }
-    assert!(ground.look_at(&claim).await.linked);
+    assert!(ground.report(&claim).await.linked);
     assert_eq!(fs::read_link(ground.link(&claim)).unwrap(), target);
     let ending = DeviceClaim { terminating: true, ..claim.clone() };
-    assert_eq!(ground.look_at(&ending).await.state, ClaimState::Removed);
+    assert_eq!(ground.report(&ending).await.state, ClaimState::Removed);
     let left = fs::read_dir(ground.bed.at("/run/quarry/links")).unwrap().count();
     assert_eq!(left, 0, "nothing of it is left in /run either");
 }
@@ -477,21 +477,21 @@ async fn restored_device_claim_is_not_linked_again() {
     let ground = Ground::new().await;
     let (device, _) = ground.disk("d", 8 * MIB);
     let claim = DeviceClaim { id: "first".into(), ..ground.claim(&device) };
-    let report = ground.look_at(&claim).await;
+    let report = ground.report(&claim).await;
     assert_eq!((report.state, report.linked), (ClaimState::Confirmed, true));
     let later = DeviceClaim { round: claim.round + 1, ..claim.clone() };
-    assert_eq!(ground.look_at(&later).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&later).await.state, ClaimState::Confirmed);
     // The status is as old as the spec: it says that the device is confirmed.
     ground.world.restore_status(&[report]).await;
-    let restored = ground.look_at(&claim).await;
+    let restored = ground.report(&claim).await;
     assert_eq!((restored.state, restored.linked), (ClaimState::Outdated, false));
     assert!(restored.message.unwrap().contains("a later round"));
     assert_eq!(ground.link_target(&claim), None);
     // Released, then restored: as another device claim it would be confirmed again.
-    assert!(ground.look_at(&later).await.linked);
+    assert!(ground.report(&later).await.linked);
     let ending = DeviceClaim { terminating: true, ..later.clone() };
-    assert_eq!(ground.look_at(&ending).await.state, ClaimState::Removed);
-    assert_eq!(ground.look_at(&later).await.state, ClaimState::Outdated);
+    assert_eq!(ground.report(&ending).await.state, ClaimState::Removed);
+    assert_eq!(ground.report(&later).await.state, ClaimState::Outdated);
     let next = DeviceClaim { id: "second".into(), round: 1, ..claim };
-    assert_eq!(ground.look_at(&next).await.state, ClaimState::Confirmed);
+    assert_eq!(ground.report(&next).await.state, ClaimState::Confirmed);
 }

@@ -4,7 +4,7 @@
 use quarry_core::device::{Content, Facts, Found};
 use quarry_node::{
     HostRoot,
-    inspect::{Limits, Scan, Scanned, Scanner, probe::Care},
+    inspect::{Limits, Scan, ScanResult, Scanner, probe::Certainty},
 };
 use quarry_tests::disk::run;
 use serde_json::Value;
@@ -104,10 +104,10 @@ pub fn scanner() -> Scanner {
 
 /// A scan; reading every relevant byte must give the same result.
 #[track_caller]
-pub fn scan() -> Scanned {
+pub fn scan() -> ScanResult {
     let scanned = scanner().scan(Scan::Everything).unwrap();
     assert_eq!(scanned.problems, Vec::<String>::new());
-    let contents = |scanned: &Scanned| {
+    let contents = |scanned: &ScanResult| {
         scanned
             .devices
             .iter()
@@ -116,13 +116,13 @@ pub fn scan() -> Scanned {
     };
     assert_eq!(
         contents(&scanned),
-        contents(&scanner().scan_with(Scan::Everything, Care::Prove).unwrap())
+        contents(&scanner().scan_with(Scan::Everything, Certainty::Prove).unwrap())
     );
     scanned
 }
 
 #[track_caller]
-pub fn of<'a>(scanned: &'a Scanned, name: &str) -> &'a Facts {
+pub fn of<'a>(scanned: &'a ScanResult, name: &str) -> &'a Facts {
     scanned
         .devices
         .iter()
@@ -139,7 +139,7 @@ pub fn fs_type(facts: &Facts) -> Option<&str> {
 
 /// Compares every column that both lsblk and the scanner report, for these devices.
 #[track_caller]
-pub fn assert_like_lsblk(scanned: &Scanned, names: &[&str]) {
+pub fn assert_like_lsblk(scanned: &ScanResult, names: &[&str]) {
     const COLUMNS: &str = "name,kname,pkname,model,vendor,fstype,type,uuid,label,tran,ro,rm,parttype,partlabel,partuuid,serial,size,rota,mountpoint,mountpoints,state,maj:min";
     for name in names {
         let text = run("lsblk", &["-b", "-d", "--json", "-o", COLUMNS, &format!("/dev/{name}")]);

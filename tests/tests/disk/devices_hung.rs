@@ -7,7 +7,7 @@ use super::{
 use quarry_core::device::Content;
 use quarry_node::{
     HostRoot,
-    inspect::{Limits, Scan, Scanner, probe::Care},
+    inspect::{Limits, Scan, Scanner, probe::Certainty},
 };
 use quarry_tests::disk::{eventually, run};
 use std::{
@@ -162,7 +162,7 @@ fn confirmation_waits_for_a_slow_device() {
     let mut scanner = Scanner::new(HostRoot::view("/").unwrap(), limits);
     let stopped = daemon.stopped();
     let scanned = std::thread::scope(|scope| {
-        let scan = scope.spawn(|| scanner.scan_with(Scan::Everything, Care::Prove).unwrap());
+        let scan = scope.spawn(|| scanner.scan_with(Scan::Everything, Certainty::Prove).unwrap());
         eventually("it is being read", || probe_threads() > 0);
         drop(stopped);
         scan.join().unwrap()

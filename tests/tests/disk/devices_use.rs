@@ -4,7 +4,7 @@
 use super::devices::{
     Loop, MIB, assert_like_blkid, assert_like_lsblk, dir, file, of, poke, scan, scanner,
 };
-use quarry_core::device::{Content, Held};
+use quarry_core::device::{Content, ExclusiveOpen};
 use quarry_node::inspect::{Limits, Scan, Scanner};
 use quarry_tests::disk::{Bed, Links, Mounted, run};
 use std::{
@@ -106,8 +106,8 @@ fn every_kind_of_mount_is_found() {
         let mut scanner = scanner();
         let free = scanner.scan(Scan::Everything).unwrap();
         assert_eq!(
-            (&of(&free, &device.name).mounts[..], of(&free, &device.name).held),
-            (&[][..], Held::Free)
+            (&of(&free, &device.name).mounts[..], of(&free, &device.name).exclusive_open),
+            (&[][..], ExclusiveOpen::Free)
         );
         let mount = Mounted::new(&[&device.dev()], &dir.path().join("mount point"));
         run("mount", &["--make-private", &mount.0.to_string_lossy()]);
@@ -117,14 +117,14 @@ fn every_kind_of_mount_is_found() {
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         let facts = of(&scanned, &device.name);
         assert_eq!(facts.mounts, [mount.0.to_string_lossy(), bind.0.to_string_lossy()], "{fs}");
-        assert_eq!(facts.held, Held::Exclusively, "{fs}");
+        assert_eq!(facts.exclusive_open, ExclusiveOpen::Exclusively, "{fs}");
         assert!(scanned.changed);
         assert_like_lsblk(&scanned, &[&device.name]);
         drop((bind, mount));
         let scanned = scanner.scan(Scan::Changed { touched: &touched }).unwrap();
         assert_eq!(
-            (&of(&scanned, &device.name).mounts[..], of(&scanned, &device.name).held),
-            (&[][..], Held::Free),
+            (&of(&scanned, &device.name).mounts[..], of(&scanned, &device.name).exclusive_open),
+            (&[][..], ExclusiveOpen::Free),
             "{fs}"
         );
     }
@@ -142,8 +142,8 @@ fn bind_mounted_device_node_counts_as_mounted() {
     let facts = of(&scanned, &device.name);
     assert_eq!(facts.mounts, [at.to_string_lossy()]);
     assert_eq!(
-        (facts.held, &facts.content),
-        (Held::Free, &Content::Blank),
+        (facts.exclusive_open, &facts.content),
+        (ExclusiveOpen::Free, &Content::Blank),
         "only the mount table shows it"
     );
     drop(bound);
@@ -172,11 +172,12 @@ fn swap_exclusive_opens_and_stacked_loops_are_found() {
     assert!(like.is_ok() && of(&scanned, &device.name).swap);
 
     let base = Loop::new(&file(dir.path(), "base", 16 * MIB));
-    let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(base.dev()).unwrap();
+    let exclusive_open =
+        OpenOptions::new().read(true).custom_flags(O_EXCL).open(base.dev()).unwrap();
     let facts = scan();
-    assert_eq!(of(&facts, &base.name).held, Held::Exclusively);
+    assert_eq!(of(&facts, &base.name).exclusive_open, ExclusiveOpen::Exclusively);
     assert_eq!(of(&facts, &base.name).content, Content::Blank, "it is read nevertheless");
-    drop(held);
+    drop(exclusive_open);
 
     let top = Loop::new(Path::new(&base.dev()));
     let scanned = scan();

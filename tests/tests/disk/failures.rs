@@ -32,7 +32,7 @@ fn disk_full_during_format_is_reported_and_cleaned_up() {
     let (ops, uid) = (bed.ops(), new_uid());
     for (fs, size) in [(FsType::Xfs, 400 * MIB), (FsType::Ext4, 200 << 30)] {
         let why = fail(&ops, &prepare_order(&uid, size, filesystem(fs)));
-        assert!(why.contains("ran full") && why.contains("are free"), "{why}");
+        assert!(why.contains("is full, ") && why.contains(" would be free"), "{why}");
         bed.assert_clean(&uid);
     }
     // The same disk, still usable for what fits.

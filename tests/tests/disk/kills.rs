@@ -1,4 +1,4 @@
-//! Processes killed at failpoints: `disk-hand` for single orders, and a tally for tests that kill
+//! Processes killed at failpoints: `disk-contender` for single orders, and a tally for tests that kill
 //! operator and agent.
 
 use quarry_failpoint::VARIABLE;
@@ -11,7 +11,7 @@ use std::{
 
 /// The command that executes one order in a separate process.
 pub fn disk_hand(bed: &Bed, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disk-contender"));
     command.arg(&bed.root).arg(&bed.data_on_node).args(arguments).env_remove(VARIABLE);
     command
 }

@@ -183,7 +183,7 @@ async fn only_a_fitting_file_system_is_confirmed() {
             fs_type: fs_type.map(str::to_owned),
             ..ground.claim(&device)
         };
-        let report = ground.look_at(&claim).await;
+        let report = ground.report(&claim).await;
         let message = report.message.clone().unwrap_or_default();
         if fits {
             assert_eq!(report.state, ClaimState::Confirmed, "{found} as {fs_type:?}: {message}");
@@ -197,7 +197,7 @@ async fn only_a_fitting_file_system_is_confirmed() {
             assert!(message.contains(&words), "{message}");
             assert!(ground.link_target(&claim).is_none(), "{found}");
             let block = DeviceClaim { volume_mode: VolumeMode::Block, ..claim };
-            assert_eq!(ground.look_at(&block).await.state, ClaimState::Confirmed, "{found}");
+            assert_eq!(ground.report(&block).await.state, ClaimState::Confirmed, "{found}");
         }
         assert!(before == fs::read(&path).unwrap(), "{found}: no byte was written");
         // The next one gets another name, and so another link.

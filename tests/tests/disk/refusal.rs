@@ -223,11 +223,11 @@ fn impossible_sizes_are_refused_with_the_limit() {
     let bed = Bed::new(Links::Own);
     let (ops, uid) = (bed.ops(), new_uid());
     let why = fail(&ops, &prepare_order(&uid, MIB, Format::Partition));
-    assert!(why.contains("too small") && why.contains("at least 2 MiB"), "{why}");
+    assert!(why.contains("too small") && why.contains("at least 2Mi"), "{why}");
     let why = fail(&ops, &prepare_order(&uid, 100 * MIB, filesystem(FsType::Xfs)));
     assert!(why.contains("mkfs.xfs failed") && why.contains("300MB"), "{why}");
     let why = fail(&ops, &prepare_order(&uid, 1 << 60, ext4()));
-    assert!(why.contains("larger than the file system below"), "{why}");
+    assert!(why.contains("larger than the file system of"), "{why}");
     let bad = Format::Filesystem { fs: FsType::Ext4, options: vec!["-b".into(), "banana".into()] };
     let why = fail(&ops, &prepare_order(&uid, 16 * MIB, bad));
     assert!(why.contains("mkfs.ext4 failed") && why.contains("banana"), "{why}");

@@ -112,7 +112,8 @@ async fn each_policy_erases_exactly_what_it_promises() {
     let untouched = hash(&other);
     for policy in WipePolicy::ALL {
         for sector in ["512", "4096"] {
-            let path = file(ground.folder.path(), &format!("{policy:?}-{sector}"), 32 * MIB + 4096);
+            let path =
+                file(ground.directory.path(), &format!("{policy:?}-{sector}"), 32 * MIB + 4096);
             fill(&path);
             let device = Loop::with(&["-b", sector], &path);
             run("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", "nodiscard", &device.dev()]);
@@ -206,7 +207,8 @@ async fn partitions_are_removed_unless_they_are_in_use() {
         })
     };
     run("mkfs.ext4", &["-q", &format!("/dev/{}", names[1])]);
-    let mounted = Mounted::new(&[&format!("/dev/{}", names[1])], &ground.folder.path().join("mnt"));
+    let mounted =
+        Mounted::new(&[&format!("/dev/{}", names[1])], &ground.directory.path().join("mnt"));
     let refused = wipe().unwrap_err();
     assert!(refused.contains("mounted") || refused.contains("Mounted"), "{refused}");
     drop(mounted);
@@ -252,7 +254,7 @@ async fn device_in_use_is_not_wiped() {
     let top = Loop::new(Path::new(&device.dev()));
     refused(&top.name);
     drop(top);
-    let bound = ground.folder.path().join("node");
+    let bound = ground.directory.path().join("node");
     fs::write(&bound, "").unwrap();
     let bind = Mounted::new_file(&["--bind", &device.dev()], &bound);
     refused("node");
@@ -262,7 +264,7 @@ async fn device_in_use_is_not_wiped() {
     refused("read");
     run("blockdev", &["--setrw", &device.dev()]);
     ground.facts(&device);
-    let mounted = Mounted::new(&[&device.dev(), "-o", "ro"], &ground.folder.path().join("mnt"));
+    let mounted = Mounted::new(&[&device.dev(), "-o", "ro"], &ground.directory.path().join("mnt"));
     refused("mounted");
     drop(mounted);
     assert_eq!(hash(&path), before, "no byte was written");
@@ -310,7 +312,7 @@ async fn device_in_use_is_not_wiped() {
         &mut || OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).is_ok(),
         &mut || {
             Command::new("mount")
-                .args([device.dev(), ground.folder.path().join("mnt").display().to_string()])
+                .args([device.dev(), ground.directory.path().join("mnt").display().to_string()])
                 .output()
                 .unwrap()
                 .status
@@ -339,7 +341,7 @@ async fn device_in_use_is_not_wiped() {
 async fn mount_and_wipe_never_both_succeed() {
     let ground = Ground::new().await;
     let (device, path) = ground.disk("d", 64 * MIB);
-    let at = ground.folder.path().join("mnt");
+    let at = ground.directory.path().join("mnt");
     fs::create_dir_all(&at).unwrap();
     let (mut wipes, mut mounts) = (0, 0);
     for round in 0..24 {
@@ -397,7 +399,7 @@ async fn device_swapped_under_its_name_is_not_erased() {
     let (device, path) = ground.disk("d", 16 * MIB);
     fill(&path);
     let claim = ground.claim(&device);
-    let other = file(ground.folder.path(), "other", 16 * MIB);
+    let other = file(ground.directory.path(), "other", 16 * MIB);
     fill(&other);
     let (ours, theirs) = (hash(&path), hash(&other));
     run("losetup", &["-d", &device.dev()]);
@@ -446,9 +448,9 @@ async fn disk_resized_during_a_wipe_is_not_reported_as_erased() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disk_pulled_during_a_wipe_fails_the_job() {
     let ground = Ground::new().await;
-    let path = file(ground.folder.path(), "image", 256 * MIB);
+    let path = file(ground.directory.path(), "image", 256 * MIB);
     fill(&path);
-    let export = ground.folder.path().join("export");
+    let export = ground.directory.path().join("export");
     let mut export_daemon = ExportedFile::new(&path, &export);
     let device = Loop::new(&export);
     let world = World::new().await;
@@ -506,10 +508,10 @@ fn claims_and_wipes_survive_a_kill_at_every_failpoint() {
         for (order, expected) in
             [(&text, "\"state\":\"Confirmed\",\"device\""), (&ending, "\"state\":\"Removed\"")]
         {
-            if killed_at(&bed, &["look", order], point) {
+            if killed_at(&bed, &["scan", order], point) {
                 met.insert(point);
             }
-            let output = finish(&bed, &["look", order], point);
+            let output = finish(&bed, &["scan", order], point);
             assert!(output.contains(expected), "{point}: {output}");
             let ended = order == &ending;
             assert_eq!(

@@ -237,9 +237,9 @@ async fn api_is_read_again_while_the_device_is_held() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_wipe_reports_its_progress() {
     let ground = Ground::new().await;
-    let path = file(ground.folder.path(), "image", 256 << 20);
+    let path = file(ground.directory.path(), "image", 256 << 20);
     fill(&path);
-    let export = ground.folder.path().join("export");
+    let export = ground.directory.path().join("export");
     let cable = Arc::new(ExportedFile::new(&path, &export));
     let device = Loop::new(&export);
     let world = World::new().await;

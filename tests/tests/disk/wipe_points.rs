@@ -1,7 +1,7 @@
 //! Another process at every failpoint of a wipe and of a confirmation: the first to get the device
 //! keeps it; both never succeed.
 //!
-//! `disk-hand` stops itself at the failpoint (`NAME!stop`), the rival tries to use the device, and
+//! `disk-contender` stops itself at the failpoint (`NAME!stop`), the rival tries to use the device, and
 //! the order continues. The tables list the owner of the device at each failpoint: a hold that
 //! began too late, ended too early or had a gap fails here with the name of the failpoint.
 
@@ -42,10 +42,10 @@ enum Access {
 }
 
 /// From the first API request to the last status update. Held from the exclusive open until the
-/// device is verified as blank. Failpoints named `hand.` are in disk-hand, right before the agent's
+/// device is verified as blank. Failpoints named `contender.` are in disk-contender, right before the agent's
 /// job and before NodeOps opens the device.
 const WIPE: [(Access, &[&str]); 3] = [
-    (Access::Free, &["hand.job", "hand.hold", "wipe.seen", "status.running.before"]),
+    (Access::Free, &["contender.job", "contender.hold", "wipe.seen", "status.running.before"]),
     (
         Access::Held,
         &[
@@ -82,7 +82,7 @@ const FIRST_BYTE: &str = "wipe.before";
 
 /// The device is read while it is held, and its link is created.
 const CONFIRMATION: [(Access, &[&str]); 3] = [
-    (Access::Free, &["hand.look", "hand.confirm"]),
+    (Access::Free, &["contender.scan", "contender.confirm"]),
     (
         Access::Held,
         &[
@@ -110,7 +110,7 @@ fn assert_complete(table: &[(&str, Access)], prefixes: &[&str]) {
     let named: BTreeSet<&str> = table
         .iter()
         .map(|(point, _)| point.split(':').next().unwrap())
-        .filter(|name| !name.starts_with("hand."))
+        .filter(|name| !name.starts_with("contender."))
         .collect();
     let all: BTreeSet<&str> = ALL
         .iter()
@@ -206,7 +206,7 @@ impl Stage {
     /// A process that has stopped at this failpoint of the order.
     #[track_caller]
     fn stopped(&self, order: &[&str], point: &str) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_disk-hand"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_disk-contender"));
         command
             .arg(&self.bed.root)
             .arg(&self.bed.data_on_node)
@@ -251,7 +251,7 @@ impl Stage {
         let recorded = self.ledger().len();
         let claim = serde_json::to_string(&self.claim).unwrap();
         let order = if point.starts_with("status.running") { "wipe-announced" } else { "wipe" };
-        let hand = self.stopped(&[order, &claim, policy.as_str()], point);
+        let contender = self.stopped(&[order, &claim, policy.as_str()], point);
         assert!(
             started || self.data == self.bytes(),
             "{at}: the device has been written to already"
@@ -264,8 +264,8 @@ impl Stage {
         }
         let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
-        hand.go_on();
-        let output = hand.end();
+        contender.go_on();
+        let output = contender.end();
         let message = String::from_utf8_lossy(&output.stderr);
         let ledger = self.ledger().split_off(recorded);
         let count = |words: &str| ledger.iter().filter(|line| line.contains(words)).count();
@@ -329,11 +329,11 @@ impl Stage {
         let disk = self.disk(bytes);
         let claim = serde_json::to_string(&DeviceClaim { content, ..self.claim.clone() }).unwrap();
         let lines = self.ledger().len();
-        let hand = self.stopped(&["look", &claim], point);
+        let contender = self.stopped(&["scan", &claim], point);
         let got = self.admit_rival(rival, &disk, access, &at);
         let seen = self.bytes();
-        hand.go_on();
-        let output = hand.end();
+        contender.go_on();
+        let output = contender.end();
         let message = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{at}: {output:?}");
         let refused = access == Access::Free || rival == Rival::Loops;

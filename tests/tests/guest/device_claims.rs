@@ -76,7 +76,7 @@ fn sets_keep_exactly_their_disks_across_renames() {
     let before = cluster.offered(&[&guest], &classes);
     for (class, _, serial, by_id) in sets() {
         let pv = &before[class];
-        assert_eq!(path(pv), format!("{}/{class}/{by_id}", names::LINK_FOLDER));
+        assert_eq!(path(pv), format!("{}/{class}/{by_id}", names::LINK_DIRECTORY));
         assert_eq!(pv.annotations()[names::LSO_DEVICE_ID_ANNOTATION], by_id, "{class}");
         assert_eq!(serial_behind(&mut guest, pv), serial, "{class}");
     }
@@ -163,7 +163,7 @@ fn two_paths_give_one_pv_and_only_with_a_multipath_map() {
 
     guest.start_multipathd();
     let pv = cluster.offered(&[&guest], &["paths"]).remove("paths").unwrap();
-    assert_eq!(path(&pv), format!("{}/paths/wwn-0x5000c50000000029", names::LINK_FOLDER));
+    assert_eq!(path(&pv), format!("{}/paths/wwn-0x5000c50000000029", names::LINK_DIRECTORY));
     let behind = format!("lsblk -dnro TYPE,NAME \"$(readlink -f {})\"", path(&pv));
     assert_eq!(guest.run(&behind).trim(), "mpath mpatha");
     assert_eq!(cluster.spec("paths").device_claims.len(), 1);

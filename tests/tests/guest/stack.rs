@@ -26,7 +26,7 @@ fn raid_lvm_maps_and_partitions_agree_with_lsblk() {
          printf 'label: dos\\nlabel-id: 0xcafe1234\\nsize=16M, type=83\\nsize=16M, type=5\\n size=8M, type=82\\n' | sfdisk -q /dev/ubdm
          mkfs.ext4 -q /dev/ubdl3; mkdir /run/third; mount /dev/ubdl3 /run/third
          /usr/sbin/mkswap -q -L swapped /dev/ubdn; swapon /dev/ubdn
-         # mdadm and udev race: udev may have looked at a member before it was one.
+         # mdadm and udev race: udev may have read a member before it was one.
          udevadm trigger --action=change --subsystem-match=block --sysname-match='ubd*'"
     ));
     uml.scsi_debug(1, 16);

@@ -43,6 +43,11 @@ const BANNED: &[&str] = &[
     "design document",
     "one a node",
     "one a device",
+    "one agent a",
+    "one file a",
+    "everybody",
+    "by itself",
+    "looked at",
 ];
 
 const MAX_TEST_NAME: usize = 60;
@@ -77,6 +82,12 @@ fn fragments(source: &str) -> Vec<Fragment> {
     let mut tokenizer = Tokenizer { source, at: 0, line: 1, fragments: Vec::new() };
     tokenizer.run();
     tokenizer.fragments
+}
+
+/// The texts of all string literals of a Rust source file.
+pub fn literals(source: &str) -> Vec<String> {
+    let literals = fragments(source).into_iter().filter(|one| one.kind == Kind::Literal);
+    literals.map(|fragment| fragment.text).collect()
 }
 
 impl<'a> Tokenizer<'a> {

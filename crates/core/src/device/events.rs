@@ -17,7 +17,7 @@ pub const VERDICT_CHANGED: &str = "DeviceVerdictChanged";
 pub const LINK_RECREATED: &str = "SymlinkRecreated";
 
 /// The rest is summarized by its number: a shelf of disks must not hide everything else.
-const AT_ONCE: usize = 10;
+const MAX_EVENTS: usize = 10;
 
 pub fn changes(before: &NodeInventoryStatus, after: &NodeInventoryStatus) -> Vec<PendingEvent> {
     let same_boot = before.boot_id.is_some() && before.boot_id == after.boot_id;
@@ -118,13 +118,13 @@ fn verdict(device: &Device) -> String {
     }
 }
 
-/// At most `AT_ONCE` Events with one reason.
-pub fn limited(reason: &'static str, mut news: Vec<PendingEvent>) -> Vec<PendingEvent> {
-    if news.len() > AT_ONCE {
-        let more = news.len() - (AT_ONCE - 1);
-        let warning = news[AT_ONCE - 1..].iter().any(|one| one.warning);
-        news.truncate(AT_ONCE - 1);
-        news.push(PendingEvent {
+/// At most `MAX_EVENTS` Events with one reason.
+pub fn limited(reason: &'static str, mut events: Vec<PendingEvent>) -> Vec<PendingEvent> {
+    if events.len() > MAX_EVENTS {
+        let more = events.len() - (MAX_EVENTS - 1);
+        let warning = events[MAX_EVENTS - 1..].iter().any(|one| one.warning);
+        events.truncate(MAX_EVENTS - 1);
+        events.push(PendingEvent {
             reason,
             warning,
             message: format!(
@@ -132,13 +132,13 @@ pub fn limited(reason: &'static str, mut news: Vec<PendingEvent>) -> Vec<Pending
             ),
         });
     }
-    for one in &mut news {
+    for one in &mut events {
         // An Event's message may have 1,024 bytes.
         if one.message.len() > 1000 {
             one.message = one.message.chars().take(240).collect::<String>() + "…";
         }
     }
-    news
+    events
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub struct Facts {
     pub evidence: Vec<Evidence>,
     /// Why it is not a local device (`iscsi`, `rbd`); absent for a local one.
     pub not_local: Option<String>,
-    pub held: Held,
+    pub exclusive_open: ExclusiveOpen,
     /// Standalone without `--allow-real-disks`: it was not opened exclusively and must not be used.
     pub observed_only: bool,
     pub content: Content,
@@ -87,7 +87,7 @@ pub struct BackingFile {
 
 /// Whether the device could be opened exclusively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Held {
+pub enum ExclusiveOpen {
     /// Not tried: without root privileges, or the device was not opened at all.
     #[default]
     Unasked,

@@ -2,7 +2,7 @@
 
 use super::{
     facts::{Content, Facts},
-    identity::{Identified, identify, same_identity, slot_serial},
+    identity::{IdentityResult, identify, same_identity, slot_serial},
     returning_path::{Path, path_of, returning_paths},
     verdict::Finding,
 };
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupedDevice {
     pub facts: Facts,
-    pub identified: Identified,
+    pub identified: IdentityResult,
     /// The paths that were folded into this map.
     pub paths: Vec<String>,
     /// The by-id names of those paths: they name the disk, and may resolve to a path instead of the map.
@@ -79,7 +79,7 @@ fn fold(
     previous: Option<&NodeInventoryStatus>,
     overdue: &BTreeSet<Path>,
 ) -> Vec<GroupedDevice> {
-    let maps: Vec<(&Facts, Identified)> = seen
+    let maps: Vec<(&Facts, IdentityResult)> = seen
         .iter()
         .filter(|facts| facts.kind == "mpath")
         .map(|map| (map, common_identity(&paths_of(map, seen))))
@@ -137,9 +137,9 @@ fn paths_of<'a>(map: &Facts, seen: &'a [Facts]) -> Vec<&'a Facts> {
 }
 
 /// The strongest that all paths agree on.
-fn common_identity(paths: &[&Facts]) -> Identified {
-    let each: Vec<Identified> = paths.iter().map(|path| identify(path)).collect();
-    let Some((first, others)) = each.split_first() else { return Identified::default() };
+fn common_identity(paths: &[&Facts]) -> IdentityResult {
+    let each: Vec<IdentityResult> = paths.iter().map(|path| identify(path)).collect();
+    let Some((first, others)) = each.split_first() else { return IdentityResult::default() };
     let candidates: Vec<String> = first
         .candidates
         .iter()
@@ -150,7 +150,7 @@ fn common_identity(paths: &[&Facts]) -> Identified {
     let disagree = candidates.is_empty() && each.iter().any(|one| !one.candidates.is_empty());
     let contradiction =
         own.or_else(|| disagree.then(|| "its paths report different identities".to_owned()));
-    Identified { identity: candidates.first().cloned(), candidates, contradiction }
+    IdentityResult { identity: candidates.first().cloned(), candidates, contradiction }
 }
 
 fn inherit(map: &mut Facts, paths: &[&Facts], below: &[&Facts]) {

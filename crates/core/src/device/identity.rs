@@ -2,7 +2,7 @@
 //!
 //! WWN, EUI and NGUID before serial with model, before md, LVM and partition UUIDs, before the file of a loop
 //! device. Kernel names are never an identity. An identity must not depend on whether udev runs: sysfs comes
-//! first within a rank, and evidence that only grew is not a change (`Identified::candidates`).
+//! first within a rank, and evidence that only grew is not a change (`IdentityResult::candidates`).
 
 use super::facts::Facts;
 
@@ -22,7 +22,7 @@ pub const FILE: &str = "file";
 pub const FORMS: [&str; 10] = [NGUID, EUI, NVME_UUID, WWN, SERIAL, MD, LVM, PARTITION, DM, FILE];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identified {
+pub struct IdentityResult {
     /// `wwn:5000c500a1b2c3d4`
     pub identity: Option<String>,
     /// Everything that would identify it, strongest first.
@@ -32,7 +32,7 @@ pub struct Identified {
 }
 
 /// The identity of one device on its own; that of a multipath map comes from its paths (`group.rs`).
-pub fn identify(facts: &Facts) -> Identified {
+pub fn identify(facts: &Facts) -> IdentityResult {
     let claims: Vec<(&str, String)> = facts
         .evidence
         .iter()
@@ -52,7 +52,7 @@ pub fn identify(facts: &Facts) -> Identified {
             }
         }
     }
-    Identified {
+    IdentityResult {
         identity: candidates.first().cloned(),
         contradiction: contradiction(&claims),
         candidates,

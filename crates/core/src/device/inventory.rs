@@ -263,7 +263,7 @@ fn fit(mut status: NodeInventoryStatus, largest: usize) -> NodeInventoryStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Held, group::group};
+    use super::super::{ExclusiveOpen, group::group};
     use super::*;
     use quarry_api::node_inventory::{ClaimOwner, DeviceClaim, Evidence, UnmanagedPv};
 
@@ -277,7 +277,7 @@ mod tests {
             kind: "disk".into(),
             size,
             evidence,
-            held: Held::Free,
+            exclusive_open: ExclusiveOpen::Free,
             content: Content::Blank,
             ..Facts::default()
         }

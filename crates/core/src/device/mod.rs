@@ -19,7 +19,7 @@ pub mod status_patch;
 pub mod verdict;
 
 pub use accepted_identity::{accepted_identities, accepts};
-pub use facts::{BackingFile, Content, Facts, Found, Held, Partition};
+pub use facts::{BackingFile, Content, ExclusiveOpen, Facts, Found, Partition};
 pub use group::{GroupedDevice, group, group_with_overdue, partial_matches};
 pub use quarry_api::reason::{self, Reason};
 pub use settle::{SETTLING_TIME, Settling};

@@ -4,7 +4,7 @@
 //! kernel name starts again. A restarted agent trusts its own last status for the same boot and disk.
 
 use super::{
-    facts::Held,
+    facts::ExclusiveOpen,
     group::GroupedDevice,
     returning_path::{Path, PathWaits},
 };
@@ -98,7 +98,7 @@ fn state(device: &GroupedDevice) -> State {
         || !facts.partitions.is_empty()
         || !facts.backs.is_empty()
         || facts.swap
-        || facts.held == Held::Exclusively
+        || facts.exclusive_open == ExclusiveOpen::Exclusively
         || facts.volume_uid.is_some();
     State {
         identity: device.identified.identity.clone(),

@@ -3,7 +3,7 @@
 //! Unknown is no: a device that was not read, could not be read or contradicts itself is never Available (invariant 4).
 
 use super::{
-    facts::{Content, Facts, Held},
+    facts::{Content, ExclusiveOpen, Facts},
     identity::same_identity,
     reason::Reason,
 };
@@ -67,9 +67,9 @@ pub fn node_reasons(facts: &Facts) -> Vec<Finding> {
     if !facts.partitions.is_empty() {
         say(Reason::HasChildren, &facts.partitions.join(", "));
     }
-    match facts.held {
-        Held::Exclusively => say(Reason::HeldExclusively, ""),
-        Held::Free | Held::Unasked => {}
+    match facts.exclusive_open {
+        ExclusiveOpen::Exclusively => say(Reason::HeldExclusively, ""),
+        ExclusiveOpen::Free | ExclusiveOpen::Unasked => {}
     }
     if let Some(why) = boot(facts) {
         say(Reason::BootLabel, &why);
@@ -125,8 +125,8 @@ fn some(reason: Reason, names: &[String], say: &mut impl FnMut(Reason, &str)) {
 
 /// No reason was found, but the device was not really read: unknown is no.
 fn unasked(facts: &Facts) -> Option<Finding> {
-    match (&facts.content, facts.held) {
-        (Content::Blank, Held::Free) => None,
+    match (&facts.content, facts.exclusive_open) {
+        (Content::Blank, ExclusiveOpen::Free) => None,
         (Content::Blank, _) => {
             Some((Reason::NotPermitted, "it could not be opened exclusively".to_owned()))
         }

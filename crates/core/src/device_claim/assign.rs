@@ -484,7 +484,7 @@ fn make(
 ) -> Option<DeviceClaim> {
     let identity = device.identity.clone()?;
     let link =
-        format!("{}/{}/{}", names::LINK_FOLDER, settings.class, link_name(device, &identity));
+        format!("{}/{}/{}", names::LINK_DIRECTORY, settings.class, link_name(device, &identity));
     Some(DeviceClaim {
         identity,
         id: String::new(),

@@ -36,7 +36,7 @@ pub struct Observed {
     pub namespace: String,
     /// Every LocalVolumeDiscovery, this one included, of all namespaces.
     pub discoveries: Vec<Arc<LocalVolumeDiscovery>>,
-    pub nodes: Vec<NodeSeen>,
+    pub nodes: Vec<NodeObservation>,
     /// The agents' DaemonSet; `None` where agents are started by other means.
     pub daemon_set: Option<DaemonSetObserved>,
 }
@@ -49,7 +49,7 @@ impl Observed {
 }
 
 #[derive(Clone, Debug)]
-pub struct NodeSeen {
+pub struct NodeObservation {
     pub node: Arc<Node>,
     pub agent: Presence,
     /// The inventory has a status of this Node.
@@ -58,11 +58,11 @@ pub struct NodeSeen {
     pub problems: Vec<String>,
 }
 
-impl NodeSeen {
+impl NodeObservation {
     /// `inventory`: of this node, also one that another machine reported.
     pub fn new(node: Arc<Node>, agent: Presence, inventory: Option<&NodeInventory>) -> Self {
         let status = inventory.and_then(|inventory| inventory.status.as_ref());
-        NodeSeen {
+        NodeObservation {
             agent,
             reported: status.is_some_and(|status| is_report_of(status, &node)),
             problems: status.map(|status| status.problems.clone()).unwrap_or_default(),
@@ -107,7 +107,7 @@ pub struct Report {
     /// `None` when nothing is reported: the object is being deleted.
     pub status: Option<LocalVolumeDiscoveryStatus>,
     pub requeue: Option<SignedDuration>,
-    pub notes: Vec<PendingEvent>,
+    pub events: Vec<PendingEvent>,
 }
 
 /// Of all that exist, the one in force: in the operator's namespace, not being deleted, the oldest, then by name.

@@ -2,7 +2,7 @@
 //! `check.rs`.
 
 use super::{
-    Agents, Coverage, NodeSeen, Observed, Plan, Report, coverage,
+    Agents, Coverage, NodeObservation, Observed, Plan, Report, coverage,
     status::{self, StatusUpdate},
 };
 use crate::{
@@ -56,14 +56,14 @@ pub(super) fn report(seen: &Observed, update: StatusUpdate, now: Timestamp) -> R
         StatusUpdate::Waiting { .. } | StatusUpdate::Running { .. } => first_lapse(seen)
             .map(|until| until.duration_since(now).max(SignedDuration::from_secs(1))),
     };
-    let (status, notes) = update.into_status(&seen.discovery, now);
-    Report { status: Some(status), requeue, notes }
+    let (status, events) = update.into_status(&seen.discovery, now);
+    Report { status: Some(status), requeue, events }
 }
 
 fn first_lapse(seen: &Observed) -> Option<Timestamp> {
     let covered =
         seen.nodes.iter().filter(|one| coverage(&seen.discovery, &one.node) == Coverage::Covered);
-    let until = |one: &NodeSeen| match one.agent {
+    let until = |one: &NodeObservation| match one.agent {
         Presence::Present { until } => Some(until),
         Presence::Never | Presence::Absent { .. } => None,
     };

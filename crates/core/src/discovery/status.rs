@@ -1,6 +1,6 @@
 //! The status of a LocalVolumeDiscovery: its phase and the conditions Available, Progressing and Degraded.
 
-use super::{Agents, Coverage, NodeSeen, Observed, coverage, spec_problems};
+use super::{Agents, Coverage, NodeObservation, Observed, coverage, spec_problems};
 use crate::{
     agent_daemon_set::{
         confinement::{NOT_CONFINED, not_confined},
@@ -85,7 +85,7 @@ pub fn decide(seen: &Observed, agents: &Agents) -> StatusUpdate {
 fn nodes(seen: &Observed, agents: &Agents) -> StatusUpdate {
     let total =
         |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
-    let mut covered: Vec<&NodeSeen> = Vec::new();
+    let mut covered: Vec<&NodeObservation> = Vec::new();
     let mut kept_away: Vec<(&str, &Taint)> = Vec::new();
     for one in &seen.nodes {
         match coverage(&seen.discovery, &one.node) {
@@ -144,7 +144,7 @@ fn nodes(seen: &Observed, agents: &Agents) -> StatusUpdate {
 fn missing_agents(
     seen: &Observed,
     agents: &Agents,
-    covered: &[&NodeSeen],
+    covered: &[&NodeObservation],
 ) -> (Vec<String>, String) {
     match agents {
         Agents::Deployed => (
@@ -195,7 +195,7 @@ fn some(all: &[String], separator: &str) -> String {
     }
 }
 
-fn name_of(one: &NodeSeen) -> &str {
+fn name_of(one: &NodeObservation) -> &str {
     one.node.metadata.name.as_deref().unwrap_or_default()
 }
 
@@ -255,7 +255,7 @@ impl StatusUpdate {
             old.reason.as_deref() == Some(main.1.1)
                 && old.message.as_deref() == Some(main.1.2.as_str())
         });
-        let notes = if reported {
+        let events = if reported {
             Vec::new()
         } else {
             vec![PendingEvent { warning, reason: main.1.1, message: main.1.2.clone() }]
@@ -271,7 +271,7 @@ impl StatusUpdate {
             conditions: conditions.into(),
             observed_generation: discovery.metadata.generation,
         };
-        (status, notes)
+        (status, events)
     }
 }
 

@@ -32,9 +32,9 @@ fn discovery(name: &str, extra: Value) -> LocalVolumeDiscovery {
     serde_json::from_value(object).unwrap()
 }
 
-fn node(name: &str, agent: Presence) -> NodeSeen {
+fn node(name: &str, agent: Presence) -> NodeObservation {
     let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "disk": "hdd"}}});
-    NodeSeen {
+    NodeObservation {
         node: Arc::new(serde_json::from_value(node).unwrap()),
         agent,
         reported: true,
@@ -42,9 +42,9 @@ fn node(name: &str, agent: Presence) -> NodeSeen {
     }
 }
 
-fn tainted(name: &str) -> NodeSeen {
+fn tainted(name: &str) -> NodeObservation {
     let node = json!({"metadata": {"name": name}, "spec": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]}});
-    NodeSeen {
+    NodeObservation {
         node: Arc::new(serde_json::from_value(node).unwrap()),
         agent: present(),
         reported: true,
@@ -52,7 +52,7 @@ fn tainted(name: &str) -> NodeSeen {
     }
 }
 
-fn observed(extra: Value, nodes: Vec<NodeSeen>) -> Observed {
+fn observed(extra: Value, nodes: Vec<NodeObservation>) -> Observed {
     let discovery = discovery("disks", extra);
     Observed {
         discoveries: vec![Arc::new(discovery.clone())],
@@ -93,7 +93,7 @@ fn the_status_has_the_state_and_the_remedy() {
     let absent = || Presence::Absent { since: "2025-12-31T23:00:00Z".parse().unwrap() };
     let mut problem = node("n1", present());
     problem.problems = vec!["cannot read /host/sys/block: permission denied".into()];
-    let silent = |name: &str| NodeSeen { reported: false, ..node(name, present()) };
+    let silent = |name: &str| NodeObservation { reported: false, ..node(name, present()) };
     let cases = [
         (
             "all agents are there",
@@ -182,7 +182,7 @@ fn the_status_has_the_state_and_the_remedy() {
             let plan = report_in(case, seen, now());
             let again = Observed { discovery: LocalVolumeDiscovery { status: plan.status.clone(), ..seen.discovery.clone() }, ..seen.clone() };
             let second = report_in(case, &again, now() + SignedDuration::from_secs(10));
-            assert_eq!((&second.status, &second.notes), (&plan.status, &Vec::new()), "{case}: a plan on its own result is empty");
+            assert_eq!((&second.status, &second.events), (&plan.status, &Vec::new()), "{case}: a plan on its own result is empty");
             let conditions: Vec<String> = plan
                 .status
                 .iter()
@@ -192,7 +192,7 @@ fn the_status_has_the_state_and_the_remedy() {
             json!({
                 "case": case, "phase": plan.status.as_ref().and_then(|status| status.phase), "conditions": conditions,
                 "requeue": plan.requeue.map(|after| after.as_secs()),
-                "events": plan.notes.iter().map(|note| format!("{} {}", if note.warning { "Warning" } else { "Normal" }, note.reason)).collect::<Vec<_>>(),
+                "events": plan.events.iter().map(|note| format!("{} {}", if note.warning { "Warning" } else { "Normal" }, note.reason)).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -353,9 +353,9 @@ fn a_result_holds_every_row_with_every_field() {
     let first = result::plan(&seen, now());
     applied(&mut seen, &first);
     insta::assert_yaml_snapshot!(seen.result);
-    assert_eq!(first.notes[0].reason, "CreatedDiscoveryResultObject");
+    assert_eq!(first.events[0].reason, "CreatedDiscoveryResultObject");
     assert_eq!(
-        first.notes[0].message,
+        first.events[0].message,
         "n1: created the list of discovered devices with 10 devices"
     );
 }
@@ -388,7 +388,7 @@ fn a_result_is_written_when_its_rows_differ_and_only_then() {
     let change = result::plan(&seen, later);
     assert_eq!(change.status.as_ref().unwrap().discovered_time_stamp, "2026-01-01T01:00:00Z");
     assert_eq!(
-        change.notes[0].message,
+        change.events[0].message,
         "n1: the list of discovered devices has changed to 10 devices; new: /dev/sdz; gone: /dev/sda1; changed: /dev/sdb"
     );
     applied(&mut seen, &change);
@@ -428,7 +428,7 @@ fn a_result_of_another_node_or_deleted_is_not_written() {
     seen.inventory = Some(inventory(json!([])));
     seen.result.as_mut().unwrap().spec.node_name = "n2".into();
     let plan = result::plan(&seen, now());
-    assert!(plan.steps.is_empty() && plan.status.is_none() && plan.notes[0].warning);
+    assert!(plan.steps.is_empty() && plan.status.is_none() && plan.events[0].warning);
     let mistaken = result::Plan {
         status: Some(LocalVolumeDiscoveryResultStatus::default()),
         refused: first.refused.clone(),

@@ -71,7 +71,7 @@ pub enum InvalidTask {
     NoSparseFile,
     #[error("the job names no claimed device")]
     NoClaimedDevice,
-    #[error("the job's device is not that of the volume that asked for it")]
+    #[error("the job's device is not that of the volume that owns it")]
     OtherVolume,
     #[error("the job does not say what to prepare")]
     NoFormat,

@@ -63,18 +63,18 @@ fn a_task_is_spelled_as_the_spec_it_was_parsed_from() {
     for (spec, text) in [
         (
             volume_spec("Prepare", json!({"size": 1 << 30, "filesystem": {"type": "xfs"}})),
-            "1 GiB xfs",
+            "1Gi xfs",
         ),
         (
             volume_spec(
                 "Prepare",
                 json!({"size": 1 << 30, "filesystem": {"type": "ext4", "mkfsOptions": ["-m", "0"]}}),
             ),
-            "1 GiB ext4 -m 0",
+            "1Gi ext4 -m 0",
         ),
-        (volume_spec("Prepare", json!({"size": 4096, "partition": {}})), "4 KiB, one partition"),
+        (volume_spec("Prepare", json!({"size": 4096, "partition": {}})), "4Ki, one partition"),
         (volume_spec("Cleanup", json!(null)), "remove"),
-        (wipe_spec(json!({"size": 4096, "wipe": {"policy": "Discard"}})), "Discard of 4 KiB"),
+        (wipe_spec(json!({"size": 4096, "wipe": {"policy": "Discard"}})), "Discard of 4Ki"),
     ] {
         let task = parse(&spec).unwrap();
         let spelled = NodeJobSpec {

@@ -24,7 +24,7 @@ fn claims() -> Value {
     json!([{"identity": "wwn:1", "owner": {"kind": "LocalVolumeSet", "namespace": "s", "name": "fast", "uid": "x"}}])
 }
 
-fn foreign() -> Vec<UnmanagedPv> {
+fn unmanaged() -> Vec<UnmanagedPv> {
     vec![UnmanagedPv {
         name: "lso".into(),
         path: "/mnt/local-storage/fast/x".into(),
@@ -41,12 +41,12 @@ fn update(step: Option<Step>) -> Update {
 
 #[test]
 fn an_inventory_follows_its_node() {
-    let nothing = Observed { name: "n1".into(), unmanaged_pvs: foreign(), ..Observed::default() };
+    let nothing = Observed { name: "n1".into(), unmanaged_pvs: unmanaged(), ..Observed::default() };
     assert_eq!(plan(&nothing), None);
     let Some(Step::Create(made)) = plan(&Observed { node_exists: true, ..nothing }) else {
         panic!()
     };
-    assert_eq!(made.spec.unmanaged_pvs, foreign());
+    assert_eq!(made.spec.unmanaged_pvs, unmanaged());
     assert_eq!(plan(&seen(true, json!({}))), None);
     assert_eq!(
         plan(&seen(false, json!({}))),
@@ -224,7 +224,7 @@ fn what_the_cluster_knows_is_written_once() {
         true,
         json!({"spec.deviceClaims": claims(), "metadata.finalizers": [names::DEVICE_CLAIMS_FINALIZER]}),
     );
-    seen.unmanaged_pvs = foreign();
+    seen.unmanaged_pvs = unmanaged();
     seen.elsewhere =
         vec![RemoteIdentity { identity: "wwn:1".into(), node: "n2".into(), device: "sdb".into() }];
     let update = update(plan(&seen));

@@ -34,7 +34,7 @@ fn live(deleted: bool) -> VolumePrecondition {
         node_uid: Some("node".into()),
         owner: Some(volume(deleted)),
         pv: None,
-        claim_uid: None,
+        pvc_uid: None,
         other_ledger: false,
     }
 }
@@ -134,7 +134,7 @@ fn storage_of_a_used_persistent_volume_is_not_cleaned_up() {
             &job("Cleanup"),
             &VolumePrecondition {
                 pv: Some(released.clone()),
-                claim_uid: Some(uid.into()),
+                pvc_uid: Some(uid.into()),
                 ..live(true)
             },
         )
@@ -145,19 +145,19 @@ fn storage_of_a_used_persistent_volume_is_not_cleaned_up() {
 
 #[test]
 fn an_unmanaged_pv_counts_only_if_it_publishes_our_storage() {
-    let foreign = |path: &str| {
+    let unmanaged = |path: &str| {
         pv(
             json!({"/metadata/ownerReferences": null, "/spec/local/path": path, "/status/phase": "Bound"}),
         )
     };
     assert_eq!(
-        check(&job("Cleanup"), &VolumePrecondition { pv: Some(foreign("/mnt/x")), ..live(true) }),
+        check(&job("Cleanup"), &VolumePrecondition { pv: Some(unmanaged("/mnt/x")), ..live(true) }),
         Ok(())
     );
     let answer = check(
         &job("Cleanup"),
         &VolumePrecondition {
-            pv: Some(foreign(&format!("/dev/disk/by-uuid/{UID}"))),
+            pv: Some(unmanaged(&format!("/dev/disk/by-uuid/{UID}"))),
             ..live(true)
         },
     );
@@ -220,7 +220,7 @@ mod wipe {
             owner_uid: text("owner"),
             inventory,
             pv: serde_json::from_value(world["pv"].clone()).unwrap(),
-            claim_uid: text("pvc"),
+            pvc_uid: text("pvc"),
         }
     }
 

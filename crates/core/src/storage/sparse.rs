@@ -174,7 +174,7 @@ pub enum Refusal {
     #[error(
         "a file of this volume's name exists that the ledger does not know: it was not made by this agent and is left alone; move it away from the volume directory"
     )]
-    ForeignFile,
+    UnknownFile,
     #[error(
         "the file exists with {found} instead of {wanted}: it is left alone; delete the volume and create another"
     )]
@@ -186,15 +186,15 @@ pub enum Refusal {
     #[error(
         "{link} leads to {found}, not to {wanted}: another device carries this volume's UUID; remove it or change its UUID"
     )]
-    ForeignLink { link: String, found: String, wanted: String },
-    #[error("{device} is {users}: end that use, the cleanup is tried again by itself")]
+    OtherDeviceLink { link: String, found: String, wanted: String },
+    #[error("{device} is {users}: end that use; the cleanup is retried")]
     InUse { device: String, users: String },
 }
 
 /// The next steps of a Prepare job.
 fn plan_prepare(task: &PrepareVolume, seen: &Observed) -> Plan {
     if !seen.in_ledger && (seen.file.is_some() || seen.draft) {
-        return Next::Refused(Refusal::ForeignFile);
+        return Next::Refused(Refusal::UnknownFile);
     }
     let partitioned = matches!(task.format, Format::Partition);
     let Some(file) = &seen.file else {
@@ -251,7 +251,7 @@ fn plan_attached(uid: &Uid, file: &File, seen: &Observed) -> Plan {
         })),
         // A loop that was attached before under another number leaves a stale link behind only without udev: replace it.
         (Link::To(found), false) if !is_loop(found) => {
-            Next::Refused(Refusal::ForeignLink { link, found: found.clone(), wanted: device })
+            Next::Refused(Refusal::OtherDeviceLink { link, found: found.clone(), wanted: device })
         }
         (Link::To(_) | Link::Absent, false) => Next::Steps(vec![Step::MakeLink { device }]),
         (Link::To(_) | Link::Absent, true) => Next::Steps(vec![Step::AwaitLink { device }]),
@@ -268,7 +268,7 @@ fn is_loop(kernel_name: &str) -> bool {
 fn plan_cleanup(seen: &Observed) -> Plan {
     let anything = seen.file.is_some() || seen.draft;
     if anything && !seen.in_ledger {
-        return Next::Refused(Refusal::ForeignFile);
+        return Next::Refused(Refusal::UnknownFile);
     }
     if let Some(busy) = seen.loops.iter().find(|l| !l.users.is_empty()) {
         let users = busy.users.iter().map(User::to_string).collect::<Vec<_>>().join(", ");

@@ -23,7 +23,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 seen.name()
             );
             // The name may become free: the Volume then proceeds with its job.
-            say(
+            plan_status(
                 seen,
                 StatusUpdate::new(Phase::Failed, Some(Reason::CreationError), message)
                     .with_job(seen.job_handle().map(str::to_owned)),
@@ -77,8 +77,8 @@ fn published(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
     let warns = terminating && update.phase == Phase::Available;
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
     let note = update.message.clone().filter(|message| warns && before.as_ref() != Some(message));
-    let mut plan = say(seen, update, now);
-    plan.notes.extend(note.map(|message| PendingEvent {
+    let mut plan = plan_status(seen, update, now);
+    plan.events.extend(note.map(|message| PendingEvent {
         warning: true,
         reason: "PvTerminating",
         message,
@@ -191,7 +191,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                     format!("preparing the storage on node {}", job.spec.node_name)
                 })
             });
-            let mut plan = say(
+            let mut plan = plan_status(
                 seen,
                 StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message).with_job(handle),
                 now,
@@ -219,7 +219,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
                 seen.name(),
                 names::RETRY_ANNOTATION
             );
-            say(
+            plan_status(
                 seen,
                 StatusUpdate::new(Phase::Failed, Some(Reason::CreationError), message)
                     .with_job(handle),
@@ -228,7 +228,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
         }
         Some(JobPhase::Succeeded) => {
             let Some(result) = &status.result else {
-                return say(
+                return plan_status(
                     seen,
                     StatusUpdate::new(
                         Phase::Failed,
@@ -245,9 +245,9 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             };
             let mut update = StatusUpdate::new(Phase::Available, None, "");
             update.device_name = Some(result.device_name.clone());
-            let mut plan = say(seen, update, now);
+            let mut plan = plan_status(seen, update, now);
             plan.steps.push(Step::CreatePv(Box::new(pv::build_pv(seen, &request, result))));
-            plan.notes.push(PendingEvent {
+            plan.events.push(PendingEvent {
                 warning: false,
                 reason: "PvCreation",
                 message: format!("created PersistentVolume {} for {}", seen.name(), result.path),
@@ -289,7 +289,7 @@ pub(super) fn begin(
     update: StatusUpdate,
     now: Timestamp,
 ) -> Plan {
-    let mut plan = say(seen, update, now);
+    let mut plan = plan_status(seen, update, now);
     let needs_finalizer =
         !seen.has_finalizer() && seen.volume.metadata.deletion_timestamp.is_none();
     if needs_finalizer {
@@ -300,7 +300,7 @@ pub(super) fn begin(
     {
         plan.steps.push(Step::RecordJob(status));
     }
-    plan.notes.push(PendingEvent {
+    plan.events.push(PendingEvent {
         warning: false,
         reason: "JobStarted",
         message: format!(
@@ -316,7 +316,7 @@ pub(super) fn begin(
 fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -> Plan {
     match no {
         NoRequest::Waiting(message) => {
-            let mut plan = say(
+            let mut plan = plan_status(
                 seen,
                 StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message).with_job(job),
                 now,
@@ -326,7 +326,11 @@ fn refuse(seen: &Observed, no: NoRequest, job: Option<String>, now: Timestamp) -
         }
         NoRequest::Invalid { internal, message } => {
             let reason = if internal { Reason::InternalError } else { Reason::CreationError };
-            say(seen, StatusUpdate::new(Phase::Failed, Some(reason), message).with_job(job), now)
+            plan_status(
+                seen,
+                StatusUpdate::new(Phase::Failed, Some(reason), message).with_job(job),
+                now,
+            )
         }
     }
 }
@@ -343,16 +347,16 @@ fn requeue_at_lease_end(seen: &Observed, now: Timestamp) -> Option<SignedDuratio
 }
 
 /// A plan that only reports; a change of phase is reported as an Event, once.
-pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan {
+pub(super) fn plan_status(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan {
     let before = seen.volume.ready().and_then(|ready| ready.message.clone());
     let reported = seen.volume.phase() == Some(update.phase)
         && (before == update.message || update.phase == Phase::Available);
-    let mut notes = Vec::new();
+    let mut events = Vec::new();
     if !reported {
         let from = seen.volume.phase().map_or("none", Phase::as_str);
         let cause =
             update.message.as_deref().map_or_else(String::new, |message| format!(": {message}"));
-        notes.push(PendingEvent {
+        events.push(PendingEvent {
             warning: update.phase == Phase::Failed,
             reason: "StateTransition",
             message: format!("phase changed from {from} to {}{cause}", update.phase.as_str()),
@@ -362,7 +366,7 @@ pub(super) fn say(seen: &Observed, update: StatusUpdate, now: Timestamp) -> Plan
         steps: Vec::new(),
         status: Some(update.into_status(&seen.volume, now)),
         requeue: None,
-        notes,
+        events,
         refused: None,
     }
 }

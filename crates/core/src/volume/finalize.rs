@@ -34,7 +34,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         );
         let update = StatusUpdate::new(Phase::Pending, Some(Reason::Pending), message)
             .with_job(Some(jobs::handle(jobs::PREPARE, job)));
-        let mut plan = deploy::say(seen, update, now);
+        let mut plan = deploy::plan_status(seen, update, now);
         plan.requeue = Some(SignedDuration::from_secs(30));
         return plan;
     }
@@ -81,7 +81,7 @@ fn delete_pv(seen: &Observed, pv: &PersistentVolume, now: Timestamp) -> Plan {
         .unwrap_or_else(|| format!("PersistentVolume {} is being deleted", seen.name()));
     let mut plan = wait(seen, blocker, None, now);
     plan.steps.push(Step::DeletePv { uid, resource_version });
-    plan.notes.push(PendingEvent {
+    plan.events.push(PendingEvent {
         warning: false,
         reason: "PvDeletion",
         message: format!("deleted PersistentVolume {}", seen.name()),
@@ -212,7 +212,7 @@ fn follow(seen: &Observed, job: &NodeJob, now: Timestamp) -> Plan {
             )
             .with_job(handle);
             update.device_name = device_name(seen);
-            let mut plan = deploy::say(seen, update, now);
+            let mut plan = deploy::plan_status(seen, update, now);
             plan.requeue = Some(due.duration_since(now));
             plan
         }
@@ -228,12 +228,12 @@ fn let_go(seen: &Observed) -> Plan {
         steps.push(Step::ReleasePv { uid, resource_version });
     }
     steps.push(Step::ReleaseVolume);
-    let notes = vec![PendingEvent {
+    let events = vec![PendingEvent {
         warning: false,
         reason: "VolumeFinalization",
         message: format!("deleted Volume {}", seen.name()),
     }];
-    Plan { steps, notes, ..Plan::default() }
+    Plan { steps, events, ..Plan::default() }
 }
 
 fn device_name(seen: &Observed) -> Option<String> {
@@ -244,7 +244,7 @@ fn wait(seen: &Observed, message: String, job: Option<String>, now: Timestamp) -
     let mut update =
         StatusUpdate::new(Phase::Terminating, Some(Reason::Terminating), message).with_job(job);
     update.device_name = device_name(seen);
-    let mut plan = deploy::say(seen, update, now);
+    let mut plan = deploy::plan_status(seen, update, now);
     plan.requeue = Some(SignedDuration::from_secs(30));
     plan
 }

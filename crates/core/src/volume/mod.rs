@@ -98,7 +98,7 @@ pub struct Plan {
     pub status: Option<VolumeStatus>,
     /// Reconcile again after this time even if nothing changes.
     pub requeue: Option<SignedDuration>,
-    pub notes: Vec<PendingEvent>,
+    pub events: Vec<PendingEvent>,
     /// Reported instead if the API server refuses a step, with its answer; `None`: there are no steps.
     pub refused: Option<status::StatusUpdate>,
 }

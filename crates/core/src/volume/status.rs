@@ -88,7 +88,7 @@ pub(super) fn refused(seen: &Observed) -> StatusUpdate {
 /// What is published when the API server refuses a step.
 pub struct Refusal {
     pub status: VolumeStatus,
-    pub notes: Vec<PendingEvent>,
+    pub events: Vec<PendingEvent>,
 }
 
 /// The planned status with the attempt that was refused, and the API server's answer.
@@ -101,8 +101,8 @@ pub fn report_refusal(
 ) -> Refusal {
     let planned_message = planned.message.as_deref().unwrap_or_default();
     let message = Some(format!("{attempt}: {planned_message}: {answer}"));
-    let plan = super::deploy::say(seen, StatusUpdate { message, ..planned.clone() }, now);
-    Refusal { status: plan.status.unwrap_or_default(), notes: plan.notes }
+    let plan = super::deploy::plan_status(seen, StatusUpdate { message, ..planned.clone() }, now);
+    Refusal { status: plan.status.unwrap_or_default(), events: plan.events }
 }
 
 fn same(a: &Condition, b: &Condition) -> bool {

@@ -13,26 +13,24 @@ pub enum PvUsage {
 pub fn pv_usage(pv: &PersistentVolume) -> PvUsage {
     let name = pv.metadata.name.as_deref().unwrap_or_default();
     let phase = pv.status.as_ref().and_then(|status| status.phase.as_deref());
-    let claim = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-    let claimed_by = || {
-        claim.map_or_else(String::new, |claim| {
+    let reference = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let to_pvc = || {
+        reference.map_or_else(String::new, |pvc| {
             format!(
                 " to PVC {}/{}",
-                claim.namespace.as_deref().unwrap_or_default(),
-                claim.name.as_deref().unwrap_or_default()
+                pvc.namespace.as_deref().unwrap_or_default(),
+                pvc.name.as_deref().unwrap_or_default()
             )
         })
     };
     match phase {
         Some("Released" | "Failed") => PvUsage::Free,
         // The binder writes claimRef (with the UID of the PVC) first and the phase afterwards.
-        Some("Available") if claim.is_some_and(|claim| claim.uid.is_some()) => {
-            PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", claimed_by()))
+        Some("Available") if reference.is_some_and(|pvc| pvc.uid.is_some()) => {
+            PvUsage::InUse(format!("PersistentVolume {name} is being bound{}", to_pvc()))
         }
         Some("Available") => PvUsage::Free,
-        Some("Bound") => {
-            PvUsage::InUse(format!("PersistentVolume {name} is bound{}", claimed_by()))
-        }
+        Some("Bound") => PvUsage::InUse(format!("PersistentVolume {name} is bound{}", to_pvc())),
         Some("Pending") | None => {
             PvUsage::InUse(format!("PersistentVolume {name} has no phase yet"))
         }

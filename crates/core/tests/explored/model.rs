@@ -41,7 +41,7 @@ pub enum Mistake {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Content {
     Blank,
-    Foreign,
+    Other,
     /// A Volume has it: it looks blank, and is not.
     Volume,
     /// What the pod of this claim wrote.
@@ -191,7 +191,7 @@ impl Model {
             mistake: None,
             wrong: Vec::new(),
         };
-        model.look();
+        model.observe();
         model.write();
         model.refresh(0);
         model.refresh(1);
@@ -203,7 +203,7 @@ impl Model {
         self
     }
 
-    /// A set whose disk is published, and everybody knows it.
+    /// A set whose disk is published, and every component knows it.
     pub fn published(mut self, set: &str) -> Self {
         self.change(|api| drop(api.sets.insert(set.into(), new_set(set))));
         for _ in 0..6 {
@@ -213,7 +213,7 @@ impl Model {
             {
                 self = next;
             }
-            self.look();
+            self.observe();
             self.write();
         }
         assert_eq!(self.api.pvs.len(), 1, "the world begins with a published disk");
@@ -288,7 +288,7 @@ impl Model {
             _ if self.mistake == Some(Mistake::AgentIsBlind) => None,
             Content::Blank => None,
             Content::Data(_) if self.hidden => None,
-            Content::Foreign | Content::Data(_) => Some("Signature"),
+            Content::Other | Content::Data(_) => Some("Signature"),
             Content::Volume => Some("BacksVolume"),
         };
         reasons.extend(
@@ -312,7 +312,7 @@ impl Model {
     }
 
     /// The agent looks: at the inventory as it is now, and at the disk. It writes later, or never.
-    pub fn look(&mut self) {
+    pub fn observe(&mut self) {
         let inventory = &self.api.inventory;
         let earlier = inventory
             .status

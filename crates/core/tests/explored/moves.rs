@@ -31,7 +31,7 @@ pub struct Allowed {
     pub deletions: u32,
     /// How often a disk may be pulled or plugged in.
     pub plugs: u32,
-    pub foreign_data: bool,
+    pub other_data: bool,
     pub unmanaged_pv: bool,
     /// A Volume may take the disk, and give it back.
     pub volume: bool,
@@ -53,7 +53,7 @@ pub enum Move {
         operator: usize,
         writes: usize,
     },
-    Look,
+    Observe,
     Write,
     Bind,
     /// Through `volumeName`: as kube-controller-manager does it, whatever becomes of the PersistentVolume.
@@ -68,7 +68,7 @@ pub enum Move {
     Report(String),
     Pull,
     Plug(usize),
-    ForeignData,
+    OtherData,
     UnmanagedPv,
     Volume,
     VolumeGone,
@@ -76,7 +76,7 @@ pub enum Move {
 
 pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     let api = &model.api;
-    let mut found: Vec<Move> = vec![Move::Look, Move::Write, Move::Bind, Move::Use, Move::Unuse];
+    let mut found: Vec<Move> = vec![Move::Observe, Move::Write, Move::Bind, Move::Use, Move::Unuse];
     found.extend(
         allowed
             .sets
@@ -130,8 +130,8 @@ pub fn moves(model: &Model, allowed: &Allowed) -> Vec<Move> {
     if allowed.reserve {
         found.push(Move::Reserve);
     }
-    if allowed.foreign_data {
-        found.push(Move::ForeignData);
+    if allowed.other_data {
+        found.push(Move::OtherData);
     }
     if allowed.unmanaged_pv {
         found.push(Move::UnmanagedPv);
@@ -183,7 +183,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.refresh(*operator);
         }
         Move::Plan { operator, writes } => return operate(next, *operator, *writes),
-        Move::Look => next.look(),
+        Move::Observe => next.observe(),
         Move::Write => {
             let before = model.api.clone();
             model.pending.as_ref()?;
@@ -280,7 +280,7 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             next.plugged += 1;
         }
         // Before the disk is confirmed as blank: writes to a confirmed disk cannot be foreseen.
-        Move::ForeignData => {
+        Move::OtherData => {
             let disk = model.slot?;
             let relied_on =
                 model.pending.is_some() || !model.api.inventory.spec.device_claims.is_empty();
@@ -296,15 +296,15 @@ pub fn take(model: &Model, one: &Move) -> Option<Model> {
             {
                 return None;
             }
-            next.disks[disk] = Content::Foreign;
+            next.disks[disk] = Content::Other;
         }
         Move::UnmanagedPv => {
-            if model.api.pvs.contains_key("foreign") {
+            if model.api.pvs.contains_key("unmanaged") {
                 return None;
             }
-            let pv = json!({"metadata": {"name": "foreign", "uid": "f"}, "spec": {"local": {"path": "/mnt/local-storage/x/wwn-0"}}, "status": {"phase": "Available"}});
+            let pv = json!({"metadata": {"name": "unmanaged", "uid": "f"}, "spec": {"local": {"path": "/mnt/local-storage/x/wwn-0"}}, "status": {"phase": "Available"}});
             next.change(|api| {
-                drop(api.pvs.insert("foreign".into(), serde_json::from_value(pv).unwrap()))
+                drop(api.pvs.insert("unmanaged".into(), serde_json::from_value(pv).unwrap()))
             });
         }
         // Never a disk that is claimed; but a plan that claims it now may be based on an earlier read.
@@ -537,7 +537,7 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
         node_uid: Some("node".into()),
         owner_uid: api_owner(&next.api, &job.spec.owner.name).and_then(|meta| meta.uid.clone()),
         inventory: Some(next.api.inventory.clone()),
-        claim_uid: claimed
+        pvc_uid: claimed
             .filter(|user| next.users.contains(user))
             .map(|user| format!("claim-{user}")),
         pv,
@@ -556,12 +556,12 @@ fn wipe(mut next: Model, name: &str) -> Option<Model> {
             next.wrong.push(format!("the data of claim {user} was wiped while it exists"))
         }
         Content::Volume => next.wrong.push("a Volume's disk was wiped".into()),
-        Content::Foreign
+        Content::Other
             if !next.api.inventory.spec.device_claims.iter().any(|claim| claim.path.is_some()) =>
         {
-            next.wrong.push("foreign data was wiped".into())
+            next.wrong.push("data of another process was wiped".into())
         }
-        Content::Data(_) | Content::Foreign | Content::Blank => {}
+        Content::Data(_) | Content::Other | Content::Blank => {}
     }
     next.disks[disk] = Content::Blank;
     next.wiped = Some(name.to_owned());

@@ -125,7 +125,7 @@ pub fn add_partition(host: &HostRoot, uid: &str, id: Uuid, device: &str) -> Resu
         NO_PARSER.store(true, Ordering::Relaxed);
         return detach(host, uid, device);
     }
-    // Read-only: closing a writable descriptor would make udev look at the device once more.
+    // Read-only: closing a writable descriptor would make udev process the device once more.
     let path = host.dev(device);
     let opened = File::open(&path).map_err(NodeError::io(format!("opening {}", path.display())))?;
     let attempt = || format!("adding the partition of {device}");

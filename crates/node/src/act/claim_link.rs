@@ -1,6 +1,6 @@
-//! The link of a claim, `/mnt/local-storage/<class>/<name>`: the path of its PersistentVolume.
+//! The link of a device claim, `/mnt/local-storage/<class>/<name>`: the path of its PersistentVolume.
 //!
-//! The way there is walked inside the host root, `/mnt` may be a link of the node. The class's own folder must be one:
+//! The way there is walked inside the host root, `/mnt` may be a link of the node. The class's own directory must be one:
 //! a link in its place is left alone, whatever it leads to. A link is replaced in one piece, and only links are
 //! replaced or removed.
 //!
@@ -9,13 +9,13 @@
 //! (`BOOT_LINK_DIRECTORY`) and is filled when this boot has seen the identity.
 
 use crate::{
-    device_claim::{LinkDevice, LinkOrder, LinkState, LinkWish},
+    device_claim::{LinkDevice, LinkGoal, LinkState, LinkTask},
     error::NodeError,
     host_root::HostRoot,
     sys::DevNumber,
 };
 use quarry_api::{
-    names::{BOOT_LINK_DIRECTORY, LINK_FOLDER},
+    names::{BOOT_LINK_DIRECTORY, LINK_DIRECTORY},
     node_job::hex_digest,
 };
 use quarry_core::device::{by_id_link, sanitize::printable};
@@ -34,7 +34,7 @@ use std::{
 /// One at a time: a left-over of a crash is the next one's to remove.
 const TEMPORARY: &str = ".quarry-link";
 
-/// Class and name of a link, both of which are one name in a folder.
+/// Class and name of a link, both of which are one name in a directory.
 pub fn parse(link: &str) -> Result<(&str, &str), String> {
     let is_name = |part: &str| {
         !part.is_empty()
@@ -44,12 +44,14 @@ pub fn parse(link: &str) -> Result<(&str, &str), String> {
             && !part.contains(['/', '\0'])
             && part != TEMPORARY
     };
-    let inside = link.strip_prefix(LINK_FOLDER).and_then(|rest| rest.strip_prefix('/'));
+    let inside = link.strip_prefix(LINK_DIRECTORY).and_then(|rest| rest.strip_prefix('/'));
     inside
         .and_then(|rest| rest.split_once('/'))
         .filter(|(class, name)| is_name(class) && is_name(name))
         .ok_or_else(|| {
-            format!("{link:?} is not a link of a claim: {LINK_FOLDER}/CLASS/NAME is expected")
+            format!(
+                "{link:?} is not a link of a device claim: {LINK_DIRECTORY}/CLASS/NAME is expected"
+            )
         })
 }
 
@@ -67,15 +69,15 @@ enum LinkTarget {
     Dangling,
 }
 
-/// One order, to its end; what keeps it from that is in the result.
-pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
-    let done = match &order.wish {
-        LinkWish::Lead(device) => lead(host, &order.link, device).map(|repaired| (true, repaired)),
-        LinkWish::Observe(device) => {
-            looks(host, &order.link, device.as_ref()).map(|linked| (linked, None))
+/// One task, to its end; what keeps it from that is in the result.
+pub fn follow(host: &HostRoot, task: &LinkTask) -> LinkState {
+    let done = match &task.goal {
+        LinkGoal::Lead(device) => lead(host, &task.link, device).map(|repaired| (true, repaired)),
+        LinkGoal::Observe(device) => {
+            is_linked(host, &task.link, device.as_ref()).map(|linked| (linked, None))
         }
-        LinkWish::Await => await_device(host, &order.link).map(|()| (false, None)),
-        LinkWish::Remove => remove(host, &order.link).map(|()| (false, None)),
+        LinkGoal::Await => await_device(host, &task.link).map(|()| (false, None)),
+        LinkGoal::Remove => remove(host, &task.link).map(|()| (false, None)),
     };
     match done {
         Ok((linked, repaired)) => LinkState { linked, problem: None, repaired },
@@ -86,12 +88,12 @@ pub fn follow(host: &HostRoot, order: &LinkOrder) -> LinkState {
 /// Makes it lead to the device, unless it does; what it did instead.
 pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<String>, NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
-    let folder = match open_folder(host, class)? {
-        Some(folder) => folder,
-        None => make_folder(host, class)?,
+    let directory = match open_directory(host, class)? {
+        Some(directory) => directory,
+        None => make_directory(host, class)?,
     };
     let persistent = device.persistent_names.iter().find(|name| leads_to(host, name, device));
-    let before = match read(host, &folder, class, name)? {
+    let before = match read(host, &directory, class, name)? {
         LinkTarget::NoLink => {
             return Err(NodeError::Refused(format!(
                 "{link} is not a link: it is left alone; move it away"
@@ -116,9 +118,9 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
         Some(name) => name.clone(),
         None => make_boot_link(host, link, device)?,
     };
-    replace(&folder, name, &target, &format!("making the link {link}"))?;
+    replace(&directory, name, &target, &format!("making the link {link}"))?;
     failpoint!("claim-link.after");
-    match read(host, &folder, class, name)? {
+    match read(host, &directory, class, name)? {
         LinkTarget::To { number, .. } if is_number(device, number) => Ok(Some(before)),
         _ => Err(NodeError::Refused(format!(
             "{link} does not lead to {} although it was just made: {target} is not that device",
@@ -128,14 +130,14 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
 }
 
 /// In one piece: it leads to what it led to before, or to this.
-fn replace(folder: &OwnedFd, name: &str, target: &str, attempt: &str) -> Result<(), NodeError> {
+fn replace(directory: &OwnedFd, name: &str, target: &str, attempt: &str) -> Result<(), NodeError> {
     let failed = || NodeError::io(attempt.to_owned());
-    unlink(folder, TEMPORARY).map_err(failed())?;
+    unlink(directory, TEMPORARY).map_err(failed())?;
     failpoint!("claim-link.before");
-    rustix::fs::symlinkat(target, folder, TEMPORARY).map_err(failed())?;
+    rustix::fs::symlinkat(target, directory, TEMPORARY).map_err(failed())?;
     failpoint!("claim-link.made");
-    rustix::fs::renameat(folder, TEMPORARY, folder, name).map_err(failed())?;
-    rustix::fs::fsync(folder).map_err(failed())
+    rustix::fs::renameat(directory, TEMPORARY, directory, name).map_err(failed())?;
+    rustix::fs::fsync(directory).map_err(failed())
 }
 
 /// The name of a link below `BOOT_LINK_DIRECTORY`: one per link of a device claim.
@@ -160,7 +162,7 @@ fn make_boot_link(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<St
 /// Without one there is nothing to do.
 fn remove_boot_link(host: &HostRoot, link: &str) -> Result<(), NodeError> {
     let attempt = || format!("removing the link {BOOT_LINK_DIRECTORY}/{}", boot_link(link));
-    match host.open_folder(Path::new(BOOT_LINK_DIRECTORY)) {
+    match host.open_directory(Path::new(BOOT_LINK_DIRECTORY)) {
         Ok(directory) => unlink(&directory, &boot_link(link)).map_err(NodeError::io(attempt())),
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(NodeError::io(attempt())(error)),
@@ -194,8 +196,8 @@ fn is_number(device: &LinkDevice, number: DevNumber) -> bool {
 
 /// What had this name a moment ago may be gone, and another disk may have got its number.
 fn check(host: &HostRoot, device: &LinkDevice) -> Result<(), NodeError> {
-    let folder = host.sys_block(&device.name.replace('/', "!"));
-    let read = |attribute: &str| std::fs::read_to_string(folder.join(attribute)).ok();
+    let directory = host.sys_block(&device.name.replace('/', "!"));
+    let read = |attribute: &str| std::fs::read_to_string(directory.join(attribute)).ok();
     let number = read("dev").and_then(|text| DevNumber::parse(&text));
     // A partition has its disk's.
     let diskseq =
@@ -209,10 +211,10 @@ fn check(host: &HostRoot, device: &LinkDevice) -> Result<(), NodeError> {
     }
 }
 
-fn looks(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<bool, NodeError> {
+fn is_linked(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<bool, NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
-    let Some(folder) = open_folder(host, class)? else { return Ok(false) };
-    let leads = read(host, &folder, class, name)?;
+    let Some(directory) = open_directory(host, class)? else { return Ok(false) };
+    let leads = read(host, &directory, class, name)?;
     Ok(
         matches!((leads, device), (LinkTarget::To { number, .. }, Some(device)) if is_number(device, number)),
     )
@@ -221,47 +223,47 @@ fn looks(host: &HostRoot, link: &str, device: Option<&LinkDevice>) -> Result<boo
 /// A pod must not get another device because it has the kernel name of one that is gone.
 fn await_device(host: &HostRoot, link: &str) -> Result<(), NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
-    let Some(folder) = open_folder(host, class)? else { return Ok(()) };
-    match read(host, &folder, class, name)? {
+    let Some(directory) = open_directory(host, class)? else { return Ok(()) };
+    match read(host, &directory, class, name)? {
         // By a kernel name, or by one of udev's that outlives the device (a partition's, an array's).
         LinkTarget::To { target, .. } => {
-            tracing::warn!(link, target = %target.display(), "its device is gone and another has its name: the link is taken away until it is back");
+            tracing::warn!(link, target = %target.display(), "deleted the link: its device is gone and another has its name; it is created again with the device");
             remove_boot_link(host, link)?;
-            unlink(&folder, name).map_err(NodeError::io(format!("removing the link {link}")))
+            unlink(&directory, name).map_err(NodeError::io(format!("removing the link {link}")))
         }
         LinkTarget::Nowhere | LinkTarget::NoLink | LinkTarget::Dangling => Ok(()),
     }
 }
 
-/// Of the link alone; then of its folder, if nothing else is in it.
+/// Of the link alone; then of its directory, if nothing else is in it.
 fn remove(host: &HostRoot, link: &str) -> Result<(), NodeError> {
     let (class, name) = parse(link).map_err(NodeError::Refused)?;
     remove_boot_link(host, link)?;
-    let Some(folder) = open_folder(host, class)? else { return Ok(()) };
+    let Some(directory) = open_directory(host, class)? else { return Ok(()) };
     let attempt = || format!("removing the link {link}");
-    match read(host, &folder, class, name)? {
+    match read(host, &directory, class, name)? {
         LinkTarget::Nowhere | LinkTarget::NoLink => {}
         LinkTarget::To { .. } | LinkTarget::Dangling => {
             failpoint!("claim-unlink.before");
-            unlink(&folder, name).map_err(NodeError::io(attempt()))?;
+            unlink(&directory, name).map_err(NodeError::io(attempt()))?;
         }
     }
-    unlink(&folder, TEMPORARY).map_err(NodeError::io(attempt()))?;
-    rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
-    drop(folder);
+    unlink(&directory, TEMPORARY).map_err(NodeError::io(attempt()))?;
+    rustix::fs::fsync(&directory).map_err(NodeError::io(attempt()))?;
+    drop(directory);
     failpoint!("claim-unlink.after");
-    let above = host.open_folder(Path::new(LINK_FOLDER)).map_err(NodeError::io(attempt()))?;
+    let above = host.open_directory(Path::new(LINK_DIRECTORY)).map_err(NodeError::io(attempt()))?;
     match rustix::fs::unlinkat(&above, class, AtFlags::REMOVEDIR) {
         // Other links are in it, or another program was faster.
         Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT | Errno::BUSY) => Ok(()),
         Err(error) => {
-            Err(NodeError::io(format!("removing the folder {LINK_FOLDER}/{class}"))(error))
+            Err(NodeError::io(format!("removing the directory {LINK_DIRECTORY}/{class}"))(error))
         }
     }
 }
 
-fn unlink(folder: &OwnedFd, name: &str) -> Result<(), Errno> {
-    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+fn unlink(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         other => other,
     }
@@ -269,22 +271,22 @@ fn unlink(folder: &OwnedFd, name: &str) -> Result<(), Errno> {
 
 fn read(
     host: &HostRoot,
-    folder: &OwnedFd,
+    directory: &OwnedFd,
     class: &str,
     name: &str,
 ) -> Result<LinkTarget, NodeError> {
-    let target = match rustix::fs::readlinkat(folder, name, Vec::new()) {
+    let target = match rustix::fs::readlinkat(directory, name, Vec::new()) {
         Ok(target) => PathBuf::from(OsStr::from_bytes(target.as_bytes())),
         Err(Errno::NOENT) => return Ok(LinkTarget::Nowhere),
         Err(Errno::INVAL) => return Ok(LinkTarget::NoLink),
         Err(error) => {
-            return Err(NodeError::io(format!("reading the link {LINK_FOLDER}/{class}/{name}"))(
-                error,
-            ));
+            return Err(
+                NodeError::io(format!("reading the link {LINK_DIRECTORY}/{class}/{name}"))(error),
+            );
         }
     };
     // As the node would follow it, and never out of its root.
-    let Ok(stat) = host.stat(&Path::new(LINK_FOLDER).join(class).join(&target)) else {
+    let Ok(stat) = host.stat(&Path::new(LINK_DIRECTORY).join(class).join(&target)) else {
         return Ok(LinkTarget::Dangling);
     };
     match FileType::from_raw_mode(stat.st_mode) {
@@ -296,18 +298,18 @@ fn read(
 }
 
 /// `None` when there is none.
-fn open_folder(host: &HostRoot, class: &str) -> Result<Option<OwnedFd>, NodeError> {
-    let attempt = || format!("opening the folder {LINK_FOLDER}/{class}");
-    let above = match host.open_folder(Path::new(LINK_FOLDER)) {
+fn open_directory(host: &HostRoot, class: &str) -> Result<Option<OwnedFd>, NodeError> {
+    let attempt = || format!("opening the directory {LINK_DIRECTORY}/{class}");
+    let above = match host.open_directory(Path::new(LINK_DIRECTORY)) {
         Ok(above) => above,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(NodeError::io(attempt())(error)),
     };
     match open_below(&above, class) {
-        Ok(folder) => Ok(Some(folder)),
+        Ok(directory) => Ok(Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(NodeError::Refused(format!(
-            "{LINK_FOLDER}/{class} is not a folder: it is left alone; move it away"
+            "{LINK_DIRECTORY}/{class} is not a directory: it is left alone; move it away"
         ))),
         Err(error) => Err(NodeError::io(attempt())(error)),
     }
@@ -323,8 +325,8 @@ fn open_below(above: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// The directory of a class.
-fn make_folder(host: &HostRoot, class: &str) -> Result<OwnedFd, NodeError> {
-    make_path(host, &Path::new(LINK_FOLDER).join(class))
+fn make_directory(host: &HostRoot, class: &str) -> Result<OwnedFd, NodeError> {
+    make_path(host, &Path::new(LINK_DIRECTORY).join(class))
 }
 
 /// With everything above it that is missing. All may read it: kubelet's helpers are not all root.
@@ -332,33 +334,33 @@ fn make_path(host: &HostRoot, wanted: &Path) -> Result<OwnedFd, NodeError> {
     let attempt = || format!("making the directory {}", wanted.display());
     let mode = Mode::from_raw_mode(0o755);
     let mut path = PathBuf::from("/");
-    let mut folder = host.open_folder(&path).map_err(NodeError::io(attempt()))?;
+    let mut directory = host.open_directory(&path).map_err(NodeError::io(attempt()))?;
     for part in wanted.components().skip(1) {
         path.push(part);
         let name = part.as_os_str();
         let last = path == wanted;
         let open = || {
             if last {
-                open_below(&folder, &name.to_string_lossy())
+                open_below(&directory, &name.to_string_lossy())
             } else {
-                host.open_folder(&path)
+                host.open_directory(&path)
             }
         };
-        folder = match open() {
+        directory = match open() {
             Ok(found) => found,
             Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&folder, name, mode).map_err(NodeError::io(attempt()))?;
-                let made = open_below(&folder, &name.to_string_lossy())
+                rustix::fs::mkdirat(&directory, name, mode).map_err(NodeError::io(attempt()))?;
+                let made = open_below(&directory, &name.to_string_lossy())
                     .map_err(NodeError::io(attempt()))?;
                 // Whatever this process masks.
                 rustix::fs::fchmod(&made, mode).map_err(NodeError::io(attempt()))?;
-                rustix::fs::fsync(&folder).map_err(NodeError::io(attempt()))?;
+                rustix::fs::fsync(&directory).map_err(NodeError::io(attempt()))?;
                 made
             }
             Err(error) => return Err(NodeError::io(attempt())(error)),
         };
     }
-    Ok(folder)
+    Ok(directory)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ fn device() -> LinkDevice {
     }
 }
 
-fn order(wish: LinkWish) -> LinkOrder {
-    LinkOrder { link: LINK.into(), wish }
+fn task(goal: LinkGoal) -> LinkTask {
+    LinkTask { link: LINK.into(), goal }
 }
 
 // invariant: 2
@@ -51,9 +51,9 @@ fn only_a_name_in_a_class_is_a_link() {
         "mnt/local-storage/fast/x",
         &long,
     ] {
-        assert!(parse(bad).unwrap_err().contains("is not a link of a claim"), "{bad:?}");
+        assert!(parse(bad).unwrap_err().contains("is not a link of a device claim"), "{bad:?}");
         let (_root, host) = host();
-        let state = follow(&host, &LinkOrder { link: bad.into(), wish: LinkWish::Remove });
+        let state = follow(&host, &LinkTask { link: bad.into(), goal: LinkGoal::Remove });
         assert!(state.problem.is_some(), "{bad:?}");
     }
 }
@@ -61,40 +61,40 @@ fn only_a_name_in_a_class_is_a_link() {
 #[test]
 fn a_device_that_is_not_there_gets_no_link() {
     let (root, host) = host();
-    let state = follow(&host, &order(LinkWish::Lead(device())));
+    let state = follow(&host, &task(LinkGoal::Lead(device())));
     assert_eq!(
         (state.linked, state.problem.as_deref()),
         (false, Some("sdb is gone, or is another device now"))
     );
-    let folder = root.path().join("mnt/local-storage/fast");
-    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o755);
-    assert!(fs::read_dir(folder).unwrap().next().is_none());
+    let directory = root.path().join("mnt/local-storage/fast");
+    assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o755);
+    assert!(fs::read_dir(directory).unwrap().next().is_none());
 }
 
 // invariant: 2
 #[test]
-fn an_end_takes_the_link_and_its_empty_folder_and_nothing_else() {
+fn an_end_takes_only_the_link_and_its_empty_directory() {
     let (root, host) = host();
     let class = root.path().join("mnt/local-storage/fast");
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default(), "nothing was there");
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default(), "nothing was there");
     fs::create_dir_all(&class).unwrap();
     symlink("/etc/victim", class.join("wwn-1")).unwrap();
     symlink("/dev/sdc", class.join("other")).unwrap();
     symlink("/dev/sdb", class.join(".quarry-link")).unwrap();
     fs::write(root.path().join("etc/victim"), "kept").unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     let left: Vec<_> =
         fs::read_dir(&class).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["other"], "also what a crash left of a link that was never finished");
     assert!(root.path().join("etc/victim").exists(), "what it led to stays");
     fs::remove_file(class.join("other")).unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     assert!(!class.exists() && root.path().join("mnt/local-storage").exists());
     // A file or a directory of that name is not ours.
     fs::create_dir_all(class.join("wwn-1")).unwrap();
-    assert_eq!(follow(&host, &order(LinkWish::Remove)), LinkState::default());
+    assert_eq!(follow(&host, &task(LinkGoal::Remove)), LinkState::default());
     assert!(class.join("wwn-1").is_dir());
-    let refused = follow(&host, &order(LinkWish::Lead(device()))).problem.unwrap();
+    let refused = follow(&host, &task(LinkGoal::Lead(device()))).problem.unwrap();
     assert!(refused.contains("is not a link: it is left alone"), "{refused}");
 }
 
@@ -106,15 +106,15 @@ fn planted_links_lead_nowhere_else() {
     let (root, host_a) = host();
     fs::create_dir_all(root.path().join("var/mnt")).unwrap();
     symlink("/var/mnt", root.path().join("mnt")).unwrap();
-    follow(&host_a, &order(LinkWish::Lead(device())));
+    follow(&host_a, &task(LinkGoal::Lead(device())));
     assert!(root.path().join("var/mnt/local-storage/fast").is_dir());
     // One that leads out of the root ends at the root.
     let (root, host_b) = host();
     symlink(outside.path(), root.path().join("mnt")).unwrap();
-    let state = follow(&host_b, &order(LinkWish::Lead(device())));
+    let state = follow(&host_b, &task(LinkGoal::Lead(device())));
     assert!(state.problem.is_some());
     assert!(fs::read_dir(outside.path()).unwrap().next().is_none(), "nothing was made outside");
-    // In place of the class's folder none is followed at all, neither to make nor to remove.
+    // In place of the class's directory none is followed at all, neither to make nor to remove.
     let (root, host_c) = host();
     fs::create_dir_all(root.path().join("mnt/local-storage")).unwrap();
     for target in ["/etc".to_owned(), outside.path().display().to_string(), "../../etc".to_owned()]
@@ -122,11 +122,11 @@ fn planted_links_lead_nowhere_else() {
         let class = root.path().join("mnt/local-storage/fast");
         symlink(&target, &class).unwrap();
         symlink("/dev/sdb", root.path().join("etc/wwn-1")).unwrap();
-        for wish in
-            [LinkWish::Lead(device()), LinkWish::Remove, LinkWish::Await, LinkWish::Observe(None)]
+        for goal in
+            [LinkGoal::Lead(device()), LinkGoal::Remove, LinkGoal::Await, LinkGoal::Observe(None)]
         {
-            let problem = follow(&host_c, &order(wish)).problem.unwrap();
-            assert!(problem.contains("is not a folder: it is left alone"), "{problem}");
+            let problem = follow(&host_c, &task(goal)).problem.unwrap();
+            assert!(problem.contains("is not a directory: it is left alone"), "{problem}");
         }
         assert!(fs::symlink_metadata(root.path().join("etc/wwn-1")).is_ok(), "{target}");
         fs::remove_file(root.path().join("etc/wwn-1")).unwrap();

@@ -1,6 +1,6 @@
 //! Taking a volume down: the loop device first, then the file.
 //!
-//! The device is opened exclusively, everybody who could use it is looked for once more while it is held, and it is
+//! The device is opened exclusively, its possible users are read once more while it is held, and it is
 //! let go through that same descriptor: between check and step no other process can mount or claim it.
 
 use super::{draft::remove, volume_link};

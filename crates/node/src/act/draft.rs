@@ -9,7 +9,7 @@ use crate::{
     error::NodeError,
     host_root::HostRoot,
     inspect::{gpt, mounts::parse_mountinfo},
-    ledger::sync_folder,
+    ledger::sync_directory,
     sys::DevNumber,
 };
 use quarry_api::quantity::Bytes;
@@ -24,7 +24,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// An existing draft in our volume folder. What writes a format takes this, never a path.
+/// An existing draft in our volume directory. What writes a format takes this, never a path.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
@@ -131,7 +131,7 @@ pub fn publish(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
         finished.display()
     )))?;
     failpoint!("publish-draft.renamed");
-    sync_folder(&host.volumes())?;
+    sync_directory(&host.volumes())?;
     failpoint!("publish-draft.after");
     Ok(())
 }
@@ -143,9 +143,9 @@ fn undo_on_error(
     result: Result<(), NodeError>,
 ) -> Result<(), NodeError> {
     let Err(error) = result else { return Ok(()) };
-    tracing::warn!(draft = %draft.display(), error = error.message(), "removing the draft");
+    tracing::warn!(draft = %draft.display(), error = error.message(), "failed to write the draft; it is removed");
     if let Err(error) = remove(draft) {
-        tracing::error!(draft = %draft.display(), error = error.message(), "the draft stays until the next try or the cleanup");
+        tracing::error!(draft = %draft.display(), error = error.message(), "failed to remove the draft; it stays until the next try or the cleanup");
     }
     Err(explain_full(host, error))
 }
@@ -153,7 +153,7 @@ fn undo_on_error(
 /// Gone and durably so when this returns, whether or not it was there.
 pub fn remove(path: &Path) -> Result<(), NodeError> {
     match fs::remove_file(path) {
-        Ok(()) => sync_folder(path.parent().unwrap_or(Path::new("/"))),
+        Ok(()) => sync_directory(path.parent().unwrap_or(Path::new("/"))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(NodeError::io(format!("removing {}", path.display()))(error)),
     }
@@ -169,13 +169,13 @@ fn explain_full(host: &HostRoot, error: NodeError) -> NodeError {
         NodeError::Io { attempt, .. } => attempt.clone(),
         other => other.to_string(),
     };
-    NodeError::Full { attempt, folder: host.volumes(), free: Bytes(free) }
+    NodeError::Full { attempt, directory: host.volumes(), free: Bytes(free) }
 }
 
 fn too_large(host: &HostRoot, size: Bytes) -> NodeError {
-    let folder = host.volumes();
-    let fs = file_system(host, &folder).unwrap_or_else(|| "of unknown type".into());
-    let block = rustix::fs::statvfs(&folder).map_or(0, |stat| stat.f_frsize);
+    let directory = host.volumes();
+    let fs = file_system(host, &directory).unwrap_or_else(|| "of unknown type".into());
+    let block = rustix::fs::statvfs(&directory).map_or(0, |stat| stat.f_frsize);
     // ext4 numbers a file's blocks with 32 bits; the others' limits are beyond what a size can say.
     let limit = match fs.as_str() {
         "ext4" | "ext3" | "ext2" if block > 0 => {
@@ -183,11 +183,11 @@ fn too_large(host: &HostRoot, size: Bytes) -> NodeError {
         }
         _ => String::new(),
     };
-    NodeError::TooLarge { size, folder, fs, limit }
+    NodeError::TooLarge { size, directory, fs, limit }
 }
 
-fn file_system(host: &HostRoot, folder: &Path) -> Option<String> {
-    let device = DevNumber::from_stat(fs::metadata(folder).ok()?.dev());
+fn file_system(host: &HostRoot, directory: &Path) -> Option<String> {
+    let device = DevNumber::from_stat(fs::metadata(directory).ok()?.dev());
     let mounts = parse_mountinfo(&host.mountinfo().ok()?);
     mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.fs)
 }

@@ -29,7 +29,7 @@ pub struct Opened;
 pub struct Verified;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum OpenPurpose {
     /// Closing a writable descriptor would make udev probe the device once more.
     Reading,
     Writing,
@@ -54,11 +54,11 @@ impl<S> Held<S> {
 
 impl Held<Opened> {
     /// Takes the device that has this name now; whether it is the one that is meant is for `verify` to say.
-    pub fn open(host: &HostRoot, name: &str, purpose: For) -> Result<Self, NodeError> {
+    pub fn open(host: &HostRoot, name: &str, purpose: OpenPurpose) -> Result<Self, NodeError> {
         let path = host.dev(name);
         let access = match purpose {
-            For::Reading => OFlags::RDONLY,
-            For::Writing => OFlags::RDWR,
+            OpenPurpose::Reading => OFlags::RDONLY,
+            OpenPurpose::Writing => OFlags::RDWR,
         };
         let attempt = || format!("opening {} exclusively", path.display());
         let device = match rustix::fs::open(
@@ -232,8 +232,9 @@ mod tests {
         std::fs::write(root.path().join("dev/plain"), "").unwrap();
         std::os::unix::fs::symlink("plain", root.path().join("dev/link")).unwrap();
         let host = HostRoot::view(root.path()).unwrap();
-        let open =
-            |name: &str| Held::open(&host, name, For::Reading).map(drop).unwrap_err().message();
+        let open = |name: &str| {
+            Held::open(&host, name, OpenPurpose::Reading).map(drop).unwrap_err().message()
+        };
         assert_eq!(open("plain"), "/dev/plain is not a block device");
         assert!(open("link").starts_with("opening "), "{}", open("link"));
     }

@@ -1,6 +1,6 @@
 //! Applying one step: each function does one thing, proves it done, and decides nothing.
 //!
-//! `draft.rs` builds the file, `attach.rs` puts a loop device and its partition over it, `links.rs` names it,
+//! `draft.rs` builds the file, `attach.rs` puts a loop device and its partition over it, `volume_link.rs` names it,
 //! `detach.rs` takes it down again. What a step may be done to was decided in `quarry_core::storage::sparse`; what can
 //! only be known while the device is held is checked again here. Claimed devices: `hold.rs` (checked while held),
 //! `wipe.rs`, `claim_link.rs`. Next to read: `draft.rs`, `hold.rs`.

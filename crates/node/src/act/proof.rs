@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_or_foreign_xfs_is_not_proven() {
+    fn an_unfinished_or_unknown_xfs_is_not_proven() {
         let id = Uuid::from_u128(7);
         assert!(is_xfs(&xfs(id), id));
         assert!(!is_xfs(&xfs(id), Uuid::from_u128(8)));

@@ -46,9 +46,9 @@ fn is_partition(device: &str) -> bool {
 pub fn make(host: &HostRoot, uid: &str, device: &str) -> Result<(), NodeError> {
     let link = of_device(uid, device);
     let path = host.at(&link);
-    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
     let attempt = || format!("making the link {link}");
-    fs::create_dir_all(&folder).map_err(NodeError::io(attempt()))?;
+    fs::create_dir_all(&directory).map_err(NodeError::io(attempt()))?;
     let temporary = host.at(temporary_name(&link));
     unlink(&temporary).map_err(NodeError::io(attempt()))?;
     failpoint!("make-link.before");
@@ -79,7 +79,7 @@ fn unlink(path: &Path) -> io::Result<()> {
     }
 }
 
-/// With a udev daemon: asks it to look at the device, and waits until it has.
+/// With a udev daemon: asks it to process the device, and waits until it has.
 pub fn wait_for(host: &HostRoot, uid: &str, device: &str) -> Result<(), NodeError> {
     let link = of_device(uid, device);
     failpoint!("await-link.before");
@@ -114,7 +114,7 @@ pub fn wait_for(host: &HostRoot, uid: &str, device: &str) -> Result<(), NodeErro
 fn ask(host: &HostRoot, device: &str) -> Result<(), NodeError> {
     let path = host.sys_block(device).join("uevent");
     fs::write(&path, "change").map_err(NodeError::io(format!(
-        "asking udev to look at {device}: writing to {}",
+        "asking udev to process {device}: writing to {}",
         path.display()
     )))
 }
@@ -154,7 +154,7 @@ fn whole_loop(device: &str) -> Option<&str> {
     (digits > 0).then(|| &device[..4 + digits])
 }
 
-/// With a udev daemon: it removes the link by itself once the device is gone.
+/// With a udev daemon: it removes the link once the device is gone.
 pub fn wait_gone(host: &HostRoot, uid: &str) -> Result<(), NodeError> {
     failpoint!("await-no-link.before");
     let begun = Instant::now();

@@ -11,7 +11,7 @@ use crate::{
     error::NodeError,
     host_root::HostRoot,
     inspect::{
-        image::{Image, looked_at},
+        image::{Image, probed_ranges},
         loops,
     },
     progress::Progress,
@@ -86,7 +86,7 @@ fn quick(held: &Held<Verified>, progress: &Progress) -> Result<String, NodeError
     let name = held.name();
     progress.set(format!("removing what is found on {name}"));
     let attempt = || format!("overwriting the signatures of {name}");
-    overwrite(held, &looked_at(held.size())).map_err(NodeError::device(attempt()))?;
+    overwrite(held, &probed_ranges(held.size())).map_err(NodeError::device(attempt()))?;
     failpoint!("wipe.overwritten");
     for _ in 0..ROUNDS {
         let found = signatures(held)?;
@@ -155,7 +155,7 @@ fn discard(
             format!("discarding failed at {}: {}", Bytes(at), std::io::Error::from(error))
         }
     };
-    tracing::info!(device = name, why, "zeroing instead of discarding");
+    tracing::info!(device = name, why, "skipped the discard; the device is zeroed");
     zero(held, progress).map(|how| format!("{how}, because {why}"))
 }
 

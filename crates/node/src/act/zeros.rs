@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_that_are_looked_at_are_where_they_should_be() {
+    fn probed_places_are_where_they_should_be() {
         assert_eq!(ends(10 * MIB + 512), [0..MIB, 9 * MIB..10 * MIB + 512]);
         assert_eq!(ends(MIB + 512), [0..MIB, MIB..MIB + 512]);
         assert_eq!(ends(512), [0..512, 512..512]);

@@ -6,7 +6,7 @@
 
 use super::Agent;
 use crate::{
-    device_claim::{ConfirmRequest, LinkDevice, LinkOrder, LinkState, LinkWish, NodeView, frozen},
+    device_claim::{ConfirmRequest, LinkDevice, LinkGoal, LinkState, LinkTask, NodeView, frozen},
     error::NodeError,
     node_ops::{DeviceOps, LedgerOps, NodeScan},
 };
@@ -86,13 +86,13 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
             .collect();
         self.confirm(scan, &view, &mut cases, fresh).await?;
         let known = view.known(scan);
-        let orders: Vec<LinkOrder> = cases.iter().map(|case| order(case, &known)).collect();
-        let asked = orders.clone();
+        let tasks: Vec<LinkTask> = cases.iter().map(|case| link_task(case, &known)).collect();
+        let asked = tasks.clone();
         let links = self
             .runner
             .call("checking the links of device claims", move |ops| ops.follow_links(&asked))
             .await?;
-        self.publish_events(inventory, &repaired(&orders, &links)).await;
+        self.publish_events(inventory, &repaired(&tasks, &links)).await;
         attended.claims =
             cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
         // Before it is reported: an API that is restored from a backup must not revive them.
@@ -142,7 +142,7 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
         };
         let confirmation =
             self.runner.call("confirming device claims", move |ops| ops.confirm(&request)).await?;
-        for (case, answer) in asked.iter_mut().zip(confirmation.answers) {
+        for (case, answer) in asked.iter_mut().zip(confirmation.results) {
             tracing::info!(
                 device = case.claim.identity,
                 owner = case.claim.owner.name,
@@ -170,7 +170,7 @@ fn case<'a>(
     // The cluster may know more by now than it did when the device was held.
     let still = || verify(claim, Expected::of_claim(claim), known, &inventory.spec).is_ok();
     let before = match previous(claim, inventory.status.as_ref()) {
-        _ if fresh.0.contains(claim) && still() => Some(answer(claim, ClaimState::Confirmed)),
+        _ if fresh.0.contains(claim) && still() => Some(report_base(claim, ClaimState::Confirmed)),
         before => before.cloned(),
     };
     let frozen = frozen(&inventory.spec, scan);
@@ -178,7 +178,7 @@ fn case<'a>(
     ClaimCheck { claim, action, before, refused: None, outdated, frozen }
 }
 
-fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
+fn report_base(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
     ClaimReport {
         identity: claim.identity.clone(),
         owner_uid: claim.owner.uid.clone(),
@@ -189,7 +189,7 @@ fn answer(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
 }
 
 /// What becomes of the link.
-fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
+fn link_task(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkTask {
     let device = find(case.claim, known).ok().map(|device| LinkDevice::from(&device.facts));
     let absent = device.is_none()
         && !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
@@ -198,27 +198,26 @@ fn order(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkOrder {
         ClaimAction::Confirm => case.refused.is_none(),
         ClaimAction::Frozen | ClaimAction::Outdated | ClaimAction::End | ClaimAction::Wait => false,
     };
-    let wish = match (case.action, device) {
-        (ClaimAction::End | ClaimAction::Outdated, _) => LinkWish::Remove,
-        (_, Some(device)) if confirmed => LinkWish::Lead(device),
-        (_, None) if confirmed && absent => LinkWish::Await,
-        (_, device) => LinkWish::Observe(device),
+    let goal = match (case.action, device) {
+        (ClaimAction::End | ClaimAction::Outdated, _) => LinkGoal::Remove,
+        (_, Some(device)) if confirmed => LinkGoal::Lead(device),
+        (_, None) if confirmed && absent => LinkGoal::Await,
+        (_, device) => LinkGoal::Observe(device),
     };
-    LinkOrder { link: case.claim.link.clone(), wish }
+    LinkTask { link: case.claim.link.clone(), goal }
 }
 
 /// Links that were wrong, and are repaired.
-fn repaired(orders: &[LinkOrder], links: &[LinkState]) -> Vec<PendingEvent> {
-    let repaired = orders.iter().zip(links).filter_map(|(order, state)| {
-        match (&order.wish, &state.repaired) {
-            (LinkWish::Lead(device), Some(before)) => {
+fn repaired(tasks: &[LinkTask], links: &[LinkState]) -> Vec<PendingEvent> {
+    let repaired =
+        tasks.iter().zip(links).filter_map(|(task, state)| match (&task.goal, &state.repaired) {
+            (LinkGoal::Lead(device), Some(before)) => {
                 let message =
-                    format!("the link {} leads to {} again: it {before}", order.link, device.name);
+                    format!("the link {} leads to {} again: it {before}", task.link, device.name);
                 Some(PendingEvent { reason: LINK_RECREATED, warning: true, message })
             }
             _ => None,
-        }
-    });
+        });
     limited(LINK_RECREATED, repaired.collect())
 }
 
@@ -245,7 +244,7 @@ fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> C
     };
     let device =
         found.ok().filter(|_| state != ClaimState::Removed).map(|device| device.facts.name.clone());
-    ClaimReport { device, linked: link.linked, message, ..answer(case.claim, state) }
+    ClaimReport { device, linked: link.linked, message, ..report_base(case.claim, state) }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use quarry_api::{
     volume::VolumeMode,
 };
 use quarry_core::{
-    device::{Content, Facts, Held},
+    device::{Content, ExclusiveOpen, Facts},
     job::{Intent, Outcome},
 };
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -52,21 +52,21 @@ impl DeviceOps for Fake {
         world.diary.push(format!("confirm {}", names.join(" ")));
         let answer = || world.refuse.clone().map_or(Ok(()), Err);
         Ok(Confirmation {
-            answers: request.claims.iter().map(|_| answer()).collect(),
+            results: request.claims.iter().map(|_| answer()).collect(),
             scan: request.scan.clone(),
         })
     }
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
         let mut world = self.world();
         let mut states = Vec::new();
-        for order in orders {
-            let (said, linked) = match &order.wish {
-                LinkWish::Lead(device) => (format!("lead to {}", device.name), true),
-                LinkWish::Observe(device) => {
+        for task in tasks {
+            let (said, linked) = match &task.goal {
+                LinkGoal::Lead(device) => (format!("lead to {}", device.name), true),
+                LinkGoal::Observe(device) => {
                     (format!("check {:?}", device.as_ref().map(|device| &device.name)), false)
                 }
-                LinkWish::Await => ("await".to_owned(), false),
-                LinkWish::Remove => ("remove".to_owned(), false),
+                LinkGoal::Await => ("await".to_owned(), false),
+                LinkGoal::Remove => ("remove".to_owned(), false),
             };
             world.diary.push(said);
             let problem = world.broken_link.then(|| "broken".to_owned());
@@ -119,7 +119,7 @@ fn disk(name: &str, wwn: u64) -> Facts {
         size: 1 << 30,
         number: format!("8:{wwn}"),
         evidence,
-        held: Held::Free,
+        exclusive_open: ExclusiveOpen::Free,
         content: Content::Blank,
         ..Facts::default()
     }
@@ -153,7 +153,7 @@ fn inventory(claims: Vec<DeviceClaim>) -> NodeInventory {
 }
 
 fn confirmed(claim: &DeviceClaim) -> ClaimReport {
-    answer(claim, ClaimState::Confirmed)
+    report_base(claim, ClaimState::Confirmed)
 }
 
 /// One scan; the reports, and what was asked of the node.
@@ -392,7 +392,7 @@ fn retained_data_is_recorded_on_the_node_first() {
 #[test]
 fn an_outdated_claim_loses_its_link_and_is_reported() {
     let mut inventory = inventory(vec![claim(1)]);
-    let confirmed = answer(&claim(1), ClaimState::Confirmed);
+    let confirmed = report_base(&claim(1), ClaimState::Confirmed);
     inventory.status = Some(quarry_api::NodeInventoryStatus {
         device_claims: vec![confirmed],
         ..Default::default()

@@ -18,10 +18,10 @@ use tokio::{sync::mpsc::Sender, time::sleep};
 
 /// Why the loop may have something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trigger {
+pub(super) enum RescanTrigger {
     Kernel(KernelEvent),
     /// A disk came into use or went out of it.
-    UsesChanged,
+    MountsChanged,
     InventoryChanged,
 }
 
@@ -30,7 +30,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 
 impl<H: Send + Sync + 'static> Agent<H> {
     /// The inventory is published once the object is there, and again whenever it is changed.
-    pub(super) async fn watch_inventory(self: Arc<Self>, triggers: Sender<Trigger>) {
+    pub(super) async fn watch_inventory(self: Arc<Self>, triggers: Sender<RescanTrigger>) {
         let inventories: Api<DeserializeGuard<NodeInventory>> = Api::all(self.client.clone());
         let config =
             watcher::Config::default().fields(&format!("metadata.name={}", self.options.node_name));
@@ -42,12 +42,12 @@ impl<H: Send + Sync + 'static> Agent<H> {
                 Err(error) => {
                     tracing::debug!(
                         error = chain(&error),
-                        "the watch on the inventory broke; watching again"
+                        "failed to watch the NodeInventory, retrying"
                     );
                     continue;
                 }
             };
-            let news = match event {
+            let changed = match event {
                 watcher::Event::Init | watcher::Event::InitDone => false,
                 watcher::Event::Delete(_) => self.keep(None),
                 watcher::Event::Apply(DeserializeGuard(Ok(inventory)))
@@ -58,12 +58,12 @@ impl<H: Send + Sync + 'static> Agent<H> {
                 | watcher::Event::InitApply(DeserializeGuard(Err(invalid))) => {
                     tracing::error!(
                         error = invalid.error,
-                        "this node's NodeInventory cannot be read: correct or delete it"
+                        "failed to read the NodeInventory of this node; correct or delete it"
                     );
                     self.keep(None)
                 }
             };
-            if news && triggers.send(Trigger::InventoryChanged).await.is_err() {
+            if changed && triggers.send(RescanTrigger::InventoryChanged).await.is_err() {
                 return;
             }
         }
@@ -71,18 +71,18 @@ impl<H: Send + Sync + 'static> Agent<H> {
 }
 
 /// A device that is attached or detached by others is published as it is.
-pub(super) async fn watch_kernel(triggers: Sender<Trigger>) {
+pub(super) async fn watch_kernel(triggers: Sender<RescanTrigger>) {
     let events = match Uevents::open() {
         Ok(events) => events,
         Err(error) => {
-            tracing::warn!(%error, "no kernel events: the inventory is refreshed after jobs and every few minutes only");
+            tracing::warn!(%error, "failed to watch kernel events; the inventory is refreshed after jobs and every few minutes only");
             return;
         }
     };
     loop {
         match events.next().await {
             Ok(event) => {
-                if triggers.send(Trigger::Kernel(event)).await.is_err() {
+                if triggers.send(RescanTrigger::Kernel(event)).await.is_err() {
                     return;
                 }
             }

@@ -249,7 +249,7 @@ impl<H> Agent<H> {
     }
 
     /// As Events on the NodeInventory, as far as the API takes them; the log has them anyway.
-    pub(super) async fn publish_events(&self, inventory: &NodeInventory, news: &[PendingEvent]) {
+    pub(super) async fn publish_events(&self, inventory: &NodeInventory, pending: &[PendingEvent]) {
         let about = AboutObject {
             reference: inventory.object_ref(&()),
             namespace: EVENTS_OF_CLUSTER_OBJECTS.to_owned(),
@@ -257,7 +257,7 @@ impl<H> Agent<H> {
             host: Some(self.options.node_name.clone()),
         };
         let events: Api<Event> = Api::namespaced(self.client.clone(), &about.namespace);
-        for one in news {
+        for one in pending {
             tracing::info!(reason = one.reason, "{}", one.message);
             let event =
                 about.event(one.warning, one.reason, &one.message, self.options.clock.now());

@@ -111,12 +111,12 @@ impl<H: NodeOps> Agent<H> {
             tokio::time::sleep(self.options.progress_after).await;
             let mut last = None;
             loop {
-                let stand = progress.get();
-                if last.as_ref() != Some(&stand) {
+                let state = progress.get();
+                if last.as_ref() != Some(&state) {
                     let status = NodeJobStatus {
                         phase: Some(JobPhase::Running),
-                        message: Some(stand.words.clone().into_owned()),
-                        progress: stand.percent,
+                        message: Some(state.message.clone().into_owned()),
+                        progress: state.percent,
                         ..base.clone()
                     };
                     let current = lock(&announced).clone();
@@ -133,7 +133,7 @@ impl<H: NodeOps> Agent<H> {
                             }
                         }
                     }
-                    last = Some(stand);
+                    last = Some(state);
                 }
                 // What has no progress ends soon: announced once.
                 while progress.get().percent.is_none() {

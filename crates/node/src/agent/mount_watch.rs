@@ -4,7 +4,7 @@
 //! differ is a scan needed. Mounts of other namespaces are not in the first process's table; they are found by the
 //! scans that are made anyway.
 
-use super::events::Trigger;
+use super::events::RescanTrigger;
 use crate::{
     host_root::HostRoot,
     inspect::mounts::{parse_mount_lines, parse_swaps},
@@ -22,7 +22,7 @@ use tokio::{
 type Uses = fn(&[u8]) -> BTreeSet<Vec<u8>>;
 
 /// Sends a trigger when a disk is mounted that was not, or not any more; likewise for swap.
-pub(super) async fn watch_uses(triggers: Sender<Trigger>, host: HostRoot) {
+pub(super) async fn watch_mounts(triggers: Sender<RescanTrigger>, host: HostRoot) {
     let tables: [(io::Result<OwnedFd>, Uses); 2] =
         [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
     let watches = tables.into_iter().map(|(table, uses)| {
@@ -31,14 +31,14 @@ pub(super) async fn watch_uses(triggers: Sender<Trigger>, host: HostRoot) {
             if let Err(error) = async { watch(&triggers, table?, uses).await }.await
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, "mounts are seen with the next scan only, not at once");
+                tracing::warn!(%error, "failed to watch mounts; changes are seen at the next scan only");
             }
         }
     });
     futures::future::join_all(watches).await;
 }
 
-async fn watch(triggers: &Sender<Trigger>, table: OwnedFd, uses: Uses) -> io::Result<()> {
+async fn watch(triggers: &Sender<RescanTrigger>, table: OwnedFd, uses: Uses) -> io::Result<()> {
     let table = sys::wait_for(table, Interest::PRIORITY)?;
     let mut before = uses(&read(&table)?);
     loop {
@@ -49,7 +49,7 @@ async fn watch(triggers: &Sender<Trigger>, table: OwnedFd, uses: Uses) -> io::Re
         let now = uses(&read(&table)?);
         if now != before {
             before = now;
-            if triggers.send(Trigger::UsesChanged).await.is_err() {
+            if triggers.send(RescanTrigger::MountsChanged).await.is_err() {
                 return Ok(());
             }
         }

@@ -74,12 +74,12 @@ impl<H> Agent<H> {
             pvs.get_opt(owner)
         )
         .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
-        let claim_uid = self.claim_uid(pv.as_ref()).await?;
+        let pvc_uid = self.pvc_uid(pv.as_ref()).await?;
         let live = VolumePrecondition {
             node_uid: node.and_then(|node| node.metadata.uid),
             owner: volume,
             pv,
-            claim_uid,
+            pvc_uid,
             other_ledger: inventory
                 .is_some_and(|inventory| is_other_ledger(&inventory.spec, Some(ledger_id))),
         };
@@ -107,13 +107,13 @@ impl<H> Agent<H> {
             pvs.get_opt(task.pv.as_str())
         )
         .map_err(AgentError::api(format!("asking whether job {name} is still wanted")))?;
-        let claim_uid = self.claim_uid(pv.as_ref()).await?;
+        let pvc_uid = self.pvc_uid(pv.as_ref()).await?;
         let live = WipePrecondition {
             node_uid: node.and_then(|node| node.metadata.uid),
             owner_uid,
             inventory,
             pv,
-            claim_uid,
+            pvc_uid,
         };
         Ok((fresh.filter(|fresh| fresh.metadata.uid == job.metadata.uid), live))
     }
@@ -132,18 +132,18 @@ impl<H> Agent<H> {
         Ok(owners.get_opt(&owner.name).await?.and_then(|found| found.metadata.uid))
     }
 
-    async fn claim_uid(&self, pv: Option<&PersistentVolume>) -> Result<Option<String>, AgentError> {
+    async fn pvc_uid(&self, pv: Option<&PersistentVolume>) -> Result<Option<String>, AgentError> {
         let reference = pv.and_then(|pv| pv.spec.as_ref()).and_then(|spec| spec.claim_ref.as_ref());
         let Some((namespace, name)) =
-            reference.and_then(|claim| Some((claim.namespace.as_deref()?, claim.name.as_deref()?)))
+            reference.and_then(|pvc| Some((pvc.namespace.as_deref()?, pvc.name.as_deref()?)))
         else {
             return Ok(None);
         };
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        let claim = claims
+        let pvcs: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let pvc = pvcs
             .get_opt(name)
             .await
-            .map_err(AgentError::api(format!("asking for the claim {namespace}/{name}")))?;
-        Ok(claim.and_then(|claim| claim.metadata.uid))
+            .map_err(AgentError::api(format!("reading PVC {namespace}/{name}")))?;
+        Ok(pvc.and_then(|pvc| pvc.metadata.uid))
     }
 }

@@ -81,7 +81,7 @@ impl<H> Agent<H> {
                 tracing::warn!(
                     job = name,
                     error = super::chain(&error),
-                    "failed to report the job; trying again"
+                    "failed to report the job, retrying"
                 );
                 tokio::time::sleep(BACKOFF.after_failures(failures)).await;
             }
@@ -97,7 +97,11 @@ impl<H> Agent<H> {
                 }
                 Ok(Some(_) | None) => return Ok(ReportResult::Gone),
                 Err(error) => {
-                    tracing::debug!(job = name, error = super::chain(&error), "reading the job")
+                    tracing::debug!(
+                        job = name,
+                        error = super::chain(&error),
+                        "failed to read the job"
+                    )
                 }
             }
         }
@@ -114,7 +118,11 @@ impl<H> Agent<H> {
         patch(&jobs, name, job, status)
             .await
             .inspect_err(|error| {
-                tracing::debug!(job = name, error = super::chain(error), "not announced")
+                tracing::debug!(
+                    job = name,
+                    error = super::chain(error),
+                    "failed to report progress"
+                )
             })
             .ok()
     }

@@ -5,8 +5,8 @@
 
 use super::{
     Agent, AgentError, AgentOptions, Publication, Published, Restored, RunResult, Workers, chain,
-    events::{Trigger, watch_kernel},
-    mount_watch::watch_uses,
+    events::{RescanTrigger, watch_kernel},
+    mount_watch::watch_mounts,
     uevent::KernelEvent,
 };
 use crate::{host_root::HostRoot, linux::LinuxNode, node_ops::NodeOps};
@@ -61,16 +61,16 @@ pub async fn run(
 impl<H: NodeOps> Agent<H> {
     /// The loop; returns after `shutdown`, within ten seconds.
     pub async fn serve(self: Arc<Self>, shutdown: CancellationToken) {
-        tracing::info!(node = self.options.node_name, "agent started");
+        tracing::info!(node = self.options.node_name, "started agent");
         let (triggers, received) = channel(TRIGGERS);
         let mut watches = JoinSet::new();
         watches.spawn(self.clone().watch_inventory(triggers.clone()));
         watches.spawn(watch_kernel(triggers.clone()));
         match HostRoot::view(&self.options.host_root) {
-            Ok(host) => drop(watches.spawn(watch_uses(triggers.clone(), host))),
+            Ok(host) => drop(watches.spawn(watch_mounts(triggers.clone(), host))),
             Err(error) => tracing::warn!(
                 error = error.message(),
-                "mounts are seen with the next scan only, not at once"
+                "failed to watch mounts; changes are seen at the next scan only"
             ),
         }
         Loop::new(self.clone()).run(received, &shutdown).await;
@@ -82,7 +82,7 @@ impl<H: NodeOps> Agent<H> {
             }
             Err(_) => tracing::warn!("failed to release the lease: no answer; it expires"),
         }
-        tracing::info!(node = self.options.node_name, "agent stopped");
+        tracing::info!(node = self.options.node_name, "stopped agent");
     }
 }
 
@@ -126,7 +126,7 @@ impl<H: NodeOps> Loop<H> {
         self.started.elapsed()
     }
 
-    async fn run(mut self, mut triggers: Receiver<Trigger>, shutdown: &CancellationToken) {
+    async fn run(mut self, mut triggers: Receiver<RescanTrigger>, shutdown: &CancellationToken) {
         let jobs: Api<DeserializeGuard<NodeJob>> = Api::all(self.agent.client.clone());
         let of_node = format!("spec.nodeName={}", self.agent.options.node_name);
         let config = watcher::Config::default().fields(&of_node);
@@ -147,7 +147,7 @@ impl<H: NodeOps> Loop<H> {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.on_job_event(event),
                     Some(Err(error)) => {
-                        tracing::warn!(error = chain(&error), "the watch on jobs broke; watching again")
+                        tracing::warn!(error = chain(&error), "failed to watch NodeJobs, retrying")
                     }
                     None => break,
                 },
@@ -170,7 +170,7 @@ impl<H: NodeOps> Loop<H> {
             timeout(DRAIN, async { while self.jobs.join_next().await.is_some() {} }).await;
         if drained.is_err() {
             // Safe at any point: the next agent observes what is there and continues.
-            tracing::warn!(jobs = self.jobs.len(), "leaving jobs unfinished");
+            tracing::warn!(jobs = self.jobs.len(), "stopped before every job was finished");
         }
         self.chores.shutdown().await;
     }
@@ -230,12 +230,16 @@ impl<H: NodeOps> Loop<H> {
         }
     }
 
-    fn on_trigger(&mut self, trigger: Trigger) {
+    fn on_trigger(&mut self, trigger: RescanTrigger) {
         let now = self.now();
         match trigger {
-            Trigger::Kernel(KernelEvent::Device(name)) => self.schedule.on_device_event(name, now),
-            Trigger::Kernel(KernelEvent::Lost) => self.schedule.on_events_lost(now),
-            Trigger::UsesChanged | Trigger::InventoryChanged => self.schedule.request_scan(now),
+            RescanTrigger::Kernel(KernelEvent::Device(name)) => {
+                self.schedule.on_device_event(name, now)
+            }
+            RescanTrigger::Kernel(KernelEvent::Lost) => self.schedule.on_events_lost(now),
+            RescanTrigger::MountsChanged | RescanTrigger::InventoryChanged => {
+                self.schedule.request_scan(now)
+            }
         }
     }
 
@@ -253,7 +257,7 @@ impl<H: NodeOps> Loop<H> {
                     tracing::error!(
                         job = name,
                         error = invalid.error,
-                        "this job cannot be read; it is failed, the others continue"
+                        "failed to read NodeJob; it is marked as failed, the others continue"
                     );
                     let agent = self.agent.clone();
                     self.spawn(Chore::Other, async move {
@@ -300,7 +304,7 @@ impl<H: NodeOps> Agent<H> {
             return;
         };
         let events = restored.failed.iter().map(|(uid, why)| {
-            let message = format!("the device of volume {uid} could not be brought back: {why}")
+            let message = format!("the device of volume {uid} could not be restored: {why}")
                 .chars()
                 .take(1000)
                 .collect();
@@ -331,7 +335,7 @@ impl<H: NodeOps> Agent<H> {
 }
 
 fn log_unpublished(error: AgentError) {
-    tracing::warn!(error = error.message(), "failed to publish the inventory; trying again");
+    tracing::warn!(error = error.message(), "failed to publish the inventory, retrying");
 }
 
 fn scan_end(publication: Option<Publication>) -> ScanEnd {
@@ -352,11 +356,15 @@ pub fn run_end(name: &str, result: Option<&Result<RunResult, AgentError>>) -> Ru
         Some(Ok(RunResult::Gone)) => RunEnd::RunAgain,
         Some(Ok(RunResult::Skipped | RunResult::Finished(_))) => RunEnd::Reported,
         None => {
-            tracing::error!(job = name, "running the job panicked; it is run again later");
+            tracing::error!(job = name, "failed to run the job: its task panicked; retrying later");
             RunEnd::RunAgain
         }
         Some(Err(error)) => {
-            tracing::warn!(job = name, error = error.message(), "the job is run again later");
+            tracing::warn!(
+                job = name,
+                error = error.message(),
+                "failed to run the job; retrying later"
+            );
             RunEnd::RunAgain
         }
     }

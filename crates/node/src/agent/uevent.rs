@@ -1,7 +1,7 @@
 //! The kernel's own device events, from netlink: which block devices came, went or changed.
 //!
 //! Group 1 (kernel), not group 2 (udev): the kernel's events reach a pod in its own network namespace as well, and
-//! come without a udev daemon. Nothing is taken from an event but a name to look at.
+//! come without a udev daemon. Nothing is taken from an event but the name of a device to read.
 
 use crate::sys;
 use rustix::{
@@ -20,7 +20,7 @@ pub struct Uevents {
     socket: AsyncFd<OwnedFd>,
 }
 
-/// What there is to look at.
+/// What there is to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
     /// A block device, by kernel name.

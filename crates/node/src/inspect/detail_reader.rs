@@ -4,12 +4,12 @@
 //! sysfs while the devices themselves are being read. Next to read: `details.rs`.
 
 use super::{
-    around::Around,
     details::{self, Traits},
-    merge::Known,
+    merge::DeviceRecord,
     pool::Key,
-    probe::{Care, Question},
-    scan::{Reach, Seen},
+    probe::{Certainty, Question},
+    relations::DeviceRelations,
+    scan::{DeviceObservation, Reach},
     sysfs::Sysfs,
     udev::Database,
 };
@@ -20,12 +20,12 @@ use std::{
     sync::Arc,
 };
 
-pub struct Desk<'a> {
+pub struct DetailReader<'a> {
     pub host: &'a Arc<HostRoot>,
     pub reach: Reach,
-    pub care: Care,
-    pub known: &'a mut BTreeMap<String, Known>,
-    pub around: &'a Around<'a>,
+    pub certainty: Certainty,
+    pub known: &'a mut BTreeMap<String, DeviceRecord>,
+    pub relations: &'a DeviceRelations<'a>,
     pub udev: &'a Database,
     /// Devices whose last probe has not come back.
     pub stuck: &'a HashSet<Key>,
@@ -33,17 +33,22 @@ pub struct Desk<'a> {
     pub spared: &'a BTreeSet<DevNumber>,
 }
 
-impl Desk<'_> {
+impl DetailReader<'_> {
     /// Reads in detail what is `fresh` or of which udev says something new; gives back what is to be asked of it.
-    pub fn detail(&mut self, sysfs: &mut Sysfs, device: &Seen, fresh: bool) -> Option<Question> {
+    pub fn detail(
+        &mut self,
+        sysfs: &mut Sysfs,
+        device: &DeviceObservation,
+        fresh: bool,
+    ) -> Option<Question> {
         let stamp = self.udev.stamp(device.number);
         if !fresh && self.known.get(&device.name).is_some_and(|known| known.stamp == stamp) {
             return None;
         }
-        let folder = sysfs.device(&device.name)?;
+        let directory = sysfs.device(&device.name)?;
         let properties = stamp.and_then(|_| self.udev.read(device.number));
         let (mut facts, traits) =
-            details::read(self.host, sysfs, &folder, device, properties.as_ref());
+            details::read(self.host, sysfs, &directory, device, properties.as_ref());
         facts.observed_only = !self.may_hold(device);
         let question = fresh.then(|| self.question(device, traits)).flatten();
         let stuck = question.is_some() && self.stuck.contains(&device.key());
@@ -53,9 +58,9 @@ impl Desk<'_> {
                 known.renew(device, stamp, facts, traits);
                 known
             }
-            Entry::Vacant(entry) => entry.insert(Known::new(device, stamp, facts, traits)),
+            Entry::Vacant(entry) => entry.insert(DeviceRecord::new(device, stamp, facts, traits)),
         };
-        known.uses = self.around.uses(&device.name);
+        known.uses = self.relations.uses(&device.name);
         if stuck {
             known.timed_out();
         } else if fresh && question.is_none() {
@@ -65,12 +70,12 @@ impl Desk<'_> {
     }
 
     /// `None` for a device that has nothing to read or would only wait.
-    fn question(&self, device: &Seen, traits: Traits) -> Option<Question> {
+    fn question(&self, device: &DeviceObservation, traits: Traits) -> Option<Question> {
         let maybe_without_medium = device.size == 0 && device.place.contains("/host");
         if traits.suspended || (device.size == 0 && !maybe_without_medium) {
             return None;
         }
-        let partitions = self.around.partitions(&device.name);
+        let partitions = self.relations.partitions(&device.name);
         Some(Question {
             host: Arc::clone(self.host),
             name: device.name.clone(),
@@ -79,19 +84,19 @@ impl Desk<'_> {
             size: device.size,
             traits,
             exclusively: self.may_hold(device)
-                && (self.spared.is_empty() || !self.around.is_among(device, self.spared)),
+                && (self.spared.is_empty() || !self.relations.is_among(device, self.spared)),
             backing: device.backing.as_ref().map(|(path, _)| path.clone()),
-            care: self.care,
+            certainty: self.certainty,
             lines: partitions.iter().any(|partition| self.udev.stamp(partition.number).is_none()),
         })
     }
 
-    fn may_hold(&self, device: &Seen) -> bool {
+    fn may_hold(&self, device: &DeviceObservation) -> bool {
         let is_own =
             |path: &PathBuf| self.host.at(self.host.on_node(path)).starts_with(self.host.data());
         match self.reach {
             Reach::Everything => true,
-            Reach::OwnLoops => self.around.backing(device).is_some_and(is_own),
+            Reach::OwnLoops => self.relations.backing(device).is_some_and(is_own),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! lsblk's: people compare. Next to read: `probe.rs`.
 
 use super::{
-    scan::Seen,
+    scan::DeviceObservation,
     sysfs::{Sysfs, parse_uevent},
     udev::Properties,
     vpd::{parse_vpd80, parse_vpd83},
@@ -32,12 +32,12 @@ pub fn read(
     host: &HostRoot,
     sysfs: &mut Sysfs,
     device: &OwnedFd,
-    seen: &Seen,
+    seen: &DeviceObservation,
     udev: Option<&Properties>,
 ) -> (Facts, Traits) {
     let udev = udev.cloned().unwrap_or_default();
     let mapped_name = if is_mapped(seen) { sysfs.text(device, "dm/name") } else { None };
-    // Loops, maps and arrays have no such folder: a dozen attributes that need not be tried.
+    // Loops, maps and arrays have no such directory: a dozen attributes that need not be tried.
     let has_device = sysfs.has(device, "device");
     let kind = kind(sysfs, device, seen, mapped_name.is_some());
     let mut traits = Traits {
@@ -97,7 +97,7 @@ pub fn state(sysfs: &mut Sysfs, device: &OwnedFd, name: &str) -> Option<String> 
 }
 
 /// By device-mapper.
-fn is_mapped(seen: &Seen) -> bool {
+fn is_mapped(seen: &DeviceObservation) -> bool {
     seen.name.starts_with("dm-")
 }
 
@@ -107,7 +107,7 @@ pub fn shown_name(name: &str) -> String {
 }
 
 /// lsblk's TYPE.
-fn kind(sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen, mapped: bool) -> String {
+fn kind(sysfs: &mut Sysfs, device: &OwnedFd, seen: &DeviceObservation, mapped: bool) -> String {
     if seen.parent.is_some() {
         return "part".to_owned();
     }
@@ -155,7 +155,12 @@ fn scsi_kind(code: Option<u64>) -> &'static str {
 }
 
 /// lsblk's TRAN: decided by what kind of host the SCSI device hangs on.
-fn transport(host: &HostRoot, sysfs: &mut Sysfs, device: &OwnedFd, seen: &Seen) -> Option<String> {
+fn transport(
+    host: &HostRoot,
+    sysfs: &mut Sysfs,
+    device: &OwnedFd,
+    seen: &DeviceObservation,
+) -> Option<String> {
     let address = sysfs.link(device, "device").filter(|name| parse_scsi_address(name).is_some());
     let found = match address.as_deref().and_then(parse_scsi_address) {
         Some(number) => {
@@ -205,7 +210,7 @@ fn not_local(
     host: &HostRoot,
     sysfs: &mut Sysfs,
     device: &OwnedFd,
-    seen: &Seen,
+    seen: &DeviceObservation,
     transport: Option<&str>,
 ) -> Option<String> {
     let starts = |prefix: &str| {
@@ -232,7 +237,7 @@ fn not_local(
 }
 
 /// The driver of the SCSI host that the device hangs on.
-fn driver_of_host(host: &HostRoot, seen: &Seen) -> Option<String> {
+fn driver_of_host(host: &HostRoot, seen: &DeviceObservation) -> Option<String> {
     let number = seen.place.split('/').find_map(|part| {
         part.strip_prefix("host").filter(|number| number.parse::<u32>().is_ok())
     })?;
@@ -260,7 +265,7 @@ fn nvme_fabric(sysfs: &mut Sysfs, device: &OwnedFd) -> Option<String> {
 fn partition(
     sysfs: &mut Sysfs,
     device: &OwnedFd,
-    seen: &Seen,
+    seen: &DeviceObservation,
     udev: &Properties,
 ) -> Option<Partition> {
     let number = match &seen.parent {
@@ -290,7 +295,7 @@ fn parse_mapped_number(uuid: &str) -> Option<u32> {
 fn evidence(
     sysfs: &mut Sysfs,
     device: &OwnedFd,
-    seen: &Seen,
+    seen: &DeviceObservation,
     udev: &Properties,
     partition: Option<&Partition>,
     has_device: bool,

@@ -4,7 +4,7 @@
 //! md), loops on top (kubelet puts one over every Block volume and opens it without O_EXCL), and O_EXCL itself.
 
 use super::{
-    loops::{self, Attached},
+    loops::{self, LoopAttachment},
     mounts::{parse_mountinfo, parse_swaps},
 };
 use crate::{error::NodeError, host_root::HostRoot, sys::DevNumber};
@@ -16,8 +16,12 @@ use rustix::{
 };
 use std::{fs, os::unix::fs::MetadataExt};
 
-/// Everybody who can be seen without opening the device; `all` are the attached loops of the node.
-pub fn visible(host: &HostRoot, name: &str, all: &[Attached]) -> Result<Vec<User>, NodeError> {
+/// All users that can be seen without opening the device; `all` are the attached loops of the node.
+pub fn visible(
+    host: &HostRoot,
+    name: &str,
+    all: &[LoopAttachment],
+) -> Result<Vec<User>, NodeError> {
     let mut names = vec![name.to_owned()];
     names.extend(loops::partitions(host, name));
     let numbers: Vec<DevNumber> =
@@ -35,8 +39,8 @@ pub fn visible(host: &HostRoot, name: &str, all: &[Attached]) -> Result<Vec<User
         }
     }
     for name in &names {
-        let folder = host.sys_block(name).join("holders");
-        for holder in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let directory = host.sys_block(name).join("holders");
+        for holder in fs::read_dir(&directory).into_iter().flatten().flatten() {
             users.push(User::Holder(holder.file_name().to_string_lossy().into_owned()));
         }
     }

@@ -1,7 +1,7 @@
 //! Where the file behind a loop device holds nothing: those bytes are zero, and need not be read to be known.
 //!
 //! For looking alone, never for proof: what is about to be published or was just erased is read, byte by byte
-//! (`Care::Prove`). Only for plain files on file systems that are known to tell holes apart from data that is still in
+//! (`Certainty::Prove`). Only for plain files on file systems that are known to tell holes apart from data that is still in
 //! memory; for all others everything counts as data.
 
 use super::probe::Question;

@@ -7,7 +7,7 @@
 use crate::sys::{
     self,
     blkid::{self, Answer, Values},
-    interruptible_read::{Wanted, read_all},
+    interruptible_read::{ReadRange, read_all},
 };
 use rustix::{
     fd::OwnedFd,
@@ -109,8 +109,8 @@ fn ranges(size: u64, blank: bool) -> Vec<Range<u64>> {
     all.filter(|range| !range.is_empty()).collect()
 }
 
-/// Everything that is ever looked at on a device of this size: whatever is there is erased with a quick wipe.
-pub fn looked_at(size: u64) -> Vec<Range<u64>> {
+/// Everything that is ever read of a device of this size: whatever is there is erased with a quick wipe.
+pub fn probed_ranges(size: u64) -> Vec<Range<u64>> {
     iter::once(0..START.min(size)).chain(ranges(size, true)).collect()
 }
 
@@ -181,16 +181,16 @@ impl Image {
             let length = (range.end - range.start) as usize;
             self.parts.push(Part { device: range.start, buffer: at..at + length });
         }
-        let wanted: Vec<Wanted> = self.parts[first..]
+        let wanted: Vec<ReadRange> = self.parts[first..]
             .iter()
-            .map(|part| Wanted { offset: part.device, place: part.buffer.clone() })
+            .map(|part| ReadRange { offset: part.device, place: part.buffer.clone() })
             .collect();
         // A last part that ends within a page may be too short for a direct read.
         let whole = wanted.iter().all(|part| part.place.len().is_multiple_of(PAGE as usize));
         if direct && whole && read_all(device, &mut self.buffer, &wanted).is_ok() {
             return Ok(());
         }
-        for Wanted { offset, place } in wanted {
+        for ReadRange { offset, place } in wanted {
             self.fill(
                 device,
                 place.start,
@@ -366,7 +366,7 @@ mod tests {
 
     // invariant: 1
     #[test]
-    fn head_tail_and_spots_are_looked_at_and_nothing_else() {
+    fn head_tail_and_spots_are_read_and_nothing_else() {
         let size = 64 * MIB + 512;
         let mut image = Image::new();
         for (at, seen) in [

@@ -23,7 +23,7 @@ use std::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub struct LoopAttachment {
     /// `loop3`
     pub name: String,
     pub number: DevNumber,
@@ -34,7 +34,7 @@ pub struct Attached {
     pub deleted: bool,
 }
 
-impl Attached {
+impl LoopAttachment {
     /// Whether it is over this very file.
     pub fn is_over(&self, file: &fs::Metadata) -> bool {
         self.backing.inode == file.ino() && self.backing.device == DevNumber::from_stat(file.dev())
@@ -42,7 +42,7 @@ impl Attached {
 }
 
 /// Every attached loop device of the node.
-pub fn scan(host: &HostRoot) -> Result<Vec<Attached>, NodeError> {
+pub fn scan(host: &HostRoot) -> Result<Vec<LoopAttachment>, NodeError> {
     scan_named(host, |_| true)
 }
 
@@ -51,13 +51,13 @@ pub fn scan(host: &HostRoot) -> Result<Vec<Attached>, NodeError> {
 pub fn scan_named(
     host: &HostRoot,
     wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<Attached>, NodeError> {
-    let folder = host.at("sys/block");
-    let entries =
-        fs::read_dir(&folder).map_err(NodeError::io(format!("listing {}", folder.display())))?;
+) -> Result<Vec<LoopAttachment>, NodeError> {
+    let directory = host.at("sys/block");
+    let entries = fs::read_dir(&directory)
+        .map_err(NodeError::io(format!("listing {}", directory.display())))?;
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(NodeError::io(format!("listing {}", folder.display())))?;
+        let entry = entry.map_err(NodeError::io(format!("listing {}", directory.display())))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with("loop")
             && fs::read(host.at("sys/block").join(&name).join("loop/backing_file")).is_ok_and(
@@ -81,10 +81,10 @@ pub fn scan_named(
 }
 
 /// `None` when nothing is attached to it, or it went away meanwhile.
-pub fn read(host: &HostRoot, name: &str) -> Result<Option<Attached>, NodeError> {
-    let folder = host.at("sys/block").join(name);
+pub fn read(host: &HostRoot, name: &str) -> Result<Option<LoopAttachment>, NodeError> {
+    let directory = host.at("sys/block").join(name);
     // Only an attached loop has this file: the idle ones are not opened.
-    let Ok(text) = fs::read(folder.join("loop/backing_file")) else { return Ok(None) };
+    let Ok(text) = fs::read(directory.join("loop/backing_file")) else { return Ok(None) };
     let Some(number) = number(host, name) else { return Ok(None) };
     let device = host.dev(name);
     let opened = match rustix::fs::open(
@@ -106,7 +106,7 @@ pub fn read(host: &HostRoot, name: &str) -> Result<Option<Attached>, NodeError> 
         }
     };
     let (path, deleted) = parse_backing_file(&text);
-    Ok(Some(Attached { name: name.to_owned(), number, backing, path, deleted }))
+    Ok(Some(LoopAttachment { name: name.to_owned(), number, backing, path, deleted }))
 }
 
 /// sysfs appends this to the path of an unlinked file.

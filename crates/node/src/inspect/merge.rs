@@ -3,26 +3,26 @@
 //! Facts are changed in place and only where they differ, so that a scan knows whether anything did.
 
 use super::{
-    around::Around,
     details::{Traits, complete, evidence_of, shown_name},
-    node_tables::{Wide, shown},
-    probe::{LoopFile, Probed},
-    scan::Seen,
+    node_tables::{NodeTables, shown},
+    probe::{LoopFile, ProbeResult},
+    relations::DeviceRelations,
+    scan::DeviceObservation,
     udev::Stamp,
 };
 use crate::{
     host_root::HostRoot,
     sys::{DevNumber, blkid},
 };
-use quarry_core::device::{BackingFile, Content, Facts, Held, Partition};
+use quarry_core::device::{BackingFile, Content, ExclusiveOpen, Facts, Partition};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::Path,
 };
 
 /// What is remembered of a device between scans.
-pub struct Known {
-    pub seen: Seen,
+pub struct DeviceRecord {
+    pub seen: DeviceObservation,
     pub stamp: Option<Stamp>,
     /// How many of the disk and its partitions were in use when it was probed.
     pub uses: usize,
@@ -43,9 +43,14 @@ pub struct Known {
     pub stale: bool,
 }
 
-impl Known {
-    pub fn new(seen: &Seen, stamp: Option<Stamp>, facts: Facts, traits: Traits) -> Self {
-        Known {
+impl DeviceRecord {
+    pub fn new(
+        seen: &DeviceObservation,
+        stamp: Option<Stamp>,
+        facts: Facts,
+        traits: Traits,
+    ) -> Self {
+        DeviceRecord {
             seen: seen.clone(),
             stamp,
             uses: 0,
@@ -63,14 +68,21 @@ impl Known {
     }
 
     /// Takes over what was read in detail. What others fill in stays until they do so again.
-    pub fn renew(&mut self, seen: &Seen, stamp: Option<Stamp>, facts: Facts, traits: Traits) {
-        let mut next = Known::new(seen, stamp, facts, traits);
+    pub fn renew(
+        &mut self,
+        seen: &DeviceObservation,
+        stamp: Option<Stamp>,
+        facts: Facts,
+        traits: Traits,
+    ) {
+        let mut next = DeviceRecord::new(seen, stamp, facts, traits);
         let before = self.facts.clone();
         if (self.seen.number, self.seen.diskseq) == (seen.number, seen.diskseq) {
             next.uses = self.uses;
             (next.loop_file, next.lines, next.serial) =
                 (self.loop_file.take(), std::mem::take(&mut self.lines), self.serial.take());
-            (next.facts.held, next.facts.content) = (before.held, before.content.clone());
+            (next.facts.exclusive_open, next.facts.content) =
+                (before.exclusive_open, before.content.clone());
             next.say_more();
         }
         next.before = Some(before);
@@ -95,12 +107,13 @@ impl Known {
 
     fn set_content(&mut self, content: Content) {
         self.differs |= self.facts.content != content;
-        (self.facts.content, self.facts.held) = (content, Held::Unasked);
+        (self.facts.content, self.facts.exclusive_open) = (content, ExclusiveOpen::Unasked);
     }
 
-    pub fn answered(&mut self, probed: Probed) {
-        let Probed { gone: _, held, content, serial, backing, lines } = probed;
-        (self.facts.held, self.facts.content, self.stale) = (held, content, false);
+    pub fn answered(&mut self, probed: ProbeResult) {
+        let ProbeResult { gone: _, exclusive_open, content, serial, backing, lines } = probed;
+        (self.facts.exclusive_open, self.facts.content, self.stale) =
+            (exclusive_open, content, false);
         self.lines = lines;
         self.serial = serial.or(self.serial.take());
         self.loop_file = backing.or(self.loop_file.take());
@@ -146,10 +159,10 @@ impl Known {
 
 /// Brings everything that lies between devices up to date; whether any facts differ from those of the scan before.
 pub fn merge(
-    known: &mut BTreeMap<String, Known>,
-    seen: &[Seen],
-    around: &Around<'_>,
-    wide: &Wide,
+    known: &mut BTreeMap<String, DeviceRecord>,
+    seen: &[DeviceObservation],
+    relations: &DeviceRelations<'_>,
+    tables: &NodeTables,
     host: &HostRoot,
 ) -> bool {
     let there: HashSet<&str> = seen.iter().map(|device| device.name.as_str()).collect();
@@ -170,11 +183,11 @@ pub fn merge(
         let facts = &mut known.facts;
         // No difference in itself: settling compares it.
         facts.writes = device.writes.map_or(0, |writes| writes.sectors);
-        known.differs |= set(&mut facts.mounts, wide.mounts(device.number, &facts.name))
-            | set(&mut facts.swap, wide.is_swap(device.number))
+        known.differs |= set(&mut facts.mounts, tables.mounts(device.number, &facts.name))
+            | set(&mut facts.swap, tables.is_swap(device.number))
             | set(
                 &mut facts.partitions,
-                around
+                relations
                     .partitions(&device.name)
                     .iter()
                     .map(|partition| partition.shown_name())
@@ -183,10 +196,10 @@ pub fn merge(
             | set(&mut facts.slaves, device.slaves.iter().map(|slave| shown_name(slave)).collect())
             | set(
                 &mut facts.holders,
-                around.holders(&device.name).iter().map(|holder| shown_name(holder)).collect(),
+                relations.holders(&device.name).iter().map(|holder| shown_name(holder)).collect(),
             )
             | set(&mut facts.loops_on_top, loops.remove(&device.number).unwrap_or_default())
-            | set(&mut facts.by_id, wide.by_id(&facts.name).to_vec())
+            | set(&mut facts.by_id, tables.by_id(&facts.name).to_vec())
             | set(
                 &mut facts.backing,
                 device.backing.as_ref().map(|(path, deleted)| {
@@ -197,7 +210,7 @@ pub fn merge(
     for device in seen {
         // A file on another machine's file system is no nearer than that.
         let network =
-            device.backing.as_ref().and_then(|(path, _)| wide.network_of(&host.on_node(path)));
+            device.backing.as_ref().and_then(|(path, _)| tables.network_of(&host.on_node(path)));
         if let (Some(known), Some(fs)) = (known.get_mut(&device.name), network) {
             known.not_local = Some(format!("a file on {fs}"));
         }
@@ -226,7 +239,7 @@ fn backing_file(
 }
 
 /// What neither udev nor the kernel said of a partition is in its disk's table.
-fn partitions(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
+fn partitions(known: &mut BTreeMap<String, DeviceRecord>, seen: &[DeviceObservation]) {
     for device in seen.iter().filter(|device| device.parent.is_some()) {
         let disk = device.parent.as_ref().and_then(|disk| known.get(disk));
         let line = disk
@@ -250,8 +263,8 @@ fn partitions(known: &mut BTreeMap<String, Known>, seen: &[Seen]) {
 
 /// A device is as far away as what it is made from.
 fn not_local(
-    known: &mut BTreeMap<String, Known>,
-    seen: &[Seen],
+    known: &mut BTreeMap<String, DeviceRecord>,
+    seen: &[DeviceObservation],
     numbers: &HashMap<&str, DevNumber>,
 ) {
     let mut away: HashMap<String, String> = known

@@ -4,7 +4,6 @@
 //! Next to read: `scan.rs` (every device of the node), then `probe.rs` (what is on one); `loops.rs` and
 //! `device_users.rs` serve the volumes.
 
-mod around;
 mod detail_reader;
 pub mod details;
 pub mod device_users;
@@ -19,6 +18,7 @@ mod node_tables;
 mod open_attrs;
 mod pool;
 pub mod probe;
+mod relations;
 pub mod scan;
 pub mod sysfs;
 pub mod udev;
@@ -28,4 +28,4 @@ pub mod vpd;
 #[cfg(test)]
 mod tests;
 
-pub use scan::{Limits, Scan, Scanned, Scanner};
+pub use scan::{Limits, Scan, ScanResult, Scanner};

@@ -17,7 +17,7 @@ pub struct Mount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     pub device: DevNumber,
-    /// What of the file system is mounted: `/`, or the folder or file of a bind mount.
+    /// What of the file system is mounted: `/`, or the directory or file of a bind mount.
     pub root: &'a [u8],
     pub at: &'a [u8],
     pub fs: &'a [u8],

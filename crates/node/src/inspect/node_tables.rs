@@ -19,7 +19,7 @@ use std::{
 };
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wide {
+pub struct NodeTables {
     mounts: HashMap<DevNumber, Vec<String>>,
     /// Bind mounts of device nodes whose node is not in /dev any more, by name.
     mounts_by_name: BTreeMap<String, Vec<String>>,
@@ -29,10 +29,10 @@ pub struct Wide {
     by_id: HashMap<String, Vec<String>>,
 }
 
-impl Wide {
+impl NodeTables {
     /// Mounts or swaps that cannot be read are an error: every device would look unused.
     pub fn read(host: &HostRoot) -> Result<Self, NodeError> {
-        let mut wide = Wide::default();
+        let mut tables = NodeTables::default();
         let mountinfo = host.mountinfo()?;
         if let Some(line) = unparsed_mounts(&mountinfo) {
             return Err(NodeError::Malformed(format!(
@@ -40,13 +40,13 @@ impl Wide {
                 shown_text(line)
             )));
         }
-        wide.take_mounts(host, &mountinfo);
-        wide.swaps = parse_swaps(&host.swaps()?)
+        tables.take_mounts(host, &mountinfo);
+        tables.swaps = parse_swaps(&host.swaps()?)
             .iter()
             .filter_map(|swap| device_at(&host.at(swap)))
             .collect();
-        wide.take_links(host);
-        Ok(wide)
+        tables.take_links(host);
+        Ok(tables)
     }
 
     pub fn mounts(&self, number: DevNumber, name: &str) -> Vec<String> {
@@ -93,7 +93,7 @@ impl Wide {
                 self.network.push((path(line.at), String::from_utf8_lossy(line.fs).into_owned()));
                 continue;
             }
-            // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any folder
+            // The bind mount of a device node, as kubelet makes it for a Block volume: of devtmpfs, or of any directory
             // with nodes in it. Only where this machine itself answers for the whole way: a dead server must not
             // be asked.
             if line.root != b"/"
@@ -116,17 +116,17 @@ impl Wide {
     }
 
     fn take_links(&mut self, host: &HostRoot) {
-        let Ok(folder) = rustix::fs::open(
+        let Ok(directory) = rustix::fs::open(
             host.by_id(),
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         ) else {
             return;
         };
-        let Ok(entries) = Dir::read_from(&folder) else { return };
+        let Ok(entries) = Dir::read_from(&directory) else { return };
         let mut buffer = Vec::new();
         for entry in entries.flatten() {
-            let Ok(target) = rustix::fs::readlinkat(&folder, entry.file_name(), buffer) else {
+            let Ok(target) = rustix::fs::readlinkat(&directory, entry.file_name(), buffer) else {
                 buffer = Vec::new();
                 continue;
             };
@@ -184,16 +184,16 @@ mod tests {
         let lines = "30 1 8:1 / /boot rw,relatime - ext4 /dev/sda1 rw\n31 1 0:5 /sdb /var/lib/kubelet/plugins/x\\040y rw - devtmpfs udev rw\n\
                      32 1 0:5 / /dev rw - devtmpfs udev rw\n33 1 0:5 /gone//deleted /c rw - devtmpfs udev rw\n34 1 8:1 /sub /bind rw - ext4 /dev/sda1 rw\n";
         fs::write(root.path().join("proc/1/mountinfo"), lines).unwrap();
-        let wide = Wide::read(&HostRoot::view(root.path()).unwrap()).unwrap();
-        assert_eq!(wide.by_id("sda"), ["wwn-a", "wwn-b"]);
-        assert_eq!(wide.by_id("sdb"), ["bad\\u{1b}"]);
-        assert!(wide.by_id("sdc").is_empty());
-        assert_eq!(wide.mounts(DevNumber { major: 8, minor: 1 }, "sda1"), ["/boot", "/bind"]);
+        let tables = NodeTables::read(&HostRoot::view(root.path()).unwrap()).unwrap();
+        assert_eq!(tables.by_id("sda"), ["wwn-a", "wwn-b"]);
+        assert_eq!(tables.by_id("sdb"), ["bad\\u{1b}"]);
+        assert!(tables.by_id("sdc").is_empty());
+        assert_eq!(tables.mounts(DevNumber { major: 8, minor: 1 }, "sda1"), ["/boot", "/bind"]);
         assert_eq!(
-            wide.mounts(DevNumber { major: 8, minor: 16 }, "sdb"),
+            tables.mounts(DevNumber { major: 8, minor: 16 }, "sdb"),
             ["/var/lib/kubelet/plugins/x y"]
         );
-        assert_eq!(wide.mounts(DevNumber::NONE, "gone"), ["/c"]);
+        assert_eq!(tables.mounts(DevNumber::NONE, "gone"), ["/c"]);
     }
 
     // invariant: 4
@@ -201,7 +201,7 @@ mod tests {
     fn mounts_that_cannot_be_read_are_an_error() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/1/mountinfo")).unwrap();
-        let error = Wide::read(&HostRoot::view(root.path()).unwrap()).unwrap_err();
+        let error = NodeTables::read(&HostRoot::view(root.path()).unwrap()).unwrap_err();
         assert!(error.message().contains("proc/1/mountinfo"), "{}", error.message());
     }
 

@@ -6,7 +6,7 @@
 
 use super::{
     loops::parse_backing_file,
-    scan::Seen,
+    scan::DeviceObservation,
     sysfs::{Sysfs, Writes, number},
 };
 use quarry_core::device::sanitize::printable;
@@ -16,7 +16,7 @@ use rustix::{
 };
 
 /// Of one device.
-pub struct Gauges {
+pub struct OpenAttrs {
     size: OwnedFd,
     read_only: OwnedFd,
     /// Of the disk, for a partition as well; older kernels have none.
@@ -44,15 +44,15 @@ pub fn affordable() -> usize {
     usize::try_from(current / 2 / EACH).unwrap_or(usize::MAX)
 }
 
-impl Gauges {
-    pub fn open(sysfs: &Sysfs, device: &OwnedFd, seen: &Seen) -> Option<Self> {
+impl OpenAttrs {
+    pub fn open(sysfs: &Sysfs, device: &OwnedFd, seen: &DeviceObservation) -> Option<Self> {
         let last = match (&seen.backing, &seen.state) {
             (Some(_), _) => Some(sysfs.open_attribute(device, "loop/backing_file")?),
             (None, Some(_)) => Some(sysfs.open_attribute(device, "device/state")?),
             (None, None) => None,
         };
         let diskseq = if seen.parent.is_some() { "../diskseq" } else { "diskseq" };
-        Some(Gauges {
+        Some(OpenAttrs {
             size: sysfs.open_attribute(device, "size")?,
             read_only: sysfs.open_attribute(device, "ro")?,
             diskseq: match seen.diskseq {
@@ -64,7 +64,7 @@ impl Gauges {
     }
 
     /// Whether the device looks as it did before, but for what was written to it.
-    pub fn agree(&self, before: &Seen) -> bool {
+    pub fn agree(&self, before: &DeviceObservation) -> bool {
         let mut buffer = [0; 4096];
         let mut is = |file: &OwnedFd, wanted: u64| {
             bytes(file, &mut buffer).and_then(number::<u64>) == Some(wanted)
@@ -86,7 +86,11 @@ impl Gauges {
     }
 
     /// What the device looks like now; `None` when it is gone or may be another one.
-    pub fn read(&self, before: &Seen, writes: Option<Writes>) -> Option<Seen> {
+    pub fn read(
+        &self,
+        before: &DeviceObservation,
+        writes: Option<Writes>,
+    ) -> Option<DeviceObservation> {
         let mut buffer = [0; 4096];
         let size = number::<u64>(bytes(&self.size, &mut buffer)?)?.saturating_mul(512);
         let read_only = number::<u64>(bytes(&self.read_only, &mut buffer)?)? != 0;
@@ -97,7 +101,8 @@ impl Gauges {
         if diskseq != before.diskseq {
             return None;
         }
-        let mut seen = Seen { size, read_only, writes: Some(writes?), ..before.clone() };
+        let mut seen =
+            DeviceObservation { size, read_only, writes: Some(writes?), ..before.clone() };
         if let Some(file) = &self.last {
             let text = bytes(file, &mut buffer)?;
             match before.backing {

@@ -8,7 +8,7 @@
 
 use super::{
     image::Image,
-    probe::{Probed, Question, probe},
+    probe::{ProbeResult, Question, probe},
 };
 use crate::sys::DevNumber;
 use quarry_core::device::Content;
@@ -40,19 +40,19 @@ pub type Key = (String, DevNumber, Option<u64>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    Answered(Box<Probed>),
+    Answered(Box<ProbeResult>),
     /// No longer waited for; it may still answer in time.
     Slow,
     TimedOut,
 }
 
 pub struct Pool {
-    sender: Sender<(Key, Probed)>,
-    receiver: Receiver<(Key, Probed)>,
+    sender: Sender<(Key, ProbeResult)>,
+    receiver: Receiver<(Key, ProbeResult)>,
     /// Threads of earlier runs that have not come back, and since when they run.
     stuck: BTreeMap<Key, Instant>,
     /// Those that have since; with what they found, if it is not too old.
-    back: Vec<(Key, Option<Probed>)>,
+    back: Vec<(Key, Option<ProbeResult>)>,
     answer_within: Duration,
     shelf: Arc<Shelf>,
 }
@@ -79,14 +79,14 @@ impl Pool {
     }
 
     /// Devices whose thread has come back since. What was read too slowly is old by now and is not used.
-    pub fn returned(&mut self) -> Vec<(Key, Option<Probed>)> {
+    pub fn returned(&mut self) -> Vec<(Key, Option<ProbeResult>)> {
         while let Ok((key, probed)) = self.receiver.try_recv() {
             self.free(key, probed);
         }
         std::mem::take(&mut self.back)
     }
 
-    fn free(&mut self, key: Key, probed: Probed) {
+    fn free(&mut self, key: Key, probed: ProbeResult) {
         let in_time =
             self.stuck.remove(&key).is_some_and(|since| since.elapsed() < self.answer_within);
         self.back.push((key, in_time.then_some(probed)));
@@ -132,7 +132,10 @@ impl Pool {
                     ));
                     outcomes.insert(
                         key.0,
-                        Outcome::Answered(Box::new(Probed { content, ..Probed::default() })),
+                        Outcome::Answered(Box::new(ProbeResult {
+                            content,
+                            ..ProbeResult::default()
+                        })),
                     );
                     continue;
                 }
@@ -148,7 +151,10 @@ impl Pool {
                         ));
                         outcomes.insert(
                             key.0,
-                            Outcome::Answered(Box::new(Probed { content, ..Probed::default() })),
+                            Outcome::Answered(Box::new(ProbeResult {
+                                content,
+                                ..ProbeResult::default()
+                            })),
                         );
                     }
                 }
@@ -214,14 +220,14 @@ impl Pool {
         let work = move || {
             while let Ok((question, key)) = asked.recv() {
                 let probed = catch_unwind(AssertUnwindSafe(|| {
-                    probe(&question, || Lent::from(Arc::clone(&shelf)))
+                    probe(&question, || LentImage::from(Arc::clone(&shelf)))
                 }))
                 .unwrap_or_else(|_| {
                     // A bug in the probe must look neither like a blank device nor like a hung one.
                     let content = Content::Unreadable(
                         "its content made the probe fail; please report this".to_owned(),
                     );
-                    Probed { content, ..Probed::default() }
+                    ProbeResult { content, ..ProbeResult::default() }
                 });
                 // Without a receiver the scanner is gone, and the answer is not needed.
                 let _ = sender.send((key, probed));
@@ -258,20 +264,20 @@ impl Shelf {
 }
 
 /// Goes back to its shelf when dropped.
-struct Lent {
+struct LentImage {
     image: Option<Image>,
     shelf: Arc<Shelf>,
 }
 
-impl From<Arc<Shelf>> for Lent {
+impl From<Arc<Shelf>> for LentImage {
     fn from(shelf: Arc<Shelf>) -> Self {
         let taken =
             shelf.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(Vec::pop);
-        Lent { image: Some(taken.unwrap_or_else(Image::new)), shelf }
+        LentImage { image: Some(taken.unwrap_or_else(Image::new)), shelf }
     }
 }
 
-impl Deref for Lent {
+impl Deref for LentImage {
     type Target = Image;
 
     fn deref(&self) -> &Image {
@@ -279,13 +285,13 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for LentImage {
     fn deref_mut(&mut self) -> &mut Image {
         self.image.as_mut().expect("taken in drop alone")
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentImage {
     fn drop(&mut self) {
         if let Some(shelf) = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             shelf.extend(self.image.take());

@@ -1,7 +1,7 @@
 //! What is on one device, and whether it is held. The only part of a scan that opens devices; read-only.
 //!
 //! Runs on a thread of its own (`pool.rs`), because any step here may hang with the device. One pass: one page
-//! first, in a way that leaves a thread whose device does not answer in a sleep which a signal can end (`sys::knock`;
+//! first, in a way that leaves a thread whose device does not answer in a sleep which a signal can end (`sys::interruptible_read`;
 //! plain direct reads are not killable); then head, tail and a few spots, directly into one buffer. All zero is blank.
 //! Otherwise libblkid sees those bytes through a sparse file in memory, or the device itself where that could differ.
 //! Next to read: `image.rs`.
@@ -11,7 +11,7 @@ use crate::{
     host_root::HostRoot,
     sys::{self, Backing, DevNumber, blkid},
 };
-use quarry_core::device::{Content, Found, Held, sanitize::printable};
+use quarry_core::device::{Content, ExclusiveOpen, Found, sanitize::printable};
 use rustix::{
     fd::OwnedFd,
     fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, memfd_create},
@@ -37,14 +37,14 @@ pub struct Question {
     pub exclusively: bool,
     /// The file behind a loop device, as the kernel spells it.
     pub backing: Option<PathBuf>,
-    pub care: Care,
+    pub certainty: Certainty,
     /// Whether the lines of its partition table are wanted.
     pub lines: bool,
 }
 
 /// How certain an answer has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Care {
+pub enum Certainty {
     /// For showing: what the kernel says to be a hole is taken for zeros.
     Look,
     /// Before something is done: every byte that counts is read, however long that takes.
@@ -53,10 +53,10 @@ pub enum Care {
 
 /// What a probe found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Probed {
+pub struct ProbeResult {
     /// It went away meanwhile, or is another one now: nothing here counts.
     pub gone: bool,
-    pub held: Held,
+    pub exclusive_open: ExclusiveOpen,
     pub content: Content,
     pub serial: Option<String>,
     pub backing: Option<LoopFile>,
@@ -75,8 +75,8 @@ pub struct LoopFile {
 pub fn probe<I: DerefMut<Target = Image>>(
     question: &Question,
     image: impl FnOnce() -> I,
-) -> Probed {
-    let mut probed = Probed::default();
+) -> ProbeResult {
+    let mut probed = ProbeResult::default();
     let device = match open(question, &mut probed) {
         Ok(Some(device)) => device,
         Ok(None) => return probed,
@@ -106,7 +106,7 @@ pub fn probe<I: DerefMut<Target = Image>>(
 }
 
 /// The device, opened for reading; `None` when there is nothing to read and `probed` says why.
-fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Errno> {
+fn open(question: &Question, probed: &mut ProbeResult) -> Result<Option<OwnedFd>, Errno> {
     let node = question.host.dev(&question.name.replace('!', "/"));
     let open = |more: OFlags| {
         rustix::fs::open(&node, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty())
@@ -121,9 +121,9 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
     }
     if question.exclusively {
         // Closed again at once: a process that mounts or claims the device now must not fail because of us.
-        probed.held = match open(OFlags::EXCL) {
-            Ok(_) => Held::Free,
-            Err(Errno::BUSY) => Held::Exclusively,
+        probed.exclusive_open = match open(OFlags::EXCL) {
+            Ok(_) => ExclusiveOpen::Free,
+            Err(Errno::BUSY) => ExclusiveOpen::Exclusively,
             Err(error) => return Err(error),
         };
     }
@@ -132,15 +132,15 @@ fn open(question: &Question, probed: &mut Probed) -> Result<Option<OwnedFd>, Err
 }
 
 /// Whether the node in /dev is this device, and still the same disk.
-fn check(question: &Question, device: &OwnedFd, probed: &mut Probed) -> bool {
+fn check(question: &Question, device: &OwnedFd, probed: &mut ProbeResult) -> bool {
     let number = rustix::fs::fstat(device).map(|stat| DevNumber::from_stat(stat.st_rdev));
     if number != Ok(question.number) {
-        *probed = Probed {
+        *probed = ProbeResult {
             content: Content::Unreadable(format!(
                 "the node /dev/{} is another device",
                 question.name.replace('!', "/")
             )),
-            ..Probed::default()
+            ..ProbeResult::default()
         };
         return false;
     }
@@ -151,7 +151,7 @@ fn check(question: &Question, device: &OwnedFd, probed: &mut Probed) -> bool {
     !probed.gone
 }
 
-fn refuse(question: &Question, probed: &mut Probed, error: Errno) {
+fn refuse(question: &Question, probed: &mut ProbeResult, error: Errno) {
     let still_there = || question.host.sys_block(&question.name).join("dev").exists();
     match error {
         Errno::ACCESS | Errno::PERM => probed.content = Content::NotPermitted,
@@ -176,12 +176,12 @@ fn content<I: DerefMut<Target = Image>>(
     device: &OwnedFd,
     image: impl FnOnce() -> I,
 ) -> Result<(Content, Vec<blkid::Entry>), Errno> {
-    knock(device, question.size);
+    await_answer(device, question.size);
     let sector = sys::sector_size(device)?;
     let mut image = image();
-    let holes = match question.care {
-        Care::Look => Holes::of(question, device),
-        Care::Prove => None,
+    let holes = match question.certainty {
+        Certainty::Look => Holes::of(question, device),
+        Certainty::Prove => None,
     };
     image.take_some(device, question.size, |range| holes.as_ref()?.data(range))?;
     let content = if image.is_zero() {
@@ -209,11 +209,11 @@ fn content<I: DerefMut<Target = Image>>(
 ///
 /// A page from the middle, past the cache: a process that has the device open (a file system, a scanner) keeps its beginning
 /// there, and an answer from memory says nothing about the device.
-fn knock(device: &OwnedFd, size: u64) {
+fn await_answer(device: &OwnedFd, size: u64) {
     let at = size / 2 / 4096 * 4096;
     let direct =
         fcntl_getfl(device).and_then(|flags| fcntl_setfl(device, flags | OFlags::DIRECT)).is_ok();
-    match sys::interruptible_read::knock(device, at) {
+    match sys::interruptible_read::read_page(device, at) {
         // Any error of the read is an answer, too.
         Err(error) if error.kind() == io::ErrorKind::Unsupported || !direct => {}
         _ => return,

@@ -6,15 +6,15 @@
 //! Next to read: `detail_reader.rs` (what is asked), `details.rs` (what sysfs says), `probe.rs` (what is on it), `merge.rs` (how both become facts).
 
 use super::{
-    around::Around,
-    detail_reader::Desk,
+    detail_reader::DetailReader,
     details,
     loops::parse_backing_file,
-    merge::{Known, merge},
-    node_tables::Wide,
-    open_attrs::{self, Gauges},
+    merge::{DeviceRecord, merge},
+    node_tables::NodeTables,
+    open_attrs::{self, OpenAttrs},
     pool::{Outcome, Pool},
-    probe::Care,
+    probe::Certainty,
+    relations::DeviceRelations,
     sysfs::{Sysfs, Writes, parse_diskstats, parse_partitions, parse_stat, parse_uevent},
     udev::{Database, Stamp},
 };
@@ -70,7 +70,7 @@ pub enum Scan<'a> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Scanned {
+pub struct ScanResult {
     pub devices: Arc<[Facts]>,
     /// Partial trouble, in sentences for people.
     pub problems: Vec<String>,
@@ -87,7 +87,7 @@ pub struct Scanned {
 
 /// What is read of every device on every scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct DeviceObservation {
     /// As in sysfs.
     pub name: String,
     pub number: DevNumber,
@@ -107,7 +107,7 @@ pub struct Seen {
     pub backing: Option<(PathBuf, bool)>,
 }
 
-impl Seen {
+impl DeviceObservation {
     pub fn shown_name(&self) -> String {
         details::shown_name(&self.name)
     }
@@ -117,8 +117,8 @@ impl Seen {
     }
 
     /// But for what was written to it.
-    fn is_like(&self, other: &Seen) -> bool {
-        let Seen {
+    fn is_like(&self, other: &DeviceObservation) -> bool {
+        let DeviceObservation {
             name,
             number,
             diskseq,
@@ -157,9 +157,9 @@ impl Seen {
 pub struct Scanner {
     host: Arc<HostRoot>,
     limits: Limits,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, DeviceRecord>,
     /// Of devices that have been there for two scans.
-    gauges: HashMap<String, Gauges>,
+    attrs: HashMap<String, OpenAttrs>,
     most_gauges: usize,
     pool: Pool,
     /// Not opened exclusively: a process that is about to mount one must not fail.
@@ -172,7 +172,7 @@ pub struct Scanner {
 /// What the last scan saw, and what it made of it: the same again is the same answer.
 struct Last {
     names: Vec<String>,
-    wide: Wide,
+    tables: NodeTables,
     udev: Option<Stamp>,
     /// These are in use and written to all the time: that changes nothing.
     used: HashSet<String>,
@@ -186,7 +186,7 @@ impl Scanner {
             pool: Pool::new(limits.answer_within),
             limits,
             known: BTreeMap::new(),
-            gauges: HashMap::new(),
+            attrs: HashMap::new(),
             most_gauges: open_attrs::affordable(),
             spared: BTreeSet::new(),
             unspared: BTreeSet::new(),
@@ -201,23 +201,27 @@ impl Scanner {
         self.spared = devices;
     }
 
-    pub fn scan(&mut self, scan: Scan<'_>) -> Result<Scanned, NodeError> {
-        self.scan_with(scan, Care::Look)
+    pub fn scan(&mut self, scan: Scan<'_>) -> Result<ScanResult, NodeError> {
+        self.scan_with(scan, Certainty::Look)
     }
 
     /// To prove something waits for a device as long as one may take at all; to look, as long as the limits say.
-    pub fn scan_with(&mut self, scan: Scan<'_>, care: Care) -> Result<Scanned, NodeError> {
-        let patience = match care {
-            Care::Look => self.limits.patience,
-            Care::Prove => Duration::MAX,
+    pub fn scan_with(
+        &mut self,
+        scan: Scan<'_>,
+        certainty: Certainty,
+    ) -> Result<ScanResult, NodeError> {
+        let patience = match certainty {
+            Certainty::Look => self.limits.patience,
+            Certainty::Prove => Duration::MAX,
         };
-        let mut scanned = Scanned::default();
+        let mut scanned = ScanResult::default();
         let mut sysfs = Sysfs::open(&self.host)?;
         let names = sysfs.names(&self.host)?;
         let stats = fs::read(self.host.diskstats()).unwrap_or_else(|error| {
             let path = self.host.diskstats();
             scanned.problems.push(format!(
-                "reading {}: {error}; who writes to a device is asked from each device by itself",
+                "reading {}: {error}; writes are counted per device instead",
                 path.display()
             ));
             Vec::new()
@@ -238,11 +242,11 @@ impl Scanner {
             }
         };
         let names: Vec<String> = names.into_iter().filter(|name| !idle(name)).collect();
-        let wide = Wide::read(&self.host)?;
+        let tables = NodeTables::read(&self.host)?;
         let udev = Database::open(&self.host);
         scanned.boot_id = self.host.boot_id();
-        if let Some(devices) = self.same_as_before(scan, &names, &counters, &wide, &udev) {
-            return Ok(Scanned { devices, ..scanned });
+        if let Some(devices) = self.same_as_before(scan, &names, &counters, &tables, &udev) {
+            return Ok(ScanResult { devices, ..scanned });
         }
         // Whatever goes wrong from here on: the next scan is a full one.
         self.last = None;
@@ -259,28 +263,28 @@ impl Scanner {
             // Not gone, and not to be believed: one that is known is listed as it was, and cannot be claimed.
             let shown = details::shown_name(name);
             scanned.problems.push(format!(
-                "{shown} cannot be looked at: {trouble} (of {})",
+                "{shown} cannot be read: {trouble} (of {})",
                 self.host.sys_block(name).display()
             ));
             seen.extend(self.known.get(name).map(|known| known.seen.clone()));
             unreadable.push((name.clone(), trouble));
         }
-        let around = Around::new(&seen, &wide);
+        let relations = DeviceRelations::new(&seen, &tables);
 
-        let touched = self.touched(scan, &seen, &around, &udev);
+        let touched = self.touched(scan, &seen, &relations, &udev);
         let stuck = self.pool.stuck();
-        let mut desk = Desk {
+        let mut reader = DetailReader {
             host: &self.host,
             reach: self.limits.reach,
-            care,
+            certainty,
             known: &mut self.known,
-            around: &around,
+            relations: &relations,
             udev: &udev,
             stuck: &stuck,
             spared: &self.spared,
         };
         let questions = seen.iter().filter_map(|device| {
-            desk.detail(&mut sysfs, device, touched.contains(device.name.as_str()))
+            reader.detail(&mut sysfs, device, touched.contains(device.name.as_str()))
         });
         let questions = questions.inspect(|_| scanned.probed += 1);
         let outcomes = self.pool.run(questions, patience, self.limits.probes_at_once);
@@ -294,14 +298,14 @@ impl Scanner {
                 known.unreadable(trouble);
             }
         }
-        scanned.changed = lost | merge(&mut self.known, &seen, &around, &wide, &self.host);
-        self.gauges.retain(|name, _| self.known.contains_key(name));
+        scanned.changed = lost | merge(&mut self.known, &seen, &relations, &tables, &self.host);
+        self.attrs.retain(|name, _| self.known.contains_key(name));
         scanned.devices = self.known.values().map(|known| known.facts.clone()).collect();
-        let used = around.used.iter().map(|name| (*name).to_owned()).collect();
+        let used = relations.used.iter().map(|name| (*name).to_owned()).collect();
         self.last = whole.then(|| Last {
             used,
             names,
-            wide,
+            tables,
             udev: calm,
             devices: Arc::clone(&scanned.devices),
         });
@@ -314,7 +318,7 @@ impl Scanner {
         scan: Scan<'_>,
         names: &[String],
         counters: &HashMap<&str, Writes>,
-        wide: &Wide,
+        tables: &NodeTables,
         udev: &Database,
     ) -> Option<Arc<[Facts]>> {
         let asked = match scan {
@@ -325,19 +329,19 @@ impl Scanner {
         };
         let last = self.last.as_ref().filter(|_| !asked)?;
         let agree = |name: &String| {
-            let known = self.known.get(name).map(|known| &known.seen).zip(self.gauges.get(name));
-            let quiet = |before: &Seen| {
+            let known = self.known.get(name).map(|known| &known.seen).zip(self.attrs.get(name));
+            let quiet = |before: &DeviceObservation| {
                 last.used.contains(name)
                     || counters
                         .get(name.as_str())
                         .is_some_and(|writes| before.writes == Some(*writes))
             };
-            known.is_some_and(|(before, gauges)| quiet(before) && gauges.agree(before))
+            known.is_some_and(|(before, attrs)| quiet(before) && attrs.agree(before))
         };
         let same = last.names == names
             && last.udev.is_some()
             && last.udev == udev.calm()
-            && last.wide == *wide
+            && last.tables == *tables
             && names.iter().all(agree);
         same.then(|| Arc::clone(&last.devices))
     }
@@ -348,15 +352,15 @@ impl Scanner {
         sysfs: &mut Sysfs,
         name: String,
         counters: &HashMap<&str, Writes>,
-    ) -> Option<Seen> {
+    ) -> Option<DeviceObservation> {
         let known = self.known.get(&name).map(|known| &known.seen);
         let writes = counters.get(name.as_str()).copied();
-        if let (Some(gauges), Some(before)) = (self.gauges.get(&name), known)
-            && let Some(seen) = gauges.read(before, writes)
+        if let (Some(attrs), Some(before)) = (self.attrs.get(&name), known)
+            && let Some(seen) = attrs.read(before, writes)
         {
             return Some(seen);
         }
-        self.gauges.remove(&name);
+        self.attrs.remove(&name);
         // One attribute shows that there is nothing behind it: idle loop devices are many.
         if known.is_none() && is_loop(&name) && !sysfs.is_attached(&name) {
             return None;
@@ -364,11 +368,11 @@ impl Scanner {
         let seen = self.observe(sysfs, name, counters)?;
         if is_plain(&seen.name)
             && self.known.contains_key(&seen.name)
-            && self.gauges.len() < self.most_gauges
+            && self.attrs.len() < self.most_gauges
         {
-            let gauges =
-                sysfs.device(&seen.name).and_then(|device| Gauges::open(sysfs, &device, &seen));
-            self.gauges.extend(gauges.map(|gauges| (seen.name.clone(), gauges)));
+            let attrs =
+                sysfs.device(&seen.name).and_then(|device| OpenAttrs::open(sysfs, &device, &seen));
+            self.attrs.extend(attrs.map(|attrs| (seen.name.clone(), attrs)));
         }
         Some(seen)
     }
@@ -379,7 +383,7 @@ impl Scanner {
         sysfs: &mut Sysfs,
         name: String,
         counters: &HashMap<&str, Writes>,
-    ) -> Option<Seen> {
+    ) -> Option<DeviceObservation> {
         let device = sysfs.device(&name)?;
         let is_loop = is_loop(&name);
         let backing = if is_loop {
@@ -417,7 +421,7 @@ impl Scanner {
             details::state(sysfs, &device, &name)
         };
         let partition_number = uevent.partition_number;
-        Some(Seen {
+        Some(DeviceObservation {
             name,
             number,
             diskseq: uevent.diskseq,
@@ -437,8 +441,8 @@ impl Scanner {
     fn touched<'s>(
         &mut self,
         scan: Scan<'_>,
-        seen: &'s [Seen],
-        around: &Around<'_>,
+        seen: &'s [DeviceObservation],
+        relations: &DeviceRelations<'_>,
         udev: &Database,
     ) -> HashSet<&'s str> {
         let returned = self.take_returned();
@@ -453,16 +457,17 @@ impl Scanner {
             };
             let same = self.known.get(&device.name).is_some_and(|known| {
                 // A device in use is written to all the time: it is read again when that use ends.
-                let written = known.seen.writes != device.writes && !around.is_used(&device.name);
+                let written =
+                    known.seen.writes != device.writes && !relations.is_used(&device.name);
                 !known.stale
                     && !written
                     && known.seen.is_like(device)
-                    && known.uses == around.uses(&device.name)
+                    && known.uses == relations.uses(&device.name)
             });
             if named
                 || !same
                 || returned.contains(&device.name)
-                || (!unspared.is_empty() && around.is_among(device, &unspared))
+                || (!unspared.is_empty() && relations.is_among(device, &unspared))
             {
                 touched.insert(device.name.as_str());
                 // Without udev its type, name and UUID are in the disk's table alone.
@@ -540,7 +545,7 @@ fn is_loop(name: &str) -> bool {
     name.strip_prefix("loop").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Drivers whose devices are never built from others: their `slaves` folder is not worth reading.
+/// Drivers whose devices are never built from others: their `slaves` directory is not worth reading.
 fn is_plain(name: &str) -> bool {
     ["loop", "sd", "nvme", "vd", "xvd", "sr", "mmcblk", "zram", "nbd", "rbd", "pmem"]
         .iter()

@@ -1,6 +1,6 @@
-//! Reading sysfs: one folder for each device, one short file for each attribute.
+//! Reading sysfs: one directory for each device, one short file for each attribute.
 //!
-//! Everything is opened relative to a folder's descriptor: no path is built or walked twice, which is most of what a
+//! Everything is opened relative to a directory's descriptor: no path is built or walked twice, which is most of what a
 //! rescan costs. Only attributes that the kernel answers from memory are read here; those that ask the device
 //! (virtio's `serial`) are read by the probe, which may hang.
 
@@ -17,7 +17,7 @@ use std::{cell::RefCell, str};
 const LARGEST: usize = 4096;
 
 pub struct Sysfs {
-    folder: OwnedFd,
+    directory: OwnedFd,
     buffer: Box<[u8; LARGEST]>,
     /// An attribute that is there and could not be read. A device that is gone has none.
     trouble: RefCell<Option<String>>,
@@ -26,19 +26,20 @@ pub struct Sysfs {
 impl Sysfs {
     pub fn open(host: &HostRoot) -> Result<Self, NodeError> {
         let path = host.sys_class_block();
-        let folder = rustix::fs::open(
+        let directory = rustix::fs::open(
             &path,
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
         .map_err(NodeError::io(remedy(host)))?;
-        Ok(Sysfs { folder, buffer: Box::new([0; LARGEST]), trouble: RefCell::default() })
+        Ok(Sysfs { directory, buffer: Box::new([0; LARGEST]), trouble: RefCell::default() })
     }
 
     /// The kernel names of all block devices and partitions, sorted.
     pub fn names(&self, host: &HostRoot) -> Result<Vec<String>, NodeError> {
-        let mut names = names(Dir::read_from(&self.folder).map_err(NodeError::io(remedy(host)))?)
-            .map_err(NodeError::io(remedy(host)))?;
+        let mut names =
+            names(Dir::read_from(&self.directory).map_err(NodeError::io(remedy(host)))?)
+                .map_err(NodeError::io(remedy(host)))?;
         names.sort_unstable();
         Ok(names)
     }
@@ -46,7 +47,7 @@ impl Sysfs {
     /// `None` when it is gone.
     pub fn device(&self, name: &str) -> Option<OwnedFd> {
         openat(
-            &self.folder,
+            &self.directory,
             name,
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
@@ -77,7 +78,7 @@ impl Sysfs {
 
     /// Where the device hangs in the tree: `../../devices/pci0000:00/…/block/sda`.
     pub fn place(&self, name: &str) -> Option<String> {
-        rustix::fs::readlinkat(&self.folder, name, Vec::new()).ok()?.into_string().ok()
+        rustix::fs::readlinkat(&self.directory, name, Vec::new()).ok()?.into_string().ok()
     }
 
     /// An attribute without the line's end; `None` when there is none.
@@ -105,18 +106,18 @@ impl Sysfs {
         self.bytes(device, attribute).and_then(printable)
     }
 
-    /// What the folder below the device holds, sorted.
-    pub fn list(&self, device: &OwnedFd, folder: &str) -> Vec<String> {
+    /// What the directory below the device holds, sorted.
+    pub fn list(&self, device: &OwnedFd, directory: &str) -> Vec<String> {
         let opened = openat(
             device,
-            folder,
+            directory,
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         );
         let mut found = opened
             .and_then(Dir::new)
             .and_then(names)
-            .map_err(|error| self.note(folder, error))
+            .map_err(|error| self.note(directory, error))
             .unwrap_or_default();
         found.sort_unstable();
         found
@@ -129,7 +130,7 @@ impl Sysfs {
 
     /// Whether a loop device has a file behind it.
     pub fn is_attached(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.folder, format!("{name}/loop"), AtFlags::empty()).is_ok()
+        rustix::fs::statat(&self.directory, format!("{name}/loop"), AtFlags::empty()).is_ok()
     }
 
     pub fn has(&self, device: &OwnedFd, path: &str) -> bool {

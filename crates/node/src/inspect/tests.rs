@@ -1,8 +1,8 @@
 //! Hardware that this machine does not have, as the kernel would show it below a host root.
 
-use super::scan::{Limits, Reach, Scan, Scanned, Scanner};
+use super::scan::{Limits, Reach, Scan, ScanResult, Scanner};
 use crate::host_root::HostRoot;
-use quarry_core::device::{Content, Facts, Held};
+use quarry_core::device::{Content, ExclusiveOpen, Facts};
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
 struct Node(tempfile::TempDir);
@@ -31,14 +31,14 @@ impl Node {
     fn device(&self, place: &str, number: &str, more: &[(&str, &str)]) {
         let name = place.rsplit('/').next().unwrap();
         let (major, minor) = number.split_once(':').unwrap();
-        let folder = format!("sys/devices/{place}");
+        let directory = format!("sys/devices/{place}");
         let kind =
             if more.iter().any(|(key, _)| *key == "partition") { "partition" } else { "disk" };
         let partition = more
             .iter()
             .find(|(key, _)| *key == "partition")
             .map_or(String::new(), |(_, number)| format!("PARTN={number}\n"));
-        self.write(&format!("{folder}/uevent"), format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\nDEVTYPE={kind}\nDISKSEQ=7\n{partition}"));
+        self.write(&format!("{directory}/uevent"), format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\nDEVTYPE={kind}\nDISKSEQ=7\n{partition}"));
         for (key, value) in [
             ("size", "2048"),
             ("ro", "0"),
@@ -50,7 +50,7 @@ impl Node {
         .chain(more)
         {
             if kind == "disk" || !["removable", "queue/rotational"].contains(key) {
-                self.write(&format!("{folder}/{key}"), format!("{value}\n"));
+                self.write(&format!("{directory}/{key}"), format!("{value}\n"));
             }
         }
         self.link(&format!("sys/class/block/{name}"), &format!("../../devices/{place}"));
@@ -61,7 +61,7 @@ impl Node {
     }
 
     #[track_caller]
-    fn scan(&self) -> Scanned {
+    fn scan(&self) -> ScanResult {
         self.scanner().scan(Scan::Everything).unwrap()
     }
 
@@ -415,8 +415,9 @@ fn unreadable_attributes_make_a_device_neither_gone_nor_free() {
         fs::create_dir(&path).unwrap();
         let scanned = scanner.scan(changed).unwrap();
         assert!(
-            scanned.problems.iter().any(|problem| problem.contains("xx0 cannot be looked at")
-                && problem.contains(attribute)),
+            scanned.problems.iter().any(
+                |problem| problem.contains("xx0 cannot be read") && problem.contains(attribute)
+            ),
             "{:?}",
             scanned.problems
         );
@@ -490,7 +491,7 @@ fn an_unchanged_device_is_equal_and_any_difference_counts() {
         node.write(path, &text);
         let counts = path != "proc/swaps";
         assert_eq!(is_same(&mut scanner), !counts, "{path}");
-        // Looked at in full, then kept open again.
+        // Read in full, then kept open again.
         scanner.scan(changed).unwrap();
         is_same(&mut scanner);
         assert_eq!(is_same(&mut scanner), !path.starts_with("run/udev"), "{path}, afterwards");
@@ -498,8 +499,8 @@ fn an_unchanged_device_is_equal_and_any_difference_counts() {
     let touched = BTreeSet::from(["vdx".to_owned()]);
     assert_eq!(scanner.scan(Scan::Changed { touched: &touched }).unwrap().probed, 1);
     // A device in use is written to all the time.
-    let folder = node.0.path().join("run/udev/data");
-    fs::File::open(&folder).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let directory = node.0.path().join("run/udev/data");
+    fs::File::open(&directory).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     scanner.scan(changed).unwrap();
     is_same(&mut scanner);
     node.write("proc/diskstats", stats(24));
@@ -515,7 +516,7 @@ fn what_is_only_observed_is_not_held() {
         .scan(Scan::Everything)
         .unwrap();
     assert!(scanned.devices[0].observed_only);
-    assert_eq!(scanned.devices[0].held, Held::Unasked);
+    assert_eq!(scanned.devices[0].exclusive_open, ExclusiveOpen::Unasked);
 }
 
 #[test]

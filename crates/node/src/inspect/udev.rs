@@ -1,4 +1,4 @@
-//! udev's database: one file a device, with what its rules found out.
+//! udev's database: one file per device, with what its rules found out.
 //!
 //! Optional everywhere: small systems have none. Only properties that name or describe the device are taken; the
 //! file system's type and UUID come from our own probe, because udev's may be minutes old.
@@ -39,7 +39,7 @@ pub struct Stamp {
     nanoseconds: u64,
 }
 
-/// The folder, if there is one.
+/// The directory, if there is one.
 pub struct Database(Option<OwnedFd>);
 
 impl Database {
@@ -57,8 +57,8 @@ impl Database {
     /// Of the directory: udev writes a new file and renames it, which changes this. `None` when that was so lately that the
     /// next change may look the same.
     pub fn calm(&self) -> Option<Stamp> {
-        let Some(folder) = &self.0 else { return Some(Stamp::default()) };
-        let stat = statat(folder, "", AtFlags::EMPTY_PATH).ok()?;
+        let Some(directory) = &self.0 else { return Some(Stamp::default()) };
+        let stat = statat(directory, "", AtFlags::EMPTY_PATH).ok()?;
         let now =
             i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
         (now - stat.st_mtime > 1).then_some(Stamp {

@@ -46,7 +46,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The block device at the end of a path of the node, or the one that holds the folder there.
+/// The block device at the end of a path of the node, or the one that holds the directory there.
 fn device_behind(host: &HostRoot, path: &str) -> Option<DevNumber> {
     let real = host.find(Path::new(path)).ok()?;
     let meta = fs::metadata(real).ok()?;

@@ -103,12 +103,12 @@ impl<B: Backend, H: VolumeOps<B> + LedgerOps> VolumeRun<'_, H, B> {
             if !error.retryable() || failures >= TRIES {
                 return JobOutcome::Failed(error.message());
             }
-            tracing::info!(volume = %self.uid(), error = error.message(), "trying again");
+            tracing::info!(volume = %self.uid(), error = error.message(), "failed to run a step, retrying");
             tokio::time::sleep(BACKOFF.after_failures(failures)).await;
         }
         JobOutcome::Failed(format!(
             "still not done after {ROUNDS} rounds, the last one was {}: something on the node undoes it",
-            self.progress.get().words
+            self.progress.get().message
         ))
     }
 
@@ -132,7 +132,7 @@ impl<B: Backend, H: VolumeOps<B> + LedgerOps> VolumeRun<'_, H, B> {
             let doing = B::describe(&step);
             self.progress.set(doing);
             let uid = self.uid();
-            tracing::debug!(volume = %uid, ?step, "step");
+            tracing::debug!(volume = %uid, ?step, "started");
             self.runner.call(doing, move |ops| ops.apply(&uid, &step)).await?;
         }
         Ok(None)

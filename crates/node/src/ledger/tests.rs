@@ -39,7 +39,7 @@ fn a_record_reads_as_written() {
     let text = serde_json::to_string(&intent("u")).unwrap();
     assert_eq!(
         text,
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1 GiB xfs"}"#
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"prepare-1","action":"Prepare","volumeUID":"u","text":"1Gi xfs"}"#
     );
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), intent("u"));
 }
@@ -52,20 +52,22 @@ fn a_wipe_names_device_and_pv_and_makes_no_file_ours() {
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(
         text,
-        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"policy":"Discard","text":"Discard of 4 KiB"}"#
+        r#"{"time":"2026-01-01T00:00:00Z","kind":"intent","job":"wipe-1","action":"Wipe","device":"wwn:5","pv":{"name":"local-pv-1","uid":"p"},"policy":"Discard","text":"Discard of 4Ki"}"#
     );
     assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
-    let folder = tempfile::tempdir().unwrap();
-    let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut ledger = Ledger::open(&directory.path().join("ledger")).unwrap();
     ledger.append(&record).unwrap();
-    assert!(!ledger.knows("") && !Ledger::open(&folder.path().join("ledger")).unwrap().knows(""));
+    assert!(
+        !ledger.knows("") && !Ledger::open(&directory.path().join("ledger")).unwrap().knows("")
+    );
 }
 
 // invariant: 10
 #[test]
 fn a_successful_wipe_is_known_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger");
     let mut ledger = Ledger::open(&path).unwrap();
     let outcome = |task: Task, result: OutcomeResult| {
         let entry = Outcome { job: "j".into(), task, result, text: String::new() };
@@ -93,8 +95,8 @@ fn a_successful_wipe_is_known_after_a_restart() {
 /// What an API that was restored from a backup does not know any more.
 #[test]
 fn the_last_claim_and_retained_data_are_recorded_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger");
     let mut ledger = Ledger::open(&path).unwrap();
     let claim = |owner: &str, round: i64| {
         let owner = ClaimOwner {
@@ -142,8 +144,8 @@ fn the_last_claim_and_retained_data_are_recorded_once() {
 // invariant: 10
 #[test]
 fn a_ledger_keeps_its_id_and_another_has_another() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, other) = (folder.path().join("ledger"), folder.path().join("other"));
+    let directory = tempfile::tempdir().unwrap();
+    let (path, other) = (directory.path().join("ledger"), directory.path().join("other"));
     let id = Ledger::open(&path).unwrap().id().to_owned();
     assert_eq!(Ledger::open(&path).unwrap().id(), id);
     assert_ne!(Ledger::open(&other).unwrap().id(), id);
@@ -161,8 +163,8 @@ fn a_ledger_keeps_its_id_and_another_has_another() {
 // invariant: 1
 #[test]
 fn an_ineffective_discard_is_recorded_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger");
     let mut ledger = Ledger::open(&path).unwrap();
     let record = Record::discard_ineffective(Timestamp::UNIX_EPOCH, "wwn:5");
     assert_eq!(ledger.unrecorded(vec![record.clone()]), [record.clone()]);
@@ -177,8 +179,8 @@ fn an_ineffective_discard_is_recorded_once() {
 // invariant: 10
 #[test]
 fn a_line_torn_at_any_byte_loses_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger");
     let mut ledger = Ledger::open(&path).unwrap();
     ledger.append(&intent("first")).unwrap();
     let kept = fs::read(&path).unwrap();
@@ -200,8 +202,8 @@ fn a_line_torn_at_any_byte_loses_nothing_else() {
 // invariant: 4, 10
 #[test]
 fn a_damaged_line_is_reported_and_the_others_count() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger");
     let mut bytes = serde_json::to_vec(&intent("a")).unwrap();
     bytes.extend_from_slice(b"\n{\"time\":\0\0\xff\n");
     bytes.extend(serde_json::to_vec(&intent("b")).unwrap());
@@ -215,8 +217,8 @@ fn a_damaged_line_is_reported_and_the_others_count() {
 // invariant: 1
 #[test]
 fn an_outcome_alone_does_not_make_a_file_ours() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut ledger = Ledger::open(&folder.path().join("ledger")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut ledger = Ledger::open(&directory.path().join("ledger")).unwrap();
     let entry = Outcome {
         job: "j".into(),
         task: prepare("u"),

@@ -7,11 +7,11 @@ use super::LinuxNode;
 use crate::{
     act::{
         claim_link,
-        hold::{For, Held, Opened, Verified},
+        hold::{Held, OpenPurpose, Opened, Verified},
         wipe,
     },
     device_claim::{
-        ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkOrder, LinkState,
+        ConfirmRequest, Confirmation, HeldDevice, HoldRequest, LinkDevice, LinkState, LinkTask,
         Spare, frozen, no_device,
     },
     error::NodeError,
@@ -49,8 +49,8 @@ impl DeviceOps for LinuxNode {
         self.confirm_claims(request)
     }
 
-    fn follow_links(&self, orders: &[LinkOrder]) -> Result<Vec<LinkState>, NodeError> {
-        Ok(orders.iter().map(|order| claim_link::follow(&self.host, order)).collect())
+    fn follow_links(&self, tasks: &[LinkTask]) -> Result<Vec<LinkState>, NodeError> {
+        Ok(tasks.iter().map(|task| claim_link::follow(&self.host, task)).collect())
     }
 
     fn resolve(&self, paths: &[String]) -> Result<Vec<PathReport>, NodeError> {
@@ -69,14 +69,20 @@ impl LinuxNode {
         let opened: Vec<Result<Held<Opened>, String>> = claims
             .iter()
             .map(|claim| {
-                self.open_claimed(claim, Expected::of_claim(claim), &before, request, For::Reading)
+                self.open_claimed(
+                    claim,
+                    Expected::of_claim(claim),
+                    &before,
+                    request,
+                    OpenPurpose::Reading,
+                )
             })
             .collect();
         let names: BTreeSet<String> =
             opened.iter().flatten().map(|held| held.name().to_owned()).collect();
         if names.is_empty() {
-            let answers = opened.into_iter().map(|held| held.map(drop)).collect();
-            return Ok(Confirmation { answers, scan: scan.clone() });
+            let results = opened.into_iter().map(|held| held.map(drop)).collect();
+            return Ok(Confirmation { results, scan: scan.clone() });
         }
         failpoint!("confirm.held");
         let (seen, silent) =
@@ -84,20 +90,20 @@ impl LinuxNode {
         let known = view.known(&seen);
         // All stay held until the last one is linked.
         let mut verified: Vec<Held<Verified>> = Vec::new();
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for (claim, held) in claims.iter().zip(opened) {
             let confirmed = held.and_then(|held| {
-                answered(&held, &silent)?;
+                check_answered(&held, &silent)?;
                 let held = held.verify(claim, Expected::of_claim(claim), &known, &view.spec)?;
                 let facts = &find(claim, &known)?.facts;
                 claim_link::lead(self.host(), &claim.link, &LinkDevice::from(facts))
                     .map_err(|error| error.message())?;
                 Ok(held)
             });
-            answers.push(confirmed.map(|held| verified.push(held)));
+            results.push(confirmed.map(|held| verified.push(held)));
         }
         failpoint!("confirm.linked");
-        let confirmed = claims.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        let confirmed = claims.iter().zip(&results).filter(|(_, answer)| answer.is_ok());
         self.record_new(
             confirmed.map(|(claim, _)| Record::confirmed(Timestamp::now(), claim)).collect(),
         )?;
@@ -108,7 +114,7 @@ impl LinuxNode {
             names.iter().flat_map(|name| loops::partitions(self.host(), &name.replace('/', "!")));
         let touched = names.iter().cloned().chain(partitions).collect();
         let scan = self.scan_node(&ScanRequest { touched, ..request.around() })?;
-        Ok(Confirmation { answers, scan })
+        Ok(Confirmation { results, scan })
     }
 
     /// Not opened unless the last scan speaks for it: a device that hangs or is not as claimed is left alone.
@@ -118,7 +124,7 @@ impl LinuxNode {
         expected: Expected,
         known: &[GroupedDevice],
         request: &ConfirmRequest,
-        purpose: For,
+        purpose: OpenPurpose,
     ) -> Result<Held<Opened>, String> {
         claim_link::parse(&claim.link)?;
         if let Some(why) = self.ledger().history().outdated(claim) {
@@ -152,11 +158,11 @@ impl LinuxNode {
         verify(claim, expected, &before, &view.spec).map_err(refused)?;
         let name = find(claim, &before).map_err(NodeError::Refused)?.facts.name.clone();
         failpoint!("wipe.seen");
-        let held = Held::open(self.host(), &name, For::Writing)?;
+        let held = Held::open(self.host(), &name, OpenPurpose::Writing)?;
         failpoint!("wipe.opened");
         let (seen, silent) =
             self.scan(&ScanRequest { touched: [name].into(), proves: true, ..around })?;
-        answered(&held, &silent).map_err(NodeError::Refused)?;
+        check_answered(&held, &silent).map_err(NodeError::Refused)?;
         let held = held.verify(claim, expected, &view.known(&seen), &view.spec).map_err(refused)?;
         if known.covers(*policy) {
             // Done before, and the report of it was lost: what is on unread parts of the device is not ours to erase.
@@ -167,7 +173,7 @@ impl LinuxNode {
             identity: claim.identity.clone(),
             ineffective: discard_ineffective,
         };
-        Ok(Box::new(ToWipe { host: self.host().clone(), held, discard }))
+        Ok(Box::new(WipeTarget { host: self.host().clone(), held, discard }))
     }
 
     /// The numbers of devices that must not be opened exclusively.
@@ -207,7 +213,7 @@ impl ConfirmRequest {
 }
 
 /// A device that has not answered while it was held was judged by what it said before.
-fn answered(held: &Held<Opened>, silent: &[String]) -> Result<(), String> {
+fn check_answered(held: &Held<Opened>, silent: &[String]) -> Result<(), String> {
     if silent.iter().any(|name| name == held.name()) {
         return Err(format!("{} does not answer", held.name()));
     }
@@ -231,7 +237,7 @@ impl HeldDevice for Erased {
     }
 }
 
-struct ToWipe {
+struct WipeTarget {
     host: HostRoot,
     held: Held<Verified>,
     discard: Discard,
@@ -255,7 +261,7 @@ impl wipe::DiscardRecord for Discard {
     }
 }
 
-impl HeldDevice for ToWipe {
+impl HeldDevice for WipeTarget {
     fn name(&self) -> &str {
         self.held.name()
     }

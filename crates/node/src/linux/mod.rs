@@ -10,8 +10,8 @@ use crate::{
     error::NodeError,
     host_root::HostRoot,
     inspect::{
-        probe::Care,
-        scan::{Limits, Reach, Scan, Scanned, Scanner},
+        probe::Certainty,
+        scan::{Limits, Reach, Scan, ScanResult, Scanner},
         unmanaged_pvs,
     },
     ledger::Ledger,
@@ -68,9 +68,10 @@ impl LinuxNode {
         let scanned = {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
             scanner.spare(spared);
-            scanner.scan_with(scan, if request.proves { Care::Prove } else { Care::Look })?
+            scanner
+                .scan_with(scan, if request.proves { Certainty::Prove } else { Certainty::Look })?
         };
-        let Scanned { devices, problems, again_in, boot_id, silent, .. } = scanned;
+        let ScanResult { devices, problems, again_in, boot_id, silent, .. } = scanned;
         let mut devices = devices.to_vec();
         self.mark_volumes(&mut devices)?;
         unmanaged_pvs::mark_unmanaged(&self.host, &mut devices, &request.unmanaged_pvs);

@@ -8,7 +8,7 @@ use crate::{
     inspect::{
         device_users, gpt,
         link_read::{self, LinkTarget},
-        loops::{self, Attached},
+        loops::{self, LoopAttachment},
     },
     node_ops::VolumeOps,
 };
@@ -91,7 +91,7 @@ impl LinuxNode {
     /// An unlinked file is known by its name alone, which counts only for a volume that we made.
     fn is_over(
         &self,
-        attached: &Attached,
+        attached: &LoopAttachment,
         uid: &str,
         file: Option<&Metadata>,
         in_ledger: bool,
@@ -138,7 +138,7 @@ impl LinuxNode {
     fn storage_of(
         &self,
         uid: &str,
-        all: &[Attached],
+        all: &[LoopAttachment],
     ) -> Result<Vec<(String, Option<String>)>, NodeError> {
         let Some(meta) = plain_file(&self.host, uid)? else { return Ok(Vec::new()) };
         let wanted = self.partition_of(uid, volume_id(uid)?)?;

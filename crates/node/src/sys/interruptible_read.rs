@@ -16,40 +16,40 @@ use std::{cell::RefCell, io, ops::Range, thread, time::Duration};
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-struct Knocker {
+struct InterruptibleReader {
     ring: IoUring,
     page: Box<Page>,
 }
 
 thread_local! {
     /// One for each probing thread, made when it is first needed. A thread that waits for ever keeps its own.
-    static KNOCKER: RefCell<Option<Knocker>> = const { RefCell::new(None) };
+    static READER: RefCell<Option<InterruptibleReader>> = const { RefCell::new(None) };
 }
 
 /// How many parts are read at a time.
-const AT_ONCE: usize = 8;
+const MAX_READS: usize = 8;
 /// The kernel takes a larger one apart, for which it needs a thread of its own.
 const LONGEST: usize = 512 << 10;
 
 /// A part of a device and where in a buffer it goes; both begin where a page does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReadRange {
     pub offset: u64,
     pub place: Range<usize>,
 }
 
 /// Reads all parts into the buffer, from a descriptor that is open for direct reads. After an error nothing is known of
 /// what the buffer holds: a caller that needs the cause reads part by part.
-pub fn read_all(device: &OwnedFd, buffer: &mut [u8], wanted: &[Wanted]) -> io::Result<()> {
-    let pieces: Vec<Wanted> = wanted.iter().flat_map(pieces).collect();
-    with_ring(|knocker| {
-        pieces.chunks(AT_ONCE).try_for_each(|some| knocker.read_some(device, buffer, some))
+pub fn read_all(device: &OwnedFd, buffer: &mut [u8], wanted: &[ReadRange]) -> io::Result<()> {
+    let pieces: Vec<ReadRange> = wanted.iter().flat_map(pieces).collect();
+    with_ring(|reader| {
+        pieces.chunks(MAX_READS).try_for_each(|some| reader.read_some(device, buffer, some))
     })
 }
 
-fn pieces(wanted: &Wanted) -> impl Iterator<Item = Wanted> {
-    let Wanted { offset, place } = wanted.clone();
-    place.clone().step_by(LONGEST).map(move |at| Wanted {
+fn pieces(wanted: &ReadRange) -> impl Iterator<Item = ReadRange> {
+    let ReadRange { offset, place } = wanted.clone();
+    place.clone().step_by(LONGEST).map(move |at| ReadRange {
         offset: offset + (at - place.start) as u64,
         place: at..place.end.min(at + LONGEST),
     })
@@ -58,21 +58,21 @@ fn pieces(wanted: &Wanted) -> impl Iterator<Item = Wanted> {
 /// Reads the page at `offset` of a descriptor that is open for direct reads; returns when the device has answered.
 ///
 /// `Unsupported` where the kernel or its administrator does not allow io_uring.
-pub fn knock(device: &OwnedFd, offset: u64) -> io::Result<()> {
-    with_ring(|knocker| knocker.read(device, offset))
+pub fn read_page(device: &OwnedFd, offset: u64) -> io::Result<()> {
+    with_ring(|reader| reader.read(device, offset))
 }
 
-fn with_ring<T>(work: impl FnOnce(&mut Knocker) -> io::Result<T>) -> io::Result<T> {
-    KNOCKER.with_borrow_mut(|slot| {
-        let knocker = match slot {
-            Some(knocker) => knocker,
+fn with_ring<T>(work: impl FnOnce(&mut InterruptibleReader) -> io::Result<T>) -> io::Result<T> {
+    READER.with_borrow_mut(|slot| {
+        let reader = match slot {
+            Some(reader) => reader,
             None => {
-                let ring = IoUring::new(AT_ONCE as u32)
+                let ring = IoUring::new(MAX_READS as u32)
                     .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
-                slot.insert(Knocker { ring, page: Box::new(Page([0; 4096])) })
+                slot.insert(InterruptibleReader { ring, page: Box::new(Page([0; 4096])) })
             }
         };
-        let answered = work(knocker);
+        let answered = work(reader);
         if answered.is_err() {
             // Whatever it was, the next device gets a ring on which nothing is left.
             *slot = None;
@@ -81,7 +81,7 @@ fn with_ring<T>(work: impl FnOnce(&mut Knocker) -> io::Result<T>) -> io::Result<
     })
 }
 
-impl Knocker {
+impl InterruptibleReader {
     fn read(&mut self, device: &OwnedFd, offset: u64) -> io::Result<()> {
         let read = opcode::Read::new(types::Fd(device.as_raw_fd()), self.page.0.as_mut_ptr(), 4096)
             .offset(offset)
@@ -102,9 +102,9 @@ impl Knocker {
         &mut self,
         device: &OwnedFd,
         buffer: &mut [u8],
-        some: &[Wanted],
+        some: &[ReadRange],
     ) -> io::Result<()> {
-        for (index, Wanted { offset, place }) in some.iter().enumerate() {
+        for (index, ReadRange { offset, place }) in some.iter().enumerate() {
             let Some(part) = buffer.get_mut(place.clone()) else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
@@ -159,13 +159,13 @@ mod tests {
     fn a_file_answers_and_what_cannot_be_read_says_so() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
-        match knock(&OwnedFd::from(file), 4096) {
+        match read_page(&OwnedFd::from(file), 4096) {
             Ok(()) => {}
             // Not allowed on this machine: the probe reads another way.
             Err(error) => return assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
         }
-        let folder = OwnedFd::from(std::fs::File::open("/").unwrap());
-        let refused = knock(&folder, 0).unwrap_err();
+        let directory = OwnedFd::from(std::fs::File::open("/").unwrap());
+        let refused = read_page(&directory, 0).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::ISDIR.raw_os_error()), "{refused}");
         // Parts of a file, one of them longer than one read; and one that is not there.
         let file = tempfile::tempfile().unwrap();
@@ -173,8 +173,8 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
         let file = OwnedFd::from(file);
         let mut buffer = vec![0; 2 << 20];
-        let wanted = |offset: u64, place: Range<usize>| Wanted { offset, place };
-        let parts: Vec<Wanted> =
+        let wanted = |offset: u64, place: Range<usize>| ReadRange { offset, place };
+        let parts: Vec<ReadRange> =
             [wanted(0, 0..(1 << 20) + 4096), wanted(2 << 20, 1052672..1052672 + 512)]
                 .into_iter()
                 .chain((0..12).map(|number| {
@@ -196,6 +196,6 @@ mod tests {
         // The ring of the failed one is gone, the next one works.
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();
-        knock(&OwnedFd::from(file), 0).unwrap();
+        read_page(&OwnedFd::from(file), 0).unwrap();
     }
 }

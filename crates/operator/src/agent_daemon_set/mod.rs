@@ -143,7 +143,7 @@ async fn observe_policy(context: &Context) -> Result<InstalledPolicy, Failure> {
 
 pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result<(), Failure> {
     if plan.gaps().is_none() {
-        context.is_news(NOT_CONFINED, "", "");
+        context.is_unpublished(NOT_CONFINED, "", "");
     }
     let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
     let failed = |error| Failure::api("the agents' DaemonSet", error);
@@ -187,7 +187,7 @@ pub async fn apply_daemon_set(context: &Context, plan: &DaemonSetPlan) -> Result
 /// Once per cause: in the log, and as an Event on the operator's Deployment.
 async fn report_withheld(context: &Context, gaps: &[Gap]) {
     let message = not_confined(&context.namespace, gaps);
-    if !context.is_news(NOT_CONFINED, "", &message) {
+    if !context.is_unpublished(NOT_CONFINED, "", &message) {
         return;
     }
     tracing::error!(reason = NOT_CONFINED, "skipped the agents: {message}");

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use quarry_api::{LocalVolumeDiscovery, NodeInventory, names};
 use quarry_core::{
-    discovery::{self, NodeSeen, Observed, Plan, Report, Violation},
+    discovery::{self, NodeObservation, Observed, Plan, Report, Violation},
     presence::{is_renewal, presence},
 };
 use serde_json::json;
@@ -96,7 +96,7 @@ impl Controller for LocalVolumeDiscoveryController {
         let nodes = caches.all::<Node>().into_iter().map(|node| {
             let name = node.name_any();
             let agent = presence(caches.get(&names::agent_lease(&name)).as_deref(), now);
-            NodeSeen::new(node, agent, caches.get::<NodeInventory>(&name).as_deref())
+            NodeObservation::new(node, agent, caches.get::<NodeInventory>(&name).as_deref())
         });
         Ok(Some(Observed {
             discovery: (*found).clone(),
@@ -136,7 +136,7 @@ impl Controller for LocalVolumeDiscoveryController {
                 Written::Unchanged => {}
             }
         }
-        events::publish(context, found, &report.notes).await;
+        events::publish(context, found, &report.events).await;
         Ok(report.requeue.into())
     }
 

@@ -87,7 +87,7 @@ impl Controller for LocalVolumeDiscoveryResultController {
 
     async fn apply(context: &Context, observed: &Observed, plan: Plan) -> Result<Next, Failure> {
         match apply(context, observed, &plan).await {
-            Ok(Some(result)) => events::publish(context, &result, &plan.notes).await,
+            Ok(Some(result)) => events::publish(context, &result, &plan.events).await,
             Ok(None) => {}
             Err(failure) => {
                 report_refusal(context, observed, &plan, &failure).await;

@@ -116,7 +116,7 @@ async fn publish_ownerless(context: &Context, world: &NodeWorld, plan: &Plan) {
     let stages = plan.ownerless.iter().map(|(_, stage)| stage.as_str());
     context.metrics.set_stages(&format!("{OWNERLESS}/{}", world.name), stages);
     let message = inventory::ownerless_message(&plan.ownerless);
-    if context.is_news(OWNERLESS, &world.name, &message) {
+    if context.is_unpublished(OWNERLESS, &world.name, &message) {
         let event = PendingEvent { warning: true, reason: "OwnerGone", message };
         events::publish(context, &world.inventory, &[event]).await;
     }

@@ -72,7 +72,7 @@ impl Controller for VolumeController {
         if let (Some(status), Some(current)) = (&plan.status, &applied) {
             write_status(context, current, status).await?;
         }
-        events::publish(context, &observed.volume, &plan.notes).await;
+        events::publish(context, &observed.volume, &plan.events).await;
         Ok(plan.requeue.into())
     }
 
@@ -99,7 +99,7 @@ async fn report_refusal(context: &Context, observed: &Observed, plan: &Plan, fai
         tracing::warn!(volume, %error, "failed to report a refusal");
         return;
     }
-    events::publish(context, &observed.volume, &refusal.notes).await;
+    events::publish(context, &observed.volume, &refusal.events).await;
 }
 
 /// Writes only what differs, and only if the object is still the one that was applied to.

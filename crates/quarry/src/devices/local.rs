@@ -21,7 +21,7 @@ pub struct Machine {
 
 /// The result of one scan.
 #[derive(Debug, Default)]
-pub struct Scanned {
+pub struct LocalScan {
     pub devices: Vec<DeviceView>,
     /// What could not be read.
     pub problems: Vec<String>,
@@ -35,13 +35,13 @@ impl Machine {
     }
 
     /// Blocks until every device has answered or timed out.
-    pub fn scan(&mut self, scan: Scan<'_>) -> anyhow::Result<Scanned> {
+    pub fn scan(&mut self, scan: Scan<'_>) -> anyhow::Result<LocalScan> {
         let found =
             self.scanner.scan(scan).map_err(|error| with_remedy(self.host.root(), &error))?;
         let mut facts = found.devices.to_vec();
         mark_volumes(&mut facts);
         let devices = of_facts(&crate::host_name(), &facts, found.boot_id.as_deref());
-        Ok(Scanned { devices, problems: found.problems })
+        Ok(LocalScan { devices, problems: found.problems })
     }
 
     /// The device at a path, as `MAJ:MIN`; `None` for a path that does not exist.

@@ -7,7 +7,7 @@ use crate::{
     data_dir,
     devices::{
         self,
-        local::{Machine, Scanned},
+        local::{LocalScan, Machine},
     },
     output, sanitize, snapshot,
 };
@@ -32,7 +32,7 @@ pub async fn here(connect: &ConnectArgs, args: &ExplainArgs, wanted: &str) -> an
     let mut machine = Machine::open(args.host_root.as_deref().unwrap_or(Path::new("/")))?;
     // Before the long scan: a path to something else fails at once.
     let number = if wanted.starts_with('/') { machine.number_at(Path::new(wanted))? } else { None };
-    let Scanned { devices, problems } =
+    let LocalScan { devices, problems } =
         tokio::task::block_in_place(|| machine.scan(Scan::Everything))?;
     let view = find_here(&devices, number.as_deref(), wanted)?.clone();
     let owners = match device_owners_offline(&view) {
@@ -148,7 +148,7 @@ pub async fn on_node(
     print(&explain(&view, DeviceContext { place, owners, claims, events: Some(events), notes }))
 }
 
-/// The claims of a device, and its wipe remnants. Without a claim the cluster is not read.
+/// The device claims of a device, and its wipe remnants. Without one the cluster is not read.
 async fn claims(
     cluster: &Cluster,
     args: &ExplainArgs,
@@ -250,7 +250,7 @@ mod tests {
             vec!["Volume first, published as PersistentVolume first, used by PVC shop/db".into()];
         context.events = Some(vec![event(
             "DeviceAppeared",
-            "loop0 (loop, 1 GiB) appeared: NotAvailable, because it is the storage of a Volume",
+            "loop0 (loop, 1Gi) appeared: NotAvailable, because it is the storage of a Volume",
         )]);
         insta::assert_snapshot!(text(&machine()[6], context));
     }

@@ -1,6 +1,6 @@
 //! This machine as the only node of a plan: scanned now, by the agent's own inspector. Needs no cluster.
 
-use crate::devices::local::{Machine, Scanned};
+use crate::devices::local::{LocalScan, Machine};
 use k8s_openapi::api::core::v1::Node;
 use quarry_api::{NodeInventory, NodeInventoryStatus, node_inventory::PathReport};
 use quarry_core::device_claim::pv::HOSTNAME_LABEL;
@@ -16,7 +16,7 @@ pub fn snapshot(
     paths: &[String],
 ) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let mut machine = Machine::open(root)?;
-    let Scanned { devices, problems } =
+    let LocalScan { devices, problems } =
         tokio::task::block_in_place(|| machine.scan(Scan::Everything))?;
     let name = crate::host_name();
     let node: Node = serde_json::from_value(

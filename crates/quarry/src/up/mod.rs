@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use quarry_api::admission;
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
 use std::{io, net::SocketAddr, path::PathBuf, time::Instant};
-use supervisor::Parts;
+use supervisor::Supervisor;
 use tokio::net::TcpListener;
 
 /// Everything that is opened before the first part runs.
@@ -35,8 +35,8 @@ pub struct Standalone {
 pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
     let started = Instant::now();
     let stop = signals::stop_on_signal()?;
-    let (standalone, door) = open(args).await?;
-    let mut parts = Parts::start(&standalone, door);
+    let (standalone, endpoint) = open(args).await?;
+    let mut supervisor = Supervisor::start(&standalone, endpoint);
     let shown = async {
         supervisor::ready(&standalone).await?;
         output::print(&text::ready(
@@ -55,10 +55,10 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
     };
     let outcome: anyhow::Result<()> = tokio::select! {
         () = stop.cancelled() => Ok(()),
-        failed = parts.failed() => Err(failed),
+        failed = supervisor.failed() => Err(failed),
         failed = shown => failed,
     };
-    let stopped = parts.stop().await;
+    let stopped = supervisor.stop().await;
     standalone.server.close();
     if outcome.is_ok() && stopped.is_ok() {
         output::note(&text::stopped(&standalone));
@@ -67,13 +67,13 @@ pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
 }
 
 /// What `Server::serve` needs.
-pub struct Door {
+pub struct Endpoint {
     listener: TcpListener,
     identity: ServingIdentity,
     token: String,
 }
 
-async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
+async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Endpoint)> {
     refuse_outside(args.listen)?;
     if args.allow_real_disks && data_dir::is_root() {
         supervisor::check_real_disks()?;
@@ -106,7 +106,7 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Door)> {
         agent: data_dir::is_root(),
         real_disks: args.allow_real_disks,
     };
-    Ok((standalone, Door { listener, identity, token }))
+    Ok((standalone, Endpoint { listener, identity, token }))
 }
 
 /// Before anything is written to disk.

@@ -1,6 +1,6 @@
 //! The parts of a standalone Quarry: started together, watched, stopped in order.
 
-use super::{Door, Standalone};
+use super::{Endpoint, Standalone};
 use crate::daemon::JOB_RETENTION;
 use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,21 +17,26 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 const READY_LIMIT: Duration = Duration::from_secs(20);
 const HOST_ROOT: &str = "/";
 
-pub struct Parts {
+pub struct Supervisor {
     workers: JoinSet<anyhow::Result<()>>,
-    door: JoinSet<anyhow::Result<()>>,
+    endpoint: JoinSet<anyhow::Result<()>>,
     stop_workers: CancellationToken,
-    stop_door: CancellationToken,
+    stop_endpoint: CancellationToken,
 }
 
-impl Parts {
-    pub fn start(standalone: &Standalone, door: Door) -> Self {
-        let (stop_workers, stop_door) = (CancellationToken::new(), CancellationToken::new());
+impl Supervisor {
+    pub fn start(standalone: &Standalone, endpoint: Endpoint) -> Self {
+        let (stop_workers, stop_endpoint) = (CancellationToken::new(), CancellationToken::new());
         let mut serving = JoinSet::new();
-        let (server, closed) = (standalone.server.clone(), stop_door.clone());
+        let (server, closed) = (standalone.server.clone(), stop_endpoint.clone());
         serving.spawn(async move {
             server
-                .serve(door.listener, door.identity, door.token, closed.cancelled_owned())
+                .serve(
+                    endpoint.listener,
+                    endpoint.identity,
+                    endpoint.token,
+                    closed.cancelled_owned(),
+                )
                 .await
                 .context("serving the API")
         });
@@ -53,18 +58,20 @@ impl Parts {
             workers
                 .spawn(async move { agent.await.map_err(|error| agent_error(error, real_disks)) });
         }
-        Parts { workers, door: serving, stop_workers, stop_door }
+        Supervisor { workers, endpoint: serving, stop_workers, stop_endpoint }
     }
 
-    /// Waits until a part ends by itself: none should.
+    /// Waits until a part ends without being stopped: none should.
     pub async fn failed(&mut self) -> anyhow::Error {
         let ended = tokio::select! {
             Some(ended) = self.workers.join_next() => ended,
-            Some(ended) = self.door.join_next() => ended,
+            Some(ended) = self.endpoint.join_next() => ended,
             else => return anyhow!("no part runs"),
         };
         match ended {
-            Ok(Ok(())) => anyhow!("a part of Quarry ended by itself; RUST_LOG=info shows which"),
+            Ok(Ok(())) => {
+                anyhow!("a part of Quarry ended unexpectedly; set RUST_LOG=info to see which")
+            }
             Ok(Err(error)) => error,
             Err(panic) => anyhow::Error::new(panic).context("a part of Quarry broke"),
         }
@@ -77,8 +84,8 @@ impl Parts {
             while self.workers.join_next().await.is_some() {}
         })
         .await;
-        self.stop_door.cancel();
-        while self.door.join_next().await.is_some() {}
+        self.stop_endpoint.cancel();
+        while self.endpoint.join_next().await.is_some() {}
         if ended.is_err() {
             bail!(
                 "not everything ended within {} s; nothing is lost, the next start continues",

@@ -1,6 +1,6 @@
 //! Claimed disks: what may never be seen of claims, PersistentVolumes, links and the data on disks.
 
-use super::{claim_exists, deleting};
+use super::{deleting, pvc_exists};
 use crate::{disk::Disk, kind::Kind, raw_disks::Keeper, world::World};
 use quarry_api::{
     names::{IDENTITY_ANNOTATION, PV_OWNER_LABELS},
@@ -63,7 +63,7 @@ pub fn witness_wipe(name: &str, identity: &str, disk: &Disk, world: &World) -> V
         if pv["status"]["phase"] == "Bound" {
             wrong.push(format!("{name} is erased while its PersistentVolume is bound"));
         }
-        if claim_exists(world, pv) {
+        if pvc_exists(world, pv) {
             wrong.push(format!("{name} is erased while the claim exists"));
         }
         if !pv["spec"]["claimRef"]["uid"].is_string() {
@@ -110,11 +110,17 @@ fn lost_data(world: &World, disk: &Disk) -> Vec<String> {
         Keeper::Pvc(uid) => world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid),
     };
     let lost = |wwn: &str| {
-        let (kept, found) = (&disk.kept[wwn], disk.every_disk().find(|found| found.wwn == wwn));
-        found.is_some_and(|found| (&found.signature, &found.data) != (&kept.signature, &kept.data))
+        let (expected, found) =
+            (&disk.expected[wwn], disk.every_disk().find(|found| found.wwn == wwn));
+        found.is_some_and(|found| {
+            (&found.signature, &found.data) != (&expected.signature, &expected.data)
+        })
     };
-    let wrong = disk.kept.iter().filter(|(wwn, kept)| selection(&kept.keeper) && lost(wwn));
-    wrong.map(|(wwn, kept)| format!("what {:?} has on disk {wwn} is erased", kept.keeper)).collect()
+    let wrong =
+        disk.expected.iter().filter(|(wwn, expected)| selection(&expected.keeper) && lost(wwn));
+    wrong
+        .map(|(wwn, expected)| format!("what {:?} has on disk {wwn} is erased", expected.keeper))
+        .collect()
 }
 
 fn owned_twice(world: &World) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The invariants, checked over API and disk after every action (`check`) and before every step on the disk (`witness`).
 //!
-//! Written in terms of what may never be seen, not of how the code avoids it. Claimed disks: `claims.rs`.
+//! Written in terms of what may never be seen, not of how the code avoids it. Claimed disks: `device_claims.rs`.
 
 mod device_claims;
 
@@ -23,9 +23,9 @@ fn pv_of<'a>(world: &'a World, uid: &str) -> Option<&'a Value> {
         .find(|pv| pv["spec"]["local"]["path"].as_str().is_some_and(|path| path.ends_with(uid)))
 }
 
-fn claim_exists(world: &World, pv: &Value) -> bool {
+fn pvc_exists(world: &World, pv: &Value) -> bool {
     let uid = &pv["spec"]["claimRef"]["uid"];
-    uid.is_string() && world.all(Kind::Pvc).any(|claim| claim["metadata"]["uid"] == *uid)
+    uid.is_string() && world.all(Kind::Pvc).any(|pvc| pvc["metadata"]["uid"] == *uid)
 }
 
 fn deleting(object: &Value) -> bool {
@@ -41,7 +41,7 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
     if volume_of(world, uid).is_none() {
         wrong.push(format!("{step:?} for a Volume that does not exist"));
     }
-    if disk.files.get(uid).is_some_and(|file| file.foreign) {
+    if disk.files.get(uid).is_some_and(|file| file.unmanaged) {
         wrong.push(format!("{step:?} on a file that is not ours"));
     }
     match step {
@@ -50,8 +50,8 @@ pub fn witness(uid: &str, step: &Step, disk: &Disk, world: &World) -> Vec<String
                 if pv["status"]["phase"] == "Bound" {
                     wrong.push(format!("{step:?} while the PersistentVolume is bound"));
                 }
-                if claim_exists(world, pv) {
-                    wrong.push(format!("{step:?} while the claim exists"));
+                if pvc_exists(world, pv) {
+                    wrong.push(format!("{step:?} while the PVC exists"));
                 }
                 if !deleting(pv) {
                     wrong.push(format!("{step:?} while the PersistentVolume can still be bound"));
@@ -91,18 +91,18 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
         .keys()
         .chain(disk.drafts.keys())
         .chain(disk.loops.values().map(|device| &device.over));
-    for uid in uids.filter(|uid| *uid != "foreign") {
+    for uid in uids.filter(|uid| *uid != "unmanaged") {
         if disk.loops_over(uid).len() > 1 {
             wrong.push(format!("several loops over the file of {uid}"));
         }
-        let foreign = disk.files.get(uid).is_some_and(|file| file.foreign);
-        if !foreign && volume_of(world, uid).is_none() {
+        let unmanaged = disk.files.get(uid).is_some_and(|file| file.unmanaged);
+        if !unmanaged && volume_of(world, uid).is_none() {
             wrong.push(format!(
                 "the Volume {uid} is gone, and left behind: {}",
                 disk.remains(uid).join(", ")
             ));
         }
-        if !foreign && !disk.knows(uid) {
+        if !unmanaged && !disk.knows(uid) {
             wrong.push(format!("{uid} is on the disk and not in the ledger"));
         }
     }
@@ -126,7 +126,7 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
             .as_str()
             .and_then(|path| path.rsplit('/').next())
             .unwrap_or_default();
-        let used = pv["status"]["phase"] == "Bound" || claim_exists(world, pv);
+        let used = pv["status"]["phase"] == "Bound" || pvc_exists(world, pv);
         if (!deleting(pv) || used) && !disk.files.contains_key(uid) {
             wrong.push(format!("PersistentVolume {name} without a finished file"));
         }
@@ -187,7 +187,7 @@ mod tests {
     use quarry_core::job::{CleanupVolume, Task, VolumeTask};
     use serde_json::json;
 
-    fn world(phase: &str, claim: bool, deleting: bool) -> World {
+    fn world(phase: &str, pvc: bool, deleting: bool) -> World {
         let mut world = World::default();
         let mut add = |kind: Kind, object: Value| {
             world.take(kind, &json!({"type": "ADDED", "object": object}))
@@ -204,7 +204,7 @@ mod tests {
                 "spec": {"local": {"path": "/dev/disk/by-uuid/u"}, "claimRef": {"uid": "c"}},
             }),
         );
-        if claim {
+        if pvc {
             add(Kind::Pvc, json!({"metadata": {"name": "c", "uid": "c"}}));
         }
         world
@@ -231,13 +231,13 @@ mod tests {
             witness("u", &detach, &disk(), &world("Released", false, true)),
             Vec::<String>::new()
         );
-        for (phase, claim, deleting, said) in [
+        for (phase, pvc, deleting, said) in [
             ("Bound", false, true, "is bound"),
-            ("Released", true, true, "the claim exists"),
+            ("Released", true, true, "the PVC exists"),
             ("Released", false, false, "can still be bound"),
         ] {
             for step in [&detach, &Step::RemoveFile] {
-                let wrong = witness("u", step, &disk(), &world(phase, claim, deleting));
+                let wrong = witness("u", step, &disk(), &world(phase, pvc, deleting));
                 assert!(wrong.iter().any(|text| text.contains(said)), "{wrong:?}");
             }
         }

@@ -196,13 +196,13 @@ fn erases(reason: Reason) -> bool {
     reason.class() == Class::Content
 }
 
-/// The device has a claim, so that its stage is worth reading the cluster for.
+/// The device has a device claim, so that its stage is worth reading the cluster for.
 pub fn is_claimed(inventory: &NodeInventory, view: &DeviceView) -> bool {
     let claims = &inventory.spec.device_claims;
     claims.iter().any(|claim| is_device(&view.device, &claim.identity))
 }
 
-/// The claims of a device with their stages, one text each.
+/// The device claims of a device with their stages, one text each.
 pub fn claim_texts(
     source: &impl Source,
     inventory: &NodeInventory,
@@ -261,9 +261,9 @@ mod tests {
             let event = json!({"metadata": {}, "involvedObject": {}, "message": message});
             serde_json::from_value::<Event>(event).unwrap()
         };
-        assert!(is_about(&event("sdb (disk, 3.6 TiB) appeared: Available"), sdb));
+        assert!(is_about(&event("sdb (disk, 3.6Ti) appeared: Available"), sdb));
         assert!(is_about(&event("quarantined wwn:5000c500a1b2c3d4"), sdb));
-        for other in ["sdb1 (part, 1 GiB) appeared", "sda (disk) like sdb", ""] {
+        for other in ["sdb1 (part, 1Gi) appeared", "sda (disk) like sdb", ""] {
             assert!(!is_about(&event(other), sdb), "{other}");
         }
     }

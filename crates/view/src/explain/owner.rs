@@ -1,4 +1,4 @@
-//! A set or a LocalVolume: what it requests, every device of every node, its claims, and what to do.
+//! A set or a LocalVolume: what it requests, every device of every node, its device claims, and what to do.
 
 use super::device::{Remedy, applicable};
 use crate::{
@@ -63,7 +63,7 @@ pub struct DeviceLine {
     #[serde(rename = "eligibility")]
     pub status: DeviceStatus,
     pub why: String,
-    /// What belongs to its claim: path, PersistentVolume, link, NodeJob.
+    /// What belongs to its device claim: path, PersistentVolume, link, NodeJob.
     pub details: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ impl DeviceLine {
     }
 }
 
-/// Each remedy once. What the line of a claim says is not repeated.
+/// Each remedy once. What the line of a device claim says is not repeated.
 fn remedies(summary: &OwnerSummary, owner: &OwnerView, classes: &[ClassView]) -> Vec<Remedy> {
     let demand = &summary.demand;
     let mut found: Vec<Remedy> = demand.problems.iter().map(Remedy::new).collect();
@@ -172,7 +172,7 @@ fn candidate_remedies(summary: &NodeSummary, row: &Row) -> Vec<Remedy> {
             return applicable(&reasons).into_iter().map(remedy).collect();
         }
         Eligibility::Taken(other) => format!(
-            "{node}/{device} belongs to {}; run `quarry explain {}` to see its claim",
+            "{node}/{device} belongs to {}; run `quarry explain {}` to see its device claim",
             owner_text(other),
             describe::handle(&other.kind, &other.name)
         ),

@@ -90,7 +90,7 @@ pub struct OwnerDevice {
     pub progress: Option<i32>,
 }
 
-/// The stage of the owner's claim, or the device's eligibility without a claim. Serialized as its word.
+/// The stage of the owner's device claim, or the device's eligibility without one. Serialized as its word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceStatus {
     Claim(Stage),
@@ -182,7 +182,7 @@ impl OwnerView {
         describe::handle(&self.kind, &self.name)
     }
 
-    /// The nodes that are selected, or would be but for a taint, or still have a claim of it.
+    /// The nodes that are selected, or would be but for a taint, or still have a device claim of it.
     pub fn concerned(&self) -> impl Iterator<Item = &NodeView> {
         self.nodes.iter().filter(|node| {
             node.selected

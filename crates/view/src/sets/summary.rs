@@ -93,7 +93,7 @@ fn node_summary(
     now: Timestamp,
 ) -> NodeSummary {
     let mut candidates = account(world, &demand.owner.uid);
-    // What it has is shown with its claim.
+    // What it has is shown with its device claim.
     candidates.retain(|row| row.eligibility != Eligibility::Claimed);
     let absent = source.agent_presence(&world.name, now).problem(&world.name);
     let complaint = match &world.inventory.status {
@@ -112,7 +112,7 @@ fn node_summary(
     }
 }
 
-/// The claims of a node that `which` selects, each with its stage.
+/// The device claims of a node that `which` selects, each with its stage.
 pub fn claims(
     world: &NodeWorld,
     which: impl Fn(&DeviceClaim) -> bool,

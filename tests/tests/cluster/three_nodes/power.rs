@@ -89,8 +89,8 @@ fn power_cut_during_a_volume_job() {
     let volume = phase_is("cut", "Available");
     let uid = volume["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     assert_eq!(jobs_of(&uid).len(), 1, "one job, which the next boot continued");
-    let folder = directory().join(node).join("fs/quarry/volumes");
-    let entries = fs::read_dir(folder).expect("the node's data directory is readable");
+    let directory = directory().join(node).join("fs/quarry/volumes");
+    let entries = fs::read_dir(directory).expect("the node's data directory is readable");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let files: Vec<String> = names.collect();
     assert_eq!(files, [uid.clone()], "one file, and no draft");

@@ -22,9 +22,9 @@ fn events_name_what_appeared_disappeared_and_changed() {
     assert_eq!(
         findings,
         [
-            "DeviceAppeared sdc (disk, 1 GiB, wwn:5000c50000000009) appeared: NotAvailable, because it is the storage of a Volume: u",
-            "DeviceDisappeared sdb (disk, 1 GiB, wwn:5000c50000000001) disappeared; it was Unknown, because it has been unchanged for less than the settling time",
-            "DeviceVerdictChanged sda (disk, 1 GiB, wwn:5000c50000000000) was Unknown, now NotAvailable, because it contains data: ext4; it has been unchanged for less than the settling time",
+            "DeviceAppeared sdc (disk, 1Gi, wwn:5000c50000000009) appeared: NotAvailable, because it is the storage of a Volume: u",
+            "DeviceDisappeared sdb (disk, 1Gi, wwn:5000c50000000001) disappeared; it was Unknown, because it has been unchanged for less than the settling time",
+            "DeviceVerdictChanged sda (disk, 1Gi, wwn:5000c50000000000) was Unknown, now NotAvailable, because it contains data: ext4; it has been unchanged for less than the settling time",
         ]
     );
     assert!(changes(&after, &after).is_empty());

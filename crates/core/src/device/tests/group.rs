@@ -136,8 +136,12 @@ fn a_device_that_could_not_be_read_is_unknown() {
     for (content, reason) in
         [(Content::TimedOut, "TimedOut"), (Content::NotPermitted, "NotPermitted")]
     {
-        let hung =
-            Facts { evidence: Vec::new(), held: Held::Unasked, content, ..blank("loop0", "0") };
+        let hung = Facts {
+            evidence: Vec::new(),
+            exclusive_open: ExclusiveOpen::Unasked,
+            content,
+            ..blank("loop0", "0")
+        };
         let known = group(&[hung], None, None, &[]);
         let row = row(&known[0], &known, true, &NodeInventorySpec::default());
         assert_eq!(
@@ -280,7 +284,7 @@ fn a_disk_with_some_names_of_a_missing_one_is_not_taken() {
             kind: "disk".into(),
             size: 1 << 30,
             evidence: evidence(&pairs),
-            held: Held::Free,
+            exclusive_open: ExclusiveOpen::Free,
             content: Content::Blank,
             ..Facts::default()
         }

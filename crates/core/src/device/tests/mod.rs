@@ -2,7 +2,7 @@
 
 use super::{
     events::changes,
-    facts::{BackingFile, Content, Facts, Found, Held, Partition},
+    facts::{BackingFile, Content, ExclusiveOpen, Facts, Found, Partition},
     group::{GroupedDevice, group, partial_matches, published_candidates},
     identity::identify,
     inventory::{NodeFacts, row, status, unseen},
@@ -32,7 +32,7 @@ fn blank(name: &str, wwn: &str) -> Facts {
         size: 1 << 30,
         diskseq: Some(7),
         evidence: evidence(&[("sysfs:wwid", &format!("naa.{wwn}"))]),
-        held: Held::Free,
+        exclusive_open: ExclusiveOpen::Free,
         content: Content::Blank,
         ..Facts::default()
     }

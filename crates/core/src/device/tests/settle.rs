@@ -41,9 +41,14 @@ fn settling_restarts_with_every_change_and_not_with_the_agent() {
 #[test]
 fn writes_to_a_device_in_use_do_not_make_it_new() {
     let mut settling = Settling::default();
-    let held =
-        |writes| [Facts { held: Held::Exclusively, writes, ..blank("sda", "5000c50000000001") }];
-    published(&held(1), None, &[], &mut settling, Duration::ZERO);
-    let settled = published(&held(2), None, &[], &mut settling, SETTLING_TIME);
+    let exclusive_open = |writes| {
+        [Facts {
+            exclusive_open: ExclusiveOpen::Exclusively,
+            writes,
+            ..blank("sda", "5000c50000000001")
+        }]
+    };
+    published(&exclusive_open(1), None, &[], &mut settling, Duration::ZERO);
+    let settled = published(&exclusive_open(2), None, &[], &mut settling, SETTLING_TIME);
     assert_eq!(state(&settled, 0).1, ["HeldExclusively"]);
 }

@@ -9,8 +9,10 @@ fn reasons_of(facts: &Facts) -> (DeviceState, Vec<String>) {
 #[test]
 fn only_a_blank_free_disk_is_available() {
     assert_eq!(reasons_of(&blank("sda", "5000c50000000001")), (DeviceState::Available, vec![]));
-    for (content, held) in [(Content::Unread, Held::Free), (Content::Blank, Held::Unasked)] {
-        let (state, reasons) = reasons_of(&Facts { content, held, ..blank("sda", "5") });
+    for (content, exclusive_open) in
+        [(Content::Unread, ExclusiveOpen::Free), (Content::Blank, ExclusiveOpen::Unasked)]
+    {
+        let (state, reasons) = reasons_of(&Facts { content, exclusive_open, ..blank("sda", "5") });
         assert_eq!((state, reasons.len()), (DeviceState::Unknown, 1), "unknown is no: {reasons:?}");
     }
 }
@@ -55,7 +57,10 @@ fn each_fact_has_its_reason() {
             }),
         ),
         (Reason::Suspended, Box::new(|facts| facts.state = Some("suspended".into()))),
-        (Reason::HeldExclusively, Box::new(|facts| facts.held = Held::Exclusively)),
+        (
+            Reason::HeldExclusively,
+            Box::new(|facts| facts.exclusive_open = ExclusiveOpen::Exclusively),
+        ),
         (Reason::LoopOnTop, Box::new(|facts| facts.loops_on_top = vec!["loop3".into()])),
         (Reason::UnknownData, Box::new(|facts| facts.content = Content::UnknownData)),
         (Reason::BacksPersistentVolume, Box::new(|facts| facts.backs = vec!["local-pv-1".into()])),

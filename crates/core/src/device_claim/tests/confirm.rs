@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    device::{BackingFile, Content, Facts, Found, GroupedDevice, Held, group},
+    device::{BackingFile, Content, ExclusiveOpen, Facts, Found, GroupedDevice, group},
     device_claim::confirm::{ClaimAction, Expected, decide_action, find, previous, verify},
 };
 use quarry_api::{
@@ -198,7 +198,7 @@ fn facts(name: &str, wwn: &str) -> Facts {
         kind: "disk".into(),
         size: 4096,
         evidence: vec![Evidence { source: "sysfs:wwid".into(), value: format!("naa.{wwn}") }],
-        held: Held::Exclusively,
+        exclusive_open: ExclusiveOpen::Exclusively,
         content: Content::Blank,
         ..Facts::default()
     }

@@ -150,7 +150,7 @@ fn bad_input_is_reported_and_nothing_is_claimed() {
         ),
         (
             json!({"deviceInclusionSpec": {"minSize": "2Ti", "maxSize": "1Ti"}}),
-            "spec.deviceInclusionSpec.minSize: 2 TiB is greater than maxSize 1 TiB",
+            "spec.deviceInclusionSpec.minSize: 2Ti is greater than maxSize 1Ti",
         ),
         (
             json!({"deviceExclusionSpec": {"deviceNameFilter": ["sd[a"]}}),

@@ -1,5 +1,5 @@
-//! Worlds of one node, made by hand. Who gets what: `asking.rs`; what becomes of it: `living.rs`; what is refused: `checked.rs`; what
-//! is said about it: `saying.rs`.
+//! Worlds of one node, made by hand. Which device is assigned: `assign.rs`; what becomes of it: `state_machine.rs`; what
+//! is refused: `check.rs`; what is reported: `status.rs`.
 
 use super::{
     check::{Violation, check},

@@ -68,7 +68,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The new status; `None` when the rows are the same.
     pub status: Option<LocalVolumeDiscoveryResultStatus>,
-    pub notes: Vec<PendingEvent>,
+    pub events: Vec<PendingEvent>,
     /// Published on the LocalVolumeDiscovery in force if the API server refuses a write, with its answer; `None`:
     /// nothing is written.
     pub refused: Option<PendingEvent>,

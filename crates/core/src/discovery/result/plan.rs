@@ -48,7 +48,7 @@ fn plan_result(seen: &Observed, devices: &[Device], now: Timestamp) -> Plan {
         discovered_time_stamp: stamp,
         discovered_devices: devices,
     };
-    let note = |reason, message| PendingEvent {
+    let event = |reason, message| PendingEvent {
         warning: false,
         reason,
         message: format!("{}: {message}", seen.name),
@@ -58,7 +58,7 @@ fn plan_result(seen: &Observed, devices: &[Device], now: Timestamp) -> Plan {
             format!("created the list of discovered devices with {}", count(devices.len()));
         return Plan {
             steps: vec![Step::Create(Box::new(empty(seen)))],
-            notes: vec![note(CREATED, message)],
+            events: vec![event(CREATED, message)],
             status: Some(status(devices)),
             refused: None,
         };
@@ -72,7 +72,7 @@ fn plan_result(seen: &Observed, devices: &[Device], now: Timestamp) -> Plan {
             seen.name, result.spec.node_name
         );
         return Plan {
-            notes: vec![PendingEvent { warning: true, reason: UPDATE_FAILED, message }],
+            events: vec![PendingEvent { warning: true, reason: UPDATE_FAILED, message }],
             ..Plan::default()
         };
     }
@@ -94,8 +94,8 @@ fn plan_result(seen: &Observed, devices: &[Device], now: Timestamp) -> Plan {
     }
     let message =
         difference(old.map(|old| old.discovered_devices.as_slice()).unwrap_or_default(), &devices);
-    let notes = vec![note(UPDATED, message)];
-    Plan { steps, notes, status: Some(status(devices)), refused: None }
+    let events = vec![event(UPDATED, message)];
+    Plan { steps, events, status: Some(status(devices)), refused: None }
 }
 
 fn empty(seen: &Observed) -> LocalVolumeDiscoveryResult {

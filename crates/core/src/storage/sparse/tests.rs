@@ -48,8 +48,8 @@ fn a_file_that_the_ledger_does_not_know_is_left_alone() {
         Observed { in_ledger: false, ..ready(false) },
         Observed { draft: true, ..Observed::default() },
     ] {
-        assert_eq!(plan_prepare(&target(xfs()), &seen), Next::Refused(Refusal::ForeignFile));
-        assert_eq!(plan_cleanup(&seen), Next::Refused(Refusal::ForeignFile));
+        assert_eq!(plan_prepare(&target(xfs()), &seen), Next::Refused(Refusal::UnknownFile));
+        assert_eq!(plan_cleanup(&seen), Next::Refused(Refusal::UnknownFile));
     }
 }
 
@@ -106,7 +106,7 @@ fn a_link_to_a_real_disk_is_never_replaced() {
     let seen = Observed { loops: attached(None), link: Link::To("sda1".into()), ..ready(false) };
     assert!(matches!(
         plan_prepare(&target(xfs()), &seen),
-        Next::Refused(Refusal::ForeignLink { .. })
+        Next::Refused(Refusal::OtherDeviceLink { .. })
     ));
     let stale = Observed { link: Link::To("loop9".into()), ..seen };
     assert_eq!(

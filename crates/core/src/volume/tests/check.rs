@@ -64,12 +64,12 @@ fn a_refused_step_is_reported_with_the_answer_and_its_job() {
         Some("Volume v1: CreateJob: the API server refuses it, and it is retried: quota")
     );
     assert_eq!(refusal.status.phase, Some(Phase::Failed));
-    assert_eq!((refusal.notes.len(), refusal.notes[0].warning), (1, true));
+    assert_eq!((refusal.events.len(), refusal.events[0].warning), (1, true));
     let silent = Plan { refused: None, ..first.clone() };
     assert_eq!(check(&seen, &silent), vec![Violation::SilentRefusal]);
     apply(&mut seen, &first);
     assert_eq!(check(&seen, &first).last(), Some(&Violation::RefusalWithoutJob));
     seen.volume.status = Some(refusal.status);
     let again = status::report_refusal(&seen, &planned, "Volume v1: CreateJob", "quota", now());
-    assert_eq!(again.notes, [], "reported once");
+    assert_eq!(again.events, [], "reported once");
 }

@@ -17,7 +17,7 @@ fn the_story_takes_three_writes_then_two_then_none() {
     apply(&mut seen, &second);
     assert_eq!(seen.volume.phase(), Some(Phase::Available));
     let at_rest = plan(&seen, now());
-    assert!(at_rest.steps.is_empty() && at_rest.notes.is_empty());
+    assert!(at_rest.steps.is_empty() && at_rest.events.is_empty());
     assert_eq!(at_rest.status, seen.volume.status);
 }
 
@@ -74,7 +74,7 @@ fn a_failed_job_is_final_until_a_retry_is_asked_for() {
     assert!(failed.steps.is_empty());
     assert!(message(&failed).contains("boom") && message(&failed).contains("kubectl annotate"));
     apply(&mut seen, &failed);
-    assert!(plan(&seen, now()).notes.is_empty());
+    assert!(plan(&seen, now()).events.is_empty());
     seen.volume.metadata.annotations =
         Some([(names::RETRY_ANNOTATION.to_owned(), "1".to_owned())].into());
     let again = plan(&seen, now());
@@ -129,7 +129,7 @@ fn a_missing_device_is_reported_and_its_name_removed() {
     apply(&mut seen, &reported);
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "said once, and it stays so");
-    assert!(again.notes.is_empty());
+    assert!(again.events.is_empty());
     seen.device = Some(loop_device("loop4"));
     let back = plan(&seen, now());
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_volume_whose_link_leads_elsewhere_is_unavailable() {
     apply(&mut seen, &reported);
     let again = plan(&seen, later);
     assert_eq!(again.status, seen.volume.status, "reported once, and it stays so");
-    assert!(again.notes.is_empty());
+    assert!(again.events.is_empty());
     seen.device = Some(loop_device("loop4"));
     assert_eq!(phase(&plan(&seen, later)), Phase::Available, "also while the other is there");
 }
@@ -222,13 +222,13 @@ fn a_volume_whose_pv_was_deleted_stays_available() {
     let text = message(&reported);
     assert!(text.contains("PersistentVolume v1 was deleted and is terminating"), "{text}");
     assert!(text.contains("delete Volume v1 when its PVC is gone"), "{text}");
-    let notes: Vec<_> = reported.notes.iter().map(|note| (note.reason, note.warning)).collect();
-    assert_eq!(notes, [("PvTerminating", true)]);
+    let events: Vec<_> = reported.events.iter().map(|note| (note.reason, note.warning)).collect();
+    assert_eq!(events, [("PvTerminating", true)]);
     let line = explain::explain(&seen).into_iter().find(|line| line.check == "pv").unwrap();
     assert_eq!((line.verdict, line.text), (explain::Verdict::Problem, text));
     apply(&mut seen, &reported);
     let again = plan(&seen, now());
-    assert!(again.notes.is_empty() && again.status == seen.volume.status, "reported once");
+    assert!(again.events.is_empty() && again.status == seen.volume.status, "reported once");
     // A PersistentVolume that Failed, or whose device is missing, is not Available.
     seen.pv.as_mut().unwrap().status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
     assert_eq!(phase(&plan(&seen, now())), Phase::Failed);

@@ -87,7 +87,7 @@ fn bad_input_is_reported_and_nothing_is_started() {
         assert!(reported.steps.is_empty(), "{case}: {:?}", reported.steps);
         assert_eq!(phase(&reported), expected, "{case}");
         assert!(message(&reported).contains(words), "{case}: {}", message(&reported));
-        assert_eq!(reported.notes.len(), 1, "{case}: one event");
+        assert_eq!(reported.events.len(), 1, "{case}: one event");
         assert!(
             explain::explain(&seen).iter().any(|line| line.verdict != explain::Verdict::Ok),
             "{case}: explain shows it"
@@ -96,7 +96,7 @@ fn bad_input_is_reported_and_nothing_is_started() {
         apply(&mut after, &reported);
         let again = plan(&after, now());
         assert_eq!(again.status, after.volume.status, "{case}: said once");
-        assert!(again.notes.is_empty(), "{case}: reported once");
+        assert!(again.events.is_empty(), "{case}: reported once");
         delete(&mut after);
         after.volume.metadata.finalizers = Some(vec![names::VOLUME_FINALIZER.into()]);
         assert_eq!(

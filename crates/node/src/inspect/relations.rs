@@ -1,6 +1,6 @@
 //! How the devices of one scan relate to each other: partitions, holders, uses, loop files.
 
-use super::{node_tables::Wide, scan::Seen};
+use super::{node_tables::NodeTables, scan::DeviceObservation};
 use crate::sys::DevNumber;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -8,8 +8,8 @@ use std::{
 };
 
 /// Looked up by kernel name.
-pub struct Around<'a> {
-    partitions: HashMap<&'a str, Vec<&'a Seen>>,
+pub struct DeviceRelations<'a> {
+    partitions: HashMap<&'a str, Vec<&'a DeviceObservation>>,
     holders: HashMap<&'a str, Vec<&'a str>>,
     uses: HashMap<&'a str, usize>,
     pub(super) used: HashSet<&'a str>,
@@ -18,9 +18,9 @@ pub struct Around<'a> {
     numbers: HashMap<&'a str, DevNumber>,
 }
 
-impl<'a> Around<'a> {
-    pub fn new(seen: &'a [Seen], wide: &Wide) -> Self {
-        let mut around = Around {
+impl<'a> DeviceRelations<'a> {
+    pub fn new(seen: &'a [DeviceObservation], tables: &NodeTables) -> Self {
+        let mut relations = DeviceRelations {
             partitions: HashMap::new(),
             holders: HashMap::new(),
             uses: HashMap::new(),
@@ -30,50 +30,50 @@ impl<'a> Around<'a> {
         };
         for device in seen {
             if let Some(parent) = &device.parent {
-                around.partitions.entry(parent.as_str()).or_default().push(device);
+                relations.partitions.entry(parent.as_str()).or_default().push(device);
             }
             if let Some((path, _)) = &device.backing {
-                around.loops.insert(&device.name, path);
+                relations.loops.insert(&device.name, path);
             }
             for slave in &device.slaves {
-                around.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
+                relations.holders.entry(slave.as_str()).or_default().push(device.name.as_str());
             }
         }
-        around.numbers = seen
+        relations.numbers = seen
             .iter()
-            .filter(|device| around.partitions.contains_key(device.name.as_str()))
+            .filter(|device| relations.partitions.contains_key(device.name.as_str()))
             .map(|device| (device.name.as_str(), device.number))
             .collect();
         for device in seen {
-            let used = wide.is_used(device.number, &device.name)
-                || around.holders.contains_key(device.name.as_str());
+            let used = tables.is_used(device.number, &device.name)
+                || relations.holders.contains_key(device.name.as_str());
             if used {
-                around
+                relations
                     .used
                     .extend([device.name.as_str()].into_iter().chain(device.parent.as_deref()));
             }
             // A partition in use means the disk in use, and the other way round.
-            *around.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() +=
+            *relations.uses.entry(device.parent.as_deref().unwrap_or(&device.name)).or_default() +=
                 usize::from(used);
         }
-        for partition in around.partitions.values().flatten() {
+        for partition in relations.partitions.values().flatten() {
             let uses = partition
                 .parent
                 .as_deref()
-                .and_then(|disk| around.uses.get(disk))
+                .and_then(|disk| relations.uses.get(disk))
                 .copied()
                 .unwrap_or_default();
-            around.uses.insert(&partition.name, uses);
+            relations.uses.insert(&partition.name, uses);
         }
-        around
+        relations
     }
 
-    pub fn partitions(&self, disk: &str) -> &[&'a Seen] {
+    pub fn partitions(&self, disk: &str) -> &[&'a DeviceObservation] {
         self.partitions.get(disk).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Itself, its disk, or one of its partitions: an exclusive open of one of them blocks all.
-    pub fn is_among(&self, device: &Seen, numbers: &BTreeSet<DevNumber>) -> bool {
+    pub fn is_among(&self, device: &DeviceObservation, numbers: &BTreeSet<DevNumber>) -> bool {
         let disk = device.parent.as_deref().and_then(|disk| self.numbers.get(disk));
         let partitions = self.partitions(&device.name).iter().map(|partition| &partition.number);
         std::iter::once(&device.number)
@@ -83,7 +83,7 @@ impl<'a> Around<'a> {
     }
 
     /// The file behind a loop device or its partition.
-    pub fn backing(&self, device: &Seen) -> Option<&'a PathBuf> {
+    pub fn backing(&self, device: &DeviceObservation) -> Option<&'a PathBuf> {
         self.loops.get(device.parent.as_deref().unwrap_or(&device.name)).copied()
     }
 

@@ -1,8 +1,8 @@
 //! Executes one order in a separate process, for tests that kill or stop it; prints the outcome.
 //!
-//! `disk-hand ROOT DATA prepare UID SIZE ext4|xfs|partition`, `disk-hand ROOT DATA cleanup UID`,
-//! `disk-hand ROOT DATA look CLAIM` (one scan with this device claim), `disk-hand ROOT DATA wipe
-//! CLAIM POLICY`, `disk-hand ROOT DATA wipe-announced CLAIM POLICY` (the job is announced before the
+//! `disk-contender ROOT DATA prepare UID SIZE ext4|xfs|partition`, `disk-contender ROOT DATA cleanup UID`,
+//! `disk-contender ROOT DATA scan CLAIM` (one scan with this device claim), `disk-contender ROOT DATA wipe
+//! CLAIM POLICY`, `disk-contender ROOT DATA wipe-announced CLAIM POLICY` (the job is announced before the
 //! device is held, and again while it is).
 
 use kube::{Api, Client, api::ListParams};
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             volume(&ops, &prepare_order(uid, size.parse().expect("a size in bytes"), format))
         }
         ["cleanup", uid] => volume(&ops, &cleanup_order(uid)),
-        ["look", claim] => in_a_world(async |world| look(&world, ops, claim).await),
+        ["scan", claim] => in_a_world(async |world| scan(&world, ops, claim).await),
         ["wipe", claim, policy] => {
             in_a_world(async |world| wipe(&world, ops, claim, policy, false).await)
         }
@@ -83,10 +83,10 @@ fn claim_in(world: &World, text: &str) -> DeviceClaim {
     DeviceClaim { owner: ClaimOwner { uid: world.set_uid.clone(), ..world.owner() }, ..claim }
 }
 
-async fn look(world: &World, ops: Arc<LinuxNode>, claim: &str) -> Option<String> {
+async fn scan(world: &World, ops: Arc<LinuxNode>, claim: &str) -> Option<String> {
     world.claim(&[claim_in(world, claim)]).await;
-    let ops = Arc::new(HookedNode { ops, hooks: Points { told: None } });
-    failpoint!("hand.look");
+    let ops = Arc::new(HookedNode { ops, hooks: Points { announcements: None } });
+    failpoint!("contender.scan");
     let status = world.publish(&ops).await;
     println!("{}", serde_json::to_string(&status.device_claims).expect("reports"));
     None
@@ -101,19 +101,19 @@ async fn wipe(
 ) -> Option<String> {
     let policy = WipePolicy::parse(policy).expect("a policy");
     let job = world.wipe_wanted(&claim_in(world, claim), policy).await;
-    let told = announced
+    let announcements = announced
         .then(|| Announcements { client: world.client.clone(), runtime: Handle::current() });
     let mut options = AgentOptions { settling_time: Duration::ZERO, ..AgentOptions::new(NODE) };
-    if told.is_some() {
+    if announcements.is_some() {
         options = AgentOptions {
             progress_after: Duration::ZERO,
             progress_every: Duration::from_millis(1),
             ..options
         };
     }
-    let ops = Arc::new(HookedNode { ops, hooks: Points { told } });
+    let ops = Arc::new(HookedNode { ops, hooks: Points { announcements } });
     let agent = Agent::new(world.client.clone(), ops, Workers::pool(2).expect("threads"), options);
-    failpoint!("hand.job");
+    failpoint!("contender.job");
     match agent.run_job(&job).await.expect("an API that answers") {
         RunResult::Finished(JobOutcome::Failed(why)) => Some(why),
         RunResult::Finished(_) => None,
@@ -123,24 +123,26 @@ async fn wipe(
 
 /// Failpoints right before a device is opened.
 struct Points {
-    told: Option<Announcements>,
+    announcements: Option<Announcements>,
 }
 
 impl Hooks for Points {
     fn before_confirm(&self) {
-        failpoint!("hand.confirm");
+        failpoint!("contender.confirm");
     }
 
     fn before_hold(&self) {
-        failpoint!("hand.hold");
-        if let Some(told) = &self.told {
-            told.wait_for(None);
+        failpoint!("contender.hold");
+        if let Some(announcements) = &self.announcements {
+            announcements.wait_for(None);
         }
     }
 
     fn after_hold(&self, held: Box<dyn HeldDevice>) -> Box<dyn HeldDevice> {
-        match &self.told {
-            Some(told) => Box::new(Announced { held, told: told.clone() }),
+        match &self.announcements {
+            Some(announcements) => {
+                Box::new(Announced { held, announcements: announcements.clone() })
+            }
             None => held,
         }
     }
@@ -180,7 +182,7 @@ impl Announcements {
 /// A held device that is erased only after the agent has announced it.
 struct Announced {
     held: Box<dyn HeldDevice>,
-    told: Announcements,
+    announcements: Announcements,
 }
 
 impl HeldDevice for Announced {
@@ -197,7 +199,7 @@ impl HeldDevice for Announced {
         // its failpoints.
         for percent in [1, 2] {
             progress.advance(percent, 100);
-            self.told.wait_for(i32::try_from(percent).ok());
+            self.announcements.wait_for(i32::try_from(percent).ok());
         }
         self.held.wipe(policy, progress)
     }
