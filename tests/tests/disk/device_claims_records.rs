@@ -37,7 +37,7 @@ async fn look(ground: &Ground, name: &str, mode: VolumeMode, left: &WipeRemnant)
     let spec = json!({"spec": {"wipeRemnants": [left]}});
     let inventories = ground.world.all::<NodeInventory>();
     inventories.patch(NODE, &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
-    ground.look_at(&claim(ground, name, mode)).await
+    ground.report(&claim(ground, name, mode)).await
 }
 
 async fn assert_only_a_file_system(ground: &Ground, name: &str, left: &WipeRemnant) {
