@@ -175,6 +175,7 @@ impl World {
                     size: claim.size,
                     pv_name: pv.name_any(),
                     pv_uid: pv.uid().unwrap(),
+                    pvc_uid: None,
                 }),
             },
             precondition: Precondition {

@@ -128,6 +128,10 @@ pub struct ClaimedDevice {
     pub pv_name: String,
     #[serde(rename = "pvUID")]
     pub pv_uid: String,
+    /// The PersistentVolumeClaim whose data is erased; absent if none was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pvcUID")]
+    pub pvc_uid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

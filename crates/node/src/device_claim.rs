@@ -16,7 +16,7 @@ use quarry_core::{
         Facts, GroupedDevice, accepted_identities, by_id_link, group, group_with_overdue,
         partial_matches, returning_path::Path,
     },
-    device_claim::{confirm, is_other_ledger, is_other_machine},
+    device_claim::{confirm, history::DataOf, is_other_ledger, is_other_machine},
 };
 use std::collections::BTreeSet;
 
@@ -192,8 +192,17 @@ pub struct HoldRequest {
     /// The PersistentVolume whose data is to go. Erased once, it is not erased again: an API that was restored from a
     /// backup may ask for it although other data is there by now.
     pub pv_uid: Uid,
+    /// While which PVC was bound to it; one that was bound later has other data.
+    pub pvc_uid: Option<Uid>,
     pub policy: WipePolicy,
     pub view: NodeView,
+}
+
+impl HoldRequest {
+    /// Whose data is to be erased.
+    pub fn data(&self) -> DataOf {
+        DataOf::new(self.pv_uid.as_str(), self.pvc_uid.as_ref().map(Uid::as_str))
+    }
 }
 
 /// A device that no other process can open exclusively or mount, and that was verified while that was so.

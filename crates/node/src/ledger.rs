@@ -12,7 +12,7 @@ use quarry_api::{
 };
 use quarry_core::{
     device_claim::{
-        history::{History, claim_key},
+        history::{DataOf, History, claim_key},
         owner_text,
     },
     job::{Intent, Outcome, OutcomeResult, Task},
@@ -70,6 +70,16 @@ pub struct Record {
 pub struct Pv {
     pub name: String,
     pub uid: String,
+    /// The PVC that was bound to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pvcUID")]
+    pub pvc_uid: Option<String>,
+}
+
+impl Pv {
+    fn data(&self) -> DataOf {
+        DataOf::new(&self.uid, self.pvc_uid.as_deref())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +165,11 @@ impl Record {
             Task::Volume(task) => Record { volume_uid: task.uid().to_string(), ..of_action },
             Task::Wipe(wipe) => Record {
                 device: Some(wipe.identity.to_string()),
-                pv: Some(Pv { name: wipe.pv.to_string(), uid: wipe.pv_uid.to_string() }),
+                pv: Some(Pv {
+                    name: wipe.pv.to_string(),
+                    uid: wipe.pv_uid.to_string(),
+                    pvc_uid: wipe.pvc_uid.as_ref().map(ToString::to_string),
+                }),
                 policy: Some(wipe.policy),
                 ..of_action
             },
@@ -189,7 +203,7 @@ impl Record {
     }
 
     pub fn retained(time: Timestamp, kept: &RetainedData) -> Self {
-        let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone() };
+        let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone(), pvc_uid: None };
         Record {
             device: Some(kept.identity.clone()),
             pv: Some(pv),
@@ -265,7 +279,7 @@ impl LedgerIndex {
             Kind::DiscardIneffective => self.history.distrust_discard(device),
             Kind::Intent => {
                 if let Some(pv) = pv.filter(|_| record.action == Some(Action::Wipe)) {
-                    self.history.begin_erase(&pv.uid);
+                    self.history.begin_erase(&pv.data());
                 }
             }
             Kind::Outcome => {
@@ -274,7 +288,7 @@ impl LedgerIndex {
                 if let Some(pv) = pv.filter(|_| erased) {
                     // A record of an earlier version does not say how: at least the signatures are gone.
                     let policy = record.policy.unwrap_or(WipePolicy::Quick);
-                    self.history.erase(device, &pv.uid, policy);
+                    self.history.erase(device, pv.data(), policy);
                 }
             }
         }

@@ -180,7 +180,7 @@ mod tests {
             .await
             .unwrap_err();
         assert!(
-            late.message().contains("looking") && late.message().contains("does not answer"),
+            late.message().contains("looking") && late.message().contains("may not answer"),
             "{}",
             late.message()
         );

@@ -150,7 +150,7 @@ impl Default for Metrics {
         );
         registry.register(
             "provisioned_devices",
-            "Devices that are PersistentVolumes, by the object that asked for them",
+            "Devices that are PersistentVolumes, by the object that requests them",
             provisioned.clone(),
         );
         let stages = Family::default();

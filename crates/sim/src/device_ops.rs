@@ -127,8 +127,8 @@ impl Disk {
 
     /// Takes the device claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
-        let HoldRequest { claim, pv_uid, policy: _, view } = request;
-        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, pv_uid.as_str()))
+        let HoldRequest { claim, pv_uid: _, pvc_uid: _, policy: _, view } = request;
+        let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, &request.data()))
             .map_err(NodeError::Refused)?;
         let known = view.known(&scan(self));
         let name = find(claim, &known).map_err(NodeError::Refused)?.facts.name.clone();
@@ -237,6 +237,7 @@ mod tests {
         let hold = HoldRequest {
             claim: claim(),
             pv_uid: "p".into(),
+            pvc_uid: None,
             policy: WipePolicy::Quick,
             view: request().view,
         };

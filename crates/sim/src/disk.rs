@@ -11,7 +11,10 @@ use quarry_api::{
 };
 use quarry_core::{
     device::{BackingFile, Content, ExclusiveOpen, Facts},
-    device_claim::{confirm::Remembered, history::History},
+    device_claim::{
+        confirm::Remembered,
+        history::{DataOf, History},
+    },
     job::{Format, OutcomeResult, Task},
     storage::sparse::{self, Link, Observed, User, link_path},
 };
@@ -172,10 +175,12 @@ impl Disk {
 
     pub fn record(&mut self, record: Record) {
         if let Task::Wipe(wipe) = &record.task {
-            let (identity, pv) = (wipe.identity.as_str(), wipe.pv_uid.as_str());
+            let identity = wipe.identity.as_str();
+            let pvc = wipe.pvc_uid.as_ref().map(|uid| uid.as_str());
+            let data = DataOf::new(wipe.pv_uid.as_str(), pvc);
             match record.outcome {
-                None => self.history.begin_erase(pv),
-                Some(OutcomeResult::Succeeded) => self.history.erase(identity, pv, wipe.policy),
+                None => self.history.begin_erase(&data),
+                Some(OutcomeResult::Succeeded) => self.history.erase(identity, data, wipe.policy),
                 Some(OutcomeResult::Failed) => {}
             }
         }
@@ -188,11 +193,11 @@ impl Disk {
     }
 
     /// What the ledger says about a disk and the PersistentVolume that was on it.
-    pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
+    pub fn remembered(&self, identity: &str, data: &DataOf) -> Remembered {
         if self.seeded_bug == Some(SeededBug::ForgetOutcomes) {
             return Remembered::default();
         }
-        self.history.remembered(identity, pv_uid)
+        self.history.remembered(identity, data)
     }
 
     /// The loops over a volume's file.

@@ -255,8 +255,8 @@ impl DeviceOps for SimNode {
             &READ,
             |_, _| {},
             |disk| {
-                let (identity, pv) = (&request.claim.identity, request.pv_uid.as_str());
-                let wiped = disk.remembered(identity, pv).covers(request.policy);
+                let identity = &request.claim.identity;
+                let wiped = disk.remembered(identity, &request.data()).covers(request.policy);
                 let name = disk.hold(request)?;
                 Ok(Box::new(Held { ops: holder, name, identity: identity.clone(), wiped })
                     as Box<dyn HeldDevice>)

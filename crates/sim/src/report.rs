@@ -5,11 +5,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Fields that differ between equal runs; times are taken out by their looks.
-const FLEETING: [&str; 11] = [
+const FLEETING: [&str; 12] = [
     "uid",
     "nodeUID",
     "pvUID",
     "bootID",
+    "restoredBootID",
     "diskseq",
     "lastChange",
     "resourceVersion",

@@ -16,7 +16,7 @@ fn every_mistake_is_found() {
         ("set", SeededBug::ForgetIntents, "is erased without an intent in the ledger"),
         ("set", SeededBug::WipeHalf, "is offered although it holds"),
         ("set", SeededBug::MislinkAnything, "leads to sda, which is"),
-        ("set", SeededBug::KeepLinks, "is left behind: no claim knows it"),
+        ("set", SeededBug::KeepLinks, "is left behind: no device claim names it"),
         (
             "set-written-before-confirmed",
             SeededBug::ConfirmAnything,

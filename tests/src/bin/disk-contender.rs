@@ -32,9 +32,7 @@ use tokio::runtime::Handle;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let [root, data, rest @ ..] = arguments.as_slice() else {
-        panic!("not an order: {arguments:?}")
-    };
+    let [root, data, rest @ ..] = arguments.as_slice() else { panic!("not a task: {arguments:?}") };
     let host = HostRoot::open(root, data).expect("the data directory opens");
     let ops = Arc::new(LinuxNode::open(host, false).expect("the node's lock is free"));
     let failed = match rest {
@@ -50,7 +48,7 @@ fn main() -> ExitCode {
         ["wipe-announced", claim, policy] => {
             in_a_world(async |world| wipe(&world, ops, claim, policy, true).await)
         }
-        other => panic!("not an order: {other:?}"),
+        other => panic!("not a task: {other:?}"),
     };
     match failed {
         None => ExitCode::SUCCESS,

@@ -70,9 +70,8 @@ impl View {
     /// `None`: the loop device is not attached.
     fn backing(&mut self, name: &str) -> Option<Backing> {
         let sequence = read(&format!("/sys/block/{name}/diskseq"))?;
-        if read(&format!("/sys/block/{name}/loop/backing_file")).is_none() {
-            return None;
-        }
+        // Only an attached one has this file.
+        read(&format!("/sys/block/{name}/loop/backing_file"))?;
         let key = (name.to_owned(), sequence);
         if let Some(known) = self.backings.get(&key) {
             return Some(*known);

@@ -1,4 +1,4 @@
-//! Processes killed at failpoints: `disk-contender` for single orders, and a tally for tests that kill
+//! Processes killed at failpoints: `disk-contender` for single tasks, and a tally for tests that kill
 //! operator and agent.
 
 use quarry_failpoint::VARIABLE;

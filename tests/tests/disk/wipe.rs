@@ -99,7 +99,8 @@ fn hold_for(
     policy: WipePolicy,
 ) -> Result<Box<dyn HeldDevice>, String> {
     let view = view(&ground.world, claim);
-    let request = HoldRequest { claim: claim.clone(), pv_uid: "p".into(), policy, view };
+    let request =
+        HoldRequest { claim: claim.clone(), pv_uid: "p".into(), pvc_uid: None, policy, view };
     ground.ops.hold(&request).map_err(|error| error.message())
 }
 
@@ -302,7 +303,8 @@ async fn device_in_use_is_not_wiped() {
         let (mut changed_claim, mut view) = (claim.clone(), view(&ground.world, &claim));
         change(&mut changed_claim, &mut view);
         let policy = WipePolicy::Quick;
-        let request = HoldRequest { claim: changed_claim, pv_uid: "p".into(), policy, view };
+        let request =
+            HoldRequest { claim: changed_claim, pv_uid: "p".into(), pvc_uid: None, policy, view };
         let why = ground.ops.hold(&request).unwrap_err().message();
         assert!(why.contains(words), "{words}: {why}");
     }
@@ -567,6 +569,7 @@ async fn quick_wipe_does_not_count_for_a_zero_policy() {
             size: Bytes(8 * MIB),
             pv: "local-pv-1".into(),
             pv_uid: "p".into(),
+            pvc_uid: None,
             policy,
         }),
         result: OutcomeResult::Succeeded,

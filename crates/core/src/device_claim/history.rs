@@ -10,11 +10,24 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// By the UID of the PersistentVolume whose data was erased: the most thorough policy.
-    erased: HashMap<String, WipePolicy>,
+    /// By PersistentVolume and PVC whose data was erased: the most thorough policy.
+    erased: HashMap<DataOf, WipePolicy>,
     /// The UIDs of the PersistentVolumes whose data is retained.
     retained: HashSet<String>,
     devices: HashMap<String, DeviceHistory>,
+}
+
+/// Whose data: of a PersistentVolume, while one PVC was bound to it. A PVC that is bound to it later has other data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DataOf {
+    pv_uid: String,
+    pvc_uid: Option<String>,
+}
+
+impl DataOf {
+    pub fn new(pv_uid: &str, pvc_uid: Option<&str>) -> Self {
+        DataOf { pv_uid: pv_uid.to_owned(), pvc_uid: pvc_uid.map(str::to_owned) }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,15 +83,15 @@ impl History {
         self.devices.get(identity).is_some_and(|device| device.past.contains(claim))
     }
 
-    pub fn erase(&mut self, identity: &str, pv_uid: &str, policy: WipePolicy) {
-        let known = self.erased.entry(pv_uid.to_owned()).or_insert(policy);
+    pub fn erase(&mut self, identity: &str, data: DataOf, policy: WipePolicy) {
+        let known = self.erased.entry(data).or_insert(policy);
         *known = policy.max(*known);
         self.end_round(identity);
     }
 
     /// A wipe begins to write: what an earlier one left is not there any more.
-    pub fn begin_erase(&mut self, pv_uid: &str) {
-        self.erased.remove(pv_uid);
+    pub fn begin_erase(&mut self, data: &DataOf) {
+        self.erased.remove(data);
     }
 
     pub fn retain(&mut self, identity: &str, pv_uid: &str) {
@@ -109,11 +122,11 @@ impl History {
         self.devices.get(identity)?.last.as_ref()
     }
 
-    /// What counts for a wipe of the data of this PersistentVolume.
-    pub fn remembered(&self, identity: &str, pv_uid: &str) -> Remembered {
+    /// What counts for a wipe of this data.
+    pub fn remembered(&self, identity: &str, data: &DataOf) -> Remembered {
         Remembered {
-            erased: self.erased.get(pv_uid).copied(),
-            retained: self.retained.contains(pv_uid),
+            erased: self.erased.get(data).copied(),
+            retained: self.retained.contains(&data.pv_uid),
             confirmed: self.last(identity).map(|last| (last.owner_uid.clone(), last.round)),
         }
     }
@@ -125,10 +138,11 @@ impl History {
         if claim.job.is_some() {
             return None;
         }
-        let used = claim.last_pv.as_ref().filter(|last| !last.resolved).map(|last| &last.uid);
-        let what = if used.is_some_and(|uid| self.erased.contains_key(uid)) {
+        let used = claim.last_pv.as_ref().filter(|last| !last.resolved);
+        let used = used.map(|last| DataOf::new(&last.uid, last.pvc_uid.as_deref()));
+        let what = if used.as_ref().is_some_and(|data| self.erased.contains_key(data)) {
             "that the data of its PersistentVolume was wiped"
-        } else if used.is_some_and(|uid| self.retained.contains(uid)) {
+        } else if used.is_some_and(|data| self.retained.contains(&data.pv_uid)) {
             "that the data of its PersistentVolume is retained"
         } else if self.is_released(&claim.identity, claim_key(claim)) {
             "that the device claim was released, or followed by another"
@@ -163,6 +177,10 @@ mod tests {
         }
     }
 
+    fn data() -> DataOf {
+        DataOf::new("pv", None)
+    }
+
     fn confirmed(claims: &[(&str, i64)]) -> History {
         let mut history = History::default();
         for (id, round) in claims {
@@ -194,7 +212,7 @@ mod tests {
     // invariant: 10
     #[test]
     fn a_round_whose_data_was_wiped_or_retained_is_outdated() {
-        let wiped = |history: &mut History| history.erase("wwn:1", "pv", WipePolicy::Quick);
+        let wiped = |history: &mut History| history.erase("wwn:1", data(), WipePolicy::Quick);
         let retained = |history: &mut History| history.retain("wwn:1", "pv");
         for end in [&wiped as &dyn Fn(&mut History), &retained] {
             let mut history = confirmed(&[("a", 1)]);
@@ -213,8 +231,10 @@ mod tests {
     #[test]
     fn the_most_thorough_wipe_counts() {
         let mut history = History::default();
-        history.erase("wwn:1", "pv", WipePolicy::Zero);
-        history.erase("wwn:1", "pv", WipePolicy::Quick);
-        assert_eq!(history.remembered("wwn:1", "pv").erased, Some(WipePolicy::Zero));
+        history.erase("wwn:1", data(), WipePolicy::Zero);
+        history.erase("wwn:1", data(), WipePolicy::Quick);
+        assert_eq!(history.remembered("wwn:1", &data()).erased, Some(WipePolicy::Zero));
+        let later = DataOf::new("pv", Some("later"));
+        assert_eq!(history.remembered("wwn:1", &later).erased, None, "the data of another PVC");
     }
 }

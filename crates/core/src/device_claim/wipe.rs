@@ -3,6 +3,7 @@
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
     messages::missing,
+    pv,
     state_machine::{Erased, Transition, mark_resolved, wipe_remnant},
 };
 use crate::{
@@ -198,6 +199,7 @@ pub fn wipe_job(
         size: Bytes(u64::try_from(claim.size).ok()?),
         pv: found.metadata.name.as_deref()?.into(),
         pv_uid: found.metadata.uid.as_deref()?.into(),
+        pvc_uid: pv::pvc_uid(found).map(Into::into),
         policy,
     });
     let spec = NodeJobSpec {

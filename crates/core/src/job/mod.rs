@@ -61,6 +61,8 @@ pub struct WipeDevice {
     /// The PersistentVolume whose data is erased.
     pub pv: PvName,
     pub pv_uid: Uid,
+    /// The PVC whose data is erased: one that is bound to the same PersistentVolume later has other data.
+    pub pvc_uid: Option<Uid>,
     pub policy: WipePolicy,
 }
 
@@ -137,6 +139,7 @@ fn parse_wipe(spec: &NodeJobSpec) -> Result<WipeDevice, InvalidTask> {
         size: parse_size(device.size)?,
         pv: PvName::from(device.pv_name.as_str()),
         pv_uid: Uid::from(device.pv_uid.as_str()),
+        pvc_uid: device.pvc_uid.as_deref().map(Uid::from),
         policy: wipe.policy,
     })
 }
@@ -171,6 +174,7 @@ impl Task {
                     size: wire_size(wipe.size),
                     pv_name: wipe.pv.to_string(),
                     pv_uid: wipe.pv_uid.to_string(),
+                    pvc_uid: wipe.pvc_uid.as_ref().map(ToString::to_string),
                 }),
             },
         }

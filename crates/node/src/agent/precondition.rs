@@ -48,7 +48,13 @@ impl<H: Send + Sync> LiveCheck for LiveJob<'_, H> {
             Err(void) => return Ok(Err(void.to_string())),
         };
         let view = live.inventory.as_ref().map(NodeView::of).unwrap_or_default();
-        Ok(Ok(HoldRequest { claim, pv_uid: task.pv_uid.clone(), policy: task.policy, view }))
+        Ok(Ok(HoldRequest {
+            claim,
+            pv_uid: task.pv_uid.clone(),
+            pvc_uid: task.pvc_uid.clone(),
+            policy: task.policy,
+            view,
+        }))
     }
 }
 

@@ -25,6 +25,7 @@ fn wipe(pv: &str, pv_uid: &str) -> Task {
         size: Bytes(4096),
         pv: pv.into(),
         pv_uid: pv_uid.into(),
+        pvc_uid: None,
         policy: WipePolicy::Discard,
     })
 }
@@ -77,7 +78,8 @@ fn a_successful_wipe_is_known_after_a_restart() {
     ledger.append(&outcome(wipe("p", "failed"), OutcomeResult::Failed)).unwrap();
     ledger.append(&outcome(prepare("other"), OutcomeResult::Succeeded)).unwrap();
     for ledger in [ledger, Ledger::open(&path).unwrap()] {
-        let erased = |uid: &str| ledger.history().remembered("wwn:5", uid).erased;
+        let erased =
+            |uid: &str| ledger.history().remembered("wwn:5", &DataOf::new(uid, None)).erased;
         assert_eq!(erased("done"), Some(WipePolicy::Discard));
         assert_eq!((erased("failed"), erased("other"), erased("")), (None, None, None));
     }
@@ -85,11 +87,14 @@ fn a_successful_wipe_is_known_after_a_restart() {
     let mut ledger = Ledger::open(&path).unwrap();
     let begun = Intent { job: "j".into(), task: wipe("p", "done") };
     ledger.append(&Record::intent(Timestamp::UNIX_EPOCH, &begun)).unwrap();
-    assert_eq!(ledger.history().remembered("wwn:5", "done").erased, None);
+    assert_eq!(ledger.history().remembered("wwn:5", &DataOf::new("done", None)).erased, None);
     // A record of an earlier version does not say how thorough the wipe was.
     let old = serde_json::json!({"time": "1970-01-01T00:00:00Z", "kind": "outcome", "action": "Wipe", "device": "wwn:5", "pv": {"name": "p", "uid": "old"}, "result": "succeeded"});
     ledger.append(&serde_json::from_value(old).unwrap()).unwrap();
-    assert_eq!(ledger.history().remembered("wwn:5", "old").erased, Some(WipePolicy::Quick));
+    assert_eq!(
+        ledger.history().remembered("wwn:5", &DataOf::new("old", None)).erased,
+        Some(WipePolicy::Quick)
+    );
 }
 
 /// What an API that was restored from a backup does not know any more.
@@ -130,10 +135,13 @@ fn the_last_claim_and_retained_data_are_recorded_once() {
     );
     for ledger in [ledger, Ledger::open(&path).unwrap()] {
         assert_eq!(
-            ledger.history().remembered("wwn:5", "u"),
+            ledger.history().remembered("wwn:5", &DataOf::new("u", None)),
             Remembered { erased: None, retained: true, confirmed: Some(("b".into(), 1)) }
         );
-        assert_eq!(ledger.history().remembered("wwn:6", "v"), Remembered::default());
+        assert_eq!(
+            ledger.history().remembered("wwn:6", &DataOf::new("v", None)),
+            Remembered::default()
+        );
     }
     let lines = fs::read_to_string(&path).unwrap();
     let line = r#"{"time":"1970-01-01T00:00:00Z","kind":"confirmed","device":"wwn:5","claim":{"ownerUID":"a","id":"a","round":1},"text":"LocalVolumeSet s/fast"}"#;

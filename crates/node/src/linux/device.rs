@@ -136,11 +136,11 @@ impl LinuxNode {
     }
 
     fn hold_for_wipe(&self, request: &HoldRequest) -> Result<Box<dyn HeldDevice>, NodeError> {
-        let HoldRequest { claim, pv_uid, policy, view } = request;
+        let HoldRequest { claim, pv_uid: _, pvc_uid: _, policy, view } = request;
         let (known, discard_ineffective) = {
             let ledger = self.ledger();
             let history = ledger.history();
-            let known = history.remembered(&claim.identity, pv_uid.as_str());
+            let known = history.remembered(&claim.identity, &request.data());
             (known, history.is_discard_ineffective(&claim.identity))
         };
         let expected = Expected::of_wipe(claim, &known).map_err(NodeError::Refused)?;

@@ -157,7 +157,8 @@ mod tests {
     fn snapshot() -> Snapshot {
         let claim = |number: u32, job: Value| {
             json!({"identity": format!("wwn:{number}"), "owner": {"kind": "LocalVolumeSet", "namespace": "quarry-system", "name": "fast", "uid": "u1"}, "storageClassName": "fast",
-                "volumeMode": "Block", "size": 10_737_418_240_i64, "link": format!("/mnt/local-storage/fast/wwn-{number}"), "round": 1, "job": job})
+                "volumeMode": "Block", "size": 10_737_418_240_i64, "link": format!("/mnt/local-storage/fast/wwn-{number}"), "round": 1, "job": job,
+                "lastPV": {"uid": format!("pv{number}"), "pvcUID": "c"}})
         };
         let disk = |name: &str, number: u32, state: &str, reasons: Value| json!({"name": name, "type": "disk", "size": 10_737_418_240_i64, "identity": format!("wwn:{number}"), "settled": true, "state": state, "reasons": reasons});
         let claimed = json!([{"reason": "Claimed", "detail": "LocalVolumeSet quarry-system/fast"}]);

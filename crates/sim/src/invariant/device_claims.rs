@@ -97,7 +97,7 @@ pub fn check(world: &World, disk: &Disk) -> Vec<String> {
     }
     for link in disk.claim_links.keys().filter(|_| !disk.outdated) {
         if !claims(world).any(|claim| text(claim, "link") == link) {
-            wrong.push(format!("the link {link} is left behind: no claim knows it"));
+            wrong.push(format!("the link {link} is left behind: no device claim names it"));
         }
     }
     wrong
@@ -215,6 +215,7 @@ mod tests {
             size: Bytes(1 << 40),
             pv: "p".into(),
             pv_uid: "p".into(),
+            pvc_uid: None,
             policy: WipePolicy::Zero,
         });
         disk.ledger.push(Record { task, outcome: None });
@@ -291,7 +292,7 @@ mod tests {
             forgotten,
             [
                 "PersistentVolume p without a claim on wwn:5000c50000000001",
-                "the link /mnt/local-storage/fast/x is left behind: no claim knows it"
+                "the link /mnt/local-storage/fast/x is left behind: no device claim names it"
             ]
         );
         let spoil: [(Spoil, &str); 3] = [

@@ -340,14 +340,14 @@ fn a_path_is_a_file_system_only_with_one_that_fits() {
     };
     let any = || json!({});
     for fits in [vec![], vec!["ext2"], vec!["ext3"], vec!["ext4"], vec!["xfs"], vec!["btrfs"]] {
-        assert_eq!(row(any(), &fits).0, "Matched", "{fits:?}");
+        assert_eq!(row(any(), &fits).0, "Selected", "{fits:?}");
     }
     for found in ["LVM2_member", "linux_raid_member", "crypto_LUKS", "swap", "vfat", "ntfs", ""] {
         assert_eq!(row(any(), &[found]).0, "UnfitFileSystem", "{found}");
-        assert_eq!(row(json!({"volumeMode": "Block"}), &[found]).0, "Matched", "{found}");
+        assert_eq!(row(json!({"volumeMode": "Block"}), &[found]).0, "Selected", "{found}");
     }
     assert_eq!(row(any(), &["ext4", "xfs"]).0, "UnfitFileSystem", "one of them is old");
-    assert_eq!(row(json!({"fsType": "vfat"}), &["vfat"]).0, "Matched");
+    assert_eq!(row(json!({"fsType": "vfat"}), &["vfat"]).0, "Selected");
     let wrong = row(json!({"fsType": "xfs"}), &["ext4"]);
     assert_eq!(wrong, ("UnfitFileSystem", "contains ext4, and fsType is xfs".into()));
     assert_eq!(

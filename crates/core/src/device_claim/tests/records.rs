@@ -38,7 +38,7 @@ fn partitioned(world: &mut NodeWorld, parts: &[(&str, &str)]) {
 fn gets(world: &NodeWorld, kind: &str, mode: &str) -> (Vec<String>, Vec<&'static str>) {
     let mut world = NodeWorld { demands: vec![of_kind(kind, mode)], ..world.clone() };
     let rows = account(&world, "uid-fast").into_iter().map(|row| row.eligibility.as_str());
-    let rows = rows.filter(|word| !["NotMatched", "Matched"].contains(word)).collect();
+    let rows = rows.filter(|word| !["NotMatched", "Selected"].contains(word)).collect();
     let claims = step(&mut world).claims.into_iter().map(|claim| claim.identity);
     (claims.collect(), rows)
 }

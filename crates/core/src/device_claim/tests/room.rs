@@ -63,7 +63,7 @@ fn a_node_takes_no_more_device_claims_than_fit() {
     let count = |word: &str| {
         eligibilities(&many, "uid-fast").iter().filter(|(_, found)| *found == word).count()
     };
-    assert_eq!((count("Provisioned"), count("NoRoom")), (claims, 1600 - claims));
+    assert_eq!((count("Claimed"), count("NoRoom")), (claims, 1600 - claims));
     let update = say(&observed(&many, "uid-fast", vec![]), now());
     let (status, _, text) = condition(&update, "Degraded");
     assert_eq!(status, "True");
