@@ -202,10 +202,10 @@ impl Record {
         Record { ledger_id, ..Record::bare(time, Kind::Created) }
     }
 
-    pub fn retained(time: Timestamp, kept: &RetainedData) -> Self {
-        let pv = Pv { name: kept.pv_name.clone(), uid: kept.pv_uid.clone(), pvc_uid: None };
+    pub fn retained(time: Timestamp, retained: &RetainedData) -> Self {
+        let pv = Pv { name: retained.pv_name.clone(), uid: retained.pv_uid.clone(), pvc_uid: None };
         Record {
-            device: Some(kept.identity.clone()),
+            device: Some(retained.identity.clone()),
             pv: Some(pv),
             ..Record::bare(time, Kind::Retained)
         }

@@ -304,7 +304,7 @@ async fn job_fails_when_the_api_does_not_respond() {
     );
     let ran = agent.run_job(&job).await.unwrap();
     assert!(
-        matches!(&ran, quarry_node::agent::RunResult::Finished(quarry_core::job::JobOutcome::Failed(why)) if why.contains("is gone")),
+        matches!(&ran, quarry_node::agent::RunResult::Finished(quarry_core::job::JobOutcome::Failed(why)) if why.contains("no longer exists")),
         "{ran:?}"
     );
     assert_eq!(bed.files(), Vec::<String>::new(), "nothing was done");

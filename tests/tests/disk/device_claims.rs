@@ -164,7 +164,7 @@ async fn device_that_differs_from_its_claim_is_refused() {
     for link in ["/mnt/local-storage/fast/../../../etc/x", "/etc/passwd", ""] {
         let report = ground.report(&DeviceClaim { link: link.into(), ..claim.clone() }).await;
         assert_eq!(report.state, ClaimState::Refused, "{link:?}");
-        assert!(report.message.unwrap().contains("is not a link of a claim"));
+        assert!(report.message.unwrap().contains("is not a link of a device claim"));
     }
 
     let held = OpenOptions::new().read(true).custom_flags(O_EXCL).open(device.dev()).unwrap();

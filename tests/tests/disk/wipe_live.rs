@@ -169,7 +169,7 @@ async fn api_is_read_again_while_the_device_is_held() {
         scene.patch_inventory(json!({"spec": {"deviceClaims": null}})).await
     })
     .await;
-    refused(&ground, &device, &path, "the claim was changed", async |scene: &Scene<'_>| {
+    refused(&ground, &device, &path, "the device claim was changed", async |scene: &Scene<'_>| {
         scene
             .patch_inventory(
                 json!({"spec": {"deviceClaims": [DeviceClaim { round: 2, ..scene.claim.clone() }]}}),

@@ -168,19 +168,19 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<F
             // An unknown reason of a later version still blocks the device.
             (entry.reason.known().unwrap_or(Reason::AmbiguousIdentity), entry.detail.clone())
         });
-    let kept = spec
+    let retained = spec
         .retained_data
         .iter()
-        .filter(|kept| identities.contains(&kept.identity))
-        .map(|kept| (Reason::RetainedData, retained_data_detail(kept)));
+        .filter(|retained| identities.contains(&retained.identity))
+        .map(|retained| (Reason::RetainedData, retained_data_detail(retained)));
     let left_out = spec
         .unmanaged_pvs_omitted
         .filter(|count| *count > 0)
         .map(|count| (Reason::UnlistedPersistentVolumes, format!("{count} are omitted")));
-    claims.chain(quarantine).chain(kept).chain(left_out).collect()
+    claims.chain(quarantine).chain(retained).chain(left_out).collect()
 }
 
 /// The PersistentVolume that left the data, with its UID.
-pub fn retained_data_detail(kept: &RetainedData) -> String {
-    format!("{}, UID {}", kept.pv_name, kept.pv_uid)
+pub fn retained_data_detail(retained: &RetainedData) -> String {
+    format!("{}, UID {}", retained.pv_name, retained.pv_uid)
 }

@@ -324,9 +324,9 @@ fn rows_of_paths(
             other => other,
         };
         let mode = ask.settings.mode;
-        let kept = retained_data_on(world, device, Partitions::New);
-        let adopted =
-            !kept.is_empty() && kept.iter().all(|kept| demand.adopts.contains(&kept.pv_uid));
+        let retained = retained_data_on(world, device, Partitions::New);
+        let adopted = !retained.is_empty()
+            && retained.iter().all(|retained| demand.adopts.contains(&retained.pv_uid));
         let eligibility = eligibility.or_else(|| {
             usable(world, index, entry, mode, |finding| !stays(finding, mode, adopted)).err()
         });
@@ -439,8 +439,8 @@ fn usable(
         return Err(Eligibility::Waiting("it has not settled yet".into()));
     }
     // What the cluster has learned since the agent's last verdict.
-    if let Some(kept) = retained_data_on(world, device, Partitions::New).first() {
-        let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(kept));
+    if let Some(retained) = retained_data_on(world, device, Partitions::New).first() {
+        let finding = DeviceReason::new(Reason::RetainedData, retained_data_detail(retained));
         if counts(&finding) {
             return Err(Eligibility::Refused(vec![finding]));
         }
@@ -449,8 +449,8 @@ fn usable(
     if let Some(left) = left.first().filter(|_| mode == VolumeMode::Block) {
         return Err(Eligibility::WipeRemnant(wipe_remnant_text(left)));
     }
-    if let Some(doubt) = index.doubt(entry) {
-        let finding = DeviceReason::new(Reason::AmbiguousIdentity, doubt.why);
+    if let Some(quarantine) = index.identity_problem(entry) {
+        let finding = DeviceReason::new(Reason::AmbiguousIdentity, quarantine.why);
         return Err(Eligibility::Refused(vec![finding]));
     }
     if world.inventory.spec.unmanaged_pvs_omitted.is_some_and(|count| count > 0) {

@@ -39,7 +39,7 @@ pub enum Violation {
     #[error("invariant 1: the record that {0} was used and not wiped would be lost")]
     Forgotten(String),
     #[error("invariant 3: {0} would be used although it is not certain which device it is")]
-    Doubtful(String),
+    Quarantined(String),
     #[error("invariant 6: {0} would be claimed before it has settled")]
     TooNew(String),
     #[error("{0} would be claimed although it may not be used")]
@@ -121,8 +121,9 @@ fn check_claims(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violat
 
 /// A device claim goes only when nothing of it is left.
 fn check_removed(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violation> {
-    let kept: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
-    let removed = world.inventory.spec.device_claims.iter().filter(|old| !kept.contains(&key(old)));
+    let retained: HashSet<(&str, &str)> = plan.claims.iter().map(key).collect();
+    let removed =
+        world.inventory.spec.device_claims.iter().filter(|old| !retained.contains(&key(old)));
     let left_behind = removed.filter(|old| {
         let ctx = index.ctx(old);
         let ended =
@@ -201,19 +202,19 @@ fn check_new(
     let owner = world.demands.iter().find(|demand| demand.owner.uid == claim.owner.uid);
     if let Some(entry) = entry {
         let device = entry.device;
-        let adopts = |kept: &RetainedData| {
+        let adopts = |retained: &RetainedData| {
             claim.content == ClaimContent::Any
-                && owner.is_some_and(|owner| owner.adopts.contains(&kept.pv_uid))
+                && owner.is_some_and(|owner| owner.adopts.contains(&retained.pv_uid))
         };
         forbid(!device.settled, Violation::TooNew);
-        forbid(index.doubt(entry).is_some(), Violation::Doubtful);
+        forbid(index.identity_problem(entry).is_some(), Violation::Quarantined);
         forbid(
             (claim.content == ClaimContent::Blank && content::shows_data(device))
                 || content::unfit_device(device, claim.volume_mode, claim.fs_type.as_deref())
                     .is_some()
                 || retained_data_on(world, device, Partitions::New)
                     .into_iter()
-                    .any(|kept| !adopts(kept))
+                    .any(|retained| !adopts(retained))
                 || content::exposed_remnant(world, claim, device).is_some(),
             Violation::DataPublished,
         );
@@ -274,8 +275,9 @@ fn check_release(
 
 /// The data of the PersistentVolume with this UID is retained from now on.
 fn is_recorded(plan: &Plan, identity: &str, uid: Option<&str>) -> bool {
-    let is_it =
-        |kept: &RetainedData| kept.identity == identity && Some(kept.pv_uid.as_str()) == uid;
+    let is_it = |retained: &RetainedData| {
+        retained.identity == identity && Some(retained.pv_uid.as_str()) == uid
+    };
     plan.retained_data.iter().any(is_it)
 }
 
@@ -294,10 +296,9 @@ fn check_orphan(world: &NodeWorld, plan: &Plan, name: &str) -> Vec<Violation> {
     {
         found.push(Violation::InUse(name.to_owned()));
     }
-    let recorded = plan
-        .retained_data
-        .iter()
-        .any(|kept| kept.pv_name == name && Some(&kept.pv_uid) == orphan.metadata.uid.as_ref());
+    let recorded = plan.retained_data.iter().any(|retained| {
+        retained.pv_name == name && Some(&retained.pv_uid) == orphan.metadata.uid.as_ref()
+    });
     if pv::was_bound(orphan) && !recorded {
         found.push(Violation::Forgotten(name.to_owned()));
     }
@@ -334,7 +335,7 @@ pub fn check_publication(
         ctx.pv.is_some() || ctx.demand.is_none_or(|demand| demand.terminating),
         Violation::TwoOwners,
     );
-    forbid(ctx.doubt.is_some(), Violation::Doubtful);
+    forbid(ctx.quarantine.is_some(), Violation::Quarantined);
     let exposes = ctx.device.is_some_and(|device| {
         (claim.content == ClaimContent::Blank && content::shows_data(device))
             || content::exposed_remnant(world, claim, device).is_some()
@@ -396,7 +397,7 @@ fn check_data(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violatio
     let used = claims.iter().filter(|old| pv::used(old).is_some() && !erased(old));
     lost.extend(used.filter_map(|old| {
         let stays = plan.claims.iter().any(|new| key(new) == key(old) && pv::used(new).is_some());
-        let recorded = plan.retained_data.iter().any(|kept| kept.identity == old.identity);
+        let recorded = plan.retained_data.iter().any(|retained| retained.identity == old.identity);
         (!stays && !recorded).then_some(&old.identity)
     }));
     lost.extend(check_bound(index, claims, plan));
@@ -460,8 +461,8 @@ fn check_wipe(world: &NodeWorld, index: &Index<'_>, job: &NodeJob) -> Vec<Violat
     };
     let unfounded = vec![Violation::UnfoundedWipe(device.identity.to_string())];
     let Some(claim) = index.claim_of_pv(device.pv.as_str()) else { return unfounded };
-    if index.ctx(claim).doubt.is_some() {
-        return vec![Violation::Doubtful(claim.identity.clone())];
+    if index.ctx(claim).quarantine.is_some() {
+        return vec![Violation::Quarantined(claim.identity.clone())];
     }
     let recorded = claim
         .job

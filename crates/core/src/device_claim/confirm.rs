@@ -307,10 +307,10 @@ pub fn verify(
     let partitions = partitions(claim);
     let confirms = matches!(expected, Expected::Any | Expected::Named);
     let blocks = expected == Expected::Blank || (confirms && claim.round > 1);
-    if let Some(kept) =
+    if let Some(retained) =
         on_device(&spec.retained_data, partitions, device, devices).filter(|_| blocks)
     {
-        return Err(format!("{} {}", facts.name, Reason::RetainedData.message(&kept.pv_name)));
+        return Err(format!("{} {}", facts.name, Reason::RetainedData.message(&retained.pv_name)));
     }
     let exposes = claim.volume_mode == VolumeMode::Block
         && claim.round == 1

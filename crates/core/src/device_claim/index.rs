@@ -39,7 +39,7 @@ pub struct DeviceEntry<'a> {
 
 /// Why it is not certain which device this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
+pub struct IdentityProblem {
     pub why: String,
     /// Only another node makes it uncertain, which shows the identity as well: nothing new is done with the device, and
     /// what is published stays.
@@ -136,7 +136,7 @@ impl<'a> Index<'a> {
             report: self.report(claim),
             device: entry.map(|entry| entry.device),
             pv: self.pv(claim),
-            doubt: entry.and_then(|entry| self.doubt(entry)),
+            quarantine: entry.and_then(|entry| self.identity_problem(entry)),
             // A name is a hash: computed only where there is anything to compare it with.
             rival: entry.filter(|entry| !entry.published.is_empty()).and_then(|entry| {
                 let own = names::local_pv(&self.world.name, &claim.identity);
@@ -161,12 +161,14 @@ impl<'a> Index<'a> {
     }
 
     /// Why it is not certain which device this is; `None`: it is. What its own node shows comes first.
-    pub fn doubt(&self, entry: &DeviceEntry<'_>) -> Option<Doubt> {
-        let here = self.doubt_here(entry).map(|why| Doubt { why, elsewhere: false });
-        here.or_else(|| self.doubt_elsewhere(entry).map(|why| Doubt { why, elsewhere: true }))
+    pub fn identity_problem(&self, entry: &DeviceEntry<'_>) -> Option<IdentityProblem> {
+        let here = self.problem_here(entry).map(|why| IdentityProblem { why, elsewhere: false });
+        here.or_else(|| {
+            self.problem_elsewhere(entry).map(|why| IdentityProblem { why, elsewhere: true })
+        })
     }
 
-    fn doubt_here(&self, entry: &DeviceEntry<'_>) -> Option<String> {
+    fn problem_here(&self, entry: &DeviceEntry<'_>) -> Option<String> {
         let name = &entry.device.name;
         let quarantine = self
             .quarantine(entry)
@@ -190,7 +192,7 @@ impl<'a> Index<'a> {
         (claims > 1).then(|| format!("two device claims name device {name}"))
     }
 
-    fn doubt_elsewhere(&self, entry: &DeviceEntry<'_>) -> Option<String> {
+    fn problem_elsewhere(&self, entry: &DeviceEntry<'_>) -> Option<String> {
         let name = &entry.device.name;
         if let Some(place) = self.elsewhere(|identity| entry.candidates.contains(identity)) {
             return Some(format!("{name} {}", Reason::IdentityElsewhere.message(&place)));

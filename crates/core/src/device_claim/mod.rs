@@ -30,7 +30,7 @@ pub mod world;
 pub use assign::{Eligibility, Row, account};
 pub use content::UNFIT_REMEDY;
 pub use demand::{Demand, owner_text};
-pub use index::{Doubt, Index};
+pub use index::{IdentityProblem, Index};
 pub use plan::plan;
 #[cfg(test)]
 use reads::{orphaned, unfamiliar};
@@ -135,7 +135,7 @@ pub struct ClaimContext<'a> {
     /// The PersistentVolume with the name of the device claim, managed or not.
     pub pv: Option<&'a Arc<PersistentVolume>>,
     /// Why it is not certain which device this is.
-    pub doubt: Option<Doubt>,
+    pub quarantine: Option<IdentityProblem>,
     /// Where the device is, if another node shows it and this one does not.
     pub moved: Option<String>,
     /// Another PersistentVolume on the same device, managed or not.

@@ -32,7 +32,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
         let transition = state_machine::decide(world, &ctx, now);
         plan.claims.extend(transition.claim);
         if let Some(erased) = transition.erased {
-            plan.retained_data.retain(|kept| !is_on(kept, claim));
+            plan.retained_data.retain(|retained| !is_on(retained, claim));
             plan.wipe_remnants.retain(|left| !is_on(left, claim));
             match erased {
                 Erased::Whole => {}
@@ -96,7 +96,8 @@ fn is_on(record: &impl DataRecord, claim: &DeviceClaim) -> bool {
 /// Records the disk of a partition while it is certain which one that is: it is needed when the partition is gone.
 fn locate(world: &NodeWorld, index: &Index<'_>, records: &mut [impl DataRecord]) {
     for record in records.iter_mut().filter(|record| record.disk().is_none()) {
-        let entry = index.device(record.identity()).filter(|entry| index.doubt(entry).is_none());
+        let entry =
+            index.device(record.identity()).filter(|entry| index.identity_problem(entry).is_none());
         let disk = entry.and_then(|entry| disk_of(world, entry.device)?.identity.clone());
         *record.disk_mut() = disk;
     }

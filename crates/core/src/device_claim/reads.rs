@@ -47,7 +47,7 @@ fn is_plain(world: &NodeWorld, ctx: &ClaimContext<'_>) -> bool {
 }
 
 /// PersistentVolumes that the caches show and that may be gone, or replaced, by now.
-pub fn doubtful_pvs(world: &NodeWorld) -> Vec<String> {
+pub fn unverified_pvs(world: &NodeWorld) -> Vec<String> {
     let mut found = orphaned(world);
     found.extend(unfamiliar(world));
     found

@@ -260,8 +260,11 @@ fn with_volume(
                 Some(path) => remove_path(path),
                 None => format!("to release it, delete PersistentVolume {name}"),
             };
-            let conflict = ctx.doubt.as_ref().map(|doubt| {
-                Stage::Conflict(format!("PersistentVolume {name} is published, but {}", doubt.why))
+            let conflict = ctx.quarantine.as_ref().map(|quarantine| {
+                Stage::Conflict(format!(
+                    "PersistentVolume {name} is published, but {}",
+                    quarantine.why
+                ))
             });
             let stage = missing(ctx, &give_up).or(conflict);
             Transition::stay(ctx, stage.unwrap_or(Stage::Available))
@@ -272,8 +275,8 @@ fn with_volume(
 /// Why an unused PersistentVolume must not be offered, by what is known on its own node. What another node shows does
 /// not count: an agent that lies, or shows what a tenant wrote, would withdraw PersistentVolumes everywhere.
 fn withdrawn_for(ctx: &ClaimContext<'_>) -> Option<String> {
-    let doubt = ctx.doubt.as_ref().filter(|doubt| !doubt.elsewhere);
-    doubt.map(|doubt| doubt.why.clone()).or_else(|| unusable(ctx.device?))
+    let quarantine = ctx.quarantine.as_ref().filter(|quarantine| !quarantine.elsewhere);
+    quarantine.map(|quarantine| quarantine.why.clone()).or_else(|| unusable(ctx.device?))
 }
 
 /// Something wrote to the device without its PersistentVolume, or the API was restored from a backup and does not know
@@ -300,10 +303,10 @@ fn bound_stage(ctx: &ClaimContext<'_>, why: String) -> Stage {
             "{why}, but its device is not given to pods: {outdated}; delete the PVC after checking where its data is"
         ));
     }
-    if let Some(doubt) = &ctx.doubt {
+    if let Some(quarantine) = &ctx.quarantine {
         return Stage::Conflict(format!(
             "{why}, but it is not certain which device it is: {}",
-            doubt.why
+            quarantine.why
         ));
     }
     if let Some(rival) = ctx.rival {

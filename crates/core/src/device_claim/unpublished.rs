@@ -69,8 +69,8 @@ pub fn unpublished(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
         );
     }
     // It may pass: the device claim reserves the device meanwhile.
-    if let Some(doubt) = &ctx.doubt {
-        return Transition::stay(ctx, Stage::Blocked(doubt.why.clone()));
+    if let Some(quarantine) = &ctx.quarantine {
+        return Transition::stay(ctx, Stage::Blocked(quarantine.why.clone()));
     }
     // More is known about the device than when it was claimed: recorded before a PersistentVolume exists.
     if let Some(identifiers) = grown_evidence(ctx) {

@@ -63,8 +63,8 @@ pub fn wipe(
         Err(why) => return Transition::stay(ctx, Stage::WipeFailed(why)),
     };
     // A job that exists is followed: the agent has refused it, or held the right device while it wiped it.
-    let unsure = ctx.doubt.as_ref().map(|doubt| {
-        let why = &doubt.why;
+    let unsure = ctx.quarantine.as_ref().map(|quarantine| {
+        let why = &quarantine.why;
         Transition::stay(
             ctx,
             Stage::WipeFailed(format!(

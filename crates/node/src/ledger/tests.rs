@@ -175,7 +175,7 @@ fn an_ineffective_discard_is_recorded_once() {
     let path = directory.path().join("ledger");
     let mut ledger = Ledger::open(&path).unwrap();
     let record = Record::discard_ineffective(Timestamp::UNIX_EPOCH, "wwn:5");
-    assert_eq!(ledger.unrecorded(vec![record.clone()]), [record.clone()]);
+    assert_eq!(ledger.unrecorded(vec![record.clone()]), std::slice::from_ref(&record));
     ledger.append(&record).unwrap();
     for ledger in [ledger, Ledger::open(&path).unwrap()] {
         assert!(ledger.history().is_discard_ineffective("wwn:5"));

@@ -81,10 +81,10 @@ pub async fn observe_world(
     let absent = reads::absent_pvs(&world);
     let found = try_join_all(absent.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
-    let doubtful = reads::doubtful_pvs(&world);
+    let unverified = reads::unverified_pvs(&world);
     let found =
-        try_join_all(doubtful.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
-    world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !doubtful.contains(name)));
+        try_join_all(unverified.iter().map(|name| pvs.get_opt(name))).await.map_err(failed)?;
+    world.pvs.retain(|pv| pv.metadata.name.as_ref().is_none_or(|name| !unverified.contains(name)));
     world.pvs.extend(found.into_iter().flatten().map(Arc::new));
     let jobs: Api<NodeJob> = Api::all(context.client.clone());
     let absent = reads::absent_jobs(&world);

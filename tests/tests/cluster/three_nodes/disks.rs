@@ -94,7 +94,7 @@ fn a_claimed_disk_that_moves_or_is_pulled_stays_claimed() {
     disk.wait_listed("n2", &["IdentityElsewhere"]);
     set.wait_stage("n1", "Missing");
     assert!(claimed("n2").is_empty(), "n1 has its device claim still");
-    assert_eq!(claimed("n1"), [identity.clone()]);
+    assert_eq!(claimed("n1"), std::slice::from_ref(&identity));
     disk.plug(&["n1"]);
     wait_not_listed(&disk, "n2");
     let pvs = set.wait_available(1);
@@ -102,7 +102,7 @@ fn a_claimed_disk_that_moves_or_is_pulled_stays_claimed() {
     disk.plug(&[]);
     wait_not_listed(&disk, "n1");
     set.wait_stage("n1", "Missing");
-    assert_eq!(claimed("n1"), [identity.clone()], "a pulled disk is still claimed");
+    assert_eq!(claimed("n1"), std::slice::from_ref(&identity), "a pulled disk is still claimed");
     disk.plug(&["n1"]);
     set.wait_stage("n1", "Available");
     let pvs = set.wait_available(1);

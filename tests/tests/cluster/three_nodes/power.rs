@@ -93,7 +93,7 @@ fn power_cut_during_a_volume_job() {
     let entries = fs::read_dir(directory).expect("the node's data directory is readable");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let files: Vec<String> = names.collect();
-    assert_eq!(files, [uid.clone()], "one file, and no draft");
+    assert_eq!(files, std::slice::from_ref(&uid), "one file, and no draft");
     let link = format!("/dev/disk/by-uuid/{uid}");
     let device = nodes("node", &[node, "readlink", "-f", &link]);
     assert!(device.starts_with("/dev/loop"), "{device}");

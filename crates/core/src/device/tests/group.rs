@@ -303,12 +303,13 @@ fn a_disk_with_some_names_of_a_missing_one_is_not_taken() {
     assert_eq!(reasons(&[disk("sda", other, "S1")], &[]), [not_available("IdentityChanged")]);
     let accepted = ["wwn:5000c50000000002".to_owned()];
     let available = (DeviceState::Available, Vec::new());
-    assert_eq!(reasons(&[disk("sda", other, "S1")], &accepted), [available.clone()]);
-    assert_eq!(reasons(&[disk("sda", other, "S2")], &[]), [available.clone()], "another disk");
+    let free = std::slice::from_ref(&available);
+    assert_eq!(reasons(&[disk("sda", other, "S1")], &accepted), free);
+    assert_eq!(reasons(&[disk("sda", other, "S2")], &[]), free, "another disk");
     // Its own disk is there, too: two disks of a vendor that used a serial twice.
     assert_eq!(
         reasons(&[disk("sda", own, "S1"), disk("sdb", other, "S1")], &[]),
-        [not_available("Claimed"), available]
+        [not_available("Claimed"), available.clone()]
     );
     // Less than before, and nothing contradicts: it is the claimed disk.
     assert_eq!(reasons(&[disk("sda", None, "S1")], &[]), [not_available("Claimed")]);

@@ -35,7 +35,7 @@ fn a_new_device_claim_needs_every_condition() {
                     device: "x".into(),
                 }]
             },
-            Violation::Doubtful(identity.clone()),
+            Violation::Quarantined(identity.clone()),
         ),
         (
             |world| {
@@ -421,7 +421,7 @@ fn check_finds_every_violation() {
     for (change, violation) in [
         (0, Violation::Unconfirmed(claim.identity.clone())),
         (1, Violation::DataPublished(claim.identity.clone())),
-        (2, Violation::Doubtful(claim.identity.clone())),
+        (2, Violation::Quarantined(claim.identity.clone())),
         (3, Violation::Unconfirmed(claim.identity.clone())),
         (4, Violation::Frozen),
         (5, Violation::TwoOwners(claim.identity.clone())),

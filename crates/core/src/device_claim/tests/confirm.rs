@@ -517,7 +517,7 @@ fn a_wipe_needs_a_world_wide_name_or_the_same_evidence() {
             device_claims: vec![claim.clone()],
             ..NodeInventorySpec::default()
         };
-        let of = |expected| verify(&claim, expected, &known(&[disk.clone()]), &spec);
+        let of = |expected| verify(&claim, expected, &known(std::slice::from_ref(&disk)), &spec);
         (of(Expected::Blank).err(), of(Expected::Erasable).err())
     };
     let (wwn, same, other) = (IDENTITY, Some("naa.5000c50000000001"), Some("naa.5000c50000000002"));

@@ -78,7 +78,11 @@ fn a_later_rival_stops_wipes() {
         let plan = step(&mut world);
         assert!(plan.steps.is_empty(), "{number}");
         let wrong = Plan { steps: vec![Step::CreateJob(Box::new(job.clone()))], ..plan };
-        assert_eq!(check(&world, &wrong), vec![Violation::Doubtful(IDENTITY.into())], "{number}");
+        assert_eq!(
+            check(&world, &wrong),
+            vec![Violation::Quarantined(IDENTITY.into())],
+            "{number}"
+        );
         // One that was done is believed.
         apply(&mut world, &wrong.steps);
         finish(&mut world, "Succeeded", NOW);

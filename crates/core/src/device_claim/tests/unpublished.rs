@@ -69,10 +69,10 @@ fn data_written_after_confirmation_is_not_published() {
     world.inventory.status.as_mut().unwrap().devices =
         vec![with_reason(disk("sda", 1), "UnknownData", DeviceState::NotAvailable)];
     assert!(step(&mut world).steps.is_empty());
-    for doubt in ["elsewhere", "absent agent", "gone"] {
+    for quarantine in ["elsewhere", "absent agent", "gone"] {
         let mut world = world.clone();
         world.inventory.status.as_mut().unwrap().devices = vec![disk("sda", 1)];
-        match doubt {
+        match quarantine {
             "elsewhere" => {
                 world.elsewhere = vec![RemoteIdentity {
                     identity: "wwn:5000c50000000001".into(),
@@ -83,7 +83,7 @@ fn data_written_after_confirmation_is_not_published() {
             "gone" => world.inventory.status.as_mut().unwrap().devices.clear(),
             _ => world.agent_present = false,
         }
-        assert!(step(&mut world).steps.is_empty(), "{doubt}");
+        assert!(step(&mut world).steps.is_empty(), "{quarantine}");
     }
 }
 
