@@ -14,7 +14,7 @@ use quarry_api::{
 use quarry_core::{
     device::{
         Facts, GroupedDevice, accepted_identities, by_id_link, group, group_with_overdue,
-        partial_matches, returning_path::Path,
+        identity::slot_serial, partial_matches, returning_path::Path,
     },
     device_claim::{confirm, history::DataOf, is_other_ledger, is_other_machine},
 };
@@ -159,19 +159,24 @@ pub struct LinkDevice {
 
 impl From<&Facts> for LinkDevice {
     fn from(facts: &Facts) -> Self {
-        let hardware = facts
-            .by_id
-            .iter()
-            .map(String::as_str)
-            .filter(|name| by_id_link::is_given_by_hardware(name));
-        let by_id = by_id_link::best(hardware).map(|name| format!("/dev/disk/by-id/{name}"));
+        // The name of a partition has its number, which content chooses; a serial may be that of a slot.
+        let slot = slot_serial(facts);
+        let lasts = |name: &&str| {
+            facts.kind != "part"
+                && by_id_link::is_given_by_hardware(name)
+                && slot.is_none_or(|slot| !name.contains(slot))
+        };
+        let own: Vec<&str> = facts.by_id.iter().map(String::as_str).filter(lasts).collect();
+        let best = by_id_link::best(own.iter().copied());
+        let others = own.iter().copied().filter(|name| Some(*name) != best);
+        let by_id = best.into_iter().chain(others).map(|name| format!("/dev/disk/by-id/{name}"));
         let partition = facts.partition.as_ref().and_then(|partition| partition.uuid.as_ref());
         let by_partuuid = partition.map(|uuid| format!("/dev/disk/by-partuuid/{uuid}"));
         LinkDevice {
             name: facts.name.clone(),
             number: facts.number.clone(),
             diskseq: facts.diskseq,
-            persistent_names: by_id.into_iter().chain(by_partuuid).collect(),
+            persistent_names: by_id.chain(by_partuuid).collect(),
         }
     }
 }

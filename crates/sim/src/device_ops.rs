@@ -128,6 +128,11 @@ impl Disk {
     /// Takes the device claim's disk; its name.
     pub fn hold(&mut self, request: &HoldRequest) -> Result<String, NodeError> {
         let HoldRequest { claim, pv_uid: _, pvc_uid: _, policy: _, view } = request;
+        let superseded = self.history.superseded(claim);
+        if let Some(why) = superseded.filter(|_| self.seeded_bug != Some(SeededBug::ForgetOutcomes))
+        {
+            return Err(NodeError::Refused(why));
+        }
         let expected = Expected::of_wipe(claim, &self.remembered(&claim.identity, &request.data()))
             .map_err(NodeError::Refused)?;
         let known = view.known(&scan(self));

@@ -324,9 +324,14 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
 /// whether this is the disk, with another controller or firmware, or another one. It is neither used nor taken for the
 /// missing one until an administrator has accepted it.
 pub fn partial_matches(known: &mut [GroupedDevice], claims: &[DeviceClaim], accepted: &[String]) {
-    let present: BTreeSet<String> =
-        known.iter().flat_map(|device| device.identified.candidates.iter().cloned()).collect();
-    for claim in claims.iter().filter(|claim| !present.contains(&claim.identity)) {
+    let absent = |claim: &&DeviceClaim| {
+        !known.iter().any(|device| {
+            let candidates = &device.identified.candidates;
+            candidates.contains(&claim.identity)
+                && (claim.identifiers.is_empty() || same_identity(&claim.identifiers, candidates))
+        })
+    };
+    for claim in claims.iter().filter(absent).collect::<Vec<_>>() {
         for device in known.iter_mut() {
             let candidates = &device.identified.candidates;
             let partial = candidates.iter().any(|one| claim.identifiers.contains(one))

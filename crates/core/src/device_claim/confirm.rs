@@ -192,15 +192,7 @@ pub fn find<'a>(
     devices: &'a [GroupedDevice],
 ) -> Result<&'a GroupedDevice, String> {
     let identity = &claim.identity;
-    let exact = devices.iter().filter(|device| device.identified.candidates.contains(identity));
-    let weaker = devices
-        .iter()
-        .filter(|device| same_identity(&claim.identifiers, &device.identified.candidates));
-    let mut found = exact.collect::<Vec<_>>();
-    if found.is_empty() {
-        found.extend(weaker);
-    }
-    match found.as_slice() {
+    match matching(claim, devices).as_slice() {
         [device] => Ok(device),
         [] => Err(format!("device {identity} is missing")),
         [one, other, ..] => Err(format!(
@@ -208,6 +200,20 @@ pub fn find<'a>(
             one.facts.name, other.facts.name
         )),
     }
+}
+
+/// Every device that may be that of the device claim. One that shows its identity and contradicts a stronger name that
+/// was recorded is another one: a vendor used a serial twice.
+pub fn matching<'a>(claim: &DeviceClaim, devices: &'a [GroupedDevice]) -> Vec<&'a GroupedDevice> {
+    let exact = |device: &&GroupedDevice| {
+        let candidates = &device.identified.candidates;
+        candidates.contains(&claim.identity)
+            && (claim.identifiers.is_empty() || same_identity(&claim.identifiers, candidates))
+    };
+    let weaker =
+        |device: &&GroupedDevice| same_identity(&claim.identifiers, &device.identified.candidates);
+    let found: Vec<&GroupedDevice> = devices.iter().filter(exact).collect();
+    if found.is_empty() { devices.iter().filter(weaker).collect() } else { found }
 }
 
 /// Whether the device shows what it showed when it was claimed. One name that it shares with another disk (a serial that
@@ -238,6 +244,12 @@ fn verify_evidence(
         .identifiers
         .iter()
         .any(|identifier| is_world_wide(identifier) && now.contains(identifier));
+    // Another serial beside the same world-wide name: a copied name. Names of its port may change with the port.
+    if contradicts(&claim.identifiers, now) {
+        return changed(&format!("it was {}", claim.identifiers.join(", ")));
+    }
+    let missing: Vec<&str> =
+        missing.into_iter().filter(|one| !(world_wide && is_world_wide(one))).collect();
     if missing.is_empty() || (wipes && world_wide) {
         return Ok(());
     }
@@ -252,6 +264,18 @@ fn on_device<'a, R: DataRecord>(
     devices: &[GroupedDevice],
 ) -> Option<&'a R> {
     records.iter().find(|record| concerns_grouped(*record, partitions, device, devices))
+}
+
+/// Whether a form of identifier other than world-wide names is known of both, with no value in common.
+fn contradicts(one: &[String], other: &[String]) -> bool {
+    let form = |identifier: &str| identifier.split(':').next().unwrap_or_default().to_owned();
+    let of_form = |all: &[String], wanted: &str| -> Vec<String> {
+        all.iter().filter(|identifier| form(identifier) == wanted).cloned().collect()
+    };
+    one.iter().filter(|identifier| !is_world_wide(identifier)).any(|identifier| {
+        let (mine, theirs) = (of_form(one, &form(identifier)), of_form(other, &form(identifier)));
+        !theirs.is_empty() && !mine.iter().any(|value| theirs.contains(value))
+    })
 }
 
 /// `Err`: why not.

@@ -133,33 +133,43 @@ impl History {
 
     /// Why this device claim must not be confirmed or linked any more; `None`: it is current, or new.
     ///
-    /// Not while a wipe of it is under way: its outcome is recorded here before the operator has read it.
+    /// What a wipe of it records counts only after the operator has read it.
     pub fn outdated(&self, claim: &DeviceClaim) -> Option<String> {
-        if claim.job.is_some() {
-            return None;
+        self.superseded(claim).or_else(|| {
+            let ended = if claim.job.is_some() { None } else { self.ended(claim) };
+            ended.map(records)
+        })
+    }
+
+    /// Another device claim, or another round, followed on the device: its data is not that of this one. Asked before a
+    /// wipe, too.
+    pub fn superseded(&self, claim: &DeviceClaim) -> Option<String> {
+        let key = claim_key(claim);
+        if self.is_released(&claim.identity, key) {
+            return Some(records("that the device claim was released, or followed by another"));
         }
+        let last = self.last(&claim.identity).filter(|last| last.claim == key)?;
+        (last.round > claim.round).then(|| records("a later round of the device claim"))
+    }
+
+    /// The data of this round was wiped, or is retained.
+    fn ended(&self, claim: &DeviceClaim) -> Option<&'static str> {
         let used = claim.last_pv.as_ref().filter(|last| !last.resolved);
         let used = used.map(|last| DataOf::new(&last.uid, last.pvc_uid.as_deref()));
-        let what = if used.as_ref().is_some_and(|data| self.erased.contains_key(data)) {
-            "that the data of its PersistentVolume was wiped"
-        } else if used.is_some_and(|data| self.retained.contains(&data.pv_uid)) {
-            "that the data of its PersistentVolume is retained"
-        } else if self.is_released(&claim.identity, claim_key(claim)) {
-            "that the device claim was released, or followed by another"
-        } else {
-            let last = self.last(&claim.identity).filter(|last| last.claim == claim_key(claim))?;
-            if last.round > claim.round {
-                "a later round of the device claim"
-            } else if last.round == claim.round && last.over {
-                "that the data of this round was wiped or is retained"
-            } else {
-                return None;
-            }
-        };
-        Some(format!(
-            "the ledger of this node records {what}; the API may have been restored from a backup"
-        ))
+        if used.as_ref().is_some_and(|data| self.erased.contains_key(data)) {
+            return Some("that the data of its PersistentVolume was wiped");
+        }
+        if used.is_some_and(|data| self.retained.contains(&data.pv_uid)) {
+            return Some("that the data of its PersistentVolume is retained");
+        }
+        let last = self.last(&claim.identity).filter(|last| last.claim == claim_key(claim))?;
+        (last.round == claim.round && last.over)
+            .then_some("that the data of this round was wiped or is retained")
     }
+}
+
+fn records(what: &str) -> String {
+    format!("the ledger of this node records {what}; the API may have been restored from a backup")
 }
 
 #[cfg(test)]
@@ -225,6 +235,9 @@ mod tests {
             let job = Some(ClaimJob { name: "wipe-1".into(), attempt: 1 });
             let under_way = DeviceClaim { job, ..restored };
             assert_eq!(history.outdated(&under_way), None, "the wipe is not reported yet");
+            history.confirm("wwn:1", "b", "set", 1);
+            assert!(history.outdated(&under_way).is_some(), "another device claim followed");
+            assert!(history.superseded(&under_way).unwrap().contains("followed by another"));
         }
     }
 

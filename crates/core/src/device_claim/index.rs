@@ -110,7 +110,8 @@ impl<'a> Index<'a> {
             let candidates: Vec<String> = entry.candidates.iter().cloned().collect();
             same_identity(&claim.identifiers, &candidates)
         };
-        self.device(&claim.identity).or_else(|| {
+        let exact = |entry: &&DeviceEntry<'a>| claim.identifiers.is_empty() || weaker(entry);
+        self.device(&claim.identity).filter(exact).or_else(|| {
             claim.identifiers.iter().find_map(|identifier| self.device(identifier).filter(weaker))
         })
     }

@@ -18,7 +18,7 @@ use quarry_api::{
     names::{BOOT_LINK_DIRECTORY, LINK_DIRECTORY},
     node_job::hex_digest,
 };
-use quarry_core::device::{by_id_link, sanitize::printable};
+use quarry_core::device::sanitize::printable;
 use quarry_failpoint::failpoint;
 use rustix::{
     fd::OwnedFd,
@@ -100,7 +100,8 @@ pub fn lead(host: &HostRoot, link: &str, device: &LinkDevice) -> Result<Option<S
             )));
         }
         LinkTarget::To { number, target }
-            if is_number(device, number) && is_lasting(&target, link, persistent) =>
+            if is_number(device, number)
+                && is_lasting(&target, link, device, persistent.is_some()) =>
         {
             return Ok(None);
         }
@@ -183,11 +184,10 @@ fn shown(target: &Path) -> String {
 
 /// No other device has this name after a reboot: given by the hardware, or, where there is no such name, made for this
 /// boot alone.
-fn is_lasting(target: &Path, link: &str, persistent: Option<&String>) -> bool {
-    let by_id = target.strip_prefix("/dev/disk/by-id").ok().and_then(Path::to_str);
+fn is_lasting(target: &Path, link: &str, device: &LinkDevice, has_name: bool) -> bool {
     let boot_link = Path::new(BOOT_LINK_DIRECTORY).join(boot_link(link));
-    by_id.is_some_and(by_id_link::is_given_by_hardware)
-        || persistent.map_or(target == boot_link, |name| target == Path::new(name))
+    device.persistent_names.iter().any(|name| target == Path::new(name))
+        || (!has_name && target == boot_link)
 }
 
 fn is_number(device: &LinkDevice, number: DevNumber) -> bool {

@@ -137,26 +137,47 @@ fn planted_links_lead_nowhere_else() {
 // invariant: 2
 #[test]
 fn a_name_that_lasts_is_kept_and_others_are_replaced() {
-    let lasting = |target: &str, persistent: Option<&str>| {
-        let persistent = persistent.map(str::to_owned);
-        is_lasting(Path::new(target), LINK, persistent.as_ref())
+    let lasting = |target: &str, names: &[&str]| {
+        let persistent_names = names.iter().map(|name| (*name).to_owned()).collect();
+        let device = LinkDevice { persistent_names, ..device() };
+        is_lasting(Path::new(target), LINK, &device, !names.is_empty())
     };
     let boot = format!("{BOOT_LINK_DIRECTORY}/{}", boot_link(LINK));
-    let (wwn, part) = ("/dev/disk/by-id/wwn-1", "/dev/disk/by-partuuid/1-2");
-    assert!(lasting("/dev/disk/by-id/scsi-3", Some(wwn)), "as good");
-    assert!(lasting(wwn, None) && lasting(part, Some(part)) && lasting(&boot, None));
-    for target in [
-        "/dev/sdb",
-        "../../dev/sdb",
-        "/dev/mapper/vg-lv",
-        "/dev/disk/by-id/lvm-pv-uuid-1",
-        "/dev/disk/by-id/md-name-h:0",
-        "/dev/disk/by-id/dm-name-vg-lv",
-        "/run/quarry/links/other",
-        part,
-    ] {
-        assert!(!lasting(target, None) && !lasting(target, Some(wwn)), "{target}");
+    let (wwn, scsi) = ("/dev/disk/by-id/wwn-1", "/dev/disk/by-id/scsi-3");
+    assert!(lasting(scsi, &[wwn, scsi]), "as good");
+    assert!(lasting(wwn, &[wwn]) && lasting(&boot, &[]));
+    for target in
+        ["/dev/sdb", "../../dev/sdb", "/dev/mapper/vg-lv", scsi, "/run/quarry/links/other"]
+    {
+        assert!(!lasting(target, &[]) && !lasting(target, &[wwn]), "{target}");
     }
-    assert!(!lasting(&boot, Some(wwn)), "there is a better one");
+    assert!(!lasting(&boot, &[wwn]), "there is a better one");
     assert_ne!(boot_link(LINK), boot_link("/mnt/local-storage/fast/wwn-2"));
+}
+
+// invariant: 2
+#[test]
+fn only_hardware_names_a_disk_and_only_its_uuid_a_partition() {
+    let names = |kind: &str, serial: &str, by_id: &[&str]| {
+        let partition = (kind == "part").then(|| quarry_core::device::Partition {
+            uuid: Some("1-2".into()),
+            ..Default::default()
+        });
+        let facts = quarry_core::device::Facts {
+            kind: kind.into(),
+            serial: Some(serial.into()),
+            partition,
+            by_id: by_id.iter().map(|name| (*name).to_owned()).collect(),
+            ..Default::default()
+        };
+        LinkDevice::from(&facts).persistent_names
+    };
+    let chosen = ["lvm-pv-uuid-1", "md-name-h:0", "dm-name-vg-lv"];
+    assert_eq!(names("disk", "S1", &chosen), Vec::<String>::new());
+    let disk = names("disk", "S1", &["ata-X_S1", "lvm-pv-uuid-1", "wwn-0x5"]);
+    assert_eq!(disk, ["/dev/disk/by-id/wwn-0x5", "/dev/disk/by-id/ata-X_S1"]);
+    let slot = names("disk", "QM00001", &["ata-QEMU_HARDDISK_QM00001", "wwn-0x5"]);
+    assert_eq!(slot, ["/dev/disk/by-id/wwn-0x5"]);
+    let part = names("part", "S1", &["wwn-0x5-part1"]);
+    assert_eq!(part, ["/dev/disk/by-partuuid/1-2"], "its number is chosen by the table");
 }

@@ -19,7 +19,9 @@ use quarry_core::{
         GroupedDevice,
         events::{LINK_RECREATED, limited},
     },
-    device_claim::confirm::{ClaimAction, Expected, decide_action, find, previous, verify},
+    device_claim::confirm::{
+        ClaimAction, Expected, decide_action, find, matching, previous, verify,
+    },
     event::PendingEvent,
 };
 use std::time::Duration;
@@ -191,8 +193,7 @@ fn report_base(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
 /// What becomes of the link.
 fn link_task(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkTask {
     let device = find(case.claim, known).ok().map(|device| LinkDevice::from(&device.facts));
-    let absent = device.is_none()
-        && !known.iter().any(|device| device.identified.candidates.contains(&case.claim.identity));
+    let absent = matching(case.claim, known).is_empty();
     let confirmed = match case.action {
         ClaimAction::Keep => true,
         ClaimAction::Confirm => case.refused.is_none(),

@@ -140,6 +140,9 @@ impl LinuxNode {
         let (known, discard_ineffective) = {
             let ledger = self.ledger();
             let history = ledger.history();
+            if let Some(why) = history.superseded(claim) {
+                return Err(NodeError::Refused(format!("{why}; nothing is wiped")));
+            }
             let known = history.remembered(&claim.identity, &request.data());
             (known, history.is_discard_ineffective(&claim.identity))
         };

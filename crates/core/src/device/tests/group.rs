@@ -301,6 +301,11 @@ fn a_disk_with_some_names_of_a_missing_one_is_not_taken() {
     let (own, other) = (Some("naa.5000c50000000001"), Some("naa.5000c50000000002"));
     let not_available = |reason: &str| (DeviceState::NotAvailable, vec![reason.to_owned()]);
     assert_eq!(reasons(&[disk("sda", other, "S1")], &[]), [not_available("IdentityChanged")]);
+    // Claimed by its serial when nothing else was known: the recorded world-wide name still counts.
+    let by_serial = DeviceClaim { identity: "serial::S1".into(), ..spec.device_claims[0].clone() };
+    let mut known = group(&[disk("sda", other, "S1")], None, None, &[]);
+    partial_matches(&mut known, &[by_serial], &[]);
+    assert!(known[0].findings.iter().any(|(reason, _)| *reason == Reason::IdentityChanged));
     let accepted = ["wwn:5000c50000000002".to_owned()];
     let available = (DeviceState::Available, Vec::new());
     let free = std::slice::from_ref(&available);

@@ -530,7 +530,9 @@ fn a_wipe_needs_a_world_wide_name_or_the_same_evidence() {
     assert!(confirm.is_some() && wipe.unwrap().contains("does not show wwn:"));
     let (confirm, wipe) = judge("serial::S1", &both, disk(other, Some("S1")));
     assert!(confirm.is_some(), "{confirm:?}");
-    assert!(wipe.unwrap().contains("different identity than before"));
+    assert!(wipe.is_some(), "another disk with the same serial: {wipe:?}");
+    let (confirm, wipe) = judge(wwn, &both, disk(same, Some("S2")));
+    assert!(confirm.is_some() && wipe.unwrap().contains("different identity than before"));
     // Claimed by its serial alone, and that is all it shows.
     assert_eq!(judge("serial::S1", &["serial::S1"], disk(None, Some("S1"))), (None, None));
     assert_eq!(judge("serial::S1", &["serial::S1"], disk(other, Some("S1"))), (None, None));
