@@ -158,7 +158,8 @@ async fn only_a_fitting_file_system_is_confirmed() {
         "--key-file",
         "/proc/version",
     ];
-    let cases: [(&str, &str, &[&str], Option<&str>, bool); 7] = [
+    type Case<'a> = (&'a str, &'a str, &'a [&'a str], Option<&'a str>, bool);
+    let cases: [Case<'_>; 7] = [
         ("LVM2_member", "pvcreate", &["-q", "-y"], None, false),
         ("crypto_LUKS", "cryptsetup", &luks, None, false),
         ("swap", "mkswap", &[], None, false),
