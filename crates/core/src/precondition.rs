@@ -36,7 +36,7 @@ pub enum PreconditionError {
     #[error("the Node was recreated after the job was planned")]
     OtherNode,
     #[error(
-        "the ledger in the agent's data directory is not the one that the NodeInventory records; restore the data directory, or see `quarry explain node/NAME`"
+        "the ledger in the agent's data directory is not the one that the NodeInventory records; restore the data directory, or accept the new ledger with annotation quarry.dev/accept-ledger of the NodeInventory"
     )]
     OtherLedger,
     #[error("the owner of the job no longer exists")]

@@ -159,7 +159,7 @@ async fn api_is_read_again_while_the_device_is_held() {
         scene.world.make_set().await;
     })
     .await;
-    refused(&ground, &device, &path, "is gone", async |scene: &Scene<'_>| {
+    refused(&ground, &device, &path, "no longer exists", async |scene: &Scene<'_>| {
         let sets: Api<LocalVolumeSet> =
             Api::namespaced(scene.world.client.clone(), names::DEFAULT_NAMESPACE);
         sets.delete(SET, &DeleteParams::default()).await.unwrap();
