@@ -412,6 +412,21 @@ impl Processes {
         self.until(name, what, &mut false, wanted).await;
     }
 
+    /// Waits until the last change of its condition is a whole second ago: that is the resolution of
+    /// API timestamps, and what changes later must be seen to be later.
+    pub async fn wait_a_second_after_change(&mut self, name: &str) {
+        self.wait(name, "has not changed for a second", |volume| {
+            let since = volume
+                .and_then(|volume| volume.ready())
+                .and_then(|ready| ready.last_transition_time.as_ref())
+                .map(|time| time.0);
+            since.is_some_and(|since| {
+                jiff::Timestamp::now().duration_since(since).as_millis() > 1100
+            })
+        })
+        .await;
+    }
+
     /// Restarts every process that has died, without the failpoint. `true` when one had.
     pub async fn restart_dead(&mut self) -> bool {
         let dead = |child: &mut Option<Child>| {

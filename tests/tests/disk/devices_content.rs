@@ -13,6 +13,20 @@ use std::{
     path::Path,
 };
 
+/// Arguments of cryptsetup before the device; cheap to compute.
+pub const LUKS: &[&str] = &[
+    "luksFormat",
+    "-q",
+    "--type",
+    "luks2",
+    "--pbkdf",
+    "pbkdf2",
+    "--pbkdf-force-iterations",
+    "1000",
+    "--key-file",
+    "/proc/version",
+];
+
 /// Type in libblkid, size in MiB, the tool and its arguments; FILE is replaced by the file.
 const FORMATS: &[(&str, u64, &[&str])] = &[
     ("ext2", 8, &["mkfs.ext2", "-q", "-L", "two", "FILE"]),
@@ -191,22 +205,7 @@ fn raid_members_and_stores_have_known_signatures() {
 
     // Only the backup header of LUKS2 is left, at each of its possible offsets.
     let luks = file(dir.path(), "luks", size);
-    run(
-        "cryptsetup",
-        &[
-            "luksFormat",
-            "-q",
-            "--type",
-            "luks2",
-            "--pbkdf",
-            "pbkdf2",
-            "--pbkdf-force-iterations",
-            "1000",
-            "--key-file",
-            "/proc/version",
-            &luks.to_string_lossy(),
-        ],
-    );
+    run("cryptsetup", &[LUKS, &[&luks.to_string_lossy()]].concat());
     poke(&luks, 0, &[0; 4096]);
     check(&luks, "crypto_LUKS");
 }

@@ -94,18 +94,7 @@ async fn detached_loop_is_reported_and_restored_by_the_agent() {
         volume.is_some_and(|volume| volume.phase() == Some(quarry_api::volume::Phase::Available))
     };
     processes.wait("robbed", "is Available", available).await;
-    // A whole second later: API timestamps have a resolution of one second.
-    processes
-        .wait("robbed", "has been Available for a second", |volume| {
-            let since = volume
-                .and_then(|volume| volume.ready())
-                .and_then(|ready| ready.last_transition_time.as_ref())
-                .map(|time| time.0);
-            since.is_some_and(|since| {
-                jiff::Timestamp::now().duration_since(since).as_millis() > 1100
-            })
-        })
-        .await;
+    processes.wait_a_second_after_change("robbed").await;
     processes.detach_loop(&uid);
     processes
         .wait("robbed", "reports that its device is missing", |volume| {

@@ -5,6 +5,7 @@ use super::{
     device_claims::Ground,
     device_claims_end_to_end::{LoopDisk, SIZE, event_exists, inventory, make_set, pvs, until},
     devices::{Loop, MIB},
+    devices_content::LUKS,
 };
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt, api::PostParams};
@@ -19,7 +20,7 @@ use quarry_tests::{
     process::{NODE, Processes, Setup},
 };
 use serde_json::json;
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 /// MetalK8s' own operator publishes its Volumes under the same kind. Our own PersistentVolumes are
 /// not listed: the node has prepared them.
@@ -106,8 +107,7 @@ async fn volume_whose_link_leads_to_a_copy_is_unavailable() {
         volume.is_some_and(|volume| volume.phase() == Some(Phase::Available))
     };
     processes.wait("copied", "is Available", available).await;
-    // API timestamps have a resolution of one second.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    processes.wait_a_second_after_change("copied").await;
     let copy = dir.path().join("copy");
     fs::copy(dir.path().join("data/volumes").join(&uid), &copy).unwrap();
     let copy = Loop::new(&copy);
@@ -146,22 +146,10 @@ async fn volume_whose_link_leads_to_a_copy_is_unavailable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_fitting_file_system_is_confirmed() {
     let ground = Ground::new().await;
-    let luks = [
-        "luksFormat",
-        "-q",
-        "--type",
-        "luks2",
-        "--pbkdf",
-        "pbkdf2",
-        "--pbkdf-force-iterations",
-        "1000",
-        "--key-file",
-        "/proc/version",
-    ];
     type Case<'a> = (&'a str, &'a str, &'a [&'a str], Option<&'a str>, bool);
     let cases: [Case<'_>; 7] = [
         ("LVM2_member", "pvcreate", &["-q", "-y"], None, false),
-        ("crypto_LUKS", "cryptsetup", &luks, None, false),
+        ("crypto_LUKS", "cryptsetup", LUKS, None, false),
         ("swap", "mkswap", &[], None, false),
         ("vfat", "mkfs.vfat", &[], None, false),
         ("ext4", "mkfs.ext4", &["-q", "-F"], Some("xfs"), false),

@@ -2,7 +2,7 @@
 
 use super::{
     facts::{Content, Facts},
-    identity::{IdentityResult, identify, same_identity, slot_serial},
+    identity::{IdentityResult, identify, is_recorded_device, same_identity, slot_serial},
     returning_path::{Path, path_of, returning_paths},
     verdict::Finding,
 };
@@ -325,11 +325,10 @@ fn changed(known: &mut [GroupedDevice], previous: &NodeInventoryStatus, accepted
 /// missing one until an administrator has accepted it.
 pub fn partial_matches(known: &mut [GroupedDevice], claims: &[DeviceClaim], accepted: &[String]) {
     let absent = |claim: &&DeviceClaim| {
-        !known.iter().any(|device| {
-            let candidates = &device.identified.candidates;
-            candidates.contains(&claim.identity)
-                && (claim.identifiers.is_empty() || same_identity(&claim.identifiers, candidates))
-        })
+        let DeviceClaim { identity, identifiers, .. } = claim;
+        !known
+            .iter()
+            .any(|device| is_recorded_device(identity, identifiers, &device.identified.candidates))
     };
     for claim in claims.iter().filter(absent).collect::<Vec<_>>() {
         for device in known.iter_mut() {

@@ -75,6 +75,13 @@ pub fn same_identity(one: &[String], other: &[String]) -> bool {
     false
 }
 
+/// Whether a device with these candidates is the one that was recorded under `identity`, with these identifiers. One that
+/// shows the identity and contradicts a stronger name is another one: a vendor used a serial twice.
+pub fn is_recorded_device(identity: &str, identifiers: &[String], candidates: &[String]) -> bool {
+    candidates.iter().any(|candidate| candidate == identity)
+        && (identifiers.is_empty() || same_identity(identifiers, candidates))
+}
+
 /// Every trusted source, the most trusted first: the kernel before udev's database, which may be stale.
 const SOURCES: &[&str] = &[
     "sysfs:nguid",

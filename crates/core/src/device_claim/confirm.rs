@@ -6,7 +6,7 @@
 use super::content::{UNFIT_REMEDY, partitions, unfit_file_system};
 use crate::device::{
     Content, GroupedDevice, Reason,
-    identity::{is_world_wide, same_identity},
+    identity::{is_recorded_device, is_world_wide, same_identity},
     records::{DataRecord, Partitions, concerns_grouped},
     verdict::{Finding, node_reasons},
 };
@@ -202,13 +202,10 @@ pub fn find<'a>(
     }
 }
 
-/// Every device that may be that of the device claim. One that shows its identity and contradicts a stronger name that
-/// was recorded is another one: a vendor used a serial twice.
+/// Every device that may be that of the device claim.
 pub fn matching<'a>(claim: &DeviceClaim, devices: &'a [GroupedDevice]) -> Vec<&'a GroupedDevice> {
     let exact = |device: &&GroupedDevice| {
-        let candidates = &device.identified.candidates;
-        candidates.contains(&claim.identity)
-            && (claim.identifiers.is_empty() || same_identity(&claim.identifiers, candidates))
+        is_recorded_device(&claim.identity, &claim.identifiers, &device.identified.candidates)
     };
     let weaker =
         |device: &&GroupedDevice| same_identity(&claim.identifiers, &device.identified.candidates);
@@ -227,15 +224,11 @@ fn verify_evidence(
     let changed = |detail: &str| {
         Err(format!("{} {}", device.facts.name, Reason::IdentityChanged.message(detail)))
     };
-    if !claim.identifiers.is_empty() && !same_identity(&claim.identifiers, now) {
+    // Another serial beside the same world-wide name is a copied name.
+    let other = !claim.identifiers.is_empty() && !same_identity(&claim.identifiers, now);
+    if other || contradicts(&claim.identifiers, now) {
         return changed(&format!("it was {}", claim.identifiers.join(", ")));
     }
-    let missing: Vec<&str> = claim
-        .identifiers
-        .iter()
-        .filter(|identifier| !now.contains(identifier))
-        .map(String::as_str)
-        .collect();
     let wipes = match expected {
         Expected::Erasable | Expected::Erased => true,
         Expected::Blank | Expected::Any | Expected::Named => false,
@@ -244,12 +237,13 @@ fn verify_evidence(
         .identifiers
         .iter()
         .any(|identifier| is_world_wide(identifier) && now.contains(identifier));
-    // Another serial beside the same world-wide name: a copied name. Names of its port may change with the port.
-    if contradicts(&claim.identifiers, now) {
-        return changed(&format!("it was {}", claim.identifiers.join(", ")));
-    }
-    let missing: Vec<&str> =
-        missing.into_iter().filter(|one| !(world_wide && is_world_wide(one))).collect();
+    // One world-wide name is enough of them: that of a port changes with the port.
+    let missing: Vec<&str> = claim
+        .identifiers
+        .iter()
+        .filter(|one| !now.contains(one) && !(world_wide && is_world_wide(one)))
+        .map(String::as_str)
+        .collect();
     if missing.is_empty() || (wipes && world_wide) {
         return Ok(());
     }
