@@ -105,6 +105,9 @@ pub struct RetainedData {
     /// The identity of the disk, if the device is a partition: the data stays there when the partition is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// Everything that identified the device: its identity is not always visible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identifiers: Vec<String>,
 }
 
 /// The data that a Quick wipe left on a device: all but the signatures.
@@ -122,6 +125,9 @@ pub struct WipeRemnant {
     /// The identity of the disk, if the device is a partition: the data stays there when the partition is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// Everything that identified the device: its identity is not always visible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identifiers: Vec<String>,
 }
 
 /// A device, its owner, and what it is published as. Written by the operator; it counts once the agent has confirmed it.

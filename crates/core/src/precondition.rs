@@ -28,6 +28,8 @@ pub struct VolumePrecondition {
     pub pvc_uid: Option<String>,
     /// The ledger of this node is not the one that its NodeInventory records.
     pub other_ledger: bool,
+    /// The NodeInventory is missing, or records no ledger.
+    pub ledger_unrecorded: bool,
 }
 
 /// Why a job may not be run. Final for this job: the operator creates another if it is still wanted.
@@ -39,6 +41,10 @@ pub enum PreconditionError {
         "the ledger in the agent's data directory is not the one that the NodeInventory records; restore the data directory, or accept the new ledger with annotation quarry.dev/accept-ledger of the NodeInventory"
     )]
     OtherLedger,
+    #[error(
+        "the NodeInventory of this node does not record its ledger yet, so it is not certain that the data directory is the one in which the volume was prepared; check that the operator runs"
+    )]
+    LedgerUnrecorded,
     #[error("the owner of the job no longer exists")]
     OwnerGone,
     #[error("the owner of the job was replaced by another of the same name")]
@@ -57,6 +63,13 @@ pub enum PreconditionError {
     ClaimChanged,
     #[error("PersistentVolume {0} is gone, or is another one")]
     PvGone(String),
+}
+
+impl PreconditionError {
+    /// The job waits, and the API is asked again. All others end the job.
+    pub fn is_transient(&self) -> bool {
+        *self == PreconditionError::LedgerUnrecorded
+    }
 }
 
 /// Whether the task of this job may be run, given what the API says now.
@@ -83,6 +96,10 @@ pub fn check(
         (VolumeTask::Prepare(_), false) => Ok(()),
         (VolumeTask::Prepare(_), true) => Err(PreconditionError::OwnerTerminating),
         (VolumeTask::Cleanup(_), false) => Err(PreconditionError::OwnerNotTerminating),
+        // An empty ledger knows of nothing to remove: the file and the loop would stay.
+        (VolumeTask::Cleanup(_), true) if live.ledger_unrecorded => {
+            Err(PreconditionError::LedgerUnrecorded)
+        }
         (VolumeTask::Cleanup(_), true) => check_unused(job, live),
     }
 }

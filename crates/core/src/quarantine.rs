@@ -126,11 +126,9 @@ fn identities(devices: &[Device], spec: Option<&NodeInventorySpec>) -> List {
             format!("the device claim of {} on a missing device", owner_text(&claim.owner)),
         )
     });
-    let kept = spec.iter().flat_map(|spec| &spec.retained_data).map(|kept| {
-        (
-            &kept.identity,
-            format!("the data that PersistentVolume {} left on a device", kept.pv_name),
-        )
+    let kept = spec.iter().flat_map(|spec| &spec.retained_data).flat_map(|kept| {
+        let text = format!("the data that PersistentVolume {} left on a device", kept.pv_name);
+        [&kept.identity].into_iter().chain(&kept.identifiers).map(move |one| (one, text.clone()))
     });
     // The data of a partition stays on its disk.
     let disks = spec.iter().flat_map(|spec| &spec.retained_data).filter_map(|kept| {

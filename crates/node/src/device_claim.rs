@@ -141,7 +141,8 @@ pub enum LinkGoal {
     Lead(LinkDevice),
     /// Only read.
     Observe(Option<LinkDevice>),
-    /// The device is not there. The link waits for it, unless it leads to another device now.
+    /// The device is not there, or it is not certain which one it is. The link waits for it, unless it leads to a device
+    /// now.
     Await,
     Remove,
 }

@@ -45,24 +45,25 @@ pub fn prepare(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
         .mode(0o700)
         .create(&dir)
         .map_err(|error| unusable(&dir, &error))?;
+    // Resolved once: what is checked is what is used, even if a link on the way to it changes afterwards.
+    let real = std::fs::canonicalize(&dir).map_err(|error| unusable(&dir, &error))?;
     // Before anything in it is read or written.
-    check_own(&dir, rustix::process::geteuid().as_raw())?;
-    probe(&dir).map_err(|error| unusable(&dir, &error))?;
-    Ok(dir)
+    check_own(&real, rustix::process::geteuid().as_raw())?;
+    probe(&real).map_err(|error| unusable(&real, &error))?;
+    Ok(real)
 }
 
 /// Files that give access to the API.
 const SECRETS: [&str; 3] = ["token", "ca.key", KUBECONFIG];
 
 /// Refuses a directory in which another user may have placed, or may replace, what Quarry trusts: its token, its keys, its
-/// store, its ledger. `me` is the user of this process.
-fn check_own(dir: &Path, me: u32) -> anyhow::Result<()> {
+/// store, its ledger. `real` has no symbolic link in it; `me` is the user of this process.
+fn check_own(real: &Path, me: u32) -> anyhow::Result<()> {
     let choose = "choose another directory with --data-dir";
     let read = |path: &Path| {
         let found = std::fs::symlink_metadata(path);
         found.with_context(|| format!("reading {}; {choose}", path.display()))
     };
-    let real = std::fs::canonicalize(dir).map_err(|error| unusable(dir, &error))?;
     let shown = real.display();
     for above in real.ancestors().skip(1) {
         let (found, path) = (read(above)?, above.display());
@@ -73,15 +74,15 @@ fn check_own(dir: &Path, me: u32) -> anyhow::Result<()> {
             );
         }
         let sticky = found.mode() & 0o1000 != 0;
-        if found.mode() & 0o002 != 0 && !sticky {
+        if is_writable_by_others(&found) && !sticky {
             bail!(
-                "the data directory {shown} is below {path}, to which every user can write; {choose}, or run: chmod o-w {path}"
+                "the data directory {shown} is below {path}, to which other users can write; {choose}, or run: chmod go-w {path}"
             );
         }
     }
-    let found = read(&real)?;
+    let found = read(real)?;
     if !found.is_dir() {
-        return Err(unusable(dir, &io::ErrorKind::NotADirectory.into()));
+        return Err(unusable(real, &io::ErrorKind::NotADirectory.into()));
     }
     if found.uid() != me {
         bail!(
@@ -94,12 +95,19 @@ fn check_own(dir: &Path, me: u32) -> anyhow::Result<()> {
             "other users can write to the data directory {shown}; check what is in it, then run: chmod go-w {shown}"
         );
     }
-    let entries = std::fs::read_dir(&real).map_err(|error| unusable(dir, &error))?;
+    let entries = std::fs::read_dir(real).map_err(|error| unusable(real, &error))?;
     for entry in entries {
-        let path = entry.map_err(|error| unusable(dir, &error))?.path();
+        let path = entry.map_err(|error| unusable(real, &error))?.path();
         check_entry(&path, &read(&path)?, me)?;
     }
     Ok(())
+}
+
+/// A group counts as other users, except that of root and the one that has the number of its user: many systems give each
+/// user a group of their own, and write access to it.
+fn is_writable_by_others(found: &Metadata) -> bool {
+    let own_group = found.gid() == 0 || found.gid() == found.uid();
+    found.mode() & if own_group { 0o002 } else { 0o022 } != 0
 }
 
 fn check_entry(path: &Path, found: &Metadata, me: u32) -> anyhow::Result<()> {
@@ -236,15 +244,44 @@ mod tests {
         mode(&token, 0o600);
 
         mode(dir.path(), 0o777);
-        refused("to which every user can write");
+        refused("to which other users can write");
         mode(dir.path(), 0o1777);
         prepare(Some(&data)).unwrap();
+        mode(dir.path(), 0o700);
         // The name of the file that proves that the directory can be written.
         let probe = data.join(format!(".probe-{}", std::process::id()));
         symlink(&precious, &probe).unwrap();
         refused("is a symbolic link");
         super::probe(&data).unwrap();
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    }
+
+    #[test]
+    fn the_directory_that_was_checked_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, link) = (dir.path().join("data"), dir.path().join("link"));
+        std::fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        // The link may lead elsewhere by the time the directory is used.
+        assert_eq!(prepare(Some(&link)).unwrap(), std::fs::canonicalize(&data).unwrap());
+    }
+
+    #[test]
+    fn the_group_of_one_user_is_not_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let owned = |mode: u32, group: u32| {
+            let made = dir.path().join(format!("{mode}-{group}"));
+            std::fs::create_dir(&made).unwrap();
+            std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode)).unwrap();
+            // Only root may choose any group.
+            std::os::unix::fs::chown(&made, None, Some(group)).ok()?;
+            Some(is_writable_by_others(&std::fs::symlink_metadata(&made).unwrap()))
+        };
+        let me = std::fs::metadata(dir.path()).unwrap().uid();
+        assert_ne!(owned(0o775, 50), Some(false), "a group of several users");
+        assert_ne!(owned(0o775, me), Some(true));
+        assert_ne!(owned(0o757, me), Some(false));
+        assert_ne!(owned(0o755, 50), Some(true));
     }
 
     #[test]

@@ -81,6 +81,7 @@ async fn wipe_remnant_follows_a_disk_to_its_partitions_and_back() {
         disk: disk.map(str::to_owned),
         pv_name: "local-pv-1".into(),
         pv_uid: "u".into(),
+        ..WipeRemnant::default()
     };
     // Of the disk: on its partition, too.
     let name = partition(&device, 1);

@@ -6,6 +6,7 @@ use super::{
     facts::{Content, ExclusiveOpen, Facts},
     identity::same_identity,
     reason::Reason,
+    records::DataRecord,
 };
 use quarry_api::node_inventory::{
     DeviceClaim, DeviceReason, DeviceState, NodeInventorySpec, RetainedData,
@@ -171,7 +172,7 @@ pub fn cluster_reasons(identities: &[String], spec: &NodeInventorySpec) -> Vec<F
     let retained = spec
         .retained_data
         .iter()
-        .filter(|retained| identities.contains(&retained.identity))
+        .filter(|retained| retained.is_device(identities))
         .map(|retained| (Reason::RetainedData, retained_data_detail(retained)));
     let left_out = spec
         .unmanaged_pvs_omitted

@@ -9,7 +9,7 @@ use super::{
     is_forgotten, is_frozen, is_released, pv, retained_data_on,
 };
 use crate::{
-    device::records::Partitions,
+    device::records::{DataRecord, Partitions},
     inventory_room::bytes,
     job::Task,
     volume::usage::{PvUsage, pv_usage},
@@ -338,6 +338,7 @@ pub fn check_publication(
     forbid(ctx.quarantine.is_some(), Violation::Quarantined);
     let exposes = ctx.device.is_some_and(|device| {
         (claim.content == ClaimContent::Blank && content::shows_data(device))
+            || content::unfit_device(device, claim.volume_mode, claim.fs_type.as_deref()).is_some()
             || content::exposed_remnant(world, claim, device).is_some()
             || content::blocks_reuse(world, claim, device)
     });
@@ -368,14 +369,18 @@ fn check_data(world: &NodeWorld, index: &Index<'_>, plan: &Plan) -> Vec<Violatio
         is_forgotten(world, pv_uid) || claims.iter().any(|claim| on_it(claim) && erased(claim))
     };
     let retained = spec.retained_data.iter().filter(|old| {
-        let same =
-            |new: &RetainedData| RetainedData { disk: old.disk.clone(), ..new.clone() } == **old;
-        !plan.retained_data.iter().any(|new| same(new) && keeps_disk(&old.disk, &new.disk))
+        let same = |new: &RetainedData| {
+            let (disk, identifiers) = (old.disk.clone(), old.identifiers.clone());
+            RetainedData { disk, identifiers, ..new.clone() } == **old
+        };
+        !plan.retained_data.iter().any(|new| same(new) && keeps_place(*old, new))
     });
     let remnants = spec.wipe_remnants.iter().filter(|old| {
-        let same =
-            |new: &WipeRemnant| WipeRemnant { disk: old.disk.clone(), ..new.clone() } == **old;
-        !plan.wipe_remnants.iter().any(|new| same(new) && keeps_disk(&old.disk, &new.disk))
+        let same = |new: &WipeRemnant| {
+            let (disk, identifiers) = (old.disk.clone(), old.identifiers.clone());
+            WipeRemnant { disk, identifiers, ..new.clone() } == **old
+        };
+        !plan.wipe_remnants.iter().any(|new| same(new) && keeps_place(*old, new))
     });
     let removed = retained
         .map(|data| (&data.identity, &data.disk, &data.pv_uid))
@@ -421,8 +426,9 @@ fn check_bound<'a>(
 }
 
 /// The disk of a record is learned, and then stays.
-fn keeps_disk(old: &Option<String>, new: &Option<String>) -> bool {
-    old.is_none() || old == new
+fn keeps_place(old: &impl DataRecord, new: &impl DataRecord) -> bool {
+    (old.disk().is_none() || old.disk() == new.disk())
+        && (old.identifiers().is_empty() || old.identifiers() == new.identifiers())
 }
 
 fn is_quick(job: &NodeJob) -> bool {

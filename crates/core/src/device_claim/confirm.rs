@@ -3,7 +3,7 @@
 //! Decided from facts that the agent read while it held the device exclusively. The same function serves a confirmation
 //! and a wipe; they differ in what the device may contain.
 
-use super::content::{UNFIT_REMEDY, partitions, unfit_file_system};
+use super::content::{UNFIT_REMEDY, partitions, unfit_file_system, was_published};
 use crate::device::{
     Content, GroupedDevice, Reason,
     identity::{is_recorded_device, is_world_wide, same_identity},
@@ -324,14 +324,14 @@ pub fn verify(
     // A LocalVolume that adopts the data takes the device as it is, with its first confirmation.
     let partitions = partitions(claim);
     let confirms = matches!(expected, Expected::Any | Expected::Named);
-    let blocks = expected == Expected::Blank || (confirms && claim.round > 1);
+    let blocks = expected == Expected::Blank || (confirms && was_published(claim));
     if let Some(retained) =
         on_device(&spec.retained_data, partitions, device, devices).filter(|_| blocks)
     {
         return Err(format!("{} {}", facts.name, Reason::RetainedData.message(&retained.pv_name)));
     }
     let exposes = claim.volume_mode == VolumeMode::Block
-        && claim.round == 1
+        && !was_published(claim)
         && (confirms || expected == Expected::Blank);
     if let Some(left) =
         on_device(&spec.wipe_remnants, partitions, device, devices).filter(|_| exposes)

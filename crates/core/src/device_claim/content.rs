@@ -3,13 +3,15 @@
 use super::{ClaimContext, NodeWorld, retained_data_on, wipe_remnants_on};
 use crate::device::{Reason, records::Partitions};
 use quarry_api::{
-    node_inventory::{ClaimContent, Device, DeviceClaim, WipeRemnant},
+    node_inventory::{ClaimContent, Device, DeviceClaim, DeviceReason, WipeRemnant},
     reason::Meaning,
     volume::VolumeMode,
 };
 
-/// The round of a device claim that was never published.
-pub const FIRST_ROUND: i64 = 1;
+/// A PersistentVolume of this device claim has existed: data on the device may be of its user.
+pub fn was_published(claim: &DeviceClaim) -> bool {
+    claim.last_pv.is_some()
+}
 
 /// Whether the last scan found data on the device.
 pub fn shows_data(device: &Device) -> bool {
@@ -63,17 +65,22 @@ pub fn user(ctx: &ClaimContext<'_>) -> Option<String> {
     Some(format!("{} {}", device.name, used.message()))
 }
 
-/// Why no data can be stored on the device, as text: it is dead, read-only or unreadable. Only once it has been so for the
-/// settling time: a disk that answers slowly for a moment is not withdrawn.
+/// Why no data can be stored on the device, as text: it is dead, read-only or unreadable. At once, because a disk that fails
+/// now and then never stays the same for the settling time; only what may pass in a moment gets that time.
 pub fn unusable(device: &Device) -> Option<String> {
-    let found = device.reasons.iter().find(|found| found.reason.means(Meaning::Unusable))?;
-    device.settled.then(|| format!("{} {}", device.name, found.message()))
+    let may_pass = [Reason::TimedOut, Reason::Suspended, Reason::AmbiguousIdentity];
+    let counts = |found: &&DeviceReason| {
+        found.reason.means(Meaning::Unusable)
+            && (device.settled || !may_pass.iter().any(|one| found.reason == *one))
+    };
+    let found = device.reasons.iter().find(counts)?;
+    Some(format!("{} {}", device.name, found.message()))
 }
 
 /// Retained data blocks its device, except for a path that was named after the data was retained.
 pub fn blocks_reuse(world: &NodeWorld, claim: &DeviceClaim, device: &Device) -> bool {
     !retained_data_on(world, device, partitions(claim)).is_empty()
-        && (claim.content == ClaimContent::Blank || claim.round > FIRST_ROUND)
+        && (claim.content == ClaimContent::Blank || was_published(claim))
 }
 
 /// The data of another device claim that a Block PersistentVolume of this one would expose. Its own class may ask for
@@ -91,5 +98,5 @@ pub fn exposed_remnant<'a>(
 
 /// A partition that was claimed before another one was removed has its own place on the disk.
 pub fn partitions(claim: &DeviceClaim) -> Partitions {
-    if claim.round > FIRST_ROUND { Partitions::Known } else { Partitions::New }
+    if was_published(claim) { Partitions::Known } else { Partitions::New }
 }

@@ -54,7 +54,7 @@ use quarry_api::{
     NodeInventory, NodeInventorySpec, NodeJob, names,
     node_inventory::{ClaimReport, Device, DeviceClaim, RetainedData, WipeRemnant},
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// Everything that is known about one node when its devices are assigned.
 #[derive(Clone, Debug, Default)]
@@ -205,13 +205,14 @@ fn records_on<'a, R: DataRecord>(
     if records.is_empty() {
         return Vec::new();
     }
-    let own = published_candidates(device);
-    let below = disk_of(world, device).map(published_candidates).unwrap_or_default();
+    let candidates =
+        |device: &Device| -> Vec<String> { published_candidates(device).into_iter().collect() };
+    let own = candidates(device);
+    let below = disk_of(world, device).map(candidates).unwrap_or_default();
     let devices = world.inventory.status.iter().flat_map(|status| &status.devices);
-    let is_shown = |identity: &str| devices.clone().any(|other| is_device(other, identity));
     let on_it = |record: &&R| {
-        let (is, lies_on) = (|one: &str| own.contains(one), |one: &str| below.contains(one));
-        concerns(*record, partitions, is, lies_on, is_shown)
+        let all = devices.clone().map(|other| Cow::Owned(candidates(other)));
+        concerns(*record, partitions, &own, &below, all)
     };
     records.iter().filter(on_it).collect()
 }

@@ -4,7 +4,7 @@ use super::{
     Index, NodeWorld, Plan, Step, assign, disk_of, is_forgotten, is_frozen, machine_id,
     state_machine::{self, Erased},
 };
-use crate::device::records::DataRecord;
+use crate::device::{group::published_candidates, records::DataRecord};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use quarry_api::{
@@ -39,8 +39,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
                 Erased::Signatures(left) => plan.wipe_remnants.push(left),
             }
         }
-        plan.retained_data
-            .extend(transition.keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+        plan.retained_data.extend(unrecorded(transition.keeps, &plan.retained_data));
         for step in transition.steps {
             if !plan.steps.contains(&step) {
                 plan.steps.push(step);
@@ -50,7 +49,7 @@ pub fn plan(world: &NodeWorld, now: Timestamp) -> Plan {
     }
     for (_, step, keeps) in orphans(world, &index) {
         plan.steps.push(step);
-        plan.retained_data.extend(keeps.filter(|keeps| !plan.retained_data.contains(keeps)));
+        plan.retained_data.extend(unrecorded(keeps, &plan.retained_data));
     }
     if !is_frozen(world) {
         locate(world, &index, &mut plan.retained_data);
@@ -88,18 +87,32 @@ fn with_own_link(claim: DeviceClaim, others: &[DeviceClaim]) -> DeviceClaim {
     DeviceClaim { link, ..claim }
 }
 
+fn unrecorded(new: Option<RetainedData>, known: &[RetainedData]) -> Option<RetainedData> {
+    let key = |data: &RetainedData| (data.identity.clone(), data.pv_uid.clone());
+    new.filter(|new| !known.iter().any(|old| key(old) == key(new)))
+}
+
 /// On the claimed device, or on a partition that it had.
 fn is_on(record: &impl DataRecord, claim: &DeviceClaim) -> bool {
     *record.identity() == claim.identity || record.disk().as_ref() == Some(&claim.identity)
 }
 
-/// Records the disk of a partition while it is certain which one that is: it is needed when the partition is gone.
+/// Records the disk of a partition, and everything that identifies the device, while it is certain which one that is: it
+/// is needed when the partition is gone, or the device shows less.
 fn locate(world: &NodeWorld, index: &Index<'_>, records: &mut [impl DataRecord]) {
-    for record in records.iter_mut().filter(|record| record.disk().is_none()) {
+    for record in records.iter_mut() {
         let entry =
             index.device(record.identity()).filter(|entry| index.identity_problem(entry).is_none());
-        let disk = entry.and_then(|entry| disk_of(world, entry.device)?.identity.clone());
-        *record.disk_mut() = disk;
+        let Some(entry) = entry else { continue };
+        if record.disk().is_none() {
+            *record.disk_mut() =
+                disk_of(world, entry.device).and_then(|disk| disk.identity.clone());
+        }
+        if record.identifiers().is_empty() {
+            let all = published_candidates(entry.device);
+            *record.identifiers_mut() =
+                if all.len() > 1 { all.into_iter().collect() } else { Vec::new() };
+        }
     }
 }
 

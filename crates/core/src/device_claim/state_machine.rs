@@ -108,12 +108,14 @@ pub fn retained_data(world: &NodeWorld, identity: &str, pv_uid: String) -> Retai
         pv_uid,
         // Recorded with the whole plan.
         disk: None,
+        identifiers: Vec::new(),
     }
 }
 
 pub fn wipe_remnant(world: &NodeWorld, identity: &str, pv_uid: String) -> WipeRemnant {
-    let RetainedData { identity, pv_name, pv_uid, disk } = retained_data(world, identity, pv_uid);
-    WipeRemnant { identity, pv_name, pv_uid, disk }
+    let RetainedData { identity, pv_name, pv_uid, disk, identifiers } =
+        retained_data(world, identity, pv_uid);
+    WipeRemnant { identity, pv_name, pv_uid, disk, identifiers }
 }
 
 /// An administrator releases the device claims: the objects are deleted, unless they are in use; no disk is touched.

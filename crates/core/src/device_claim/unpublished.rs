@@ -2,7 +2,10 @@
 
 use super::{
     ClaimContext, NodeWorld, Stage, Step,
-    content::{FIRST_ROUND, blocks_reuse, exposed_remnant, partitions, shows_data, unusable, user},
+    content::{
+        UNFIT_REMEDY, blocks_reuse, exposed_remnant, partitions, shows_data, unfit_device,
+        unusable, user, was_published,
+    },
     demand::{Demand, PvSettings},
     messages::{missing, remove_path},
     pv,
@@ -91,8 +94,8 @@ pub fn unpublished(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
     }
 }
 
-/// A device that was named by its path stays claimed and gets the current settings. One of another size is confirmed
-/// again.
+/// A device that was named by its path stays claimed and gets the current settings. It is confirmed again: what it may
+/// contain depends on the settings.
 fn refit(
     world: &NodeWorld,
     ctx: &ClaimContext<'_>,
@@ -115,10 +118,8 @@ fn refit(
         if let Some(PvSettings { class: _, mode, fs_type }) = other {
             (claim.volume_mode, claim.fs_type) = (*mode, fs_type.clone());
         }
-        if let Some(size) = size {
-            claim.size = size;
-            claim.round += 1;
-        }
+        claim.size = size.unwrap_or(claim.size);
+        claim.round += 1;
     })
 }
 
@@ -199,6 +200,10 @@ fn confirmed(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
     if let Some(why) = unusable(device) {
         return Transition::stay(ctx, Stage::Blocked(why));
     }
+    if let Some(why) = unfit_device(device, claim.volume_mode, claim.fs_type.as_deref()) {
+        let why = format!("{} {why}; {UNFIT_REMEDY}", device.name);
+        return Transition::stay(ctx, Stage::Blocked(why));
+    }
     if let Some(left) = exposed_remnant(world, claim, device) {
         return Transition::stay(
             ctx,
@@ -215,7 +220,7 @@ fn confirmed(world: &NodeWorld, ctx: &ClaimContext<'_>) -> Transition {
     }
     // It may have been used since it was named: that data must not be exposed to the next user.
     if let Some(path) = claim.path.as_ref().filter(|_| {
-        claim.round > FIRST_ROUND && (shows_data(device) || blocks_reuse(world, claim, device))
+        was_published(claim) && (shows_data(device) || blocks_reuse(world, claim, device))
     }) {
         return Transition::stay(
             ctx,

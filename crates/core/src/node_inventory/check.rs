@@ -8,7 +8,9 @@ use quarry_api::{NodeInventorySpec, names};
 pub enum Violation {
     #[error("device claims: {0}")]
     DeviceClaims(device_claim::check::Violation),
-    #[error("a NodeInventory is deleted that has device claims or knows of data (invariant 3)")]
+    #[error(
+        "a NodeInventory is deleted that has device claims, knows of data, or has the ledger of Volumes (invariants 3 and 10)"
+    )]
     DeletedWithRecords,
     #[error("device claims or records of data change without a plan for them (invariant 3)")]
     UnplannedRecords,
@@ -36,7 +38,9 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
             || !spec.wipe_remnants.is_empty()
     };
     match &plan.inventory {
-        Some(Step::Delete { .. }) if has_records(&old.spec) => {
+        Some(Step::Delete { .. })
+            if has_records(&old.spec) || (old.spec.ledger_id.is_some() && seen.has_volumes) =>
+        {
             found.push(Violation::DeletedWithRecords);
         }
         Some(Step::Update(update)) => {

@@ -100,7 +100,10 @@ pub(super) fn plan_inventory(seen: &Observed, claims: Option<&device_claim::Plan
             (claims, paths, machine_id, retained_data, wipe_remnants);
     }
     spec.ledger_id = ledger_id(seen, found, &spec);
-    if !seen.node_exists && !remembers(&spec) && !remembers(&found.spec) && !going {
+    // Its Volumes depend on the recorded ledger: another one, on a node that comes back, must not pass for it.
+    let depends = spec.ledger_id.is_some() && seen.has_volumes;
+    let remembers_any = remembers(&spec) || remembers(&found.spec) || depends;
+    if !seen.node_exists && !remembers_any && !going {
         return Some(Step::Delete {
             uid: found.metadata.uid.clone()?,
             resource_version: found.metadata.resource_version.clone()?,

@@ -146,6 +146,20 @@ fn an_inventory_with_retained_data_outlives_its_node() {
     assert_eq!(plan(&seen(false, both)), None, "its device claims back PersistentVolumes");
 }
 
+/// A node that comes back with an empty data directory must not pass for the one that prepared its Volumes.
+// invariant: 10
+#[test]
+fn the_ledger_of_volumes_outlives_their_node() {
+    let gone = |has_volumes: bool| Observed {
+        has_volumes,
+        ..seen(false, json!({"spec.ledgerID": "old"}))
+    };
+    assert!(matches!(plan(&gone(false)), Some(Step::Delete { .. })));
+    assert_eq!(plan(&gone(true)), None);
+    let wrong = Plan { inventory: plan(&gone(false)), ..Plan::default() };
+    assert_eq!(check(&gone(true), &wrong), vec![Violation::DeletedWithRecords]);
+}
+
 #[test]
 fn the_release_annotation_counts_once() {
     let released = json!({names::RELEASE_DEVICE_CLAIMS_ANNOTATION: "m1"});

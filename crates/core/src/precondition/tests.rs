@@ -36,6 +36,7 @@ fn live(deleted: bool) -> VolumePrecondition {
         pv: None,
         pvc_uid: None,
         other_ledger: false,
+        ledger_unrecorded: false,
     }
 }
 
@@ -47,6 +48,16 @@ fn no_job_runs_with_another_ledger() {
         let other = VolumePrecondition { other_ledger: true, ..live(deleted) };
         assert_eq!(check(&job, &other), Err(PreconditionError::OtherLedger));
     }
+}
+
+// invariant: 10
+#[test]
+fn a_cleanup_waits_until_the_ledger_is_recorded() {
+    let unrecorded = |deleted| VolumePrecondition { ledger_unrecorded: true, ..live(deleted) };
+    assert_eq!(check(&job("Prepare"), &unrecorded(false)), Ok(()), "the first job of a node");
+    let waits = check(&job("Cleanup"), &unrecorded(true)).unwrap_err();
+    assert_eq!(waits, PreconditionError::LedgerUnrecorded);
+    assert!(waits.is_transient() && !PreconditionError::OtherLedger.is_transient());
 }
 
 /// A PersistentVolume of the volume, being deleted and free, with changes.

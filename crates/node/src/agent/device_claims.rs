@@ -88,15 +88,22 @@ impl<H: DeviceOps + LedgerOps> Agent<H> {
             .collect();
         self.confirm(scan, &view, &mut cases, fresh).await?;
         let known = view.known(scan);
-        let tasks: Vec<LinkTask> = cases.iter().map(|case| link_task(case, &known)).collect();
+        let found: Vec<_> =
+            cases.iter().map(|case| device_of(case, &known, inventory, scan)).collect();
+        let tasks: Vec<LinkTask> =
+            cases.iter().zip(&found).map(|(case, found)| link_task(case, found)).collect();
         let asked = tasks.clone();
         let links = self
             .runner
             .call("checking the links of device claims", move |ops| ops.follow_links(&asked))
             .await?;
         self.publish_events(inventory, &repaired(&tasks, &links)).await;
-        attended.claims =
-            cases.iter().zip(&links).map(|(case, link)| report(case, &known, link)).collect();
+        attended.claims = cases
+            .iter()
+            .zip(&found)
+            .zip(&links)
+            .map(|((case, found), link)| report(case, found, link))
+            .collect();
         // Before it is reported: an API that is restored from a backup must not revive them.
         let released: Vec<DeviceClaim> = claims
             .iter()
@@ -190,10 +197,37 @@ fn report_base(claim: &DeviceClaim, state: ClaimState) -> ClaimReport {
     }
 }
 
+/// The device of the device claim. Where several show its identity, the link keeps the one that it led to when there was
+/// only one; `Err` says why there is none.
+struct ClaimedDevice<'a> {
+    certain: Result<&'a GroupedDevice, String>,
+    linked: Option<&'a GroupedDevice>,
+}
+
+fn device_of<'a>(
+    case: &ClaimCheck<'_>,
+    known: &'a [GroupedDevice],
+    inventory: &NodeInventory,
+    scan: &NodeScan,
+) -> ClaimedDevice<'a> {
+    let certain = find(case.claim, known);
+    let before = || {
+        let status = inventory.status.as_ref().filter(|status| status.boot_id == scan.boot_id)?;
+        let name = case.before.as_ref()?.device.as_ref()?;
+        let row = status.devices.iter().find(|device| device.name == *name)?;
+        let seq = row.diskseq.and_then(|seq| u64::try_from(seq).ok())?;
+        let same = |device: &&GroupedDevice| {
+            device.facts.name == *name && device.facts.diskseq == Some(seq)
+        };
+        matching(case.claim, known).into_iter().find(same)
+    };
+    let linked = certain.as_ref().ok().copied().or_else(before);
+    ClaimedDevice { certain, linked }
+}
+
 /// What becomes of the link.
-fn link_task(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkTask {
-    let device = find(case.claim, known).ok().map(|device| LinkDevice::from(&device.facts));
-    let absent = matching(case.claim, known).is_empty();
+fn link_task(case: &ClaimCheck<'_>, found: &ClaimedDevice<'_>) -> LinkTask {
+    let device = found.linked.map(|device| LinkDevice::from(&device.facts));
     let confirmed = match case.action {
         ClaimAction::Keep => true,
         ClaimAction::Confirm => case.refused.is_none(),
@@ -202,7 +236,7 @@ fn link_task(case: &ClaimCheck<'_>, known: &[GroupedDevice]) -> LinkTask {
     let goal = match (case.action, device) {
         (ClaimAction::End | ClaimAction::Outdated, _) => LinkGoal::Remove,
         (_, Some(device)) if confirmed => LinkGoal::Lead(device),
-        (_, None) if confirmed && absent => LinkGoal::Await,
+        (_, None) if confirmed => LinkGoal::Await,
         (_, device) => LinkGoal::Observe(device),
     };
     LinkTask { link: case.claim.link.clone(), goal }
@@ -222,8 +256,7 @@ fn repaired(tasks: &[LinkTask], links: &[LinkState]) -> Vec<PendingEvent> {
     limited(LINK_RECREATED, repaired.collect())
 }
 
-fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> ClaimReport {
-    let found = find(case.claim, known);
+fn report(case: &ClaimCheck<'_>, found: &ClaimedDevice<'_>, link: &LinkState) -> ClaimReport {
     let state = match (case.action, &case.refused) {
         // What could not be removed is not at its end.
         (ClaimAction::End, _) if link.problem.is_none() => ClaimState::Removed,
@@ -237,14 +270,14 @@ fn report(case: &ClaimCheck<'_>, known: &[GroupedDevice], link: &LinkState) -> C
     };
     let message = match case.action {
         ClaimAction::End => link.problem.clone(),
-        ClaimAction::Keep => link.problem.clone().or_else(|| found.as_ref().err().cloned()),
+        ClaimAction::Keep => link.problem.clone().or_else(|| found.certain.as_ref().err().cloned()),
         ClaimAction::Frozen => case.frozen.map(|why| format!("{why}: nothing is done about it")),
         ClaimAction::Outdated => link.problem.clone().or_else(|| case.outdated.clone()),
         ClaimAction::Wait => Some("a job is under way on the device".to_owned()),
         ClaimAction::Confirm => case.refused.clone().or_else(|| link.problem.clone()),
     };
-    let device =
-        found.ok().filter(|_| state != ClaimState::Removed).map(|device| device.facts.name.clone());
+    let device = found.linked.filter(|_| state != ClaimState::Removed);
+    let device = device.map(|device| device.facts.name.clone());
     ClaimReport { device, linked: link.linked, message, ..report_base(case.claim, state) }
 }
 

@@ -280,7 +280,7 @@ fn a_confirmed_claim_stays_so_without_its_device() {
         (ClaimState::Confirmed, None, false, Some("device wwn:5000c50000000001 is missing"))
     );
     assert_eq!(diary, ["await"]);
-    // Two with that identity: the link is not changed.
+    // Two with that identity: it is not certain which one the link may lead to.
     let (twice, diary) = attend(&[disk("sda", 1), disk("sdb", 1)], &inventory, |_| {});
     assert_eq!(
         said(&twice.claims[0]),
@@ -291,12 +291,42 @@ fn a_confirmed_claim_stays_so_without_its_device() {
             Some("sda and sdb both have the identity wwn:5000c50000000001")
         )
     );
-    assert_eq!(diary, ["check None"]);
+    assert_eq!(diary, ["await"]);
     let (broken, _) = attend(&[disk("sda", 1)], &inventory, |world| world.broken_link = true);
     assert_eq!(
         said(&broken.claims[0]),
         (ClaimState::Confirmed, Some("sda"), false, Some("broken"))
     );
+}
+
+/// A second device shows the identity, later in the same boot: the link keeps the one that was confirmed.
+// invariant: 3
+#[test]
+fn the_link_stays_with_the_first_of_two_equal_devices() {
+    let seq = |facts: Facts, seq: u64| Facts { diskseq: Some(seq), ..facts };
+    let both = [seq(disk("sda", 1), 7), seq(disk("sdb", 1), 8)];
+    let mut inventory = inventory(vec![claim(1)]);
+    let mut before = |boot: Option<&str>, diskseq: i64| {
+        let device = Some("sdb".to_owned());
+        let row = quarry_api::node_inventory::Device {
+            name: "sdb".into(),
+            diskseq: Some(diskseq),
+            ..Default::default()
+        };
+        inventory.status = Some(NodeInventoryStatus {
+            boot_id: boot.map(str::to_owned),
+            devices: vec![row],
+            device_claims: vec![ClaimReport { device, ..confirmed(&claim(1)) }],
+            ..NodeInventoryStatus::default()
+        });
+        attend(&both, &inventory, |_| {})
+    };
+    let (kept, diary) = before(None, 8);
+    assert_eq!(diary, ["lead to sdb"]);
+    assert_eq!(kept.claims[0].device.as_deref(), Some("sdb"), "remembered for the next scan");
+    assert!(kept.claims[0].message.as_ref().unwrap().contains("both have the identity"));
+    assert_eq!(before(None, 9).1, ["await"], "another disk has that name");
+    assert_eq!(before(Some("earlier"), 8).1, ["await"], "another boot");
 }
 
 #[test]

@@ -47,10 +47,16 @@ impl<H: NodeOps> Agent<H> {
                 let ledger_id = ledger_id.map_err(|error| error.message());
                 let LiveRead { job, live } =
                     self.read_live(job, ledger_id.as_deref().unwrap_or_default()).await?;
-                let allowed = job.as_ref().map(|job| {
-                    precondition::check(&job.spec, task, &live).map_err(|void| void.to_string())
-                });
-                (job, ledger_id.and(allowed.unwrap_or(Ok(()))))
+                let allowed = job.as_ref().map(|job| precondition::check(&job.spec, task, &live));
+                let allowed = match allowed.unwrap_or(Ok(())) {
+                    Err(error) if error.is_transient() => {
+                        let name = job.and_then(|job| job.metadata.name).unwrap_or_default();
+                        let attempt = format!("waiting with job {name}");
+                        return Err(AgentError::Waiting { attempt, source: error });
+                    }
+                    allowed => allowed.map_err(|void| void.to_string()),
+                };
+                (job, ledger_id.and(allowed))
             }
             // A wipe is checked by the runner: before the device is opened, and again while it is held.
             Ok(JobRun { task: Task::Wipe(_), .. }) | Err(_) => (self.read_job(job).await?, Ok(())),

@@ -36,7 +36,10 @@ use crate::{
 use jiff::Timestamp;
 use kube::Client;
 use quarry_api::{NodeInventory, names};
-use quarry_core::device::{SETTLING_TIME, Settling};
+use quarry_core::{
+    device::{SETTLING_TIME, Settling},
+    precondition::PreconditionError,
+};
 use std::{
     fmt,
     path::PathBuf,
@@ -159,6 +162,8 @@ pub enum AgentError {
     Api { attempt: String, source: Box<kube::Error> },
     #[error("{attempt}")]
     NodeOps { attempt: String, source: NodeError },
+    #[error("{attempt}")]
+    Waiting { attempt: String, source: PreconditionError },
 }
 
 impl AgentError {
@@ -176,6 +181,7 @@ impl AgentError {
             // An API that does not answer, or answers no, may answer yes later: rights and objects come and go.
             AgentError::Api { .. } => true,
             AgentError::NodeOps { source, .. } => source.retryable(),
+            AgentError::Waiting { .. } => true,
         }
     }
 

@@ -86,6 +86,9 @@ impl<H> Agent<H> {
             owner: volume,
             pv,
             pvc_uid,
+            ledger_unrecorded: inventory
+                .as_ref()
+                .is_none_or(|inventory| inventory.spec.ledger_id.is_none()),
             other_ledger: inventory
                 .is_some_and(|inventory| is_other_ledger(&inventory.spec, Some(ledger_id))),
         };

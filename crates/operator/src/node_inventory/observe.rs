@@ -3,7 +3,7 @@
 use crate::{Context, controller::Failure, registry::group};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt, api::ListParams};
 use quarry_api::{
     LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, node_inventory::ClaimOwner,
     node_job::OwnerKind,
@@ -53,16 +53,26 @@ pub async fn observe(context: &Context, name: &str) -> Result<Observed, Failure>
         inventory,
         unmanaged_pvs: unmanaged_pvs.unwrap_or_default(),
         elsewhere: caches.elsewhere(name),
-        has_volumes: has_volumes(context, name),
+        has_volumes: has_volumes(context, name, node.is_some()).await?,
         world,
     })
 }
 
-/// Where Volumes are not watched it is unknown.
-fn has_volumes(context: &Context, name: &str) -> bool {
+/// Where Volumes are not watched it is unknown, and read only where the Node is gone: that happens rarely.
+async fn has_volumes(context: &Context, name: &str, node_exists: bool) -> Result<bool, Failure> {
     let prepared = |volume: &Volume| volume.spec.node_name == name && is_started(volume);
-    !context.is_on(group::VOLUME)
-        || context.caches.store::<Volume>().each().any(|volume| prepared(&volume))
+    if context.is_on(group::VOLUME) {
+        return Ok(context.caches.store::<Volume>().each().any(|volume| prepared(&volume)));
+    }
+    if node_exists {
+        return Ok(true);
+    }
+    match Api::<Volume>::all(context.client.clone()).list(&ListParams::default()).await {
+        Ok(all) => Ok(all.items.iter().any(prepared)),
+        // The kind is not installed.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(Failure::api(format!("listing the Volumes of node {name}"), error)),
+    }
 }
 
 /// The caches, and the API itself where a device claim would be given up because a cache lacks an object.

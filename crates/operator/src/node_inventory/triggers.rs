@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::ResourceExt;
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, names, node_inventory::Device,
+    LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names, node_inventory::Device,
     node_job::OwnerKind,
 };
 use quarry_core::{device_claim::pv, presence::is_renewal, unmanaged_pv::places};
@@ -83,6 +83,12 @@ pub fn register(triggers: &mut Triggers<'_>) {
                 if !claims.is_empty() && names::agent_lease(&name) == lease {
                     enqueue(name);
                 }
+            }
+        })
+        .also_on::<Volume>(|change, _, enqueue| {
+            // The ledger of a node that is gone is remembered until its last Volume is gone.
+            if change.after.is_none() {
+                enqueue(change.object().spec.node_name.clone());
             }
         })
         .also_on::<LocalVolumeSet>(|change, caches, enqueue| {

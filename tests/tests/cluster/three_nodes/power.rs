@@ -3,13 +3,19 @@
 //! end state is the one without a power cut.
 
 use quarry_tests::{
-    lab::{apply, create_pvc, get, kubectl, phase_is, pod, pod_output, wait_deleted},
+    lab::{apply, create_pvc, get, kubectl, phase_is, pod, pod_output, run, until, wait_deleted},
     nodes::{
-        Disk, Set, StoppedAgent, directory, installed, is_available, jobs_of, node_of, nodes,
-        other_nodes,
+        Disk, Set, StoppedAgent, agents_ready, directory, installed, is_available, jobs_of,
+        node_of, nodes, other_nodes, power_off, power_on,
     },
 };
-use std::fs;
+use std::{
+    fs,
+    process::{Child, Command},
+    time::Duration,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 // invariant: 1, 2
 #[test]
@@ -97,6 +103,56 @@ fn power_cut_during_a_volume_job() {
     let link = format!("/dev/disk/by-uuid/{uid}");
     let device = nodes("node", &[node, "readlink", "-f", &link]);
     assert!(device.starts_with("/dev/loop"), "{device}");
+    let phases = Phases::of("cut");
+    power_off(node);
+    // A reboot ends the loops of the kernel.
+    run("losetup", &["--detach", device.trim()]);
+    power_on(node);
+    agents_ready();
+    until("the loop is attached again", LIMIT, || {
+        let link = nodes("node", &[node, "readlink", "-f", &link]);
+        if link.starts_with("/dev/loop") { Ok(()) } else { Err(link) }
+    });
+    phase_is("cut", "Available");
+    let seen = phases.seen();
+    assert!(seen.contains(&"Available".to_owned()), "{seen:?}");
+    assert!(!seen.contains(&"Failed".to_owned()), "not ready yet is not failed: {seen:?}");
     kubectl(&["delete", "volume", "cut", "--wait=false"]);
     wait_deleted("volume", "cut");
+}
+
+/// Every phase that a Volume shows from now on.
+struct Phases {
+    watch: Child,
+    output: tempfile::NamedTempFile,
+}
+
+impl Phases {
+    fn of(volume: &str) -> Self {
+        let output = tempfile::NamedTempFile::new().expect("a temporary file can be created");
+        let file = output.reopen().expect("the temporary file can be opened");
+        let show = "--output=jsonpath={.status.phase}{\"\\n\"}";
+        let watch = Command::new("kubectl")
+            .args(["get", "volume", volume, "--watch", show])
+            .stdout(file)
+            .spawn()
+            .expect("kubectl can be started");
+        let phases = Phases { watch, output };
+        until("the watch shows the Volume", LIMIT, || {
+            if phases.seen().is_empty() { Err("nothing".to_owned()) } else { Ok(()) }
+        });
+        phases
+    }
+
+    fn seen(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.output.path()).expect("the watch's output is readable");
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Phases {
+    fn drop(&mut self) {
+        self.watch.kill().ok();
+        self.watch.wait().ok();
+    }
 }

@@ -72,6 +72,7 @@ fn the_agent_exposes_no_remnant_and_no_unrecognized_data() {
         volume_mode: mode,
         content,
         round,
+        last_pv: (round > 1).then(LastPv::default),
         ..DeviceClaim::default()
     };
     let entry = WipeRemnant {
@@ -328,7 +329,8 @@ fn a_partition_in_use_blocks_the_wipe_of_its_disk() {
 fn retained_data_is_for_a_wipe_or_a_later_path() {
     let devices = known(&[facts("sda", "5000c50000000001")]);
     let good_for = |identity: &str, round: i64| {
-        let claim = DeviceClaim { round, ..claim() };
+        let last_pv = (round > 1).then(LastPv::default);
+        let claim = DeviceClaim { round, last_pv, ..claim() };
         let kept = vec![RetainedData {
             identity: identity.into(),
             pv_name: "local-pv-1".into(),

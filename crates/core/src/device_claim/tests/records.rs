@@ -100,7 +100,11 @@ fn a_wipe_remnant_follows_a_partition_to_its_disk() {
     partitioned(&mut world, &[("sda1", SECOND)]);
     assert_eq!(gets(&world, "part", "Block"), (vec![], vec!["WipeRemnant"]));
     // A partition that was claimed before has its own place: its next round is not held up.
-    let claim = DeviceClaim { identity: SECOND.into(), round: 2, ..DeviceClaim::default() };
+    let claim = DeviceClaim {
+        identity: SECOND.into(),
+        last_pv: Some(LastPv::default()),
+        ..DeviceClaim::default()
+    };
     let known = device_claim::content::partitions(&claim);
     let device = &world.inventory.status.as_ref().unwrap().devices[1];
     assert_eq!(wipe_remnants_on(&world, device, known), Vec::<&WipeRemnant>::new());
@@ -139,6 +143,7 @@ fn retained_data_follows_a_partition_to_its_disk() {
 fn a_whole_wipe_of_a_disk_ends_the_records_of_its_partitions() {
     let mut world = published();
     let left = |identity: &str, disk: Option<&str>| WipeRemnant {
+        identifiers: Vec::new(),
         identity: identity.into(),
         disk: disk.map(str::to_owned),
         pv_uid: identity.into(),
@@ -189,12 +194,14 @@ fn the_agent_finds_records_below_and_above_a_device() {
             ..DeviceClaim::default()
         };
         let left = WipeRemnant {
+            identifiers: Vec::new(),
             identity: record.0.into(),
             disk: record.1.map(str::to_owned),
             pv_name: "p".into(),
             pv_uid: "u".into(),
         };
         let kept = RetainedData {
+            identifiers: Vec::new(),
             identity: left.identity.clone(),
             disk: left.disk.clone(),
             pv_name: "p".into(),
@@ -222,4 +229,30 @@ fn the_agent_finds_records_below_and_above_a_device() {
     assert!(refuses(SECOND, (FIRST, Some(DISK)), &replaced));
     assert!(!refuses(DISK, (FIRST, Some("wwn:9")), &bare));
     assert!(!refuses(DISK, ("wwn:9", None), &bare));
+}
+
+/// udev was stopped, or another adapter hides the world-wide name: the data is still on the disk.
+// invariant: 1
+#[test]
+fn retained_data_is_found_by_any_identifier() {
+    let named = |record: &[&str], device: &[&str]| {
+        let list = |names: &[&str]| names.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let identifiers = list(record);
+        let kept = RetainedData { identity: record[0].into(), identifiers, ..Default::default() };
+        kept.is_device(&list(device))
+    };
+    assert!(named(&["wwn:1", "serial:m:s"], &["wwn:1", "serial:m:s"]));
+    assert!(named(&["wwn:1", "serial:m:s"], &["serial:m:s"]), "it shows less");
+    assert!(!named(&["wwn:1", "serial:m:s"], &["wwn:2", "serial:m:s"]), "a serial used twice");
+    assert!(!named(&["wwn:1", "serial:m:s"], &["serial:m:t"]));
+    let mut world = published();
+    let serial = json!([{"source": "sysfs:wwid", "value": "naa.5000c50000000001"}, {"source": "sysfs:serial", "value": "S1"}]);
+    world.inventory.status.as_mut().unwrap().devices[0].evidence =
+        serde_json::from_value(serial).unwrap();
+    phase(&mut world, "Bound");
+    step(&mut world);
+    world.pvs.clear();
+    step(&mut world);
+    let kept = &world.inventory.spec.retained_data[0];
+    assert_eq!(kept.identifiers, ["serial::S1", DISK], "recorded while it is certain");
 }

@@ -191,6 +191,7 @@ fn nothing_is_published_over_used_or_retained_data() {
         world.inventory.spec.retained_data = vec![entry(IDENTITY, "a")];
         let claim = &mut world.inventory.spec.device_claims[0];
         (claim.content, claim.round) = (ClaimContent::Any, round);
+        claim.last_pv = last_pv("b", true).filter(|_| round > 1);
         world.inventory.status.as_mut().unwrap().device_claims[0].round = round;
     };
     assert_eq!(publish(&|world| path(world, 1)), vec![]);

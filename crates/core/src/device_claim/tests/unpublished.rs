@@ -280,6 +280,11 @@ fn new_settings_of_a_path_apply_to_the_next_pv() {
         (VolumeMode::Block, &None, 0)
     );
     assert_eq!(plan.claims[0].path.as_deref(), Some("/dev/sda"));
+    assert!(
+        step(&mut world).steps.is_empty(),
+        "what it may contain was confirmed for other settings"
+    );
+    confirm(&mut world);
     let made = step(&mut world).steps;
     assert_eq!(names_of(&made), ["CreatePv"]);
     let Step::CreatePv(pv) = &made[0] else { panic!() };
@@ -304,4 +309,30 @@ fn new_settings_of_a_path_apply_to_the_next_pv() {
     // Another file system is as good as the one before.
     world.demands = vec![asking("Filesystem", Some("xfs"))];
     assert_eq!(step(&mut world).claims[0].fs_type.as_deref(), Some("xfs"));
+}
+
+/// It was confirmed while it was blank: the agent has not read it again since.
+// invariant: 1
+#[test]
+fn a_device_with_an_unfit_file_system_is_not_published() {
+    let object = json!({
+        "metadata": {"name": "lv", "uid": "uid-lv", "finalizers": [names::OWNER_FINALIZER]},
+        "spec": {"storageClassDevices": [{"storageClassName": "lv", "volumeMode": "Filesystem", "fsType": "xfs", "devicePaths": ["/dev/sda"]}]},
+    });
+    let demand = of_local_volume(&serde_json::from_value(object).unwrap());
+    let mut world = world(vec![demand], vec![disk("sda", 1)]);
+    at_path(&mut world, "sda");
+    step(&mut world);
+    confirm(&mut world);
+    let good = step(&mut world.clone());
+    assert!(names_of(&good.steps).contains(&"CreatePv"));
+    world.inventory.status.as_mut().unwrap().devices =
+        vec![with_reason(disk("sda", 1), "Signature", DeviceState::NotAvailable)];
+    assert!(step(&mut world).steps.is_empty());
+    assert!(matches!(stage(&world), Stage::Blocked(why) if why.contains("fsType is xfs")));
+    let wrong = Plan { steps: good.steps, ..step(&mut world) };
+    assert_eq!(
+        check(&world, &wrong),
+        vec![Violation::DataPublished("wwn:5000c50000000001".into())]
+    );
 }
