@@ -69,7 +69,10 @@ async fn every_acknowledged_write_survives_a_kill() {
     for round in 0u64..6 {
         let mut child = start_child(directory.path());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // From the first write on, which takes a busy machine seconds to reach.
+        let (writes, written) = std::sync::mpsc::channel::<()>();
         let killer = std::thread::spawn(move || {
+            written.recv().unwrap();
             // Different delays, so that some kills happen during a commit.
             std::thread::sleep(Duration::from_millis(150 + 37 * round));
             child.kill().unwrap();
@@ -81,6 +84,8 @@ async fn every_acknowledged_write_survives_a_kill() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 [.., "created", name, version] => {
+                    // Only the first is awaited.
+                    writes.send(()).ok();
                     sizes.insert((*name).to_owned(), "12".to_owned());
                     newest = newest.max(version.parse::<u64>().unwrap());
                 }

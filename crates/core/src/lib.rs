@@ -8,6 +8,7 @@
 pub mod agent_daemon_set;
 pub mod agent_schedule;
 pub mod backoff;
+pub mod bare_metal_host;
 pub mod device;
 pub mod device_claim;
 pub mod discovery;

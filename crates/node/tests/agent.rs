@@ -15,6 +15,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use quarry_api::{
+    NodeInventory, NodeInventorySpec,
     NodeInventory, NodeJob, Volume, crds,
     ids::Uid,
     names,
@@ -134,6 +135,12 @@ impl World {
             .unwrap();
         let node = Api::<Node>::all(client.clone())
             .create(&PostParams::default(), &Node { metadata: meta("n"), ..Node::default() })
+            .await
+            .unwrap();
+        // As the operator records it.
+        let spec = NodeInventorySpec { ledger_id: Some("l".into()), ..Default::default() };
+        Api::<NodeInventory>::all(client.clone())
+            .create(&PostParams::default(), &NodeInventory::new("n", spec))
             .await
             .unwrap();
         World { server, node_uid: node.uid().unwrap(), client }

@@ -5,7 +5,11 @@ use crate::{
     volumes::{is_offered, serial_behind},
 };
 use kube::ResourceExt;
-use quarry_api::node_inventory::{Device, DeviceClaim};
+use quarry_api::{
+    NodeJob,
+    node_inventory::{Device, DeviceClaim},
+    node_job::JobPhase,
+};
 use quarry_core::{device::Reason, device_claim::status::EVENT_TROUBLE};
 use quarry_tests::guest::{Disk, MIB, Qemu, until};
 use serde_json::json;
@@ -126,8 +130,13 @@ fn moved_disk_stays_with_the_node_that_claims_it() {
         all if all.iter().all(Vec::is_empty) => Ok(()),
         all => Err(format!("{all:?}\n{}", cluster.log())),
     });
+    // An attempt may fail before it erases anything, on a machine that is too busy to read the disk in time.
     let jobs = cluster.jobs();
-    assert!(jobs.len() == 1 && jobs[0].spec.node_name == "first", "{jobs:?}");
+    let succeeded = |job: &&NodeJob| {
+        job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Succeeded)
+    };
+    assert_eq!(jobs.iter().filter(succeeded).count(), 1, "{jobs:?}");
+    assert!(jobs.iter().all(|job| job.spec.node_name == "first"), "{jobs:?}");
 
     // Moved permanently: the second node claims it after the first has released it.
     first.unplug(&disk);

@@ -1,0 +1,162 @@
+//! What may never be planned for a host, whatever the planner decided. Written apart from it.
+
+use super::{IronicView, Observed, Plan};
+use quarry_api::{bare_metal_host::ProvisioningState as State, names};
+use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    #[error("a paused host is changed")]
+    Paused,
+    #[error("{0} is not the node of this host")]
+    OtherNode(String),
+    #[error("a second node is created for the host")]
+    SecondNode,
+    #[error("a node that runs an operating system is cleaned, inspected or undeployed")]
+    ActiveNode,
+    #[error("the node of a host is deleted that is neither deleted nor detached")]
+    NodeDeleted,
+    #[error("a host is released while Ironic has its node, or may have it")]
+    ReleasedEarly,
+    #[error("a HardwareData is deleted without another that replaces it")]
+    HardwareLost,
+    #[error("the HardwareData of a host that is in use is replaced")]
+    HardwareReplaced,
+    #[error("the ID of the host's node is forgotten while Ironic has the node")]
+    NodeForgotten,
+    #[error("a credential is written where others read it")]
+    CredentialShown,
+}
+
+pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let host = &seen.host;
+    let annotated =
+        |name: &str| host.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(name));
+    if annotated(names::PAUSED_ANNOTATION) && *plan != Plan::default() {
+        found.push(Violation::Paused);
+    }
+    let node = match &seen.ironic {
+        IronicView::Seen(seen) => seen.node.as_ref(),
+        IronicView::NotAsked | IronicView::Failed(_) => None,
+    };
+    let deleted = host.metadata.deletion_timestamp.is_some();
+    let detached = annotated(names::DETACHED_ANNOTATION);
+    if let Some(call) = &plan.call {
+        found.extend(check_call(call, node, deleted || detached));
+    }
+    let steps = || plan.steps.iter().chain(&plan.after);
+    let has = |wanted: &str| steps().any(|step| step.name() == wanted);
+    let asked = matches!(seen.ironic, IronicView::Seen(_));
+    let was_managed = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
+    let surely_gone = node.is_none() && (asked || !was_managed);
+    if has("RemoveFinalizer") && !(deleted && (surely_gone || detached)) {
+        found.push(Violation::ReleasedEarly);
+    }
+    if has("DeleteHardwareData") && !has("CreateHardwareData") && !deleted && !is_reported(plan) {
+        found.push(Violation::HardwareLost);
+    }
+    let in_use = matches!(
+        host.state(),
+        State::Provisioned | State::ExternallyProvisioned | State::Provisioning
+    );
+    if in_use
+        && (has("DeleteHardwareData") || has("CreateHardwareData"))
+        && !deleted
+        && !annotated(names::HARDWARE_DETAILS_ANNOTATION)
+    {
+        found.push(Violation::HardwareReplaced);
+    }
+    if let Some(status) = &plan.status
+        && node.is_some()
+        && status.provisioning.id.is_empty()
+        && was_managed
+    {
+        found.push(Violation::NodeForgotten);
+    }
+    if shows_credential(seen, plan) {
+        found.push(Violation::CredentialShown);
+    }
+    found
+}
+
+/// The hardware is too large for any object, and the status says so.
+fn is_reported(plan: &Plan) -> bool {
+    let conditions = plan.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|one| {
+        one.type_ == super::CONDITION_HARDWARE_DATA && one.reason == super::hardware_data::TOO_LARGE
+    })
+}
+
+fn check_call(call: &Call, node: Option<&Node>, may_delete: bool) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let id = match call {
+        Call::CreateNode(_) => {
+            if node.is_some() {
+                found.push(Violation::SecondNode);
+            }
+            None
+        }
+        Call::DeleteNode { id }
+        | Call::PatchNode { id, .. }
+        | Call::SetProvisionState { id, .. }
+        | Call::SetPower { id, .. }
+        | Call::SetRaid { id, .. }
+        | Call::SetMaintenance { id, .. }
+        | Call::ClearMaintenance { id } => Some(id),
+        Call::CreatePort(port) => Some(&port.node_uuid),
+        Call::DeletePort { .. } => None,
+    };
+    if let Some(id) = id.filter(|id| node.is_none_or(|node| node.uuid != **id)) {
+        found.push(Violation::OtherNode(id.clone()));
+    }
+    if matches!(call, Call::DeleteNode { .. }) && !may_delete {
+        found.push(Violation::NodeDeleted);
+    }
+    let runs = node.is_some_and(|node| {
+        matches!(
+            node.provision_state,
+            ProvisionState::Active
+                | ProvisionState::Deploying
+                | ProvisionState::DeployWait
+                | ProvisionState::DeployHold
+                | ProvisionState::Servicing
+                | ProvisionState::ServiceWait
+        )
+    });
+    if let Call::SetProvisionState { target, .. } = call
+        && runs
+    {
+        match target {
+            ProvisionTarget::Adopt | ProvisionTarget::Abort => {}
+            ProvisionTarget::Manage
+            | ProvisionTarget::Provide
+            | ProvisionTarget::Inspect
+            | ProvisionTarget::Clean { .. }
+            | ProvisionTarget::Active { .. }
+            | ProvisionTarget::Deleted => found.push(Violation::ActiveNode),
+        }
+    }
+    found
+}
+
+/// In the status or an Event. A short word would be found in any text by chance.
+fn shows_credential(seen: &Observed, plan: &Plan) -> bool {
+    let data = seen.secret.iter().filter_map(|secret| secret.data.as_ref());
+    let secrets: Vec<String> = data
+        .filter_map(|data| data.get("password"))
+        .filter_map(|value| String::from_utf8(value.0.clone()).ok())
+        .map(|text| text.trim().to_owned())
+        .filter(|text| text.len() >= 6)
+        .collect();
+    if secrets.is_empty() {
+        return false;
+    }
+    let mut texts: Vec<&str> = plan.events.iter().map(|event| event.message.as_str()).collect();
+    let status = plan.status.as_deref();
+    texts.extend(status.map(|status| status.error_message.as_str()));
+    texts.extend(
+        status.iter().flat_map(|status| &status.conditions).map(|one| one.message.as_str()),
+    );
+    secrets.iter().any(|secret| texts.iter().any(|text| text.contains(secret)))
+}

@@ -1,0 +1,183 @@
+//! The end of a host: powered off, removed from Ironic, released. And a host that is detached from Ironic.
+
+use super::{
+    Step, annotations,
+    register::{is_maintained_by_hand, keep_waiting, trimmed},
+    status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
+};
+use jiff::SignedDuration;
+use quarry_api::bare_metal_host::{
+    DetachedDeleteAction, ErrorType, OperationalStatus, ProvisioningState as State,
+};
+use quarry_ironic::{Call, Node, PowerState, PowerTarget, ProvisionState, ProvisionTarget};
+
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// A host that cannot be powered off is deleted all the same after this many failures; as upstream.
+const POWER_OFF_TRIES: i64 = 3;
+/// The reason of the maintenance that a deletion needs.
+const MAINTENANCE: &str = "the host is deleted";
+
+/// Which state the deletion of a host leads to.
+pub(super) fn begin(draft: &mut Draft<'_>) {
+    let next = match draft.state() {
+        State::None | State::Unmanaged | State::Registering => State::Deleting,
+        State::Inspecting
+        | State::MatchProfile
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::ExternallyProvisioned => State::PoweringOffBeforeDelete,
+        State::Provisioning | State::Provisioned => State::Deprovisioning,
+        State::Deprovisioning
+        | State::PoweringOffBeforeDelete
+        | State::Deleting
+        | State::Other(_) => return,
+    };
+    draft.enter(next);
+}
+
+/// The state `powering off before delete`. `Continue` when it has ended.
+pub(super) fn power_off(draft: &mut Draft<'_>) -> Flow {
+    let kind = ErrorType::PowerManagement;
+    let Some(node) = draft.node().filter(|_| !draft.seen.host.spec.disable_power_off) else {
+        draft.enter(State::Deleting);
+        return Flow::Continue;
+    };
+    let is_off = node.power_state.as_ref().is_none_or(|state| *state == PowerState::Off);
+    if is_off && node.target_power_state.is_none() || draft.status.error_count > POWER_OFF_TRIES {
+        draft.enter(State::Deleting);
+        return Flow::Continue;
+    }
+    // A ramdisk that waits for its answer holds the node.
+    if matches!(node.provision_state, ProvisionState::InspectWait | ProvisionState::CleanWait) {
+        let target = ProvisionTarget::Abort;
+        return draft.call(Call::SetProvisionState { id: node.uuid.clone(), target }, POLL);
+    }
+    if node.target_power_state.is_some() || super::is_busy(node) {
+        return draft.again_in(POLL);
+    }
+    let failed =
+        node.last_error.as_deref().filter(|error| error.to_ascii_lowercase().contains("power"));
+    if let Some(error) = failed.filter(|_| !draft.has_error(&kind)) {
+        return draft.fail(kind, format!("{}; the host is deleted without being powered off after {POWER_OFF_TRIES} more failures", trimmed(error)));
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    if draft.has_error(&kind) {
+        draft.clear_error();
+    }
+    draft.call(Call::SetPower { id: node.uuid.clone(), target: PowerTarget::Off }, POLL)
+}
+
+/// The state `deleting`: the node first, then what holds the objects.
+pub(super) fn delete(draft: &mut Draft<'_>) -> Flow {
+    match draft.node() {
+        Some(node) => remove_node(draft, node),
+        None => release(draft),
+    }
+}
+
+fn remove_node(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    let id = node.uuid.clone();
+    let plain = matches!(
+        node.provision_state,
+        ProvisionState::Enroll | ProvisionState::Manageable | ProvisionState::Available
+    );
+    if super::is_busy(node) && node.provision_state != ProvisionState::InspectWait {
+        return draft.again_in(POLL);
+    }
+    // Ironic removes a node in another state only from maintenance.
+    if !plain && !node.maintenance {
+        let call = Call::SetMaintenance { id, reason: MAINTENANCE.to_owned() };
+        return draft.call(call, SignedDuration::ZERO);
+    }
+    draft.call(Call::DeleteNode { id }, SignedDuration::ZERO)
+}
+
+/// Ironic has no node of this host. The HardwareData goes last, with its owner.
+fn release(draft: &mut Draft<'_>) -> Flow {
+    draft.status.provisioning.id.clear();
+    let seen = draft.seen;
+    if seen.secret.as_ref().is_some_and(|secret| super::register::is_claimed(secret, &seen.host)) {
+        draft.steps.push(Step::ReleaseSecret);
+    }
+    let is_held = |data: &quarry_api::HardwareData| {
+        let all = data.metadata.finalizers.iter().flatten();
+        all.into_iter().any(|one| super::hardware_data::is_ours(one))
+    };
+    if seen.hardware_data.as_ref().is_some_and(is_held) {
+        draft.steps.push(Step::ReleaseHardwareData);
+    }
+    draft.steps.push(Step::RemoveFinalizer);
+    Flow::Stop
+}
+
+/// Whether the host is detached, and what follows. `Continue`: it is attached.
+pub(super) fn detach(draft: &mut Draft<'_>) -> Flow {
+    let arguments = match annotations::detached(&draft.seen.host) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            if draft.status.operational_status == OperationalStatus::Detached {
+                draft.clear_error();
+                draft.event("Attached", "Host is attached to Ironic again");
+            }
+            return Flow::Continue;
+        }
+        Err(error) => {
+            return draft.refuse(ErrorType::Detach, error.to_string());
+        }
+    };
+    let detached = draft.status.operational_status == OperationalStatus::Detached;
+    if draft.is_deleted() && (detached || draft.status.provisioning.id.is_empty()) {
+        return match arguments.delete_action {
+            DetachedDeleteAction::Delete => release(draft),
+            DetachedDeleteAction::None
+            | DetachedDeleteAction::Delay
+            | DetachedDeleteAction::Other(_) => {
+                draft.condition(CONDITION_ACCEPTED, "Detached", "a detached host is not deleted; remove annotation baremetalhost.metal3.io/detached, or set its deleteAction to delete");
+                Flow::Stop
+            }
+        };
+    }
+    // Ironic cannot be asked: the host is removed without it, because the administrator said so.
+    if draft.is_deleted()
+        && arguments.delete_action == DetachedDeleteAction::Delete
+        && matches!(draft.seen.ironic, super::IronicView::Failed(_))
+    {
+        return release(draft);
+    }
+    let stable = matches!(
+        draft.state(),
+        State::Provisioned | State::ExternallyProvisioned | State::Ready | State::Available
+    );
+    if !stable && !arguments.force && !detached {
+        draft.condition(CONDITION_ACCEPTED, "DetachWaits", "a host is detached only while it is available, provisioned or externally provisioned; wait, or set force in annotation baremetalhost.metal3.io/detached");
+        return Flow::Continue;
+    }
+    match draft.node() {
+        Some(node)
+            if is_maintained_by_hand(node)
+                && node.maintenance_reason.as_deref() != Some(MAINTENANCE) =>
+        {
+            let message = format!(
+                "node {} is in maintenance in Ironic; end it before the host is detached",
+                node.uuid
+            );
+            draft.fail(ErrorType::Detach, message)
+        }
+        Some(node) => remove_node(draft, node),
+        None if matches!(draft.seen.ironic, super::IronicView::Failed(_)) => Flow::Continue,
+        None => {
+            if !detached {
+                draft.event("Detached", "Host is detached: Ironic does not manage it");
+            }
+            draft.clear_error();
+            draft.clear_condition(CONDITION_ACCEPTED);
+            draft.clear_condition(CONDITION_IRONIC);
+            draft.status.provisioning.id.clear();
+            draft.status.operational_status = OperationalStatus::Detached;
+            Flow::Stop
+        }
+    }
+}

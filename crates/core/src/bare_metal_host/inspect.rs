@@ -1,0 +1,136 @@
+//! The inspection of a host by a ramdisk, and what becomes of its result.
+
+use super::{
+    IronicView, Step, annotations, hardware, hardware_data,
+    register::{keep_waiting, trimmed},
+    status::{Draft, Flow},
+};
+use jiff::SignedDuration;
+use quarry_api::{
+    BareMetalHost,
+    bare_metal_host::{ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State},
+    names,
+};
+use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
+
+/// A ramdisk needs half a minute at least. Later ones are polled less often.
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+const POLL_LATER: SignedDuration = SignedDuration::from_secs(5);
+const LATER: SignedDuration = SignedDuration::from_mins(3);
+const DELAYED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
+
+/// The inventory is read only where it is used: it may be megabytes.
+pub(super) fn wants_inventory(host: &BareMetalHost) -> bool {
+    let missing = host.status.as_ref().is_none_or(|status| status.hardware.is_none());
+    let inspecting = host.state() == State::Inspecting;
+    !annotations::asks_for_inspection(host) && (inspecting || missing)
+}
+
+/// The state `inspecting`. `Continue` when it has ended.
+pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
+    let kind = ErrorType::Inspection;
+    let host = &draft.seen.host;
+    if annotations::is_inspection_disabled(host) {
+        draft.enter(State::Preparing);
+        return Flow::Continue;
+    }
+    if host.spec.inspection_mode == Some(InspectionMode::Fast) {
+        return draft.refuse(
+            kind,
+            "spec.inspectionMode fast is not supported; set it to agent, or to disabled",
+        );
+    }
+    let Some(node) = draft.node() else { return Flow::Stop };
+    match node.provision_state {
+        ProvisionState::Manageable => start_or_finish(draft, kind, node),
+        ProvisionState::Available => {
+            let target = ProvisionTarget::Manage;
+            draft.call(Call::SetProvisionState { id: node.uuid.clone(), target }, POLL)
+        }
+        ProvisionState::Inspecting | ProvisionState::InspectWait => wait(draft, node),
+        ProvisionState::InspectFailed => failed(draft, kind, node),
+        ProvisionState::Active => draft.refuse(
+            kind,
+            format!(
+                "node {} is active in Ironic although this host was never provisioned here: it is not inspected, because that would reboot it; restore the status of the host with annotation {}, or set spec.externallyProvisioned",
+                node.uuid,
+                names::STATUS_ANNOTATION
+            ),
+        ),
+        _ => draft.again_in(POLL_LATER),
+    }
+}
+
+fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
+    let again = annotations::asks_for_inspection(&draft.seen.host);
+    let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
+    if let Some(inventory) = seen.inventory.as_ref().filter(|_| !again) {
+        finish(draft, &hardware::details(inventory));
+        return Flow::Continue;
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    if seen.busy >= draft.seen.settings.max_busy_hosts {
+        draft.status.operational_status = OperationalStatus::Delayed;
+        return draft.again_in(DELAYED_AGAIN);
+    }
+    start(draft, node)
+}
+
+fn start(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    draft.clear_error();
+    if annotations::asks_for_inspection(&draft.seen.host) {
+        draft.after.push(Step::RemoveAnnotations(vec![names::INSPECT_ANNOTATION]));
+    }
+    draft.event("InspectionStarted", "Hardware inspection started");
+    let target = ProvisionTarget::Inspect;
+    draft.call(Call::SetProvisionState { id: node.uuid.clone(), target }, POLL)
+}
+
+fn wait(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    draft.clear_error();
+    if asks_to_restart(draft) && node.provision_state == ProvisionState::InspectWait {
+        draft.after.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
+        let target = ProvisionTarget::Abort;
+        return draft.call(Call::SetProvisionState { id: node.uuid.clone(), target }, POLL);
+    }
+    let start = draft.status.operation_history.inspect.start.as_ref();
+    let since = start.map_or(SignedDuration::ZERO, |start| draft.now.duration_since(start.0));
+    draft.again_in(if since > LATER { POLL_LATER } else { POLL })
+}
+
+/// A ramdisk that hangs is restarted on request: the inspection is aborted, and begins again after its backoff.
+fn asks_to_restart(draft: &Draft<'_>) -> bool {
+    let request = annotations::reboot(&draft.seen.host);
+    request.is_ok_and(|request| request.is_some_and(|request| request.force && request.once))
+}
+
+fn failed(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
+    if !draft.has_error(&kind) {
+        let error = node.last_error.as_deref().filter(|error| !error.is_empty());
+        // Ironic writes the state seconds before the error.
+        let Some(error) = error else { return draft.again_in(POLL) };
+        return draft.fail(
+            kind,
+            format!("{}; check the console of the host and Ironic's log", trimmed(error)),
+        );
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    if node.maintenance {
+        return draft.call(Call::ClearMaintenance { id: node.uuid.clone() }, SignedDuration::ZERO);
+    }
+    start(draft, node)
+}
+
+pub(super) fn finish(draft: &mut Draft<'_>, found: &quarry_api::bare_metal_host::HardwareDetails) {
+    hardware_data::store(draft, found);
+    let architecture = &found.cpu.arch;
+    if draft.seen.host.spec.architecture.is_empty() && !architecture.is_empty() {
+        draft.steps.push(Step::SetArchitecture(architecture.clone()));
+    }
+    draft.event("InspectionComplete", "Hardware inspection completed");
+    draft.enter(State::Preparing);
+}

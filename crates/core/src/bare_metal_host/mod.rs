@@ -1,0 +1,207 @@
+//! A BareMetalHost, driven through Ironic: registered, inspected, available, deleted.
+//!
+//! One pure function over host, HardwareData, Secret and Ironic node plans at most one call to Ironic. Nothing is
+//! remembered between calls: the state of the host and that of the node say where the work stands, and the name of the
+//! node (`NAMESPACE~NAME`) finds it again when an answer was lost.
+//! Never talks to a BMC, never touches a disk. Next to read: `plan.rs` (the order of the questions), `state_machine.rs`
+//! (the states), `status.rs` (what is reported), `check.rs` (what may never be planned).
+
+mod annotations;
+pub mod check;
+mod delete;
+pub mod driver;
+pub mod hardware;
+mod hardware_data;
+mod inspect;
+mod plan;
+mod power;
+mod register;
+mod state_machine;
+mod status;
+
+pub use annotations::AnnotationError;
+pub use hardware_data::{HARDWARE_DATA_LIMIT, STATUS_HARDWARE_LIMIT};
+pub use plan::plan;
+pub use register::node_name;
+pub use status::{
+    CONDITION_HARDWARE_DATA, CONDITION_IRONIC, Report, report_failure, report_success,
+};
+
+use crate::event::PendingEvent;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Secret;
+use quarry_api::{
+    BareMetalHost, HardwareData,
+    bare_metal_host::{BareMetalHostStatus, ProvisioningState},
+    names,
+};
+use quarry_ironic::{Call, Inventory, Node, Port, ProvisionState};
+
+/// Where the ramdisk comes from, and how many hosts may be worked on at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSettings {
+    pub deploy_iso: Option<String>,
+    pub deploy_kernel: Option<String>,
+    pub deploy_ramdisk: Option<String>,
+    /// Hosts that Ironic inspects, cleans or deploys at the same time.
+    pub max_busy_hosts: usize,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        HostSettings {
+            deploy_iso: None,
+            deploy_kernel: None,
+            deploy_ramdisk: None,
+            max_busy_hosts: 20,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub host: BareMetalHost,
+    /// Of the same name and namespace.
+    pub hardware_data: Option<HardwareData>,
+    /// The Secret that `spec.bmc.credentialsName` names.
+    pub secret: Option<Secret>,
+    /// Other hosts use the same Secret.
+    pub secret_is_shared: bool,
+    pub ironic: IronicView,
+    pub settings: HostSettings,
+}
+
+/// What Ironic says about the host.
+#[derive(Clone, Debug, Default)]
+pub enum IronicView {
+    /// It was not asked: nothing depends on it.
+    #[default]
+    NotAsked,
+    /// It could not be asked.
+    Failed(quarry_ironic::Error),
+    Seen(Box<IronicNode>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct IronicNode {
+    /// By the recorded ID, else by name. `None`: Ironic does not know the host.
+    pub node: Option<Node>,
+    /// `None`: not read.
+    pub ports: Option<Vec<Port>>,
+    /// `None`: not read, or Ironic has none.
+    pub inventory: Option<Inventory>,
+    /// Nodes that Ironic works on, this one excepted.
+    pub busy: usize,
+}
+
+/// What else must be read from Ironic before a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    pub ports: bool,
+    pub inventory: bool,
+}
+
+/// Whether Ironic is asked about this host at all.
+pub fn needs_ironic(host: &BareMetalHost) -> bool {
+    let annotated = |name: &str| annotations::get(host, name).is_some();
+    let detached = annotated(names::DETACHED_ANNOTATION) && host_id(host).is_empty();
+    !annotated(names::PAUSED_ANNOTATION) && !detached && (host.bmc().is_some() || has_node(host))
+}
+
+/// Ports matter while the node is enrolled; the inventory once an inspection has ended.
+pub fn reads(host: &BareMetalHost, node: Option<&Node>) -> Reads {
+    let Some(node) = node else { return Reads::default() };
+    let inspecting = matches!(
+        host.state(),
+        ProvisioningState::Inspecting | ProvisioningState::Available | ProvisioningState::Ready
+    );
+    Reads {
+        ports: node.provision_state == ProvisionState::Enroll,
+        inventory: inspecting
+            && node.inspection_finished_at.is_some()
+            && !is_busy(node)
+            && inspect::wants_inventory(host),
+    }
+}
+
+/// Ironic inspects, cleans or deploys the node.
+pub fn is_busy(node: &Node) -> bool {
+    use ProvisionState as State;
+    matches!(
+        node.provision_state,
+        State::Inspecting
+            | State::InspectWait
+            | State::Cleaning
+            | State::CleanWait
+            | State::Deploying
+            | State::DeployWait
+            | State::Deleting
+    )
+}
+
+fn host_id(host: &BareMetalHost) -> &str {
+    host.status.as_ref().map(|status| status.provisioning.id.as_str()).unwrap_or_default()
+}
+
+/// Ironic may have a node for it.
+fn has_node(host: &BareMetalHost) -> bool {
+    !host_id(host).is_empty()
+        || !matches!(host.state(), ProvisioningState::None | ProvisioningState::Unmanaged)
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Writes to the API, in order, before the call.
+    pub steps: Vec<Step>,
+    /// The one change that is requested from Ironic.
+    pub call: Option<Call>,
+    /// Writes to the API after the call was accepted.
+    pub after: Vec<Step>,
+    /// The status when all of that has succeeded; `None`: unchanged.
+    pub status: Option<Box<BareMetalHostStatus>>,
+    pub events: Vec<PendingEvent>,
+    pub requeue: Option<SignedDuration>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    AddFinalizer,
+    /// The host is gone after this.
+    RemoveFinalizer,
+    /// Label, finalizer and owner reference: the Secret is watched, stays as long as its host, and moves with it.
+    ClaimSecret,
+    /// The finalizer is removed, unless another host uses the Secret.
+    ReleaseSecret,
+    /// Annotations that have been acted on.
+    RemoveAnnotations(Vec<&'static str>),
+    SetArchitecture(String),
+    CreateHardwareData(Box<HardwareData>),
+    /// Our finalizers are removed, so that it can be deleted.
+    ReleaseHardwareData,
+    /// Adds owner reference and finalizer to one that an administrator restored, or that was moved here.
+    ClaimHardwareData,
+    DeleteHardwareData,
+    /// Recorded before anything else is done.
+    WriteStatus(Box<BareMetalHostStatus>),
+}
+
+impl Step {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::AddFinalizer => "AddFinalizer",
+            Step::RemoveFinalizer => "RemoveFinalizer",
+            Step::ClaimSecret => "ClaimSecret",
+            Step::ReleaseSecret => "ReleaseSecret",
+            Step::RemoveAnnotations(_) => "RemoveAnnotations",
+            Step::SetArchitecture(_) => "SetArchitecture",
+            Step::CreateHardwareData(_) => "CreateHardwareData",
+            Step::ReleaseHardwareData => "ReleaseHardwareData",
+            Step::ClaimHardwareData => "ClaimHardwareData",
+            Step::DeleteHardwareData => "DeleteHardwareData",
+            Step::WriteStatus(_) => "WriteStatus",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! The order of the questions: paused, restored, detached, deleted, registered, then the state.
+
+use super::{
+    IronicView, Observed, Plan, Step, annotations, delete, hardware_data, register, state_machine,
+    status::{self, CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use quarry_api::{
+    bare_metal_host::{OperationalStatus, ProvisioningState as State},
+    names,
+};
+
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    let host = &seen.host;
+    if annotations::get(host, names::PAUSED_ANNOTATION).is_some() {
+        return Plan::default();
+    }
+    let mut draft = Draft::new(seen, now);
+    if restore(&mut draft) == Flow::Continue {
+        decide(&mut draft);
+    }
+    draft.finish()
+}
+
+fn decide(draft: &mut Draft<'_>) {
+    let host = &draft.seen.host;
+    let is_deleted = draft.is_deleted();
+    let held = host.finalizers().iter().any(|one| one == names::HOST_FINALIZER);
+    match (is_deleted, held) {
+        // Others hold it: nothing of it is ours any more.
+        (true, false) => return,
+        (false, false) => draft.steps.push(Step::AddFinalizer),
+        (_, true) => {}
+    }
+    if host.bmc().is_none() && !is_deleted && draft.status.provisioning.id.is_empty() {
+        if *draft.state() != State::Unmanaged {
+            draft.enter(State::Unmanaged);
+        }
+        draft.status.operational_status = OperationalStatus::Discovered;
+        return;
+    }
+    if *draft.state() != State::Inspecting && !is_deleted {
+        hardware_data::synchronize(draft);
+    }
+    if take_details(draft) == Flow::Stop || delete::detach(draft) == Flow::Stop {
+        return;
+    }
+    match &draft.seen.ironic {
+        IronicView::Failed(error) => return status::unreachable(draft, error),
+        IronicView::NotAsked if !is_deleted => return,
+        IronicView::NotAsked | IronicView::Seen(_) => draft.clear_condition(CONDITION_IRONIC),
+    }
+    if is_deleted {
+        delete::begin(draft);
+    } else {
+        if matches!(draft.state(), State::None | State::Unmanaged) {
+            draft.enter(State::Registering);
+        }
+        if register::register(draft) == Flow::Stop {
+            return;
+        }
+    }
+    state_machine::run(draft);
+}
+
+/// A host that was moved here, or restored from a backup, brings its status along. Only where it has none: the
+/// annotation of a host that lives here is out of date.
+fn restore(draft: &mut Draft<'_>) -> Flow {
+    let host = &draft.seen.host;
+    if annotations::get(host, names::STATUS_ANNOTATION).is_none() {
+        return Flow::Continue;
+    }
+    let forget = Step::RemoveAnnotations(vec![names::STATUS_ANNOTATION]);
+    let is_new = host.status.as_ref().is_none_or(|status| status.last_updated.is_none());
+    if !is_new {
+        draft.steps.push(forget);
+        return Flow::Continue;
+    }
+    match annotations::saved_status(host) {
+        Ok(Some(mut saved)) => {
+            let data = draft.seen.hardware_data.as_ref();
+            saved.hardware = data.and_then(|data| data.spec.hardware.clone()).or(saved.hardware);
+            if saved.hardware.as_ref().is_some_and(|hardware| {
+                hardware_data::size(hardware) > super::STATUS_HARDWARE_LIMIT
+            }) {
+                saved.hardware = None;
+            }
+            // It counts from now on: a backoff begins again.
+            saved.last_updated =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(draft.now));
+            draft.steps.extend([Step::WriteStatus(Box::new(saved)), forget]);
+            draft.again_in(SignedDuration::ZERO);
+        }
+        // Nothing is done to a machine whose state is unknown.
+        Ok(None) => {}
+        Err(error) => {
+            draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
+        }
+    }
+    if let Some(status) = draft.steps.iter().find_map(|step| match step {
+        Step::WriteStatus(status) => Some(status.as_ref().clone()),
+        _ => None,
+    }) {
+        draft.status = status;
+    }
+    Flow::Stop
+}
+
+/// Hardware that an administrator describes, instead of an inspection. One that exists wins.
+fn take_details(draft: &mut Draft<'_>) -> Flow {
+    let host = &draft.seen.host;
+    if draft.is_deleted() || annotations::get(host, names::HARDWARE_DETAILS_ANNOTATION).is_none() {
+        return Flow::Continue;
+    }
+    if !annotations::is_inspection_disabled(host) {
+        let message = format!(
+            "annotation {} counts only while inspection is disabled; set spec.inspectionMode to disabled, or remove the annotation",
+            names::HARDWARE_DETAILS_ANNOTATION
+        );
+        draft.condition(CONDITION_ACCEPTED, "AnnotationIgnored", &message);
+        return Flow::Continue;
+    }
+    match annotations::hardware_details(host) {
+        Ok(Some(details)) => {
+            if draft.seen.hardware_data.is_none() {
+                hardware_data::store(draft, &details);
+            }
+            let forget = vec![names::HARDWARE_DETAILS_ANNOTATION];
+            draft.steps.push(Step::RemoveAnnotations(forget));
+        }
+        Ok(None) => {}
+        Err(error) => {
+            draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
+        }
+    }
+    Flow::Continue
+}

@@ -1,0 +1,111 @@
+//! The power of a host: `spec.online`, and the reboot annotations.
+
+use super::{
+    Step, annotations,
+    register::{keep_waiting, trimmed},
+    status::{CONDITION_ACCEPTED, Draft, Flow},
+};
+use jiff::SignedDuration;
+use quarry_api::{bare_metal_host::ErrorType, names};
+use quarry_ironic::{Call, Node, PowerState, PowerTarget};
+
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// How long the operating system may take to shut down, in seconds; as upstream.
+const SOFT_LIMIT: u32 = 180;
+/// A host that is as it should be.
+pub(super) const AT_REST: SignedDuration = SignedDuration::from_secs(60);
+
+pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
+    let kind = ErrorType::PowerManagement;
+    let Some(node) = draft.node() else { return Flow::Stop };
+    if let Some(state) = &node.power_state {
+        draft.status.powered_on = *state == PowerState::On;
+    }
+    if node.target_power_state.is_some() {
+        return draft.again_in(POLL);
+    }
+    let request = match annotations::reboot(&draft.seen.host) {
+        Ok(request) => request,
+        Err(error) => {
+            draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
+            None
+        }
+    };
+    if node.maintenance && node.fault.as_deref() == Some("power failure") {
+        return power_failure(draft, kind, node);
+    }
+    let spec = &draft.seen.host.spec;
+    let is_on = match &node.power_state {
+        Some(PowerState::On) => true,
+        Some(PowerState::Off) => false,
+        // Ironic has not read it yet, or cannot.
+        Some(_) | None => return settled(draft, kind),
+    };
+    let once = request.as_ref().is_some_and(|request| request.once);
+    let wants_on = spec.online && request.is_none();
+    let hard = request.as_ref().is_some_and(|request| request.hard) || draft.has_error(&kind);
+    let target = match (is_on, wants_on) {
+        (true, false) if spec.disable_power_off && once => PowerTarget::Reboot,
+        (true, false) if spec.disable_power_off => return settled(draft, kind),
+        (true, false) if hard => PowerTarget::Off,
+        (true, false) => PowerTarget::SoftOff { timeout: Some(SOFT_LIMIT) },
+        (false, true) => PowerTarget::On,
+        (false, false) if once => {
+            // Off: the request is answered, and the next reconcile powers the host on.
+            draft.steps.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
+            return draft.again_in(SignedDuration::ZERO);
+        }
+        (true, true) | (false, false) => return settled(draft, kind),
+    };
+    change(draft, kind, node, target)
+}
+
+fn change(draft: &mut Draft<'_>, kind: ErrorType, node: &Node, target: PowerTarget) -> Flow {
+    let failed = node.last_error.as_deref().filter(|error| is_about_power(error));
+    if let Some(error) = failed.filter(|_| !draft.has_error(&kind) && !draft.is_changed()) {
+        return draft.fail(kind, format!("{}; check the BMC", trimmed(error)));
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    if draft.has_error(&kind) {
+        draft.clear_error();
+    }
+    match target {
+        PowerTarget::On => draft.event("PowerOn", "Host powered on"),
+        PowerTarget::Off | PowerTarget::SoftOff { .. } => {
+            draft.event("PowerOff", "Host powered off")
+        }
+        PowerTarget::Reboot | PowerTarget::SoftReboot { .. } => {
+            draft.after.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
+            draft.event("Reboot", "Host rebooted");
+        }
+    }
+    draft.call(Call::SetPower { id: node.uuid.clone(), target }, POLL)
+}
+
+/// Ironic keeps the error of any operation: only one about power is an answer to ours.
+fn is_about_power(error: &str) -> bool {
+    error.to_ascii_lowercase().contains("power")
+}
+
+/// Ironic gave up reading the power state.
+fn power_failure(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
+    if !draft.has_error(&kind) {
+        let error = node.last_error.as_deref().unwrap_or("Ironic cannot read the power state");
+        return draft.fail(kind, format!("{}; check that the BMC can be reached", trimmed(error)));
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    draft.clear_error();
+    draft.call(Call::ClearMaintenance { id: node.uuid.clone() }, POLL)
+}
+
+fn settled(draft: &mut Draft<'_>, kind: ErrorType) -> Flow {
+    if draft.has_error(&kind) {
+        draft.clear_error();
+        draft.status.error_count = 0;
+    }
+    draft.again_in(AT_REST)
+}

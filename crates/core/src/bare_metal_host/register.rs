@@ -1,0 +1,277 @@
+//! The node of a host in Ironic: created, found again, kept as the spec says, with credentials that work.
+//!
+//! Asked in every state: a database that was lost, a node that was deleted or renamed by hand, a new password or a new
+//! address of the BMC are all repaired here.
+
+use super::{
+    IronicView, Step, driver,
+    driver::Driver,
+    status::{Draft, Flow, error_type},
+};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use quarry_api::{
+    BareMetalHost,
+    bare_metal_host::{
+        AutomatedCleaningMode, CredentialsStatus, ErrorType, ProvisioningState as State,
+    },
+    names,
+};
+use quarry_ironic::{Call, NewNode, NewPort, Node, PatchOp, Port, ProvisionState, ProvisionTarget};
+use std::collections::BTreeSet;
+
+/// Ironic verifies credentials in seconds.
+const VERIFYING_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+const AT_ONCE: SignedDuration = SignedDuration::ZERO;
+/// A Secret that is missing is not watched: it has no label yet.
+const SECRET_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+const MAINTENANCE_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// Neither part can contain the separator. The same as upstream: its nodes are found.
+pub fn node_name(host: &BareMetalHost) -> String {
+    format!("{}~{}", host.namespace().unwrap_or_default(), host.name_any())
+}
+
+pub(super) struct Credentials {
+    pub username: String,
+    pub password: String,
+}
+
+/// `Err`: what is wrong with the Secret.
+pub(super) fn credentials(secret: &Secret) -> Result<Credentials, String> {
+    let name = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+    let text = |key: &str| {
+        let value = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &bytes.0);
+        let value = value.filter(|bytes| !bytes.is_empty());
+        let value = value.ok_or_else(|| {
+            format!("Secret {name} has no key {key:?} with the BMC's {key}; add it")
+        })?;
+        let text = String::from_utf8(value.clone());
+        let text =
+            text.map_err(|_| format!("key {key:?} of Secret {name} is not text; replace it"))?;
+        // Editors and `base64` without -n add a line end, which no BMC has in a password.
+        Ok::<String, String>(text.trim_end_matches(['\n', '\r']).to_owned())
+    };
+    Ok(Credentials { username: text("username")?, password: text("password")? })
+}
+
+fn registration_error(state: &State) -> ErrorType {
+    match error_type(state) {
+        ErrorType::ProvisionedRegistration => ErrorType::ProvisionedRegistration,
+        _ => ErrorType::Registration,
+    }
+}
+
+/// `Continue` once Ironic has the node, with credentials that it has verified.
+pub(super) fn register(draft: &mut Draft<'_>) -> Flow {
+    let kind = registration_error(draft.state());
+    let host = &draft.seen.host;
+    let Some(bmc) = host.bmc() else { return Flow::Continue };
+    let Some(secret) = &draft.seen.secret else {
+        let (namespace, name) = (host.namespace().unwrap_or_default(), &bmc.credentials_name);
+        draft.fail(kind, format!("Secret {namespace}/{name}, which spec.bmc.credentialsName names, does not exist; create it with the keys username and password"));
+        return draft.again_in(SECRET_AGAIN);
+    };
+    let (credentials, driver) =
+        match (credentials(secret), driver::parse(bmc, &draft.seen.settings)) {
+            (Ok(credentials), Ok(driver)) => (credentials, driver),
+            (Err(problem), _) => return draft.fail(kind, problem),
+            (_, Err(problem)) => return draft.refuse(kind, problem.to_string()),
+        };
+    if !is_claimed(secret, host) {
+        // First: it gives the Secret another version, and the version that is tried is recorded.
+        draft.steps.push(Step::ClaimSecret);
+        return draft.again_in(AT_ONCE);
+    }
+    let Some(node) = draft.node() else {
+        return create(draft, kind, &driver, &credentials);
+    };
+    draft.status.provisioning.id.clone_from(&node.uuid);
+    if is_maintained_by_hand(node) && !draft.is_deleted() {
+        return wait_for_maintenance(draft, node);
+    }
+    let renew = !draft.status.tried_credentials.matches(secret);
+    let changes = changes(host, node, &driver, &credentials, renew);
+    if !changes.is_empty() && node.reservation.is_none() && !super::is_busy(node) {
+        draft.status.tried_credentials = CredentialsStatus::of(secret);
+        if draft.has_error(&kind) {
+            draft.clear_error();
+        }
+        return draft.call(Call::PatchNode { id: node.uuid.clone(), ops: changes }, AT_ONCE);
+    }
+    match node.provision_state {
+        ProvisionState::Enroll => enroll(draft, kind, node),
+        ProvisionState::Verifying => draft.again_in(VERIFYING_AGAIN),
+        _ => {
+            registered(draft, kind, secret);
+            Flow::Continue
+        }
+    }
+}
+
+fn create(
+    draft: &mut Draft<'_>,
+    kind: ErrorType,
+    driver: &Driver,
+    credentials: &Credentials,
+) -> Flow {
+    if !matches!(draft.seen.ironic, IronicView::Seen(_)) {
+        return Flow::Stop;
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    let host = &draft.seen.host;
+    if !draft.status.provisioning.id.is_empty() {
+        let message = format!(
+            "Ironic does not have node {} any more; the host is registered again",
+            draft.status.provisioning.id
+        );
+        draft.events.push(crate::event::PendingEvent {
+            warning: true,
+            reason: "NodeMissing",
+            message,
+        });
+        draft.status.provisioning.id.clear();
+    }
+    if let Some(secret) = &draft.seen.secret {
+        draft.status.tried_credentials = CredentialsStatus::of(secret);
+    }
+    if draft.has_error(&kind) {
+        draft.clear_error();
+    }
+    let new = NewNode {
+        name: Some(node_name(host)),
+        driver: driver.driver.to_owned(),
+        driver_info: driver.with_credentials(&credentials.username, &credentials.password),
+        boot_interface: driver.boot_interface.map(str::to_owned),
+        inspect_interface: Some("agent".to_owned()),
+        automated_clean: Some(is_cleaned(host)),
+        properties: driver::properties(host.spec.boot_mode.as_ref(), &host.spec.architecture),
+        ..NewNode::default()
+    };
+    draft.call(Call::CreateNode(new), AT_ONCE)
+}
+
+/// The failure is known and its backoff is not over: reported as before.
+pub(super) fn keep_waiting(draft: &mut Draft<'_>, kind: ErrorType) -> Flow {
+    let message = draft.status.error_message.clone();
+    draft.fail(kind, message)
+}
+
+fn is_cleaned(host: &BareMetalHost) -> bool {
+    host.spec.automated_cleaning_mode != Some(AutomatedCleaningMode::Disabled)
+}
+
+fn changes(
+    host: &BareMetalHost,
+    node: &Node,
+    driver: &Driver,
+    credentials: &Credentials,
+    renew: bool,
+) -> Vec<PatchOp> {
+    let mut ops =
+        driver.changes(&node.driver_info, &credentials.username, &credentials.password, renew);
+    if node.driver != driver.driver {
+        ops.insert(0, PatchOp::add("/driver", driver.driver));
+    }
+    let name = node_name(host);
+    if node.name.as_deref() != Some(&name) {
+        ops.push(PatchOp::add("/name", name));
+    }
+    let boot = driver.boot_interface.filter(|boot| node.boot_interface.as_deref() != Some(boot));
+    ops.extend(boot.map(|boot| PatchOp::add("/boot_interface", boot)));
+    if node.automated_clean != Some(is_cleaned(host)) {
+        ops.push(PatchOp::add("/automated_clean", is_cleaned(host)));
+    }
+    ops
+}
+
+/// Ironic itself notes why it set maintenance.
+pub(super) fn is_maintained_by_hand(node: &Node) -> bool {
+    node.maintenance && node.fault.as_ref().is_none_or(String::is_empty)
+}
+
+fn wait_for_maintenance(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    let reason = node.maintenance_reason.as_deref().filter(|reason| !reason.is_empty());
+    let message = format!(
+        "node {} is in maintenance in Ironic{}; the host is left alone until an administrator ends it: baremetal node maintenance unset {0}",
+        node.uuid,
+        reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+    );
+    draft.condition(super::status::CONDITION_ACCEPTED, "Maintenance", &message);
+    draft.again_in(MAINTENANCE_AGAIN)
+}
+
+/// A node that Ironic has not verified yet, or not successfully.
+fn enroll(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
+    let host = &draft.seen.host;
+    let failed = node.last_error.as_deref().filter(|error| !error.is_empty());
+    if let Some(error) = failed.filter(|_| !draft.has_error(&kind) && !draft.is_changed()) {
+        let remedy = "check spec.bmc.address, that the BMC can be reached from Ironic, and the Secret with its credentials";
+        return draft.fail(kind, format!("{}; {remedy}", trimmed(error)));
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
+    let Some(ports) = &seen.ports else { return draft.again_in(AT_ONCE) };
+    if let Some(address) = missing_ports(host, draft.seen.hardware_data.as_ref(), ports).next() {
+        let pxe_enabled = address.eq_ignore_ascii_case(&host.spec.boot_mac_address);
+        let port = NewPort { node_uuid: node.uuid.clone(), address, pxe_enabled };
+        return draft.call(Call::CreatePort(port), AT_ONCE);
+    }
+    if draft.has_error(&kind) {
+        draft.clear_error();
+    }
+    let call = Call::SetProvisionState { id: node.uuid.clone(), target: ProvisionTarget::Manage };
+    draft.call(call, VERIFYING_AGAIN)
+}
+
+/// The boot interface, and every interface that an inspection found before Ironic lost the node.
+fn missing_ports<'a>(
+    host: &'a BareMetalHost,
+    data: Option<&'a quarry_api::HardwareData>,
+    ports: &'a [Port],
+) -> impl Iterator<Item = String> + 'a {
+    let boot = [host.spec.boot_mac_address.as_str()];
+    let found = data.and_then(|data| data.spec.hardware.as_ref()).into_iter();
+    let found = found.flat_map(|hardware| &hardware.nics).map(|nic| nic.mac.as_str());
+    let known: BTreeSet<String> =
+        ports.iter().map(|port| port.address.to_ascii_lowercase()).collect();
+    let wanted = boot.into_iter().chain(found).filter(|mac| !mac.is_empty());
+    wanted.map(str::to_ascii_lowercase).filter(move |mac| !known.contains(mac))
+}
+
+fn registered(draft: &mut Draft<'_>, kind: ErrorType, secret: &Secret) {
+    draft.clear_condition(super::status::CONDITION_ACCEPTED);
+    if draft.has_error(&kind) {
+        draft.clear_error();
+    }
+    let good = CredentialsStatus::of(secret);
+    if draft.status.good_credentials != good {
+        // A change of labels alone gives the Secret another version.
+        draft.event("BMCAccessValidated", "Verified access to BMC");
+        draft.status.good_credentials = good.clone();
+    }
+    draft.status.tried_credentials = good;
+}
+
+/// Ironic's errors may list every disk of a machine.
+pub(super) fn trimmed(error: &str) -> String {
+    const LONGEST: usize = 1000;
+    let text = quarry_ironic::secret::without_credentials(error.trim(), &[]);
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// Labelled, held by our finalizer, and owned by the host.
+pub(super) fn is_claimed(secret: &Secret, host: &BareMetalHost) -> bool {
+    let (key, value) = names::HOST_SECRET_LABEL;
+    secret.labels().get(key).is_some_and(|found| found == value)
+        && secret.finalizers().iter().any(|one| one == names::HOST_SECRET_FINALIZER)
+        && secret.owner_references().iter().any(|owner| Some(&owner.uid) == host.uid().as_ref())
+}

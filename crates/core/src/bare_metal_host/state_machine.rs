@@ -1,0 +1,130 @@
+//! The states of a host that is registered: what each does, and which follows.
+
+use super::{
+    annotations, delete, hardware_data, inspect,
+    power::{self, AT_REST},
+    register::{keep_waiting, trimmed},
+    status::{CONDITION_ACCEPTED, Draft, Flow},
+};
+use jiff::SignedDuration;
+use quarry_api::bare_metal_host::{ErrorType, ProvisioningState as State};
+use quarry_ironic::{Call, ProvisionState, ProvisionTarget};
+
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+
+/// One state after the other, until one needs Ironic's answer.
+pub(super) fn run(draft: &mut Draft<'_>) {
+    // There are fewer states than this: no input makes a loop of them.
+    for _ in 0..State::ALL.len() {
+        let before = draft.state().clone();
+        if step(draft) == Flow::Stop || *draft.state() == before {
+            return;
+        }
+    }
+}
+
+fn step(draft: &mut Draft<'_>) -> Flow {
+    match draft.state() {
+        State::None | State::Unmanaged => {
+            draft.enter(State::Registering);
+            Flow::Continue
+        }
+        State::Registering => {
+            let host = &draft.seen.host;
+            draft.event("Registered", "Registered new host");
+            draft.enter(match host.spec.externally_provisioned {
+                true => State::ExternallyProvisioned,
+                false if annotations::is_inspection_disabled(host) => State::Preparing,
+                false => State::Inspecting,
+            });
+            Flow::Continue
+        }
+        State::Inspecting => inspect::inspect(draft),
+        // RAID is built here. There is nothing else to prepare.
+        State::MatchProfile | State::Preparing => {
+            draft.enter(State::Available);
+            Flow::Continue
+        }
+        State::Ready | State::Available => available(draft),
+        State::Provisioned | State::ExternallyProvisioned => adopted(draft),
+        State::Provisioning | State::Deprovisioning => {
+            draft.condition(
+                CONDITION_ACCEPTED,
+                "NotSupported",
+                "this version neither provisions nor deprovisions hosts; the host is left as it is",
+            );
+            Flow::Stop
+        }
+        State::PoweringOffBeforeDelete => delete::power_off(draft),
+        State::Deleting => delete::delete(draft),
+        State::Other(state) => {
+            let message = format!(
+                "the state {state:?} is that of a newer version; the host is left as it is"
+            );
+            draft.condition(CONDITION_ACCEPTED, "UnknownState", &message);
+            Flow::Stop
+        }
+    }
+}
+
+fn available(draft: &mut Draft<'_>) -> Flow {
+    let host = &draft.seen.host;
+    if *draft.state() == State::Ready {
+        draft.enter(State::Available);
+    }
+    if host.spec.externally_provisioned {
+        draft.enter(State::ExternallyProvisioned);
+        return Flow::Continue;
+    }
+    // The annotation is removed when the inspection has started.
+    if annotations::asks_for_inspection(host) || lacks_hardware(draft) {
+        draft.enter(State::Inspecting);
+        return Flow::Continue;
+    }
+    let wanted = host.spec.image.is_some() || host.spec.custom_deploy.is_some();
+    if wanted {
+        draft.condition(
+            CONDITION_ACCEPTED,
+            "NotSupported",
+            "this version does not provision hosts: spec.image and spec.customDeploy are ignored",
+        );
+    }
+    power::manage(draft)
+}
+
+/// Nothing is known about its hardware, and an inspection can find it.
+fn lacks_hardware(draft: &Draft<'_>) -> bool {
+    draft.seen.hardware_data.is_none()
+        && draft.status.hardware.is_none()
+        && !annotations::is_inspection_disabled(&draft.seen.host)
+        && !hardware_data::is_too_large(draft)
+}
+
+/// A host with an operating system that Ironic must leave alone: its node becomes `active` without a deployment.
+fn adopted(draft: &mut Draft<'_>) -> Flow {
+    let kind = ErrorType::ProvisionedRegistration;
+    let Some(node) = draft.node() else { return Flow::Stop };
+    let id = node.uuid.clone();
+    match node.provision_state {
+        ProvisionState::Active => power::manage(draft),
+        ProvisionState::Manageable | ProvisionState::AdoptFailed if !draft.may_retry(&kind) => {
+            keep_waiting(draft, kind)
+        }
+        ProvisionState::AdoptFailed if !draft.has_error(&kind) => {
+            let error = node.last_error.as_deref().filter(|error| !error.is_empty());
+            let Some(error) = error else { return draft.again_in(POLL) };
+            draft.fail(kind, trimmed(error))
+        }
+        ProvisionState::Manageable | ProvisionState::AdoptFailed => {
+            if draft.has_error(&kind) {
+                draft.clear_error();
+            }
+            draft.call(Call::SetProvisionState { id, target: ProvisionTarget::Adopt }, POLL)
+        }
+        ProvisionState::Available => {
+            draft.call(Call::SetProvisionState { id, target: ProvisionTarget::Manage }, POLL)
+        }
+        ProvisionState::Adopting => draft.again_in(POLL),
+        _ => draft.again_in(AT_REST),
+    }
+}
