@@ -105,6 +105,12 @@ fn core_is_pure() {
     for dependency in ["tokio", "rustix", "reqwest", "axum", "rand"] {
         assert!(!manifest.contains(dependency), "core depends on {dependency}");
     }
+    // The types of Ironic without its client, which has sockets and files.
+    let ironic = manifest.lines().find(|line| line.starts_with("quarry-ironic"));
+    assert!(ironic.is_none_or(|line| line == "quarry-ironic.workspace = true"), "{ironic:?}");
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let pure = "quarry-ironic = { path = \"crates/ironic\", default-features = false }";
+    assert!(workspace.lines().any(|line| line == pure), "the client of Ironic is on for all");
 }
 
 /// Files that plan, besides every `plan.rs`.
@@ -224,14 +230,15 @@ fn unsafe_code_is_in_one_module() {
 
 #[test]
 fn dependencies_point_downward() {
-    // api <- core <- {node, operator, view} <- {sim, quarry}; apiserver knows api only.
+    // {api, ironic} <- core <- {node, operator, view} <- {sim, quarry}; apiserver knows api only.
     let layers: &[(&str, &[&str])] = &[
-        ("api", &["core", "node", "operator", "view", "apiserver", "sim"]),
+        ("ironic", &["api", "core", "failpoint", "node", "operator", "view", "apiserver", "sim"]),
+        ("api", &["core", "ironic", "node", "operator", "view", "apiserver", "sim"]),
         ("core", &["node", "operator", "view", "apiserver", "sim"]),
         ("node", &["operator", "view", "apiserver", "sim"]),
         ("operator", &["node", "view", "apiserver", "sim"]),
         ("view", &["node", "operator", "apiserver", "sim"]),
-        ("apiserver", &["core", "node", "operator", "view", "sim"]),
+        ("apiserver", &["core", "ironic", "node", "operator", "view", "sim"]),
     ];
     // Terminals and tables belong to the binary: the console shows the same values.
     let crates = ["clap", "comfy-table", "indicatif", "anyhow"].map(str::to_owned);

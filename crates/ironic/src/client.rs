@@ -50,6 +50,11 @@ impl Client {
         Self { transport, version: Arc::default() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
     /// The API version that is used, negotiated at the first call.
     pub async fn version(&self) -> Result<Microversion, Error> {
         if let Some(version) = *self.version.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -186,15 +191,12 @@ impl Client {
         let path = format!("/v1/nodes/{}/inventory", encode(id));
         match self.get::<InventoryResponse>(&attempt, path).await {
             Ok(response) => Ok(Some(response.into())),
-            // Both have the same status; only the text shows which of the two is missing.
-            Err(error) if error.is_not_found() && error.message.contains("inventory record") => {
-                Ok(None)
-            }
+            Err(error) if error.is_missing_inventory() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Errors of a node, oldest first, in full.
+    /// What happened to a node, oldest first, in full; not only errors.
     pub async fn history(&self, id: &str) -> Result<Vec<HistoryEntry>, Error> {
         let attempt = format!("read the history of node {id}");
         let path = format!("/v1/nodes/{}/history?detail=True", encode(id));

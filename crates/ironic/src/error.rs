@@ -131,6 +131,13 @@ impl Error {
         self.meaning == Meaning::NotFound
     }
 
+    /// Whether the node is there and only its inventory is not. Both are a 404 with one of Ironic's
+    /// sentences, so that the sentence decides.
+    #[cfg(feature = "client")]
+    pub(crate) fn is_missing_inventory(&self) -> bool {
+        self.is_not_found() && self.message.starts_with("Node inventory record for node")
+    }
+
     /// From a response with a status that is not a success.
     pub fn from_response(attempt: &str, response: &Response, secrets: &[String]) -> Self {
         let fault = parse_fault(&response.body);

@@ -122,22 +122,23 @@ fn decide_reach(error: &reqwest::Error) -> Reach {
     if error.is_dns() {
         return Reach::Dns;
     }
-    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(cause) = source {
-        if cause.is::<rustls::Error>() {
-            return Reach::Tls;
-        }
-        if let Some(io) = cause.downcast_ref::<io::Error>() {
-            if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                return Reach::Tls;
-            }
-            if io.kind() == io::ErrorKind::ConnectionRefused {
-                return Reach::ConnectionRefused;
-            }
-        }
-        source = cause.source();
+    reach_of(error).unwrap_or(Reach::Broken)
+}
+
+/// The first cause that decides. An `io::Error` passes over the error inside it when asked for its
+/// source, so that it is opened here.
+fn reach_of(error: &(dyn StdError + 'static)) -> Option<Reach> {
+    if error.is::<rustls::Error>() {
+        return Some(Reach::Tls);
     }
-    Reach::Broken
+    let inside = match error.downcast_ref::<io::Error>() {
+        Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
+            return Some(Reach::ConnectionRefused);
+        }
+        Some(io) => io.get_ref().and_then(|inside| reach_of(inside)),
+        None => None,
+    };
+    inside.or_else(|| reach_of(error.source()?))
 }
 
 fn tls(config: &Config) -> Result<ClientConfig, ConfigError> {

@@ -214,12 +214,14 @@ pub struct NewPort {
     pub pxe_enabled: bool,
 }
 
-/// One entry of a node's history: an error that `last_error` may have lost since.
+/// One entry of a node's history: an error that `last_error` may have lost since, or the end of a
+/// cleaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     pub uuid: String,
     #[serde(default)]
     pub created_at: Option<Timestamp>,
+    /// `ERROR` or `INFO`.
     #[serde(default, deserialize_with = "null_default")]
     pub severity: String,
     /// `verify`, `introspection`, `cleaning`, …
@@ -227,6 +229,12 @@ pub struct HistoryEntry {
     pub event_type: String,
     #[serde(default, deserialize_with = "null_default")]
     pub event: String,
+}
+
+impl HistoryEntry {
+    pub fn is_error(&self) -> bool {
+        self.severity == "ERROR"
+    }
 }
 
 /// Whether each interface of a node is usable as configured.

@@ -254,7 +254,11 @@ fn without_assignments(text: &str) -> String {
             - text[after..].trim_start_matches(['\'', '"', ' ', ':', '=', '\\']).len();
         let assigned = text[after..after + separator].contains([':', '=']);
         let value_at = after + separator;
-        let is_end = |char: char| char.is_whitespace() || "'\",;)}]".contains(char);
+        let quote = text[..value_at].chars().next_back().filter(|char| "'\"".contains(*char));
+        let is_end = |char: char| match quote {
+            Some(quote) => char == quote,
+            None => char.is_whitespace() || "'\",;)}]".contains(char),
+        };
         let length = text[value_at..].find(is_end).unwrap_or(text.len() - value_at);
         let end = if assigned && length > 0 {
             result.push_str(&text[at..value_at]);
