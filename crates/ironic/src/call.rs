@@ -15,7 +15,7 @@ use std::fmt;
 /// One change. `id` is a UUID: a name could have been given to another node in the meantime.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
-    CreateNode(NewNode),
+    CreateNode(Box<NewNode>),
     DeleteNode { id: String },
     PatchNode { id: String, ops: Vec<PatchOp> },
     CreatePort(NewPort),

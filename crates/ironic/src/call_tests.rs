@@ -27,7 +27,7 @@ fn every_call() -> Vec<Call> {
     let provision = |target| Call::SetProvisionState { id: id(), target };
     let steps = vec![CleanStep::new("raid", "delete_configuration")];
     vec![
-        Call::CreateNode(node),
+        Call::CreateNode(Box::new(node)),
         Call::DeleteNode { id: id() },
         Call::PatchNode { id: id(), ops },
         Call::CreatePort(port),

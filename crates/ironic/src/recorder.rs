@@ -26,11 +26,7 @@ struct State {
 
 impl<T: Transport> Recorder<T> {
     /// Appends to a file, which is created if need be.
-    #[expect(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        reason = "a recording of a test, not a file of a node"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "a recording of a test, not a file of a node")]
     pub fn append(inner: T, path: &Path) -> io::Result<Self> {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self::new(inner, Box::new(file)))

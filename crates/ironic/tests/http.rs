@@ -1,6 +1,7 @@
 //! The client over real sockets on loopback: credentials, TLS, time limits, and what no response means.
 
 #![allow(clippy::disallowed_methods, reason = "files of the test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};

@@ -11,14 +11,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn config() -> Config {
-    let url = std::env::var("QUARRY_IRONIC_URL").expect("QUARRY_IRONIC_URL is set");
+/// None: no Ironic is named, and the tests are skipped. In the tier that starts one, that is a failure.
+fn config() -> Option<Config> {
+    let Ok(url) = std::env::var("QUARRY_IRONIC_URL") else {
+        let tier = std::env::var("QUARRY_TIER").unwrap_or_default();
+        assert_ne!(tier, "services", "QUARRY_IRONIC_URL is not set");
+        println!("skipped: QUARRY_IRONIC_URL is not set");
+        return None;
+    };
     let auth = std::env::var_os("QUARRY_IRONIC_AUTH").map(PathBuf::from);
-    Settings { url, auth, ..Settings::default() }.load().expect("usable settings")
+    Some(Settings { url, auth, ..Settings::default() }.load().expect("usable settings"))
 }
 
-fn client() -> Client {
-    Client::new(&config()).expect("a client")
+fn client() -> Option<Client> {
+    config().map(|config| Client::new(&config).expect("a client"))
 }
 
 /// Removes what an earlier, failed run of the same test left behind.
@@ -49,7 +55,7 @@ async fn create(client: &Client, name: &str) -> Node {
         deploy_interface: Some("direct".to_owned()),
         ..NewNode::default()
     };
-    match client.perform(&Call::CreateNode(new)).await.expect("creation") {
+    match client.perform(&Call::CreateNode(Box::new(new))).await.expect("creation") {
         Performed::Node(node) => *node,
         other => panic!("{other:?}"),
     }
@@ -91,13 +97,14 @@ async fn manageable(client: &Client, name: &str) -> String {
 
 #[tokio::test]
 async fn whole_life() {
+    let Some(config) = config() else { return };
     let client = match std::env::var_os("QUARRY_IRONIC_RECORD").map(PathBuf::from) {
         Some(path) => {
-            let transport = http_transport(&config()).expect("a transport");
+            let transport = http_transport(&config).expect("a transport");
             let recorder = Recorder::append(transport, &path).expect("a writable file");
             Client::with_transport(Arc::new(recorder))
         }
-        None => client(),
+        None => Client::new(&config).expect("a client"),
     };
     let version = client.version().await.expect("a version");
     assert!(version >= Microversion::new(1, 89) && version <= Microversion::new(1, 109));
@@ -178,7 +185,7 @@ async fn whole_life() {
 
 #[tokio::test]
 async fn a_list_shows_what_single_reads_show() {
-    let client = client();
+    let Some(client) = client() else { return };
     let names = ["real~list-1", "real~list-2"];
     for name in names {
         create(&client, name).await;
@@ -196,14 +203,14 @@ async fn a_list_shows_what_single_reads_show() {
 
 #[tokio::test]
 async fn conflicts_are_not_locks() {
-    let client = client();
+    let Some(client) = client() else { return };
     let id = create(&client, "real~conflict").await.uuid;
     let duplicate = NewNode {
         name: Some("real~conflict".to_owned()),
         driver: "fake-hardware".to_owned(),
         ..NewNode::default()
     };
-    let (found, message) = meaning(&client, Call::CreateNode(duplicate)).await;
+    let (found, message) = meaning(&client, Call::CreateNode(Box::new(duplicate))).await;
     assert_eq!(found, Meaning::Conflict, "{message}");
     let mac = "0a:5c:52:31:3a:77";
     if let Some(port) = client.port_by_mac(mac).await.expect("an answer") {
@@ -216,7 +223,7 @@ async fn conflicts_are_not_locks() {
     assert_eq!(found, Meaning::Conflict, "{message}");
     let upper = client.port_by_mac(&mac.to_ascii_uppercase()).await.unwrap();
     assert_eq!(upper.as_ref(), Some(&created));
-    assert_eq!(client.ports_of(&id).await.unwrap(), [created.clone()]);
+    assert_eq!(client.ports_of(&id).await.unwrap(), std::slice::from_ref(&created));
     client.perform(&Call::DeletePort { id: created.uuid }).await.expect("deletion");
     assert_eq!(client.port_by_mac(mac).await.unwrap(), None);
     let lost = NewPort {
@@ -230,7 +237,7 @@ async fn conflicts_are_not_locks() {
 
 #[tokio::test]
 async fn states_and_locks_are_distinguished() {
-    let client = client();
+    let Some(client) = client() else { return };
     let id = create(&client, "real~state").await.uuid;
     let (found, message) = meaning(&client, provision(&id, ProvisionTarget::Provide)).await;
     assert_eq!(found, Meaning::WrongState, "{message}");
@@ -257,7 +264,7 @@ async fn states_and_locks_are_distinguished() {
 
 #[tokio::test]
 async fn maintenance_refuses_cleaning() {
-    let client = client();
+    let Some(client) = client() else { return };
     let id = manageable(&client, "real~maintenance").await;
     let set = Call::SetMaintenance { id: id.clone(), reason: "disk change".to_owned() };
     client.perform(&set).await.expect("maintenance");
@@ -273,7 +280,7 @@ async fn maintenance_refuses_cleaning() {
 
 #[tokio::test]
 async fn what_is_missing_or_invalid_is_refused() {
-    let client = client();
+    let Some(client) = client() else { return };
     let missing = "00000000-0000-0000-0000-00000000ffff";
     assert_eq!(client.node(missing).await.expect("an answer"), None);
     let gone = meaning(&client, Call::DeleteNode { id: missing.to_owned() }).await.0;
@@ -281,7 +288,7 @@ async fn what_is_missing_or_invalid_is_refused() {
     let error = client.inventory(missing).await.expect_err("no node");
     assert_eq!(error.meaning, Meaning::NotFound, "a missing node is not an empty inventory");
     let new = NewNode { driver: "no-such-driver".to_owned(), ..NewNode::default() };
-    assert_eq!(meaning(&client, Call::CreateNode(new)).await.0, Meaning::Refused);
+    assert_eq!(meaning(&client, Call::CreateNode(Box::new(new))).await.0, Meaning::Refused);
 
     let id = create(&client, "real~refused").await.uuid;
     let ops = vec![PatchOp::add("/driver_info/no/such_password", "correct-horse")];
@@ -295,7 +302,7 @@ async fn what_is_missing_or_invalid_is_refused() {
 
 #[tokio::test]
 async fn an_unreachable_bmc_is_in_the_history() {
-    let client = client();
+    let Some(client) = client() else { return };
     remove(&client, "real~bmc").await;
     let mut driver_info = Guarded::default();
     driver_info.insert("redfish_address", "http://127.0.0.1:1");
@@ -307,7 +314,8 @@ async fn an_unreachable_bmc_is_in_the_history() {
         driver_info,
         ..NewNode::default()
     };
-    let Performed::Node(node) = client.perform(&Call::CreateNode(new)).await.expect("creation")
+    let Performed::Node(node) =
+        client.perform(&Call::CreateNode(Box::new(new))).await.expect("creation")
     else {
         panic!("no node")
     };
