@@ -15,8 +15,7 @@ use kube::{
     api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use quarry_api::{
-    NodeInventory, NodeInventorySpec,
-    NodeInventory, NodeJob, Volume, crds,
+    NodeInventory, NodeInventorySpec, NodeJob, Volume, crds,
     ids::Uid,
     names,
     node_inventory::{DeviceClaim, PathReport, RetainedData},

@@ -186,6 +186,9 @@ pub trait Cached:
     /// Stored as JSON: for kinds with many objects, each much larger than its content.
     const PACKED: bool = false;
 
+    /// Only objects with this label are watched.
+    const SELECTOR: Option<(&'static str, &'static str)> = None;
+
     /// The key in the store.
     fn key(metadata: &ObjectMeta) -> String {
         metadata.name.clone().unwrap_or_default()

@@ -26,6 +26,8 @@ pub struct Context {
     pub job_retention: SignedDuration,
     /// The agents' DaemonSet to create; `None` where agents are started by other means.
     pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
+    /// Where hosts are driven; `None`: no Ironic is configured.
+    pub hosts: Option<crate::bare_metal_host::HostOptions>,
     /// A hash of the last message that was published, by subject and node.
     published: Arc<Mutex<HashMap<(String, String), u64>>>,
     /// The controllers that are on.
@@ -45,6 +47,7 @@ impl Context {
             clock,
             namespace: options.namespace.clone(),
             job_retention: options.job_retention,
+            hosts: options.hosts.clone(),
             published: Arc::default(),
             agent_daemon_set: options.agent_daemon_set.clone(),
             registry: Arc::new(options.registry.clone()),

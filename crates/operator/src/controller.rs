@@ -169,6 +169,11 @@ impl Failure {
         }
     }
 
+    /// Something outside is awaited; retried with backoff.
+    pub fn waiting(attempt: impl Into<String>) -> Self {
+        Failure { attempt: attempt.into(), source: None, conflict: false }
+    }
+
     pub fn stale(attempt: impl Into<String>) -> Self {
         Failure { attempt: attempt.into(), source: None, conflict: true }
     }

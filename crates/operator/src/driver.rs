@@ -28,6 +28,8 @@ pub struct OperatorOptions {
     pub election_identity: Option<String>,
     pub agent_daemon_set: Option<quarry_core::agent_daemon_set::DaemonSetSettings>,
     pub job_retention: SignedDuration,
+    /// `None`: no host is driven.
+    pub hosts: Option<crate::bare_metal_host::HostOptions>,
     /// Not needed with the embedded API: its kinds are compiled in.
     pub check_crds: bool,
 }

@@ -5,6 +5,7 @@
 //! Next to read: `controller.rs` (what a controller is), `registry.rs` (all of them), `driver.rs` (the loop).
 
 pub mod agent_daemon_set;
+pub mod bare_metal_host;
 pub mod cache;
 pub mod context;
 pub mod controller;

@@ -3,6 +3,7 @@
 use crate::{
     Context,
     agent_daemon_set::AgentDaemonSetController,
+    bare_metal_host::BareMetalHostController,
     controller::{Controller, Failure, Group, Need, Next},
     local_volume::LocalVolumeController,
     local_volume_discovery::LocalVolumeDiscoveryController,
@@ -28,6 +29,8 @@ pub mod group {
     pub const DISCOVERY: Group = "discovery";
     /// LocalVolumeSets and LocalVolumes: device claims are planned only where all their owners are seen.
     pub const DEVICE_CLAIMS: Group = "deviceclaims";
+    /// BareMetalHosts: on only where an Ironic is configured.
+    pub const HOSTS: Group = "hosts";
 }
 
 /// A controller without its type.
@@ -84,6 +87,7 @@ impl Registry {
             .with::<LocalVolumeDiscoveryResultController>()
             .with::<LocalVolumeSetController>()
             .with::<LocalVolumeController>()
+            .with::<BareMetalHostController>()
     }
 
     pub fn with<C: Controller>(mut self) -> Self {

@@ -188,7 +188,11 @@ impl<K: Cached> WatchedKind for Watched<K> {
     ) -> BoxFuture<'static, Result<u64, String>> {
         Box::pin(async move {
             let api = K::api(context.client.clone(), &context.namespace);
-            let list = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let mut all = ListParams::default();
+            if let Some((label, value)) = K::SELECTOR {
+                all = all.labels(&format!("{label}={value}"));
+            }
+            let list = api.list(&all).await.map_err(|error| error.to_string())?;
             let version = list.metadata.resource_version.as_deref();
             let version = version.and_then(|text| text.parse().ok()).unwrap_or_default();
             watch::ingest_list(&self, &context, list.items, &enqueue);

@@ -22,7 +22,10 @@ pub async fn follow<K: Cached>(
     synced: watch::Sender<bool>,
 ) {
     let mut listed: HashSet<String> = HashSet::new();
-    let config = watcher::Config::default().any_semantic();
+    let mut config = watcher::Config::default().any_semantic();
+    if let Some((label, value)) = K::SELECTOR {
+        config = config.labels(&format!("{label}={value}"));
+    }
     let api = K::api(context.client.clone(), &context.namespace);
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {

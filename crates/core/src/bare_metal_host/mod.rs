@@ -32,7 +32,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use quarry_api::{
     BareMetalHost, HardwareData,
-    bare_metal_host::{BareMetalHostStatus, ProvisioningState},
+    bare_metal_host::{BareMetalHostStatus, OperationalStatus, ProvisioningState},
     names,
 };
 use quarry_ironic::{Call, Inventory, Node, Port, ProvisionState};
@@ -92,6 +92,41 @@ pub struct IronicNode {
     pub inventory: Option<Inventory>,
     /// Nodes that Ironic works on, this one excepted.
     pub busy: usize,
+    /// How long ago Ironic was asked.
+    pub age: SignedDuration,
+}
+
+/// No call is planned from what was read longer ago than this.
+pub const FRESH: SignedDuration = SignedDuration::from_secs(2);
+
+/// How old an answer of Ironic may be. One list serves all hosts at rest; a host that Ironic works on needs its own.
+pub fn max_age(host: &BareMetalHost) -> SignedDuration {
+    let rests = host.status.as_ref().is_some_and(|status| {
+        status.operational_status == OperationalStatus::Ok && is_stable(&status.provisioning.state)
+    });
+    let changes = host.metadata.deletion_timestamp.is_some();
+    SignedDuration::from_secs(if rests && !changes { 50 } else { 1 })
+}
+
+/// Nothing happens in this state without a request.
+pub fn is_stable(state: &ProvisioningState) -> bool {
+    match state {
+        ProvisioningState::Ready
+        | ProvisioningState::Available
+        | ProvisioningState::Provisioned
+        | ProvisioningState::ExternallyProvisioned => true,
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::Registering
+        | ProvisioningState::Inspecting
+        | ProvisioningState::MatchProfile
+        | ProvisioningState::Preparing
+        | ProvisioningState::Provisioning
+        | ProvisioningState::Deprovisioning
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting
+        | ProvisioningState::Other(_) => false,
+    }
 }
 
 /// What else must be read from Ironic before a decision.

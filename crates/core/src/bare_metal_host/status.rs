@@ -233,10 +233,7 @@ fn conclude(status: &mut BareMetalHostStatus, seen: &Observed, now: Timestamp) {
     let registered = !matches!(state, State::None | State::Unmanaged | State::Registering);
     let unregistered =
         matches!(error, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
-    let stable = matches!(
-        state,
-        State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned
-    );
+    let stable = super::is_stable(&state);
     let used = seen.host.spec.image.is_some() || seen.host.spec.custom_deploy.is_some();
     let healthy = error.is_none();
     let generation = seen.host.metadata.generation;
