@@ -112,8 +112,9 @@ impl Client {
         parse(attempt, &self.send(attempt, Request::get(path)).await?)
     }
 
-    /// Every item of a collection. Ironic ends a page with a link to the next one; the link's host
-    /// may not be the one that we reach Ironic by, so only the position is used.
+    /// Every item of a collection. Ironic ends a page with a link to the next one, which is not
+    /// followed: its host may not be the one that we reach Ironic by, and it loses filters (after
+    /// the ports of one node it continues with those of all). Only the position is used.
     async fn list<T: DeserializeOwned>(
         &self,
         attempt: &str,
@@ -182,7 +183,14 @@ impl Client {
         let attempt = format!("look up the port {mac}");
         let mac = encode(&mac.to_ascii_lowercase());
         let path = format!("/v1/ports?address={mac}&fields={}", Port::FIELDS);
-        Ok(self.list(&attempt, &path, "ports").await?.into_iter().next())
+        // One page: an address has at most one port, and Ironic ignores the position together with
+        // an address, so that pages of one item would never end.
+        #[derive(serde::Deserialize)]
+        struct Page {
+            ports: Vec<Port>,
+        }
+        let page: Page = self.get(&attempt, path).await?;
+        Ok(page.ports.into_iter().next())
     }
 
     /// What inspection found. None: the node exists and was never inspected.

@@ -133,6 +133,18 @@ async fn all_pages_are_read() {
     assert_eq!(paths[2], format!("/v1/nodes?fields={fields}&marker=b"));
 }
 
+/// Seen with `max_limit = 1`: the same port again, with a next page, for ever.
+#[tokio::test]
+async fn a_port_is_looked_up_in_one_page() {
+    let page =
+        json!({"ports": [{"uuid": "p", "address": "0a:00:00:00:00:01"}], "next": "http://h"});
+    let (client, script) = client(vec![versions("1.1", "1.115"), ok(page)]);
+    let port = client.port_by_mac("0A:00:00:00:00:01").await.unwrap().unwrap();
+    assert_eq!(port.uuid, "p");
+    let expected = format!("/v1/ports?address=0a%3A00%3A00%3A00%3A00%3A01&fields={}", Port::FIELDS);
+    assert_eq!(paths(&script)[1], expected);
+}
+
 #[tokio::test]
 async fn pages_without_an_end_are_refused() {
     let page = || ok(json!({"nodes": [{"uuid": "a"}], "next": "http://h/v1/nodes"}));
