@@ -14,7 +14,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use quarry_api::{
-    LocalVolume, LocalVolumeSet, NodeInventory, NodeInventoryStatus, Volume,
+    BareMetalHost, LocalVolume, LocalVolumeSet, NodeInventory, NodeInventoryStatus, Volume,
     node_inventory::{ClaimState, DeviceClaim, DeviceState},
     node_job::OwnerKind,
     volume::Phase,
@@ -56,6 +56,17 @@ struct PhaseLabel {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabel {
     state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct HostLabel {
+    state: String,
+    operational_status: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MeaningLabel {
+    meaning: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -119,6 +130,9 @@ pub struct Metrics {
     stages: Family<StateLabel, Gauge>,
     /// By the object that has the device claims, as its controller last saw them.
     stages_of: Mutex<BTreeMap<String, BTreeMap<&'static str, i64>>>,
+    hosts: Family<HostLabel, Gauge>,
+    ironic_errors: Family<MeaningLabel, Counter>,
+    host_rival: Gauge,
     leading: Gauge,
     ready: AtomicBool,
 }
@@ -159,6 +173,19 @@ impl Default for Metrics {
             "Device claims of all nodes by stage, as the leading operator sees them",
             stages.clone(),
         );
+        let (hosts, ironic_errors) = (Family::default(), Family::default());
+        registry.register("host_states", "BareMetalHosts by state", hosts.clone());
+        registry.register(
+            "host_ironic_errors",
+            "Requests that Ironic refused or did not answer, by meaning",
+            ironic_errors.clone(),
+        );
+        let host_rival = Gauge::default();
+        registry.register(
+            "host_rival",
+            "1 while another operator drives BareMetalHosts, so that this one does not",
+            host_rival.clone(),
+        );
         registry.register("leader", "1 while this operator leads", leading.clone());
         Metrics {
             registry,
@@ -172,6 +199,9 @@ impl Default for Metrics {
             provisioned,
             stages,
             stages_of: Mutex::default(),
+            hosts,
+            ironic_errors,
+            host_rival,
             leading,
             ready: AtomicBool::new(false),
         }
@@ -192,6 +222,27 @@ impl Metrics {
     pub fn register(&self, controllers: impl Iterator<Item = &'static str>) {
         for controller in controllers {
             drop(self.reconciles.get_or_create(&ReconcileLabel { controller, outcome: "done" }));
+        }
+    }
+
+    pub fn count_ironic_error(&self, meaning: &'static str) {
+        self.ironic_errors.get_or_create(&MeaningLabel { meaning }).inc();
+    }
+
+    pub fn set_host_rival(&self, is_active: bool) {
+        self.host_rival.set(i64::from(is_active));
+    }
+
+    fn count_hosts(&self, caches: &Caches) {
+        let mut counts: BTreeMap<(String, String), i64> = BTreeMap::new();
+        for host in caches.store::<BareMetalHost>().each() {
+            let status = host.status.as_ref().map(|status| status.operational_status.to_string());
+            *counts.entry((host.state().to_string(), status.unwrap_or_default())).or_default() += 1;
+        }
+        // A state that no host is in any more disappears.
+        self.hosts.clear();
+        for ((state, operational_status), count) in counts {
+            self.hosts.get_or_create(&HostLabel { state, operational_status }).set(count);
         }
     }
 
@@ -315,6 +366,7 @@ pub async fn serve(
                 metrics.count_devices(&caches);
                 metrics.count_claims(&caches);
                 metrics.count_volumes(&caches);
+                metrics.count_hosts(&caches);
                 async move { metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR) }
             }),
         )

@@ -114,6 +114,7 @@ fn options() -> OperatorOptions {
         election_identity: None,
         agent_daemon_set: None,
         job_retention: SignedDuration::from_hours(1),
+        hosts: None,
         check_crds: true,
     }
 }

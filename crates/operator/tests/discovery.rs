@@ -85,6 +85,7 @@ impl World {
                 deployment: Some(("quarry-operator".into(), "deployment-uid".into())),
             }),
             job_retention: SignedDuration::from_hours(1),
+            hosts: None,
             check_crds: false,
         };
         tokio::spawn(quarry_operator::run(world.client.clone(), options, None, stop));

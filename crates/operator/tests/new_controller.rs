@@ -35,6 +35,7 @@ async fn a_registered_controller_reconciles_and_is_listed() {
         election_identity: None,
         agent_daemon_set: None,
         job_retention: SignedDuration::from_hours(1),
+        hosts: None,
         check_crds: true,
     };
     let stop = CancellationToken::new();

@@ -2,7 +2,7 @@
 
 mod sets;
 
-use crate::{data_dir, output::Format};
+use crate::{data_dir, ironic::HostArgs, output::Format};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use quarry_api::names;
 use quarry_operator::Registry;
@@ -118,6 +118,8 @@ pub struct UpArgs {
     /// Allow the use of real disks of this machine [default: observe them only, never open them exclusively]
     #[arg(long)]
     pub allow_real_disks: bool,
+    #[command(flatten)]
+    pub hosts: HostArgs,
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +279,8 @@ pub struct OperatorArgs {
     /// Identity of this operator in leader election [default: the pod's name, else the host name]
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
+    #[command(flatten)]
+    pub hosts: HostArgs,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use crate::{
     cli::{AgentArgs, ConnectArgs, OperatorArgs},
     connect::Cluster,
-    data_dir, signals,
+    data_dir, ironic, signals,
 };
 use anyhow::{Context, bail};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -34,12 +34,14 @@ pub async fn operator(
     })?;
     let agent_daemon_set = wanted_agents(&cluster, &args).await?;
     let identity = args.identity.clone().unwrap_or_else(crate::host_name);
+    let hosts = args.hosts.options()?;
     let options = OperatorOptions {
         namespace: args.namespace.clone(),
-        registry: registry.select(&args.controllers),
+        registry: ironic::select(registry.select(&args.controllers), hosts.as_ref()),
         election_identity: (!args.no_leader_election).then_some(identity),
         agent_daemon_set,
         job_retention: JOB_RETENTION,
+        hosts,
         check_crds: true,
     };
     let stop = signals::stop_on_signal()?;

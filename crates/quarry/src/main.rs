@@ -15,6 +15,7 @@ mod daemon;
 mod data_dir;
 mod devices;
 mod explain;
+mod ironic;
 mod ledger;
 mod log;
 mod output;

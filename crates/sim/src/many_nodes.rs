@@ -81,6 +81,7 @@ fn options() -> OperatorOptions {
         election_identity: None,
         agent_daemon_set: None,
         job_retention: crate::operator::JOB_RETENTION,
+        hosts: None,
         check_crds: false,
     }
 }

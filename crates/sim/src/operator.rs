@@ -84,6 +84,7 @@ impl Operator {
             election_identity: None,
             agent_daemon_set: None,
             job_retention: JOB_RETENTION,
+            hosts: None,
             check_crds: false,
         };
         let client = Client::new(proxy, names::DEFAULT_NAMESPACE);

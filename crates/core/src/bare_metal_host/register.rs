@@ -151,7 +151,7 @@ fn create(
         properties: driver::properties(host.spec.boot_mode.as_ref(), &host.spec.architecture),
         ..NewNode::default()
     };
-    draft.call(Call::CreateNode(new), AT_ONCE)
+    draft.call(Call::CreateNode(Box::new(new)), AT_ONCE)
 }
 
 /// The failure is known and its backoff is not over: reported as before.

@@ -114,14 +114,20 @@ async fn apply_step(
 ) -> Result<Option<BareMetalHost>, Failure> {
     let Some(host) = current else { return Ok(None) };
     let (name, version) = (host.name_any(), host.resource_version().unwrap_or_default());
-    let failed = |error| Failure::api(format!("BareMetalHost {}: {}", key(&host), step.name()), error);
+    let failed =
+        |error| Failure::api(format!("BareMetalHost {}: {}", key(&host), step.name()), error);
     let patch = |changes: Value| {
         let (api, name, version) = (hosts(context, &host), name.clone(), version.clone());
         async move { context.writer.patch(&api, &name, &version, changes).await }
     };
     let after = match step {
         Step::AddFinalizer => {
-            let all: Vec<&str> = host.finalizers().iter().map(String::as_str).chain([names::HOST_FINALIZER]).collect();
+            let all: Vec<&str> = host
+                .finalizers()
+                .iter()
+                .map(String::as_str)
+                .chain([names::HOST_FINALIZER])
+                .collect();
             Some(patch(json!({"metadata": {"finalizers": all}})).await.map_err(failed)?)
         }
         Step::RemoveFinalizer => {
@@ -169,7 +175,11 @@ fn gone_is_fine<K>(answer: Result<K, kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-async fn apply_hardware_data(context: &Context, seen: &Observed, step: &Step) -> Result<(), kube::Error> {
+async fn apply_hardware_data(
+    context: &Context,
+    seen: &Observed,
+    step: &Step,
+) -> Result<(), kube::Error> {
     let namespace = seen.host.namespace().unwrap_or_default();
     let api: Api<HardwareData> = Api::namespaced(context.client.clone(), &namespace);
     let name = seen.host.name_any();
@@ -193,11 +203,13 @@ async fn apply_hardware_data(context: &Context, seen: &Observed, step: &Step) ->
         Step::ClaimHardwareData => {
             // The name of an earlier design is removed where it is found.
             let others = found.finalizers().iter().map(String::as_str);
-            let others = others
-                .filter(|one| ![names::HARDWARE_DATA_FINALIZER, names::HOST_FINALIZER].contains(one));
+            let others = others.filter(|one| {
+                ![names::HARDWARE_DATA_FINALIZER, names::HOST_FINALIZER].contains(one)
+            });
             let finalizers: Vec<&str> = others.chain([names::HARDWARE_DATA_FINALIZER]).collect();
             let owner = seen.host.controller_owner_ref(&());
-            let kept = found.owner_references().iter().filter(|one| one.kind != "BareMetalHost").cloned();
+            let kept =
+                found.owner_references().iter().filter(|one| one.kind != "BareMetalHost").cloned();
             let owners: Vec<_> = kept.chain(owner).collect();
             json!({"metadata": {"finalizers": finalizers, "ownerReferences": owners}})
         }
@@ -245,7 +257,11 @@ async fn release_secret(context: &Context, seen: &Observed) -> Result<(), kube::
     gone_is_fine(patch_secret(context, secret, changes).await)
 }
 
-async fn patch_secret(context: &Context, secret: &Secret, changes: Value) -> Result<(), kube::Error> {
+async fn patch_secret(
+    context: &Context,
+    secret: &Secret,
+    changes: Value,
+) -> Result<(), kube::Error> {
     let api: Api<Secret> =
         Api::namespaced(context.client.clone(), &secret.namespace().unwrap_or_default());
     let version = secret.resource_version().unwrap_or_default();

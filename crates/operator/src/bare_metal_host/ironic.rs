@@ -6,9 +6,7 @@ use super::rival::LastAnswer;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use quarry_api::BareMetalHost;
-use quarry_core::bare_metal_host::{
-    HostSettings, IronicNode, is_busy, max_age, node_name, reads,
-};
+use quarry_core::bare_metal_host::{HostSettings, IronicNode, is_busy, max_age, node_name, reads};
 use quarry_ironic::{
     Call, Client, Error, Meaning, Node, Performed, ProvisionState, ProvisionTarget, Reloading,
 };
@@ -113,9 +111,12 @@ impl Ironic {
             }
         }
         let uuid = node.as_ref().map(|node| node.uuid.clone());
-        let busy = self.known().nodes.values().filter(|answer| {
-            is_busy(&answer.node) && Some(&answer.node.uuid) != uuid.as_ref()
-        }).count();
+        let busy = self
+            .known()
+            .nodes
+            .values()
+            .filter(|answer| is_busy(&answer.node) && Some(&answer.node.uuid) != uuid.as_ref())
+            .count();
         Ok(IronicNode { node, ports, inventory, busy, age: now.duration_since(read) })
     }
 
@@ -211,10 +212,8 @@ impl Ironic {
         if let Some(answer) = call_id(call).and_then(|id| known.nodes.get_mut(id)) {
             answer.read = None;
             // Counts against the limit at once: other hosts decide in the same second.
-            let inspects = matches!(
-                call,
-                Call::SetProvisionState { target: ProvisionTarget::Inspect, .. }
-            );
+            let inspects =
+                matches!(call, Call::SetProvisionState { target: ProvisionTarget::Inspect, .. });
             if inspects && result.is_ok() {
                 answer.node.provision_state = ProvisionState::Inspecting;
             }

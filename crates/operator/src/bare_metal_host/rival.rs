@@ -21,7 +21,8 @@ pub async fn active(context: &Context) -> Result<Option<String>, Failure> {
     let leases: Api<Lease> = Api::all(context.client.clone());
     let name = format!("metadata.name={}", names::METAL3_LEADER_LEASE);
     let found = leases.list(&ListParams::default().fields(&name)).await;
-    let found = found.map_err(|error| Failure::api("listing the Leases of other operators", error))?;
+    let found =
+        found.map_err(|error| Failure::api("listing the Leases of other operators", error))?;
     let rival = found.items.iter().find(|lease| is_held(lease, now)).map(|lease| {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
         format!(
@@ -43,7 +44,8 @@ pub async fn active(context: &Context) -> Result<Option<String>, Failure> {
 
 fn is_held(lease: &Lease, now: Timestamp) -> bool {
     let spec = lease.spec.as_ref();
-    let held = spec.and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|who| !who.is_empty());
+    let held =
+        spec.and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|who| !who.is_empty());
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
     held && renewed.is_some_and(|time| now.duration_since(time.0) < RENEWED)
 }
@@ -55,7 +57,10 @@ pub struct LastAnswer(std::sync::Mutex<Option<(Timestamp, Option<String>)>>);
 impl LastAnswer {
     fn known(&self, now: Timestamp, age: SignedDuration) -> Option<Option<String>> {
         let known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        known.as_ref().filter(|(at, _)| now.duration_since(*at) < age).map(|(_, rival)| rival.clone())
+        known
+            .as_ref()
+            .filter(|(at, _)| now.duration_since(*at) < age)
+            .map(|(_, rival)| rival.clone())
     }
 
     /// Whether it differs from the last one.

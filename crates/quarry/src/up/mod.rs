@@ -14,6 +14,7 @@ use crate::{cli::UpArgs, connect::Cluster, data_dir, output, signals};
 use anyhow::{Context, bail};
 use quarry_api::admission;
 use quarry_apiserver::{Kubeconfig, Options, Server, ServingIdentity, load_or_create_token};
+use quarry_operator::bare_metal_host::HostOptions;
 use std::{io, net::SocketAddr, path::PathBuf, time::Instant};
 use supervisor::Supervisor;
 use tokio::net::TcpListener;
@@ -30,6 +31,8 @@ pub struct Standalone {
     pub agent: bool,
     /// Whether real disks of this machine may be used, not only observed.
     pub real_disks: bool,
+    /// Where BareMetalHosts are driven.
+    pub hosts: Option<HostOptions>,
 }
 
 pub async fn run(args: &UpArgs) -> anyhow::Result<()> {
@@ -75,6 +78,7 @@ pub struct Endpoint {
 
 async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Endpoint)> {
     refuse_outside(args.listen)?;
+    let hosts = args.hosts.options()?;
     if args.allow_real_disks && data_dir::is_root() {
         supervisor::check_real_disks()?;
     }
@@ -105,6 +109,7 @@ async fn open(args: &UpArgs) -> anyhow::Result<(Standalone, Endpoint)> {
         node,
         agent: data_dir::is_root(),
         real_disks: args.allow_real_disks,
+        hosts,
     };
     Ok((standalone, Endpoint { listener, identity, token }))
 }

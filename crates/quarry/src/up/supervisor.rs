@@ -1,7 +1,7 @@
 //! The parts of a standalone Quarry: started together, watched, stopped in order.
 
 use super::{Endpoint, Standalone};
-use crate::daemon::JOB_RETENTION;
+use crate::{daemon::JOB_RETENTION, ironic};
 use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, runtime::wait::await_condition};
@@ -43,7 +43,7 @@ impl Supervisor {
         let mut workers = JoinSet::new();
         let operator = quarry_operator::run(
             standalone.server.client("default"),
-            operator_options(),
+            operator_options(standalone),
             None,
             stop_workers.clone(),
         );
@@ -124,11 +124,16 @@ pub fn check_real_disks() -> anyhow::Result<()> {
     })
 }
 
-fn operator_options() -> OperatorOptions {
+fn operator_options(standalone: &Standalone) -> OperatorOptions {
+    let hosts = standalone.hosts.clone();
     OperatorOptions {
         namespace: names::DEFAULT_NAMESPACE.into(),
         // The agent runs in this process.
-        registry: Registry::standard().without(group::AGENT_DAEMON_SET),
+        registry: ironic::select(
+            Registry::standard().without(group::AGENT_DAEMON_SET),
+            hosts.as_ref(),
+        ),
+        hosts,
         election_identity: None,
         agent_daemon_set: None,
         job_retention: JOB_RETENTION,
