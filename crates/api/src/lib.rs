@@ -9,7 +9,9 @@
 )]
 
 pub mod admission;
+pub mod bare_metal_host;
 pub mod crds;
+pub mod hardware_data;
 pub mod ids;
 pub mod local_volume;
 pub mod local_volume_discovery;
@@ -22,7 +24,9 @@ pub mod reason;
 pub mod validate;
 pub mod volume;
 
+pub use bare_metal_host::{BareMetalHost, BareMetalHostSpec, BareMetalHostStatus};
 pub use crds::crds;
+pub use hardware_data::{HardwareData, HardwareDataSpec};
 pub use local_volume::{LocalVolume, LocalVolumeSpec, LocalVolumeStatus};
 pub use local_volume_discovery::{LocalVolumeDiscovery, LocalVolumeDiscoveryResult};
 pub use local_volume_set::{LocalVolumeSet, LocalVolumeSetSpec, LocalVolumeSetStatus};

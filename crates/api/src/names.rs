@@ -75,6 +75,41 @@ pub const LINK_DIRECTORY: &str = "/mnt/local-storage";
 /// Links of this boot, for devices without a persistent name of their own: it is empty after a boot.
 pub const BOOT_LINK_DIRECTORY: &str = "/run/quarry/links";
 
+/// On a BareMetalHost until Ironic does not know the machine any more; the upstream name.
+pub const HOST_FINALIZER: &str = "baremetalhost.metal3.io";
+/// On a HardwareData until its host is deleted; the upstream name.
+pub const HARDWARE_DATA_FINALIZER: &str = "baremetalhost.metal3.io/hardwareData";
+/// On the Secret with BMC credentials while a host uses it; the upstream name.
+pub const HOST_SECRET_FINALIZER: &str = "baremetalhost.metal3.io/secret";
+/// On Secrets that hosts use: key and value of the label by which they are watched; as upstream.
+pub const HOST_SECRET_LABEL: (&str, &str) = ("environment.metal3.io", "baremetal");
+/// On a BareMetalHost, with any value: it is not reconciled.
+pub const PAUSED_ANNOTATION: &str = "baremetalhost.metal3.io/paused";
+/// The value of the annotation that Cluster API's provider writes, and removes only when it is this one.
+pub const PAUSED_BY_CAPM3: &str = "metal3.io/capm3";
+/// On a BareMetalHost: Ironic does not manage the machine. Empty, or JSON with `deleteAction` and `force`.
+pub const DETACHED_ANNOTATION: &str = "baremetalhost.metal3.io/detached";
+/// On a BareMetalHost: its status as JSON, restored when it has none, such as after a move to another cluster.
+pub const STATUS_ANNOTATION: &str = "baremetalhost.metal3.io/status";
+/// On a BareMetalHost: `disabled`, or empty to inspect an available host again.
+pub const INSPECT_ANNOTATION: &str = "inspect.metal3.io";
+/// The value of `INSPECT_ANNOTATION` that disables inspection.
+pub const INSPECT_DISABLED: &str = "disabled";
+/// On a BareMetalHost that is not inspected: its hardware as JSON.
+pub const HARDWARE_DETAILS_ANNOTATION: &str = "inspect.metal3.io/hardwaredetails";
+/// On a BareMetalHost: power it off and on once. Empty, or JSON with `mode` and `force`.
+pub const REBOOT_ANNOTATION: &str = "reboot.metal3.io";
+/// Followed by a key: the host stays powered off while there is one of these.
+pub const REBOOT_ANNOTATION_PREFIX: &str = "reboot.metal3.io/";
+/// On a CRD: `clusterctl move` takes objects of this kind along.
+pub const CLUSTERCTL_LABEL: &str = "clusterctl.cluster.x-k8s.io";
+/// On a CRD: its objects are moved although no Cluster owns them.
+pub const CLUSTERCTL_MOVE_LABEL: &str = "clusterctl.cluster.x-k8s.io/move";
+/// On a CRD: as above, with all that its objects own.
+pub const CLUSTERCTL_MOVE_HIERARCHY_LABEL: &str = "clusterctl.cluster.x-k8s.io/move-hierarchy";
+/// The leader Lease of metal3's operator.
+pub const METAL3_LEADER_LEASE: &str = "baremetal-operator";
+
 /// Kubernetes' rule for the names of most objects (DNS-1123 subdomain).
 pub fn is_subdomain(name: &str) -> bool {
     let part_ok = |part: &str| {

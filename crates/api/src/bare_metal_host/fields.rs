@@ -1,0 +1,81 @@
+//! Which fields of `spec` are used, and what is reported about the others: one table.
+//!
+//! The admission policy is built from it, and docs/unsupported.md is tested against it. A test compares it with the
+//! schema, so that no field is accepted and ignored silently.
+
+/// A field, or a value of it, that is accepted and not used.
+#[derive(Clone, Copy, Debug)]
+pub struct Unused {
+    /// Path from the root.
+    pub field: &'static str,
+    /// A CEL expression over `object`: true if the user gave it.
+    pub given: &'static str,
+    /// What happens instead, and the remedy.
+    pub message: &'static str,
+}
+
+/// Each of these is warned about when it is written.
+pub const UNUSED: &[Unused] = &[
+    Unused {
+        field: "spec.taints",
+        given: "has(object.spec.taints) && object.spec.taints.size() > 0",
+        message: "spec.taints is not used, as in metal3; set taints where the Node is created",
+    },
+    Unused {
+        field: "spec.firmware",
+        given: "has(object.spec.firmware) && object.spec.firmware.size() > 0",
+        message: "spec.firmware is not used, as in metal3; change BIOS settings through the BMC",
+    },
+    Unused {
+        field: "spec.hardwareProfile",
+        given: "has(object.spec.hardwareProfile) && !(object.spec.hardwareProfile in ['', 'empty', 'unknown'])",
+        message: "spec.hardwareProfile is not used; select the root disk with spec.rootDeviceHints",
+    },
+    Unused {
+        field: "spec.preprovisioningNetworkDataName",
+        given: "has(object.spec.preprovisioningNetworkDataName) && object.spec.preprovisioningNetworkDataName != ''",
+        message: "spec.preprovisioningNetworkDataName is not used; the ramdisk configures its network with DHCP",
+    },
+    Unused {
+        field: "spec.networkInterfaces",
+        given: "has(object.spec.networkInterfaces) && object.spec.networkInterfaces.size() > 0",
+        message: "spec.networkInterfaces is not used; configure switch ports by other means",
+    },
+    Unused {
+        field: "spec.inspectionMode: fast",
+        given: "has(object.spec.inspectionMode) && object.spec.inspectionMode == 'fast'",
+        message: "spec.inspectionMode fast is not supported, and the host is not inspected; use agent or disabled",
+    },
+    Unused {
+        field: "spec.raid.hardwareVolumes beside hardwareRAIDVolumes",
+        given: "has(object.spec.raid) && has(object.spec.raid.hardwareVolumes) && object.spec.raid.hardwareVolumes != null && has(object.spec.raid.hardwareRAIDVolumes) && object.spec.raid.hardwareRAIDVolumes != null",
+        message: "spec.raid.hardwareVolumes is not used, because spec.raid.hardwareRAIDVolumes is given too; remove one of them",
+    },
+    Unused {
+        field: "spec.raid.softwareVolumes beside softwareRAIDVolumes",
+        given: "has(object.spec.raid) && has(object.spec.raid.softwareVolumes) && object.spec.raid.softwareVolumes != null && has(object.spec.raid.softwareRAIDVolumes) && object.spec.raid.softwareRAIDVolumes != null",
+        message: "spec.raid.softwareVolumes is not used, because spec.raid.softwareRAIDVolumes is given too; remove one of them",
+    },
+];
+
+/// Fields that are used, and those that only inform people and other programs.
+pub const USED: &[&str] = &[
+    "architecture",
+    "automatedCleaningMode",
+    "bmc",
+    "bootMACAddress",
+    "bootMode",
+    "consumerRef",
+    "customDeploy",
+    "description",
+    "disablePowerOff",
+    "externallyProvisioned",
+    "image",
+    "inspectionMode",
+    "metaData",
+    "networkData",
+    "online",
+    "raid",
+    "rootDeviceHints",
+    "userData",
+];

@@ -1,0 +1,3 @@
+//! Schema, round trips and strings of a BareMetalHost.
+
+use super::*;
