@@ -3,6 +3,7 @@
 //! Evaluated by the API server (and by the embedded one, except for the policy on agents); no webhook, so that no
 //! outage of Quarry blocks writes of others.
 
+pub mod bare_metal_host;
 pub mod own_node;
 
 use crate::names;
@@ -37,6 +38,8 @@ pub fn embedded_policies() -> Vec<Policy> {
         one_discovery(),
         class_of_set(),
         class_of_local_volume(),
+        bare_metal_host::warnings(),
+        bare_metal_host::refusals(),
     ]
 }
 
