@@ -171,11 +171,11 @@ async fn unchanged_annotations_do_not_block_other_changes() {
     let policies = admission::embedded_policies();
     let directory = tempfile::tempdir().unwrap();
     let bad = json!({"reboot.metal3.io": "hard"});
-    {
-        let before = Server::open(directory.path(), Options::new(quarry_api::crds())).unwrap();
-        let client = before.client("default");
-        assert_eq!(create(&client, &host(json!({"online": true}), bad)).await.0, 201);
-    }
+    let before = Server::open(directory.path(), Options::new(quarry_api::crds())).unwrap();
+    let object = host(json!({"online": true}), bad);
+    assert_eq!(create(&before.client("default"), &object).await.0, 201);
+    before.close();
+    drop(before);
     let policies = policies.into_iter().map(|policy| (policy.policy, policy.binding)).collect();
     let server = Server::open(directory.path(), Options { policies, ..options }).unwrap();
     let hosts: Api<BareMetalHost> = Api::namespaced(server.client("default"), "default");
