@@ -24,11 +24,20 @@ pub fn warnings() -> Policy {
     policy(WARNINGS_NAME, rules(), json!([]), json!(validations), "Warn")
 }
 
-/// True if the annotation is absent or the expression over `value` holds.
-fn annotation(name: &str, expression: &str) -> String {
-    let value = format!("object.metadata.annotations['{name}']");
+/// Whether the annotation at `key` has the value that it had: one from before this policy must not block other changes.
+fn unchanged(key: &str) -> String {
     format!(
-        "!has(object.metadata.annotations) || !('{name}' in object.metadata.annotations) || ({})",
+        "(oldObject != null && has(oldObject.metadata.annotations) && {key} in oldObject.metadata.annotations && oldObject.metadata.annotations[{key}] == object.metadata.annotations[{key}])"
+    )
+}
+
+/// True if the annotation is absent or unchanged, or the expression over `value` holds.
+fn annotation(name: &str, expression: &str) -> String {
+    let key = format!("'{name}'");
+    let value = format!("object.metadata.annotations[{key}]");
+    format!(
+        "!has(object.metadata.annotations) || !({key} in object.metadata.annotations) || {} || ({})",
+        unchanged(&key),
         expression.replace("value", &value)
     )
 }
@@ -38,7 +47,8 @@ fn object_or_empty(value: &str) -> String {
     format!(r"{value} == '' || {value}.matches('^\\s*[{{](.|\\s)*[}}]\\s*$')")
 }
 
-/// Refuses malformed annotations and references to Secrets of other namespaces.
+/// Refuses malformed annotations, names that Ironic mistakes, and references to Secrets of other namespaces. A host that
+/// is being deleted is exempt: its finalizer must go.
 pub fn refusals() -> Policy {
     let reboot = format!(
         "key == '{}' || key.startsWith('{}')",
@@ -46,6 +56,7 @@ pub fn refusals() -> Policy {
         names::REBOOT_ANNOTATION_PREFIX
     );
     let entry = "object.metadata.annotations[key]";
+    let same = unchanged("key");
     let arguments = object_or_empty(entry);
     let mode = format!(
         r#"!{entry}.contains('"mode"') || {entry}.matches('"mode"\\s*:\\s*"(hard|soft|)"')"#
@@ -57,14 +68,18 @@ pub fn refusals() -> Policy {
     );
     let same_namespace = |field: &str| {
         json!({
-            "expression": format!("!has(object.spec.{field}) || !has(object.spec.{field}.namespace) || object.spec.{field}.namespace in ['', object.metadata.namespace]"),
+            "expression": format!("!has(object.spec.{field}) || !has(object.spec.{field}.namespace) || object.spec.{field}.namespace == '' || object.spec.{field}.namespace == object.metadata.namespace"),
             "message": format!("spec.{field}: the Secret must be in the namespace of the host; remove namespace, or copy the Secret"),
             "reason": "Forbidden",
         })
     };
     let validations = json!([
         {
-            "expression": format!("!has(object.metadata.annotations) || object.metadata.annotations.all(key, !({reboot}) || (({arguments}) && ({mode})))"),
+            "expression": "oldObject != null || !object.metadata.name.matches('^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$')",
+            "message": "the name of a BareMetalHost must not be a UUID, because Ironic would take it for the ID of a node; use another name",
+        },
+        {
+            "expression": format!("!has(object.metadata.annotations) || object.metadata.annotations.all(key, !({reboot}) || {same} || (({arguments}) && ({mode})))"),
             "message": "annotation reboot.metal3.io must be empty or a JSON object; its mode must be hard or soft",
         },
         {
@@ -87,5 +102,6 @@ pub fn refusals() -> Policy {
         same_namespace("networkData"),
         same_namespace("metaData"),
     ]);
-    policy(NAME, rules(), json!([]), validations, "Deny")
+    let conditions = json!([{"name": "not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}]);
+    policy(NAME, rules(), conditions, validations, "Deny")
 }

@@ -45,7 +45,6 @@ use serde::{Deserialize, Serialize};
     derive = "Default",
     category = "quarry",
     doc = "A machine that is managed through its BMC.",
-    validation = Rule::new("!self.metadata.name.matches('^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$')").message("the name of a BareMetalHost must not be a UUID, because Ironic would take it for the ID of a node; use another name"),
     validation = Rule::new("!has(oldSelf.spec.bmc) || oldSelf.spec.bmc.address == '' || (has(self.spec.bmc) && self.spec.bmc.address == oldSelf.spec.bmc.address) || (has(self.status) && (self.status.operationalStatus == 'detached' || self.status.provisioning.state == 'registering'))").message("spec.bmc.address can be changed only while the host is registering or detached; detach the host first, or delete it and create another"),
     validation = Rule::new("!has(oldSelf.spec.bootMACAddress) || oldSelf.spec.bootMACAddress == '' || (has(self.spec.bootMACAddress) && self.spec.bootMACAddress.lowerAscii() == oldSelf.spec.bootMACAddress.lowerAscii())").message("spec.bootMACAddress is immutable once it is set; delete the host and create another"),
     validation = Rule::new("!has(oldSelf.spec.externallyProvisioned) || !oldSelf.spec.externallyProvisioned || (has(self.spec.externallyProvisioned) && self.spec.externallyProvisioned)").message("spec.externallyProvisioned cannot be changed from true to false; delete the host and create another"),
