@@ -5,6 +5,7 @@
 //! Next to read: `status.rs`, `raid.rs`, `hardware.rs`; `fields.rs` says which fields are used.
 
 pub mod annotations;
+pub mod conditions;
 pub mod fields;
 pub mod hardware;
 pub mod raid;
