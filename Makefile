@@ -20,7 +20,7 @@ build: ## set up what the build needs, and build the binary (PROFILE=dev, releas
 	@scripts/setup $(if $(filter 0,$(shell id -u)),debs,build) crates
 	@cargo build $(LOCKED) --profile $(BUILD_PROFILE) -p quarry
 
-test: ## set up, run every tier, print a table (TIERS="unit disk" for some, FULL=1 for the long versions)
+test: ## set up, run every tier, print a table (TIERS="unit disk guest services cluster" are all, FULL=1 for the long versions)
 	@scripts/test-tiers
 
 lint: ## rustfmt, clippy, cargo-deny
@@ -49,5 +49,5 @@ cluster: ## start a real cluster to develop against, with our image in it
 cluster-down: ## stop it
 	@scripts/cluster down $(CLUSTER)
 
-setup: ## all set-up at once: packages, crates, the cluster's binaries, tools
+setup: ## all set-up at once: packages, crates, the cluster's binaries, guests, Ironic, tools
 	@scripts/setup all

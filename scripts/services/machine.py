@@ -39,11 +39,11 @@ def boot(mode):
     kit = CONFIG['kit']
     command = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', kit + '/linux.uml', 'mem=' + CONFIG['memory'],
                'umid=machine', 'uml_dir=%s/uml/' % HERE, 'root=/dev/root', 'rootfstype=hostfs', 'rootflags=/', 'ro',
-               'init=' + CONFIG['init'], 'LAB_MACHINE=' + HERE, 'LAB_MODE=' + mode,
+               'init=' + CONFIG['init'], 'LAB_MACHINE=' + HERE, 'LAB_LOG=' + CONFIG['log'], 'LAB_MODE=' + mode,
                'vec0:transport=tap,ifname=%s,mac=%s' % (CONFIG['tap'], CONFIG['mac']),
                'con0=null,fd:2', 'con1=null,fd:2', 'con=null', 'ssl=null', 'quiet', 'panic=-1']
     environment = {**os.environ, 'TMPDIR': '/dev/shm', 'LD_PRELOAD': kit + '/xstate.so'}
-    with open(os.path.join(HERE, 'console.log'), 'ab') as log:
+    with open(os.path.join(CONFIG['log'], 'console.log'), 'ab') as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
 

@@ -69,7 +69,7 @@ connection = sqlite:///$D/ironic.sqlite
 [deploy]
 http_url = http://$CABLE:$FILES_PORT
 http_root = $D/http
-default_boot_mode = bios
+default_boot_mode = uefi
 erase_devices_priority = 0
 erase_devices_metadata_priority = 10
 fast_track = true
@@ -122,8 +122,8 @@ machine_files() {
   printf '#!/bin/sh\nsync\necho o > /proc/sysrq-trigger\nsleep 60\n' > "$M/bin/poweroff"
   printf '#!/bin/sh\n: > /run/machine/reboot\nsync\necho o > /proc/sysrq-trigger\nsleep 60\n' > "$M/bin/reboot"
   chmod +x "$M"/bin/*
-  jq --arg system "http://127.0.0.1:$BMC_PORT/redfish/v1/Systems/" --arg kit "$KIT" --arg init "$HERE/guest-init" \
-    '.[] | select(.real) | {system: ($system + .uuid), mac, kit: $kit, init: $init, memory: "768M", tap: "cable"}' \
+  jq --arg system "http://127.0.0.1:$BMC_PORT/redfish/v1/Systems/" --arg kit "$KIT" --arg init "$HERE/guest-init" --arg log "$D/log" \
+    '.[] | select(.real) | {system: ($system + .uuid), mac, kit: $kit, init: $init, log: $log, memory: "768M", tap: "cable"}' \
     "$D/systems.json" > "$M/machine.json"
 }
 
@@ -212,10 +212,11 @@ at_auth() { # none|basic
   [[ $1 = none || $1 = basic ]] || die "authentication is none or basic, not $1"
   AUTH_NOW=$1; sed -i "3s/.*/$1/" "$D/settings"
   stop_part agent; stop_part ironic; start_part ironic; wait_part ironic; start_part agent
+  if [ "$1" = basic ]; then echo "$IRONIC_USER:$IRONIC_PASSWORD"; fi
 }
 
 at_sh() { # COMMANDS
   up() { [ "$(echo 'echo up' | socat -t 5 - TCP:10.0.2.15:2222 2>/dev/null)" = up ]; }
-  poll 60 up || die "the real machine does not answer; is it on? its console is $D/machine/console.log"
+  poll 60 up || die "the real machine does not answer; is it on? its console is $D/log/console.log"
   printf '%s\n' "$1" | socat -t 600 - TCP:10.0.2.15:2222
 }

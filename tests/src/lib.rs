@@ -22,3 +22,4 @@ pub mod lab;
 pub mod nodes;
 pub mod parity;
 pub mod process;
+pub mod services;

@@ -1,0 +1,166 @@
+//! One system of the lab: an emulated one, or the real machine. Owns its faults and its requests.
+//!
+//! Dropping it deletes its nodes in Ironic, switches it off and removes its faults. Read next:
+//! `scripts/services/control.py`, which lists the faults.
+
+use super::{Lab, Shared, replace, request, until};
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::{
+    fs::File,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// One line of the log of requests to Ironic.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Request {
+    /// Seconds since 1970, when it arrived.
+    pub time: f64,
+    /// Until the answer was complete.
+    pub seconds: f64,
+    pub method: String,
+    pub path: String,
+    pub status: u16,
+    pub bytes: u64,
+    /// The address that the client used; see `System::ironic_url`.
+    pub host: String,
+    /// The user agent: `lab-agent` is the stand-in, `lab-test` a test.
+    pub agent: String,
+}
+
+pub struct System {
+    pub name: String,
+    pub uuid: String,
+    pub mac: String,
+    /// Address of its BMC.
+    pub redfish: String,
+    index: usize,
+    lab: &'static Lab,
+    control: Mutex<Map<String, Value>>,
+    // Locked while the system is in use, by this or another process.
+    _taken: File,
+    _shared: Option<Shared>,
+}
+
+impl System {
+    /// `None`: another test uses it.
+    pub(super) fn take(lab: &'static Lab, one: &Value) -> Option<Self> {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        let taken = File::create(lab.dir.join("taken").join(text("name"))).unwrap();
+        flock(&taken, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let index = lab.systems.iter().position(|other| other == one).unwrap();
+        Some(System {
+            name: text("name"),
+            uuid: text("uuid"),
+            mac: text("mac"),
+            redfish: text("redfish"),
+            index,
+            lab,
+            control: Mutex::default(),
+            _taken: taken,
+            _shared: None,
+        })
+    }
+
+    /// Removes what a killed test has left.
+    pub(super) fn ready(mut self, shared: Option<Shared>) -> Self {
+        self._shared = shared;
+        self.reset();
+        self
+    }
+
+    fn reset(&self) {
+        self.heal();
+        self.lab.ironic().remove_nodes(self);
+        self.switch("ForceOff");
+        until(&format!("{} is off", self.name), super::LIMIT, || {
+            let state = self.power();
+            if state == "Off" { Ok(()) } else { Err(state) }
+        });
+    }
+
+    /// Address of Ironic for one Quarry: in the log of requests this address is of this system alone.
+    pub fn ironic_url(&self) -> String {
+        self.lab.ironic_url.replace("127.0.0.1", &format!("127.0.1.{}", self.index + 1))
+    }
+
+    /// Requests to `ironic_url` since the lab was started.
+    pub fn requests(&self) -> Vec<Request> {
+        let url = self.ironic_url();
+        let host = url.trim_start_matches("http://");
+        self.lab.requests().into_iter().filter(|one| one.host == host).collect()
+    }
+
+    /// Sets one fault or setting (`scripts/services/control.py`), and waits until it is in effect.
+    pub fn set(&self, key: &str, value: impl Into<Value>) {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.insert(key.to_owned(), value.into());
+        replace(&self.control_file(), &control);
+        drop(control);
+        self.settle();
+    }
+
+    /// Removes all faults.
+    pub fn heal(&self) {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.clear();
+        replace(&self.control_file(), &control);
+        drop(control);
+        self.settle();
+    }
+
+    pub fn bmc_down(&self) {
+        self.set("bmc", "down");
+    }
+
+    /// The ramdisk of the stand-in never comes up.
+    pub fn silent_ramdisk(&self) {
+        self.set("silent", true);
+    }
+
+    /// From now on the BMC accepts this password only.
+    pub fn change_password(&self, password: &str) {
+        self.set("password", password);
+    }
+
+    fn control_file(&self) -> PathBuf {
+        self.lab.dir.join("control").join(format!("{}.json", self.name))
+    }
+
+    /// The BMCs read their control files ten times a second.
+    fn settle(&self) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
+    /// What its BMC says, `On` or `Off`; the fault-free view of the lab.
+    pub fn power(&self) -> String {
+        let found = self.redfish_admin("GET", "", None);
+        found["PowerState"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A reset as of the BMC's own console: `On`, `ForceOff`, `ForceRestart`.
+    pub fn switch(&self, reset: &str) {
+        let body = json!({"ResetType": reset});
+        self.redfish_admin("POST", "/Actions/ComputerSystem.Reset", Some(&body));
+    }
+
+    fn redfish_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let url = format!("{}/redfish/v1/Systems/{}{path}", self.lab.redfish_url, self.uuid);
+        let user = format!("{}:{}", self.lab.bmc_user, self.lab.bmc_password);
+        request(method, &url, body, &["--user", &user]).unwrap().ok()
+    }
+
+    /// Output of shell commands in the real machine, as root; it must be on.
+    pub fn shell(&self, commands: &str) -> String {
+        self.lab.script("sh", &[commands])
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        super::restore(|| self.reset());
+    }
+}

@@ -1,0 +1,16 @@
+//! The services tier: real Ironic with emulated BMCs and one real machine. Needs root.
+//!
+//! Run by `scripts/test-tiers` inside the lab of `scripts/services-lab`, several tests at a time: each
+//! has a system of its own.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests start real processes and read real files"
+)]
+#![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
+
+#[path = "services/lab.rs"]
+mod lab;
+#[path = "services/lab_faults.rs"]
+mod lab_faults;
