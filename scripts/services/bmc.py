@@ -114,6 +114,13 @@ def password_file(name, password):
     return path
 
 
+class Quiet(serving.WSGIRequestHandler):
+    """For machine.py, which asks five times a second."""
+
+    def log_request(self, code='-', size='-'):
+        pass
+
+
 class Bmc:
     """One listener. `system` is None for the lab's own."""
 
@@ -137,7 +144,8 @@ class Bmc:
             self.server.server_close()
             self.server = None
         elif not down and not self.server:
-            self.server = serving.make_server('127.0.0.1', self.port, self.answer, threaded=True)
+            handler = None if self.watched else Quiet
+            self.server = serving.make_server('127.0.0.1', self.port, self.answer, threaded=True, request_handler=handler)
             threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, environ, start_response):

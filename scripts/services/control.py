@@ -14,6 +14,7 @@ Keys of the stand-in agent, which a node may also have in `extra.lab` (those win
 """
 import json
 import os
+import sys
 
 KEYS = {'bmc', 'password', 'delay', 'volumes', 'silent', 'disks', 'macs', 'inventory', 'step_seconds', 'fail_step',
         'fail_message'}
@@ -31,7 +32,20 @@ def read(lab, name):
             found = json.load(file)
     except FileNotFoundError:
         return {}
+    check(found)
+    return found
+
+
+def check(found):
     unknown = set(found) - KEYS
     if unknown:
-        raise ValueError('unknown keys in the control file of %s: %s' % (name, ', '.join(sorted(unknown))))
-    return found
+        raise ValueError('no such fault: %s; there are: %s' % (', '.join(sorted(unknown)), ', '.join(sorted(KEYS))))
+    if found.get('bmc', 'up') not in ('up', 'down', 'hung'):
+        raise ValueError('bmc is up, down or hung, not %s' % found['bmc'])
+
+
+if __name__ == '__main__':                             # checks the object on standard input
+    try:
+        check(json.load(sys.stdin))
+    except ValueError as fault:
+        sys.exit(str(fault))

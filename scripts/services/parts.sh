@@ -204,8 +204,9 @@ at_set() { # SYSTEM KEY=JSON...
   for pair in "$@"; do
     object=$(jq -c --arg key "${pair%%=*}" --argjson value "${pair#*=}" '.[$key] = $value' <<< "$object") || die "$pair is not KEY=JSON"
   done
+  "$PY" "$HERE/control.py" <<< "$object" || die "nothing was changed"
   echo "$object" > "$D/control/$name.json.new"; mv "$D/control/$name.json.new" "$D/control/$name.json"
-  sleep 0.3                                                       # the BMCs look every 0.1 s
+  sleep 0.25                                                      # the BMCs read it every 0.1 s
 }
 
 at_auth() { # none|basic
@@ -216,7 +217,7 @@ at_auth() { # none|basic
 }
 
 at_sh() { # COMMANDS
-  up() { [ "$(echo 'echo up' | socat -t 5 - TCP:10.0.2.15:2222 2>/dev/null)" = up ]; }
-  poll 60 up || die "the real machine does not answer; is it on? its console is $D/log/console.log"
+  answers_echo() { [ "$(echo 'echo up' | socat -t 5 - TCP:10.0.2.15:2222 2>/dev/null)" = up ]; }
+  poll 60 answers_echo || die "the real machine does not answer; is it on? its console is $D/log/console.log"
   printf '%s\n' "$1" | socat -t 600 - TCP:10.0.2.15:2222
 }

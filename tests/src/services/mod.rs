@@ -14,11 +14,11 @@ pub use http::{Answer, request};
 pub use ironic::Ironic;
 pub use system::{Request, System};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::{
     ops::Deref,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
@@ -218,13 +218,6 @@ fn restore(action: impl FnOnce()) {
     } else if catch_unwind(AssertUnwindSafe(action)).is_err() {
         eprintln!("the failed test left something behind");
     }
-}
-
-/// Writes a file that other processes read at any time.
-fn replace(path: &Path, content: &Map<String, Value>) {
-    let new = path.with_extension("new");
-    std::fs::write(&new, serde_json::to_vec(content).unwrap()).unwrap();
-    std::fs::rename(&new, path).unwrap();
 }
 
 /// Polls until `probe` returns a value; panics with the last state at the time limit.

@@ -3,15 +3,13 @@
 //! Dropping it deletes its nodes in Ironic, switches it off and removes its faults. Read next:
 //! `scripts/services/control.py`, which lists the faults.
 
-use super::{Lab, Shared, replace, request, until};
+use super::{Lab, Shared, request, until};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
     fs::File,
-    path::PathBuf,
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 /// One line of the log of requests to Ironic.
@@ -37,6 +35,7 @@ pub struct System {
     pub mac: String,
     /// Address of its BMC.
     pub redfish: String,
+    real: bool,
     index: usize,
     lab: &'static Lab,
     control: Mutex<Map<String, Value>>,
@@ -57,6 +56,7 @@ impl System {
             uuid: text("uuid"),
             mac: text("mac"),
             redfish: text("redfish"),
+            real: one["real"] == true,
             index,
             lab,
             control: Mutex::default(),
@@ -78,7 +78,7 @@ impl System {
         self.switch("ForceOff");
         until(&format!("{} is off", self.name), super::LIMIT, || {
             let state = self.power();
-            if state == "Off" { Ok(()) } else { Err(state) }
+            if state == "Off" && !self.is_running() { Ok(()) } else { Err(state) }
         });
     }
 
@@ -98,18 +98,14 @@ impl System {
     pub fn set(&self, key: &str, value: impl Into<Value>) {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         control.insert(key.to_owned(), value.into());
-        replace(&self.control_file(), &control);
-        drop(control);
-        self.settle();
+        self.apply(&control);
     }
 
     /// Removes all faults.
     pub fn heal(&self) {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         control.clear();
-        replace(&self.control_file(), &control);
-        drop(control);
-        self.settle();
+        self.apply(&control);
     }
 
     pub fn bmc_down(&self) {
@@ -126,13 +122,20 @@ impl System {
         self.set("password", password);
     }
 
-    fn control_file(&self) -> PathBuf {
-        self.lab.dir.join("control").join(format!("{}.json", self.name))
+    /// Whether the guest behind the BMC runs: it follows the BMC a moment later. An emulated system
+    /// has none.
+    fn is_running(&self) -> bool {
+        if !self.real {
+            return false;
+        }
+        let state = std::fs::read(self.lab.dir.join("machine/state")).unwrap();
+        serde_json::from_slice::<Value>(&state).unwrap()["running"] == true
     }
 
-    /// The BMCs read their control files ten times a second.
-    fn settle(&self) {
-        std::thread::sleep(Duration::from_millis(300));
+    fn apply(&self, control: &Map<String, Value>) {
+        let pairs: Vec<String> = control.iter().map(|(key, one)| format!("{key}={one}")).collect();
+        let pairs = pairs.iter().map(String::as_str);
+        self.lab.script("set", &[self.name.as_str()].into_iter().chain(pairs).collect::<Vec<_>>());
     }
 
     /// What its BMC says, `On` or `Off`; the fault-free view of the lab.
