@@ -1,7 +1,8 @@
 //! The services tier: real Ironic with emulated BMCs and one real machine. Needs root.
 //!
 //! Run by `scripts/test-tiers` inside the lab of `scripts/services-lab`, several tests at a time: each
-//! has a system of its own.
+//! has a system of its own. Modules named `…alone` contain the tests that use `Lab::alone`; they run
+//! last, one at a time, instead of keeping the others waiting.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,5 +13,7 @@
 
 #[path = "services/lab.rs"]
 mod lab;
+#[path = "services/lab_alone.rs"]
+mod lab_alone;
 #[path = "services/lab_faults.rs"]
 mod lab_faults;

@@ -1,6 +1,6 @@
 //! What Quarry relies on when something fails: states, messages and recovery, seen without Quarry.
 
-use quarry_tests::services::{Ironic, LIMIT, Lab};
+use quarry_tests::services::{LIMIT, Lab};
 use serde_json::{Value, json};
 
 fn last_error(node: &Value) -> &str {
@@ -105,45 +105,4 @@ fn a_clean_step_can_fail() {
     let failed = ironic.wait(&node, "clean failed", LIMIT);
     assert_eq!((&failed["fault"], &failed["maintenance"]), (&json!("clean failure"), &json!(true)));
     assert!(last_error(&failed).contains("the controller is on fire"), "{failed}");
-}
-
-#[test]
-fn a_stopped_ironic_refuses_and_continues() {
-    let lab = Lab::get().alone();
-    let system = lab.system();
-    let ironic = lab.ironic();
-    let node = ironic.enroll(&system, &lab.bmc_password);
-    lab.stop("ironic");
-    let refused = ironic.send("GET", "/v1/nodes", None).unwrap_err();
-    assert!(refused.contains("connect"), "{refused}");
-    lab.start("ironic");
-    assert_eq!(ironic.get(&format!("/v1/nodes/{node}")).ok()["provision_state"], "enroll");
-}
-
-#[test]
-fn a_lost_database_leaves_an_empty_ironic() {
-    let lab = Lab::get().alone();
-    let system = lab.system();
-    let ironic = lab.ironic();
-    let node = ironic.enroll(&system, &lab.bmc_password);
-    ironic.manage(&node);
-    lab.lose_database();
-    assert_eq!(ironic.get(&format!("/v1/nodes/{node}")).status, 404);
-    assert_eq!(ironic.get("/v1/nodes").ok()["nodes"], json!([]));
-    assert_eq!(ironic.get("/v1/ports").ok()["ports"], json!([]));
-    let again = ironic.enroll(&system, &lab.bmc_password);
-    assert_ne!(again, node, "Ironic chooses another UUID");
-    ironic.manage(&again);
-}
-
-#[test]
-fn ironic_can_ask_for_a_password() {
-    let lab = Lab::get().alone();
-    let (user, password) = lab.require_password();
-    assert_eq!(lab.ironic().get("/v1").status, 200, "the version is open");
-    assert_eq!(lab.ironic().get("/v1/nodes").status, 401);
-    let wrong = Ironic::new(&lab.ironic_url).as_user(&user, "wrong");
-    assert_eq!(wrong.get("/v1/nodes").status, 401);
-    let right = Ironic::new(&lab.ironic_url).as_user(&user, &password);
-    assert_eq!(right.get("/v1/nodes").status, 200);
 }
