@@ -1,6 +1,6 @@
 //! One system of the lab: an emulated one, or the real machine. Owns its faults and its requests.
 //!
-//! Dropping it deletes its nodes in Ironic, switches it off and removes its faults. Read next:
+//! Dropping it deletes its nodes in Ironic, switches it off, removes its faults and blanks its disks. Read next:
 //! `scripts/services/control.py`, which lists the faults.
 
 use super::{Lab, Shared, request, until};
@@ -80,6 +80,9 @@ impl System {
             let state = self.power();
             if state == "Off" && !self.is_running() { Ok(()) } else { Err(state) }
         });
+        if self.real {
+            self.blank_disks();
+        }
     }
 
     /// Address of Ironic for one Quarry: in the log of requests this address is of this system alone.
@@ -130,6 +133,17 @@ impl System {
         }
         let state = std::fs::read(self.lab.dir.join("machine/state")).unwrap();
         serde_json::from_slice::<Value>(&state).unwrap()["running"] == true
+    }
+
+    /// Only while it is off: the files are the disks of the guest.
+    fn blank_disks(&self) {
+        let disks = self.lab.dir.join("machine/disks");
+        for line in std::fs::read_to_string(disks.join("list")).unwrap().lines() {
+            let name = line.split(' ').next().unwrap();
+            let file = File::options().write(true).open(disks.join(name)).unwrap();
+            let size = file.metadata().unwrap().len();
+            file.set_len(0).and_then(|()| file.set_len(size)).unwrap();
+        }
     }
 
     fn apply(&self, control: &Map<String, Value>) {

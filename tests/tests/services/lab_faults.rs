@@ -1,6 +1,6 @@
 //! What Quarry relies on when something fails: states, messages and recovery, seen without Quarry.
 
-use quarry_tests::services::{LIMIT, Lab};
+use quarry_tests::services::{LIMIT, Lab, request};
 use serde_json::{Value, json};
 
 fn last_error(node: &Value) -> &str {
@@ -105,4 +105,58 @@ fn a_clean_step_can_fail() {
     let failed = ironic.wait(&node, "clean failed", LIMIT);
     assert_eq!((&failed["fault"], &failed["maintenance"]), (&json!("clean failure"), &json!(true)));
     assert!(last_error(&failed).contains("the controller is on fire"), "{failed}");
+}
+
+#[test]
+fn a_bmc_can_hang_and_refuse_volumes() {
+    let (lab, system) = (Lab::get(), Lab::get().system());
+    let storage = format!("{}/redfish/v1/Systems/{}/Storage/1", system.redfish, system.uuid);
+    let volumes = format!("{storage}/Volumes");
+    let user = format!("{}:{}", lab.bmc_user, lab.bmc_password);
+    let send = |method: &str, url: &str, body: Option<&Value>| {
+        request(method, url, body, &["--user", &user, "--max-time", "2"])
+    };
+    let drives = send("GET", &storage, None).unwrap().ok()["Drives"].clone();
+    assert_eq!(drives.as_array().map(Vec::len), Some(4), "{drives}");
+    let wanted =
+        json!({"RAIDType": "RAID1", "CapacityBytes": 1 << 30, "Links": {"Drives": drives}});
+    let count =
+        || send("GET", &volumes, None).unwrap().ok()["Members"].as_array().map(Vec::len).unwrap();
+
+    system.set("volumes", "no cache battery");
+    let refused = send("POST", &volumes, Some(&wanted)).unwrap();
+    assert_eq!(refused.status, 500, "{}", refused.text);
+    assert!(refused.text.contains("no cache battery"), "{}", refused.text);
+    assert_eq!(count(), 0);
+    system.heal();
+    assert_eq!(send("POST", &volumes, Some(&wanted)).unwrap().status, 201);
+    assert_eq!(count(), 1);
+    let member = send("GET", &volumes, None).unwrap().ok()["Members"][0]["@odata.id"].clone();
+    let member = format!("{}{}", system.redfish, member.as_str().unwrap());
+    assert_eq!(send("GET", &member, None).unwrap().ok()["RAIDType"], "RAID1");
+    assert_eq!(send("DELETE", &member, None).unwrap().status, 204);
+    assert_eq!(count(), 0);
+
+    system.set("bmc", "hung");
+    let error = send("GET", &storage, None).unwrap_err();
+    assert!(error.contains("timed out"), "{error}");
+    system.heal();
+    assert_eq!(send("GET", &storage, None).unwrap().status, 200);
+}
+
+#[test]
+fn every_reported_mac_address_becomes_a_port() {
+    let (lab, system) = (Lab::get(), Lab::get().system());
+    let ironic = lab.ironic();
+    let second = system.mac.replace("52:54:00:1a", "52:54:00:1b");
+    system.set("macs", json!([system.mac, second]));
+    let node = ironic.enroll(&system, &lab.bmc_password);
+    ironic.manage(&node);
+    ironic.provision(&node, "inspect");
+    ironic.wait(&node, "manageable", LIMIT);
+    let ports = ironic.get(&format!("/v1/ports?node={node}")).ok();
+    let found = ports["ports"].as_array().unwrap().iter();
+    let mut found: Vec<&str> = found.map(|port| port["address"].as_str().unwrap()).collect();
+    found.sort_unstable();
+    assert_eq!(found, [system.mac.as_str(), second.as_str()]);
 }
