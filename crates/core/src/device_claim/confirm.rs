@@ -241,7 +241,8 @@ fn verify_evidence(
     let missing: Vec<&str> = claim
         .identifiers
         .iter()
-        .filter(|one| !now.contains(one) && !(world_wide && is_world_wide(one)))
+        .filter(|one| !now.contains(one))
+        .filter(|one| !world_wide || !is_world_wide(one))
         .map(String::as_str)
         .collect();
     if missing.is_empty() || (wipes && world_wide) {
