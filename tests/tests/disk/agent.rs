@@ -162,6 +162,9 @@ async fn agent_serves_its_node_from_start_to_shutdown() {
         })
         .await;
     assert_eq!(published.node_uid.as_deref(), Some(cluster.node_uid.as_str()));
+    // As the operator records it: until then no volume is removed.
+    let recorded = json!({"spec": {"ledgerID": published.ledger_id}});
+    inventories.patch(NODE, &PatchParams::default(), &Patch::Merge(recorded)).await.unwrap();
 
     // A file system volume, a block volume, a job that is obsolete, and one that cannot be parsed.
     let fs_volume = cluster.volume("fs", "Filesystem").await;

@@ -217,7 +217,10 @@ async fn partitions_are_removed_unless_they_are_in_use() {
     let top = Loop::new(Path::new(&format!("/dev/{}", names[0])));
     let refused = wipe().unwrap_err();
     assert!(refused.contains(&top.name), "{refused}");
+    let attached = format!("/sys/block/{}/loop", top.name);
     drop(top);
+    // udev may have it open for a moment, and the kernel detaches it after that.
+    eventually("the loop device is detached", || !Path::new(&attached).exists());
     // Nor a process that opened it without O_EXCL: reported before the first byte is written.
     let opened = fs::File::open(format!("/dev/{}", names[0])).unwrap();
     let refused = wipe().unwrap_err();
