@@ -8,6 +8,7 @@ use quarry_api::{
     },
     names,
 };
+use serde::de::DeserializeOwned;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("annotation {annotation} cannot be read: {problem}; correct or remove it")]
@@ -77,16 +78,22 @@ pub fn asks_for_inspection(host: &BareMetalHost) -> bool {
     get(host, names::INSPECT_ANNOTATION).is_some() && !is_inspection_disabled(host)
 }
 
+/// A list would be read as the fields of the object in their order.
+fn object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)?;
+    serde_json::from_value(fields.into())
+}
+
 /// Hardware that is known without an inspection.
 pub fn hardware_details(host: &BareMetalHost) -> Result<Option<HardwareDetails>, AnnotationError> {
     let name = names::HARDWARE_DETAILS_ANNOTATION;
     let Some(value) = get(host, name) else { return Ok(None) };
-    serde_json::from_str(value).map(Some).map_err(|error| AnnotationError::new(name, error))
+    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
 }
 
 /// The status of a host that was moved or restored. What this version does not know of is ignored, not refused.
 pub fn saved_status(host: &BareMetalHost) -> Result<Option<BareMetalHostStatus>, AnnotationError> {
     let name = names::STATUS_ANNOTATION;
     let Some(value) = get(host, name) else { return Ok(None) };
-    serde_json::from_str(value).map(Some).map_err(|error| AnnotationError::new(name, error))
+    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
 }

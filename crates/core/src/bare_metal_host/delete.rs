@@ -118,6 +118,9 @@ pub(super) fn detach(draft: &mut Draft<'_>) -> Flow {
     let arguments = match annotations::detached(&draft.seen.host) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
+            if draft.has_error(&ErrorType::Detach) {
+                draft.succeed();
+            }
             if draft.status.operational_status == OperationalStatus::Detached {
                 draft.clear_error();
                 draft.event("Attached", "Host is attached to Ironic again");
@@ -129,13 +132,11 @@ pub(super) fn detach(draft: &mut Draft<'_>) -> Flow {
         }
     };
     let detached = draft.status.operational_status == OperationalStatus::Detached;
-    if draft.is_deleted() && (detached || draft.status.provisioning.id.is_empty()) {
+    if draft.is_deleted() && detached {
         return match arguments.delete_action {
-            DetachedDeleteAction::Delete => release(draft),
-            DetachedDeleteAction::None
-            | DetachedDeleteAction::Delay
-            | DetachedDeleteAction::Other(_) => {
-                draft.condition(CONDITION_ACCEPTED, "Detached", "a detached host is not deleted; remove annotation baremetalhost.metal3.io/detached, or set its deleteAction to delete");
+            DetachedDeleteAction::Delete | DetachedDeleteAction::None => release(draft),
+            DetachedDeleteAction::Delay | DetachedDeleteAction::Other(_) => {
+                draft.condition(CONDITION_ACCEPTED, "Detached", "a detached host whose deleteAction is delay is not deleted; remove annotation baremetalhost.metal3.io/detached, or set its deleteAction to delete");
                 Flow::Stop
             }
         };
@@ -172,8 +173,8 @@ pub(super) fn detach(draft: &mut Draft<'_>) -> Flow {
             if !detached {
                 draft.event("Detached", "Host is detached: Ironic does not manage it");
             }
-            draft.clear_error();
-            draft.clear_condition(CONDITION_ACCEPTED);
+            draft.succeed();
+            draft.consider_all();
             draft.clear_condition(CONDITION_IRONIC);
             draft.status.provisioning.id.clear();
             draft.status.operational_status = OperationalStatus::Detached;

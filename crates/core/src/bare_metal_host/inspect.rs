@@ -2,7 +2,8 @@
 
 use super::{
     IronicView, Step, annotations, hardware, hardware_data,
-    register::{keep_waiting, trimmed},
+    register::keep_waiting,
+    state_machine,
     status::{Draft, Flow},
 };
 use jiff::SignedDuration;
@@ -21,9 +22,7 @@ const DELAYED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// The inventory is read only where it is used: it may be megabytes.
 pub(super) fn wants_inventory(host: &BareMetalHost) -> bool {
-    let missing = host.status.as_ref().is_none_or(|status| status.hardware.is_none());
-    let inspecting = host.state() == State::Inspecting;
-    !annotations::asks_for_inspection(host) && (inspecting || missing)
+    host.state() == State::Inspecting && !annotations::asks_for_inspection(host)
 }
 
 /// The state `inspecting`. `Continue` when it has ended.
@@ -49,6 +48,9 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
         }
         ProvisionState::Inspecting | ProvisionState::InspectWait => wait(draft, node),
         ProvisionState::InspectFailed => failed(draft, kind, node),
+        ProvisionState::CleanFailed | ProvisionState::AdoptFailed => {
+            state_machine::recover(draft, node)
+        }
         ProvisionState::Active => draft.refuse(
             kind,
             format!(
@@ -64,9 +66,22 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
 fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     let again = annotations::asks_for_inspection(&draft.seen.host);
     let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
-    if let Some(inventory) = seen.inventory.as_ref().filter(|_| !again) {
-        finish(draft, &hardware::details(inventory));
-        return Flow::Continue;
+    if node.inspection_finished_at.is_some() && !again {
+        if !wants_inventory(&draft.seen.host) {
+            // Ironic knows the hardware from before. It is read once the state is written.
+            return draft.again_in(SignedDuration::ZERO);
+        }
+        match &seen.inventory {
+            Some(inventory) => {
+                finish(draft, &hardware::details(inventory));
+                return Flow::Continue;
+            }
+            // Another inspection may end in the same way: with a backoff, each reboots the host.
+            None if !draft.has_error(&kind) => {
+                return draft.fail(kind, "Ironic has no inventory of the inspection that has ended; set data_backend to database in section inventory of its configuration");
+            }
+            None => {}
+        }
     }
     if !draft.may_retry(&kind) {
         return keep_waiting(draft, kind);
@@ -108,13 +123,9 @@ fn asks_to_restart(draft: &Draft<'_>) -> bool {
 
 fn failed(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     if !draft.has_error(&kind) {
-        let error = node.last_error.as_deref().filter(|error| !error.is_empty());
-        // Ironic writes the state seconds before the error.
-        let Some(error) = error else { return draft.again_in(POLL) };
-        return draft.fail(
-            kind,
-            format!("{}; check the console of the host and Ironic's log", trimmed(error)),
-        );
+        let Some(error) = state_machine::error_of(node) else { return draft.again_in(POLL) };
+        return draft
+            .fail(kind, format!("{error}; check the console of the host and Ironic's log"));
     }
     if !draft.may_retry(&kind) {
         return keep_waiting(draft, kind);

@@ -139,21 +139,19 @@ pub struct Reads {
 /// Whether Ironic is asked about this host at all.
 pub fn needs_ironic(host: &BareMetalHost) -> bool {
     let annotated = |name: &str| annotations::get(host, name).is_some();
-    let detached = annotated(names::DETACHED_ANNOTATION) && host_id(host).is_empty();
+    let status = host.status.as_ref().map(|status| &status.operational_status);
+    let detached = annotated(names::DETACHED_ANNOTATION)
+        && status == Some(&OperationalStatus::Detached)
+        && host_id(host).is_empty();
     !annotated(names::PAUSED_ANNOTATION) && !detached && (host.bmc().is_some() || has_node(host))
 }
 
 /// Ports matter while the node is enrolled; the inventory once an inspection has ended.
 pub fn reads(host: &BareMetalHost, node: Option<&Node>) -> Reads {
     let Some(node) = node else { return Reads::default() };
-    let inspecting = matches!(
-        host.state(),
-        ProvisioningState::Inspecting | ProvisioningState::Available | ProvisioningState::Ready
-    );
     Reads {
         ports: node.provision_state == ProvisionState::Enroll,
-        inventory: inspecting
-            && node.inspection_finished_at.is_some()
+        inventory: node.inspection_finished_at.is_some()
             && !is_busy(node)
             && inspect::wants_inventory(host),
     }

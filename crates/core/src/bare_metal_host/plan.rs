@@ -7,13 +7,14 @@ use super::{
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use quarry_api::{
+    BareMetalHost,
     bare_metal_host::{OperationalStatus, ProvisioningState as State},
     names,
 };
 
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let host = &seen.host;
-    if annotations::get(host, names::PAUSED_ANNOTATION).is_some() {
+    if annotations::get(host, names::PAUSED_ANNOTATION).is_some() || is_released(host) {
         return Plan::default();
     }
     let mut draft = Draft::new(seen, now);
@@ -23,19 +24,25 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     draft.finish()
 }
 
+fn is_held(host: &BareMetalHost) -> bool {
+    host.finalizers().iter().any(|one| one == names::HOST_FINALIZER)
+}
+
+/// Others hold it: nothing of it is ours any more.
+fn is_released(host: &BareMetalHost) -> bool {
+    host.metadata.deletion_timestamp.is_some() && !is_held(host)
+}
+
 fn decide(draft: &mut Draft<'_>) {
     let host = &draft.seen.host;
     let is_deleted = draft.is_deleted();
-    let held = host.finalizers().iter().any(|one| one == names::HOST_FINALIZER);
-    match (is_deleted, held) {
-        // Others hold it: nothing of it is ours any more.
-        (true, false) => return,
-        (false, false) => draft.steps.push(Step::AddFinalizer),
-        (_, true) => {}
+    if !is_held(host) {
+        draft.steps.push(Step::AddFinalizer);
     }
     if host.bmc().is_none() && !is_deleted && draft.status.provisioning.id.is_empty() {
         if *draft.state() != State::Unmanaged {
             draft.enter(State::Unmanaged);
+            draft.event("Discovered", "Discovered host with no BMC details");
         }
         draft.status.operational_status = OperationalStatus::Discovered;
         return;
@@ -72,7 +79,12 @@ fn restore(draft: &mut Draft<'_>) -> Flow {
         return Flow::Continue;
     }
     let forget = Step::RemoveAnnotations(vec![names::STATUS_ANNOTATION]);
-    let is_new = host.status.as_ref().is_none_or(|status| status.last_updated.is_none());
+    // A report about an annotation that cannot be read gives it no state: once corrected, it is restored.
+    let is_new = host.status.as_ref().is_none_or(|status| {
+        let provisioning = &status.provisioning;
+        status.last_updated.is_none()
+            || (provisioning.state == State::None && provisioning.id.is_empty())
+    });
     if !is_new {
         draft.steps.push(forget);
         return Flow::Continue;

@@ -12,6 +12,8 @@ use quarry_ironic::{Call, Node, PowerState, PowerTarget};
 const POLL: SignedDuration = SignedDuration::from_secs(2);
 /// How long the operating system may take to shut down, in seconds; as upstream.
 const SOFT_LIMIT: u32 = 180;
+/// Ironic's fault of a node whose power state it cannot read.
+pub(super) const POWER_FAILURE: &str = "power failure";
 /// A host that is as it should be.
 pub(super) const AT_REST: SignedDuration = SignedDuration::from_secs(60);
 
@@ -31,7 +33,7 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
             None
         }
     };
-    if node.maintenance && node.fault.as_deref() == Some("power failure") {
+    if node.maintenance && node.fault.as_deref() == Some(POWER_FAILURE) {
         return power_failure(draft, kind, node);
     }
     let spec = &draft.seen.host.spec;
@@ -39,14 +41,14 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
         Some(PowerState::On) => true,
         Some(PowerState::Off) => false,
         // Ironic has not read it yet, or cannot.
-        Some(_) | None => return settled(draft, kind),
+        Some(_) | None => return settled(draft),
     };
     let once = request.as_ref().is_some_and(|request| request.once);
     let wants_on = spec.online && request.is_none();
     let hard = request.as_ref().is_some_and(|request| request.hard) || draft.has_error(&kind);
     let target = match (is_on, wants_on) {
         (true, false) if spec.disable_power_off && once => PowerTarget::Reboot,
-        (true, false) if spec.disable_power_off => return settled(draft, kind),
+        (true, false) if spec.disable_power_off => return settled(draft),
         (true, false) if hard => PowerTarget::Off,
         (true, false) => PowerTarget::SoftOff { timeout: Some(SOFT_LIMIT) },
         (false, true) => PowerTarget::On,
@@ -55,7 +57,7 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
             draft.steps.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
             return draft.again_in(SignedDuration::ZERO);
         }
-        (true, true) | (false, false) => return settled(draft, kind),
+        (true, true) | (false, false) => return settled(draft),
     };
     change(draft, kind, node, target)
 }
@@ -102,10 +104,8 @@ fn power_failure(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     draft.call(Call::ClearMaintenance { id: node.uuid.clone() }, POLL)
 }
 
-fn settled(draft: &mut Draft<'_>, kind: ErrorType) -> Flow {
-    if draft.has_error(&kind) {
-        draft.clear_error();
-        draft.status.error_count = 0;
-    }
+/// Any error is over, also one that another version or another operator recorded.
+fn settled(draft: &mut Draft<'_>) -> Flow {
+    draft.succeed();
     draft.again_in(AT_REST)
 }

@@ -50,8 +50,11 @@ pub(super) fn credentials(secret: &Secret) -> Result<Credentials, String> {
         let text = String::from_utf8(value.clone());
         let text =
             text.map_err(|_| format!("key {key:?} of Secret {name} is not text; replace it"))?;
-        // Editors and `base64` without -n add a line end, which no BMC has in a password.
-        Ok::<String, String>(text.trim_end_matches(['\n', '\r']).to_owned())
+        // Editors, and `echo` without -n, add a line end, which no BMC has in a password; as upstream.
+        match text.trim() {
+            "" => Err(format!("key {key:?} of Secret {name} is empty; replace it")),
+            text => Ok(text.to_owned()),
+        }
     };
     Ok(Credentials { username: text("username")?, password: text("password")? })
 }
@@ -73,17 +76,17 @@ pub(super) fn register(draft: &mut Draft<'_>) -> Flow {
         draft.fail(kind, format!("Secret {namespace}/{name}, which spec.bmc.credentialsName names, does not exist; create it with the keys username and password"));
         return draft.again_in(SECRET_AGAIN);
     };
-    let (credentials, driver) =
-        match (credentials(secret), driver::parse(bmc, &draft.seen.settings)) {
-            (Ok(credentials), Ok(driver)) => (credentials, driver),
-            (Err(problem), _) => return draft.fail(kind, problem),
-            (_, Err(problem)) => return draft.refuse(kind, problem.to_string()),
-        };
     if !is_claimed(secret, host) {
-        // First: it gives the Secret another version, and the version that is tried is recorded.
+        // First: it is watched from then on, and has another version, which is recorded when it is tried.
         draft.steps.push(Step::ClaimSecret);
         return draft.again_in(AT_ONCE);
     }
+    let (credentials, driver) =
+        match (credentials(secret), driver::parse(bmc, &draft.seen.settings)) {
+            (Ok(credentials), Ok(driver)) => (credentials, driver),
+            (Err(problem), _) => return draft.refuse(kind, problem),
+            (_, Err(problem)) => return draft.refuse(kind, problem.to_string()),
+        };
     let Some(node) = draft.node() else {
         return create(draft, kind, &driver, &credentials);
     };
@@ -95,7 +98,9 @@ pub(super) fn register(draft: &mut Draft<'_>) -> Flow {
     let changes = changes(host, node, &driver, &credentials, renew);
     if !changes.is_empty() && node.reservation.is_none() && !super::is_busy(node) {
         draft.status.tried_credentials = CredentialsStatus::of(secret);
-        if draft.has_error(&kind) {
+        if node.provision_state == ProvisionState::Enroll && has_failed(node) {
+            draft.retry_at_once(kind);
+        } else if draft.has_error(&kind) {
             draft.clear_error();
         }
         return draft.call(Call::PatchNode { id: node.uuid.clone(), ops: changes }, AT_ONCE);
@@ -148,6 +153,7 @@ fn create(
         boot_interface: driver.boot_interface.map(str::to_owned),
         inspect_interface: Some("agent".to_owned()),
         automated_clean: Some(is_cleaned(host)),
+        disable_power_off: host.spec.disable_power_off.then_some(true),
         properties: driver::properties(host.spec.boot_mode.as_ref(), &host.spec.architecture),
         ..NewNode::default()
     };
@@ -185,7 +191,15 @@ fn changes(
     if node.automated_clean != Some(is_cleaned(host)) {
         ops.push(PatchOp::add("/automated_clean", is_cleaned(host)));
     }
+    // Ironic powers hosts off for its own purposes, too. One that cannot leave it refuses the whole node.
+    if node.disable_power_off.unwrap_or_default() != host.spec.disable_power_off {
+        ops.push(PatchOp::add("/disable_power_off", host.spec.disable_power_off));
+    }
     ops
+}
+
+fn has_failed(node: &Node) -> bool {
+    node.last_error.as_ref().is_some_and(|error| !error.is_empty())
 }
 
 /// Ironic itself notes why it set maintenance.
@@ -245,8 +259,11 @@ fn missing_ports<'a>(
 }
 
 fn registered(draft: &mut Draft<'_>, kind: ErrorType, secret: &Secret) {
-    draft.clear_condition(super::status::CONDITION_ACCEPTED);
-    if draft.has_error(&kind) {
+    draft.consider_all();
+    // A failed adoption has the same type of error, and is not over with the registration.
+    let is_adopted =
+        draft.node().is_none_or(|node| node.provision_state != ProvisionState::AdoptFailed);
+    if draft.has_error(&kind) && is_adopted {
         draft.clear_error();
     }
     let good = CredentialsStatus::of(secret);

@@ -1,14 +1,14 @@
 //! The states of a host that is registered: what each does, and which follows.
 
 use super::{
-    annotations, delete, hardware_data, inspect,
+    Step, annotations, delete, hardware_data, inspect,
     power::{self, AT_REST},
     register::{keep_waiting, trimmed},
     status::{CONDITION_ACCEPTED, Draft, Flow},
 };
 use jiff::SignedDuration;
 use quarry_api::bare_metal_host::{ErrorType, ProvisioningState as State};
-use quarry_ironic::{Call, ProvisionState, ProvisionTarget};
+use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
 
 const POLL: SignedDuration = SignedDuration::from_secs(2);
 
@@ -76,10 +76,13 @@ fn available(draft: &mut Draft<'_>) -> Flow {
         draft.enter(State::ExternallyProvisioned);
         return Flow::Continue;
     }
-    // The annotation is removed when the inspection has started.
+    // Recorded first: the annotation is removed when the inspection has started, and its end must be noticed.
     if annotations::asks_for_inspection(host) || lacks_hardware(draft) {
         draft.enter(State::Inspecting);
-        return Flow::Continue;
+        return draft.again_in(SignedDuration::ZERO);
+    }
+    if let Some(node) = draft.node().filter(|node| has_failed(node)) {
+        return recover(draft, node);
     }
     let wanted = host.spec.image.is_some() || host.spec.custom_deploy.is_some();
     if wanted {
@@ -94,10 +97,37 @@ fn available(draft: &mut Draft<'_>) -> Flow {
 
 /// Nothing is known about its hardware, and an inspection can find it.
 fn lacks_hardware(draft: &Draft<'_>) -> bool {
+    let is_stored = draft.steps.iter().any(|step| matches!(step, Step::CreateHardwareData(_)));
     draft.seen.hardware_data.is_none()
+        && !is_stored
         && draft.status.hardware.is_none()
         && !annotations::is_inspection_disabled(&draft.seen.host)
         && !hardware_data::is_too_large(draft)
+}
+
+/// An operation of Ironic failed, and the node waits to be managed again.
+pub(super) fn has_failed(node: &Node) -> bool {
+    matches!(
+        node.provision_state,
+        ProvisionState::InspectFailed | ProvisionState::CleanFailed | ProvisionState::AdoptFailed
+    )
+}
+
+/// Why an operation failed. `None`: Ironic writes the state before the error, and keeps the node locked meanwhile.
+pub(super) fn error_of(node: &Node) -> Option<String> {
+    match node.last_error.as_deref().filter(|error| !error.is_empty()) {
+        Some(error) => Some(trimmed(error)),
+        None if node.reservation.is_some() => None,
+        None => Some(format!("{}, and Ironic gives no reason", node.provision_state)),
+    }
+}
+
+pub(super) fn recover(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    let id = node.uuid.clone();
+    if node.maintenance {
+        return draft.call(Call::ClearMaintenance { id }, SignedDuration::ZERO);
+    }
+    draft.call(Call::SetProvisionState { id, target: ProvisionTarget::Manage }, POLL)
 }
 
 /// A host with an operating system that Ironic must leave alone: its node becomes `active` without a deployment.
@@ -111,9 +141,8 @@ fn adopted(draft: &mut Draft<'_>) -> Flow {
             keep_waiting(draft, kind)
         }
         ProvisionState::AdoptFailed if !draft.has_error(&kind) => {
-            let error = node.last_error.as_deref().filter(|error| !error.is_empty());
-            let Some(error) = error else { return draft.again_in(POLL) };
-            draft.fail(kind, trimmed(error))
+            let Some(error) = error_of(node) else { return draft.again_in(POLL) };
+            draft.fail(kind, error)
         }
         ProvisionState::Manageable | ProvisionState::AdoptFailed => {
             if draft.has_error(&kind) {
@@ -124,6 +153,7 @@ fn adopted(draft: &mut Draft<'_>) -> Flow {
         ProvisionState::Available => {
             draft.call(Call::SetProvisionState { id, target: ProvisionTarget::Manage }, POLL)
         }
+        ProvisionState::InspectFailed | ProvisionState::CleanFailed => recover(draft, node),
         ProvisionState::Adopting => draft.again_in(POLL),
         _ => draft.again_in(AT_REST),
     }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use quarry_api::{
     bare_metal_host::{
-        BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State,
+        BareMetalHostStatus, BootMode, ErrorType, OperationalStatus, ProvisioningState as State,
     },
     names,
     node_job::hex_digest,
@@ -32,6 +32,10 @@ pub(super) struct Draft<'a> {
     pub after: Vec<Step>,
     pub events: Vec<PendingEvent>,
     pub requeue: Option<SignedDuration>,
+    /// Something in the spec is not carried out, and this plan says so.
+    refused: bool,
+    /// Everything in the spec was considered: what an earlier plan refused counts no more.
+    considered: bool,
 }
 
 /// Whether the next question is asked.
@@ -52,6 +56,8 @@ impl<'a> Draft<'a> {
             after: Vec::new(),
             events: Vec::new(),
             requeue: None,
+            refused: false,
+            considered: false,
         }
     }
 
@@ -97,6 +103,10 @@ impl<'a> Draft<'a> {
             metric.start = Some(time);
             metric.end = None;
         }
+        if matches!(state, State::Registering | State::Inspecting | State::Provisioning) {
+            let mode = self.seen.host.spec.boot_mode.clone();
+            self.status.provisioning.boot_mode = Some(mode.unwrap_or(BootMode::Uefi));
+        }
         self.status.error_count = 0;
         self.clear_error();
     }
@@ -110,6 +120,19 @@ impl<'a> Draft<'a> {
 
     pub fn has_error(&self, kind: &ErrorType) -> bool {
         self.status.error_type.as_ref() == Some(kind)
+    }
+
+    /// The cause of the last failure may be gone, and Ironic still shows that failure: the next attempt is not delayed,
+    /// and what Ironic shows is not taken for its result. Lasts until that attempt, for a second or two.
+    pub fn retry_at_once(&mut self, kind: ErrorType) {
+        self.clear_error();
+        self.status.error_type = Some(kind);
+    }
+
+    /// Everything is as the spec asks, as far as it is carried out.
+    pub fn succeed(&mut self) {
+        self.clear_error();
+        self.status.error_count = 0;
     }
 
     /// Records a failure, once; the attempt is repeated after a backoff.
@@ -138,7 +161,10 @@ impl<'a> Draft<'a> {
     /// Whether an attempt that failed with this error may be repeated now: after its backoff, or when the spec or the
     /// credentials have changed since.
     pub fn may_retry(&self, kind: &ErrorType) -> bool {
-        !self.has_error(kind) || self.remaining() <= SignedDuration::ZERO || self.is_changed()
+        !self.has_error(kind)
+            || self.status.error_message.is_empty()
+            || self.remaining() <= SignedDuration::ZERO
+            || self.is_changed()
     }
 
     /// The spec or the credentials changed since the last report.
@@ -160,6 +186,7 @@ impl<'a> Draft<'a> {
 
     /// A report that is no error of the host.
     pub fn condition(&mut self, kind: &str, reason: &str, message: &str) {
+        self.refused |= kind == CONDITION_ACCEPTED;
         set_condition(&mut self.status.conditions, kind, "False", reason, message, self.now, None);
     }
 
@@ -167,7 +194,15 @@ impl<'a> Draft<'a> {
         self.status.conditions.retain(|one| one.type_ != kind);
     }
 
+    /// Decided at the end of the plan: a condition that is still true keeps its time.
+    pub fn consider_all(&mut self) {
+        self.considered = true;
+    }
+
     pub fn finish(mut self) -> Plan {
+        if self.considered && !self.refused {
+            self.clear_condition(CONDITION_ACCEPTED);
+        }
         let old = self.seen.host.status.clone().unwrap_or_default();
         conclude(&mut self.status, self.seen, self.now);
         let status = (self.status != old).then(|| {
@@ -185,11 +220,11 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Doubles from one minute with each failure up to 2^9 minutes, less up to a half: hosts that failed together are not
-/// repeated together. The part is fixed for a host and a count, so that the same input has the same plan.
+/// Two minutes after the first failure, doubled with each one up to 2^9 minutes, less up to a half, as upstream: hosts
+/// that failed together are not repeated together. The part is fixed for a host and a count, so that the same input has the same plan.
 pub fn backoff(failures: i64, uid: &str) -> SignedDuration {
     let exponent = u32::try_from(failures.clamp(0, 9)).unwrap_or_default();
-    let whole = 60_000 * 2_i64.pow(exponent) / 2;
+    let whole = 60_000 * 2_i64.pow(exponent);
     let digest = hex_digest(&[uid, &failures.to_string()]);
     let part = i64::from_str_radix(&digest[..3], 16).unwrap_or_default();
     SignedDuration::from_millis(whole - whole / 2 * part / 4096)
@@ -224,56 +259,104 @@ pub(super) fn error_type(state: &State) -> ErrorType {
     }
 }
 
-/// The conditions of upstream, from the rest of the status.
+/// The conditions of upstream, from the rest of the status: types, values and reasons are its own.
 fn conclude(status: &mut BareMetalHostStatus, seen: &Observed, now: Timestamp) {
-    let state = status.provisioning.state.clone();
-    let error = status.error_type.clone();
-    let detached = status.operational_status == OperationalStatus::Detached;
-    let deleted = seen.host.metadata.deletion_timestamp.is_some();
-    let registered = !matches!(state, State::None | State::Unmanaged | State::Registering);
-    let unregistered =
-        matches!(error, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
-    let stable = super::is_stable(&state);
-    let used = seen.host.spec.image.is_some() || seen.host.spec.custom_deploy.is_some();
-    let healthy = error.is_none();
-    let generation = seen.host.metadata.generation;
-    let name = reason(&state);
+    let operational = status.operational_status.clone();
+    let failed = operational == OperationalStatus::Error;
     let message = status.error_message.clone();
-    let mut set = |kind: &str, holds: bool, reason: &str, message: &str| {
-        let value = if holds { "True" } else { "False" };
-        let all = &mut status.conditions;
-        set_condition(all, kind, value, reason, message, now, generation);
-    };
-    let failed = error.as_ref().map_or("", |kind| event_reason(kind));
-    let manageable = registered && !unregistered && !detached;
-    set("Manageable", manageable, if detached { "Detached" } else { &name }, "");
-    let available = matches!(state, State::Available | State::Ready);
-    set(
-        "AvailableForProvisioning",
-        available && healthy && !used && !deleted && !detached,
-        &name,
-        "",
-    );
-    let provisioned = matches!(state, State::Provisioned | State::ExternallyProvisioned);
-    set("Provisioned", provisioned, &name, "");
-    set("Progressing", registered_or_registering(&state) && !stable && healthy, &name, "");
-    set("Healthy", healthy, if healthy { "OK" } else { failed }, &message);
-    set("Ready", stable && healthy && !deleted, &name, &message);
+    let Some(mut found) = conditions_of(&status.provisioning.state, failed) else { return };
+    match operational {
+        OperationalStatus::Error => found.ready = ("False", "Error"),
+        OperationalStatus::Servicing => found.ready = ("False", "Servicing"),
+        OperationalStatus::Detached => {
+            found.ready = ("False", "Detached");
+            found.progressing = ("False", "Detached");
+        }
+        _ => {}
+    }
+    let detached = operational == OperationalStatus::Detached;
+    if found.has_power && !detached && has_power_failure(seen) {
+        found.manageable = ("False", "PowerFailure");
+    }
+    // Ironic's own judgement of the hardware is not read.
+    let healthy = ("Unknown", "Unknown");
+    let all = [
+        ("Manageable", found.manageable),
+        ("AvailableForProvisioning", found.available),
+        ("Provisioned", found.provisioned),
+        ("Ready", found.ready),
+        ("Progressing", found.progressing),
+        ("Healthy", healthy),
+    ];
+    let generation = seen.host.metadata.generation;
+    for (kind, (value, reason)) in all {
+        let message = if kind == "Ready" { message.as_str() } else { "" };
+        set_condition(&mut status.conditions, kind, value, reason, message, now, generation);
+    }
 }
 
-fn registered_or_registering(state: &State) -> bool {
-    !matches!(state, State::None | State::Unmanaged)
+/// Value and reason of each condition.
+struct Conditions {
+    manageable: (&'static str, &'static str),
+    available: (&'static str, &'static str),
+    provisioned: (&'static str, &'static str),
+    ready: (&'static str, &'static str),
+    progressing: (&'static str, &'static str),
+    /// Ironic reads the power state in this state of the host.
+    has_power: bool,
 }
 
-/// `externally provisioned` as `ExternallyProvisioned`.
-fn reason(state: &State) -> String {
-    let word = |word: &str| {
-        let mut letters = word.chars();
-        let first = letters.next().map(|first| first.to_ascii_uppercase());
-        first.into_iter().chain(letters).filter(char::is_ascii_alphanumeric).collect::<String>()
+/// `None`: a state of a newer version, whose conditions stay.
+fn conditions_of(state: &State, failed: bool) -> Option<Conditions> {
+    let progressing = |reason| Conditions {
+        manageable: ("True", "Manageable"),
+        available: ("False", "NotAvailable"),
+        provisioned: ("False", "NotProvisioned"),
+        ready: ("False", "NotProvisioned"),
+        progressing: ("True", reason),
+        has_power: true,
     };
-    let text: String = state.as_str().split_whitespace().map(word).collect();
-    if text.is_empty() { "New".to_owned() } else { text }
+    Some(match state {
+        State::None | State::Unmanaged => Conditions {
+            manageable: ("False", "NotManaged"),
+            progressing: ("False", "NotProgressing"),
+            has_power: false,
+            ..progressing("")
+        },
+        State::Registering => Conditions {
+            manageable: ("False", if failed { "RegistrationFailed" } else { "Registering" }),
+            has_power: false,
+            ..progressing("Registering")
+        },
+        State::Inspecting | State::MatchProfile => progressing("Inspecting"),
+        State::Preparing => progressing("Preparing"),
+        State::Ready | State::Available => Conditions {
+            available: ("True", "Available"),
+            progressing: ("False", "NotProgressing"),
+            ..progressing("")
+        },
+        State::Provisioning => progressing("Provisioning"),
+        State::Provisioned | State::ExternallyProvisioned => Conditions {
+            provisioned: ("True", "Provisioned"),
+            ready: ("True", "Provisioned"),
+            progressing: ("False", "NotProgressing"),
+            ..progressing("")
+        },
+        State::Deprovisioning => progressing("Deprovisioning"),
+        State::PoweringOffBeforeDelete => progressing("PoweringOffBeforeDelete"),
+        State::Deleting => Conditions { has_power: false, ..progressing("Deleting") },
+        State::Other(_) => return None,
+    })
+}
+
+fn has_power_failure(seen: &Observed) -> bool {
+    match &seen.ironic {
+        super::IronicView::Seen(seen) => {
+            let fault = seen.node.as_ref().and_then(|node| node.fault.as_deref());
+            fault == Some(super::power::POWER_FAILURE)
+        }
+        super::IronicView::NotAsked | super::IronicView::Failed(_) => false,
+    }
 }
 
 fn set_condition(

@@ -1,0 +1,112 @@
+use super::*;
+use quarry_api::bare_metal_host::ErrorType;
+
+/// An available host at rest, which asks for this power and has that one.
+fn seen(online: bool, node_is: Value) -> Observed {
+    let mut seen = with_hardware(observed(rested("available", json!({})), Some(node(node_is))), 1);
+    seen.host.spec.online = online;
+    seen
+}
+
+fn off() -> Value {
+    json!({"power_state": "power off"})
+}
+
+#[test]
+fn power_follows_the_spec_and_the_annotations() {
+    let hard = r#"{"mode":"hard"}"#;
+    let mut lines = Vec::new();
+    for (online, is_on, keep_on, annotation) in [
+        (true, true, false, None),
+        (true, false, false, None),
+        (false, true, false, None),
+        (false, false, false, None),
+        (true, true, false, Some(("reboot.metal3.io", ""))),
+        (true, true, false, Some(("reboot.metal3.io", hard))),
+        (true, false, false, Some(("reboot.metal3.io", ""))),
+        (false, false, false, Some(("reboot.metal3.io", ""))),
+        (true, true, false, Some(("reboot.metal3.io/key", ""))),
+        (true, false, false, Some(("reboot.metal3.io/key", ""))),
+        (true, true, true, Some(("reboot.metal3.io", ""))),
+        (true, true, true, Some(("reboot.metal3.io/key", ""))),
+    ] {
+        let mut seen =
+            seen(online, if is_on { json!({"disable_power_off": keep_on}) } else { off() });
+        seen.host.spec.disable_power_off = keep_on;
+        if let Some((name, value)) = annotation {
+            annotate(&mut seen.host, name, value);
+        }
+        let plan = planned(&seen);
+        let call = call(&plan).replace(NODE, "NODE");
+        lines.push(format!(
+            "online {online}, is on {is_on}, never off {keep_on}, {annotation:?}: {call:?} {:?}",
+            steps(&plan)
+        ));
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_reboot_goes_through_off_once() {
+    let mut seen = seen(true, json!({}));
+    annotate(&mut seen.host, names::REBOOT_ANNOTATION, "");
+    assert_eq!(call(&planned(&seen)), format!("request soft power off of node {NODE}"));
+    ironic_mut(&mut seen).node = Some(node(json!({"target_power_state": "power off"})));
+    assert_eq!(call(&planned(&seen)), "", "Ironic is at it");
+    ironic_mut(&mut seen).node = Some(node(off()));
+    let plan = planned(&seen);
+    assert_eq!((steps(&plan), call(&plan).as_str()), (vec!["RemoveAnnotations"], ""));
+    seen.host.metadata.annotations = None;
+    assert_eq!(call(&planned(&seen)), format!("request power on of node {NODE}"));
+}
+
+#[test]
+fn a_failed_shutdown_is_followed_by_a_hard_one() {
+    let mut seen = seen(false, json!({"last_error": "Failed to change power state: timed out"}));
+    let plan = planned(&seen);
+    assert_eq!(
+        (call(&plan).as_str(), status(&plan).error_type.clone()),
+        ("", Some(ErrorType::PowerManagement))
+    );
+    seen.host.status = plan.status.map(|status| *status);
+    assert_eq!(call(&planned_at(&seen, at(200))), format!("request power off of node {NODE}"));
+    ironic_mut(&mut seen).node = Some(node(off()));
+    let plan = planned_at(&seen, at(201));
+    assert_eq!((status(&plan).error_type.clone(), status(&plan).error_count), (None, 0));
+    assert!(!status(&plan).powered_on);
+}
+
+#[test]
+fn an_error_of_another_operation_is_none_of_the_power() {
+    let seen = seen(false, json!({"last_error": "inspection timed out"}));
+    assert_eq!(call(&planned(&seen)), format!("request soft power off of node {NODE}"));
+}
+
+#[test]
+fn a_lost_bmc_is_reported_and_tried_again() {
+    let fault = json!({"maintenance": true, "fault": "power failure", "last_error": "no answer"});
+    let mut seen = seen(true, fault);
+    let plan = planned(&seen);
+    assert_eq!(status(&plan).error_type, Some(ErrorType::PowerManagement));
+    assert!(status(&plan).error_message.starts_with("no answer; check"));
+    seen.host.status = plan.status.map(|status| *status);
+    assert_eq!(call(&planned_at(&seen, at(200))), format!("clear maintenance of node {NODE}"));
+    ironic_mut(&mut seen).node = Some(node(json!({})));
+    let plan = planned_at(&seen, at(30));
+    assert_eq!(
+        (status(&plan).error_message.as_str(), status(&plan).error_count),
+        ("", 0),
+        "it is back"
+    );
+}
+
+#[test]
+fn an_image_is_refused_once() {
+    let mut seen = seen(true, json!({}));
+    seen.host.spec.image = Some(quarry_api::bare_metal_host::Image::default());
+    let plan = planned(&seen);
+    assert_eq!(condition(status(&plan), "quarry.dev/Accepted").unwrap().reason, "NotSupported");
+    seen.host.status = plan.status.map(|status| *status);
+    let rest = planned_at(&seen, at(60));
+    assert_eq!((rest.status, rest.call), (None, None), "not written again each minute");
+}
