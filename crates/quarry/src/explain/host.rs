@@ -56,6 +56,9 @@ fn render(explanation: &HostExplanation, now: Timestamp, colors: bool) -> String
             text.add(&format!("  {}", sanitize::line(line)));
         }
     }
+    for problem in &explanation.problems {
+        text.add(&format!("Problem: {}", sanitize::line(problem)));
+    }
     match &explanation.waits_for {
         Some(what) => text.add(&format!("Waits for: {}", sanitize::line(what))),
         None => text.add("Waits for: nothing"),

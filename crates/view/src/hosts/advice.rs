@@ -9,7 +9,7 @@ use quarry_api::{
     names,
 };
 use quarry_core::{
-    bare_metal_host::{HostSettings, annotations, driver, is_stable},
+    bare_metal_host::{CONDITION_IRONIC, HostSettings, annotations, driver, is_stable},
     host_rival::Rival,
 };
 
@@ -44,8 +44,8 @@ pub(super) fn waits_for(host: &BareMetalHost, rival: Option<&Rival>) -> Option<S
             false => "its next attempt, or a change of its spec or credentials".to_owned(),
         });
     }
-    if let Some(condition) = unmet(host).next() {
-        return Some(split_remedy(&condition.message).0.to_owned());
+    if unmet(host).any(|condition| condition.type_ == CONDITION_IRONIC) {
+        return Some("Ironic to answer".to_owned());
     }
     match &status.operational_status {
         OperationalStatus::Detached => {
@@ -93,6 +93,11 @@ pub(super) fn waits_for(host: &BareMetalHost, rival: Option<&Rival>) -> Option<S
         | State::ExternallyProvisioned
         | State::Other(_) => None,
     }
+}
+
+/// What is not carried out, without the remedies.
+pub(super) fn problems(host: &BareMetalHost) -> Vec<String> {
+    unmet(host).map(|condition| split_remedy(&condition.message).0.to_owned()).collect()
 }
 
 /// Each remedy once.

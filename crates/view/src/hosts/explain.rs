@@ -1,7 +1,7 @@
 //! Everything about one host: state, error, what it waits for, hardware, node and disks. Pure: the caller read it all.
 
 use super::{
-    advice::{is_refused, remedies, waits_for},
+    advice::{is_refused, problems, remedies, waits_for},
     consumer, model, power, state_text, tone, without_credentials,
 };
 use crate::{
@@ -48,6 +48,8 @@ pub struct HostExplanation {
     /// BMC, credentials, node in Ironic, consumer.
     pub details: Vec<Field>,
     pub error: Option<HostError>,
+    /// What is not carried out, and is no error of the machine.
+    pub problems: Vec<String>,
     /// `None`: it waits for nothing.
     pub waits_for: Option<String>,
     /// Empty when there is nothing to do.
@@ -159,6 +161,7 @@ pub fn explain(
         tone: tone(host),
         details: details(host),
         error: error(host),
+        problems: problems(host),
         waits_for: waits_for(host, rival),
         remedies: remedies(host, rival),
         hardware: hardware_fields(host, data.as_deref(), hardware),

@@ -12,7 +12,7 @@ pub mod explain;
 pub use device::{device_view, host_of_node};
 pub use explain::HostExplanation;
 
-use crate::{Tone, reader::Reader};
+use crate::{Tone, reader::Reader, text::split_remedy};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt, api::ListParams};
@@ -170,7 +170,8 @@ fn error(host: &BareMetalHost) -> Option<String> {
         let mut failed = advice::unmet(host);
         failed.next().map(|condition| &condition.message)
     })?;
-    Some(message.lines().next().unwrap_or_default().to_owned())
+    let line = message.lines().next().unwrap_or_default();
+    Some(split_remedy(line).0.to_owned())
 }
 
 fn tone(host: &BareMetalHost) -> Tone {
