@@ -13,6 +13,8 @@ pub mod device;
 pub mod device_claim;
 pub mod discovery;
 pub mod event;
+pub mod host_join;
+pub mod host_rival;
 pub mod inventory_room;
 pub mod job;
 pub mod mkfs_options;

@@ -15,7 +15,9 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume};
+use quarry_api::{
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume,
+};
 use std::{collections::BTreeSet, sync::Arc};
 
 pub trait Source {
@@ -56,4 +58,8 @@ pub trait Source {
     fn local_volumes(&self) -> Vec<Arc<LocalVolume>>;
     /// Sorted by name.
     fn volumes(&self) -> Vec<Arc<Volume>>;
+    /// Of all namespaces, sorted by namespace and name.
+    fn hosts(&self) -> Vec<Arc<BareMetalHost>>;
+    /// That of the host of this namespace and name.
+    fn hardware_data(&self, namespace: &str, name: &str) -> Option<Arc<HardwareData>>;
 }

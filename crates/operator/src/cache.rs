@@ -11,7 +11,9 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource, core::DeserializeGuard};
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
+use quarry_api::{
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
+};
 use quarry_core::{
     packed::Packed,
     quarantine::{Identities, RemoteIdentity},
@@ -176,6 +178,12 @@ impl Source for Caches {
     }
     fn volumes(&self) -> Vec<Arc<Volume>> {
         self.all()
+    }
+    fn hosts(&self) -> Vec<Arc<BareMetalHost>> {
+        self.all()
+    }
+    fn hardware_data(&self, namespace: &str, name: &str) -> Option<Arc<HardwareData>> {
+        self.get(&format!("{namespace}/{name}"))
     }
 }
 

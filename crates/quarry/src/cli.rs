@@ -1,9 +1,14 @@
 //! Every command and flag. Help texts are imperative, one line each, with the default.
 
+mod hosts;
 mod sets;
 
 use crate::{data_dir, ironic::HostArgs, output::Format};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+pub use hosts::{
+    DeleteAction, DetachArgs, HostCommand, HostNameArgs, HostsArgs, MoveInArgs, MoveOutArgs,
+    RebootArgs, Which,
+};
 use quarry_api::names;
 use quarry_operator::Registry;
 use quarry_view::sets::OwnerRef;
@@ -80,7 +85,14 @@ pub enum Command {
     Sets(SetsArgs),
     /// Show which devices a LocalVolumeSet or LocalVolume would get, without changing anything
     Plan(PlanArgs),
-    /// Show every check of a volume, device, set or LocalVolume, what blocks it, and what to do
+    /// List BareMetalHosts with their state, power and node
+    Hosts(HostsArgs),
+    /// Inspect, reboot, detach or move a BareMetalHost
+    Host {
+        #[command(subcommand)]
+        command: HostCommand,
+    },
+    /// Show every check of a volume, device, set, LocalVolume or host, what blocks it, and what to do
     Explain(ExplainArgs),
     /// Run the operator (in a pod, or against $KUBECONFIG)
     Operator(OperatorArgs),
@@ -227,15 +239,22 @@ pub struct DevicesArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// What to explain: volume/NAME, set/NAME, localvolume/NAME, a device of this machine (/dev/sdb, sdb) or of a node (NODE/sdb; for a node named volume or set: node/set/sdb)
+    /// What to explain: volume/NAME, set/NAME, localvolume/NAME, host/NAME, a device of this machine (/dev/sdb, sdb) or of a node (NODE/sdb; for a node named volume or set: node/set/sdb)
     #[arg(value_name = "WHAT", value_parser = parse_target)]
     pub target: Target,
-    /// Namespace of the operator, its sets and LocalVolumes, and the agents' Leases
-    #[arg(short, long, default_value = names::DEFAULT_NAMESPACE)]
-    pub namespace: String,
+    /// Namespace of the operator, its sets and LocalVolumes, and the agents' Leases [default: quarry-system]; for a host its own [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
     /// Root directory of this machine, such as /host in a pod, for a device of this machine [default: /]
     #[arg(long, value_name = "DIR")]
     pub host_root: Option<PathBuf>,
+}
+
+impl ExplainArgs {
+    /// That of the operator.
+    pub fn operator_namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(names::DEFAULT_NAMESPACE)
+    }
 }
 
 /// What to explain.
@@ -243,6 +262,8 @@ pub struct ExplainArgs {
 pub enum Target {
     Volume(String),
     Owner(OwnerRef),
+    /// A BareMetalHost.
+    Host(String),
     /// By kernel name, path or identity; without a node, of this machine.
     Device {
         node: Option<String>,
@@ -374,7 +395,7 @@ fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
-    const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, /dev/NAME for this machine, or NODE/DEVICE";
+    const FORMS: &str = "write it as volume/NAME, set/NAME, localvolume/NAME, host/NAME, /dev/NAME for this machine, or NODE/DEVICE";
     let device = |node: Option<&str>, device: &str| match (node, device) {
         (Some(""), _) | (_, "") => Err(format!("a name is missing in {text:?}; {FORMS}")),
         (node, device) => {
@@ -392,6 +413,10 @@ fn parse_target(text: &str) -> Result<Target, String> {
             Err("the name is missing; write it as volume/NAME".into())
         }
         Some((first, name)) if is_volume(first) => Ok(Target::Volume(name.to_owned())),
+        Some((first, "")) if is_host(first) => {
+            Err("the name is missing; write it as host/NAME".into())
+        }
+        Some((first, name)) if is_host(first) => Ok(Target::Host(name.to_owned())),
         Some((first, rest)) if first.eq_ignore_ascii_case("node") => match rest.split_once('/') {
             Some((node, name)) => device(Some(node), name),
             None => Err(format!(
@@ -410,6 +435,11 @@ fn parse_target(text: &str) -> Result<Target, String> {
 
 fn is_volume(kind: &str) -> bool {
     kind.eq_ignore_ascii_case("volume") || kind.eq_ignore_ascii_case("volumes")
+}
+
+fn is_host(kind: &str) -> bool {
+    let names = ["host", "hosts", "bmh", "bmhost", "baremetalhost", "baremetalhosts"];
+    names.iter().any(|name| kind.eq_ignore_ascii_case(name))
 }
 
 impl ConnectArgs {

@@ -24,6 +24,8 @@ fn default_filter(command: &Command) -> &'static str {
         | Command::Volume { .. }
         | Command::Devices(_)
         | Command::Sets(_)
+        | Command::Hosts(_)
+        | Command::Host { .. }
         | Command::Plan(_)
         | Command::Explain(_)
         | Command::Ledger(_)

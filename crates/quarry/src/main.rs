@@ -15,6 +15,7 @@ mod daemon;
 mod data_dir;
 mod devices;
 mod explain;
+mod host;
 mod ironic;
 mod ledger;
 mod log;
@@ -29,7 +30,7 @@ mod version;
 mod volume;
 
 use clap::FromArgMatches;
-use cli::{Cli, Command, CrdsAction, StoreCommand, VolumeCommand};
+use cli::{Cli, Command, CrdsAction, HostCommand, StoreCommand, VolumeCommand};
 use quarry_operator::Registry;
 use std::process::ExitCode;
 
@@ -80,6 +81,15 @@ async fn run(cli: Cli, registry: Registry) -> anyhow::Result<()> {
         Command::Devices(args) => devices::run(&connect, &args).await,
         Command::Sets(args) => sets::list::run(&connect, &args).await,
         Command::Plan(args) => sets::plan::run(&connect, &args).await,
+        Command::Hosts(args) => host::list::run(&connect, &args).await,
+        Command::Host { command } => match command {
+            HostCommand::Inspect(args) => host::annotate::inspect(&connect, &args).await,
+            HostCommand::Reboot(args) => host::annotate::reboot(&connect, &args).await,
+            HostCommand::Detach(args) => host::annotate::detach(&connect, &args).await,
+            HostCommand::Attach(args) => host::annotate::attach(&connect, &args).await,
+            HostCommand::MoveOut(args) => host::move_out::run(&connect, &args).await,
+            HostCommand::MoveIn(args) => host::move_in::run(&connect, &args).await,
+        },
         Command::Explain(args) => explain::run(&connect, &args).await,
         Command::Ledger(args) => ledger::run(&args),
         Command::Crds(args) => match args.action {

@@ -5,6 +5,7 @@
 use crate::sanitize;
 use clap::ValueEnum;
 use jiff::Timestamp;
+pub use quarry_view::text::split_remedy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -134,29 +135,6 @@ pub fn error_lines(error: &anyhow::Error) -> String {
         (problem, Some(remedy)) => format!("error: {problem}\nhint: {remedy}"),
         (problem, None) => format!("error: {problem}"),
     }
-}
-
-/// Splits `what happened; remedy` at the first `; ` outside parentheses and quotes. A list of problems, each with its
-/// own remedy, is left whole.
-pub fn split_remedy(text: &str) -> (&str, Option<&str>) {
-    if text.contains('\n') {
-        return (text, None);
-    }
-    let (mut depth, mut quoted) = (0_usize, None);
-    for (at, c) in text.char_indices() {
-        match (quoted, c) {
-            (Some(quote), c) if c == quote => quoted = None,
-            (Some(_), _) => {}
-            (None, '`' | '"') => quoted = Some(c),
-            (None, '(') => depth += 1,
-            (None, ')') => depth = depth.saturating_sub(1),
-            (None, ';') if depth == 0 && text[at..].starts_with("; ") => {
-                return (&text[..at], Some(&text[at + 2..]));
-            }
-            (None, _) => {}
-        }
-    }
-    (text, None)
 }
 
 /// Text that is built line by line, without spaces at the ends of lines.

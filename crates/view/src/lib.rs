@@ -1,13 +1,15 @@
-//! What CLI and console show, as serializable values: devices, sets, plans, volumes and explanations.
+//! What CLI and console show, as serializable values: devices, sets, plans, volumes, hosts and explanations.
 //!
 //! Owns: which rows a table has, which checks an explanation has, and their wording. Every value is built by a pure
 //! function over a `quarry_core::source::Source` (the operator's caches, or a `Snapshot` that a client listed), or over
 //! facts that the caller read on this machine. Never does: layout, colors, terminal escapes (the CLI does), writes.
-//! Next to read: `snapshot.rs` (what is read), `devices/mod.rs`, `sets/mod.rs`, `volumes.rs`, `explain/mod.rs`.
+//! Next to read: `snapshot.rs` (what is read), `devices/mod.rs`, `sets/mod.rs`, `volumes.rs`, `hosts/mod.rs`,
+//! `explain/mod.rs`.
 
 pub mod devices;
 pub mod events;
 pub mod explain;
+pub mod hosts;
 pub mod reader;
 pub mod sets;
 pub mod snapshot;

@@ -10,8 +10,10 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume},
     storage::v1::StorageClass,
 };
-use kube::{Api, Resource, ResourceExt, api::ListParams};
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names};
+use kube::{Api, Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope};
+use quarry_api::{
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
+};
 use quarry_core::{
     presence::{Presence, presence},
     quarantine::{Identities, RemoteIdentity},
@@ -42,6 +44,10 @@ pub struct Snapshot {
     pub sets: Vec<Arc<LocalVolumeSet>>,
     /// Of all namespaces, sorted by namespace and name.
     pub local_volumes: Vec<Arc<LocalVolume>>,
+    /// By namespace and name.
+    pub hosts: BTreeMap<(String, String), Arc<BareMetalHost>>,
+    /// By namespace and name.
+    pub hardware_data: BTreeMap<(String, String), Arc<HardwareData>>,
     /// `None` when they could not be read: agents are then taken to be present.
     pub leases: Option<ByName<Lease>>,
     /// Derived from the inventories on first use.
@@ -168,6 +174,38 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Hosts and HardwareData of all namespaces, or of one.
+    pub async fn read_hosts<R: Reader>(
+        &mut self,
+        reader: &R,
+        namespace: Option<&str>,
+    ) -> Result<(), R::Error> {
+        let (hosts, data) = futures::try_join!(
+            list_in::<BareMetalHost, R>(reader, namespace),
+            list_in::<HardwareData, R>(reader, namespace),
+        )?;
+        self.hosts = by_namespace(hosts);
+        self.hardware_data = by_namespace(data);
+        Ok(())
+    }
+
+    /// What hosts are joined with: Nodes and their inventories.
+    pub async fn read_nodes<R: Reader>(&mut self, reader: &R) -> Result<(), R::Error> {
+        let (nodes, inventories) =
+            futures::try_join!(list::<Node, R>(reader), list::<NodeInventory, R>(reader))?;
+        self.nodes = by_name(nodes);
+        *self.inventories_mut() = by_name(inventories);
+        Ok(())
+    }
+
+    pub fn add_host(&mut self, host: BareMetalHost) {
+        self.hosts.insert(namespaced(&host), Arc::new(host));
+    }
+
+    pub fn add_hardware_data(&mut self, data: HardwareData) {
+        self.hardware_data.insert(namespaced(&data), Arc::new(data));
+    }
+
     pub fn add_inventory(&mut self, inventory: NodeInventory) {
         self.inventories_mut().insert(inventory.name_any(), Arc::new(inventory));
     }
@@ -254,14 +292,43 @@ impl Source for Snapshot {
     fn volumes(&self) -> Vec<Arc<Volume>> {
         self.volumes.values().cloned().collect()
     }
+
+    fn hosts(&self) -> Vec<Arc<BareMetalHost>> {
+        self.hosts.values().cloned().collect()
+    }
+
+    fn hardware_data(&self, namespace: &str, name: &str) -> Option<Arc<HardwareData>> {
+        self.hardware_data.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
 }
 
 async fn list<K, R: Reader>(reader: &R) -> Result<Vec<K>, R::Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send,
 {
-    let api: Api<K> = Api::all(reader.client());
-    let attempt = format!("listing {}", K::plural(&()));
+    list_of(reader, Api::all(reader.client()), "").await
+}
+
+/// `None`: of all namespaces.
+async fn list_in<K, R: Reader>(reader: &R, namespace: Option<&str>) -> Result<Vec<K>, R::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Clone + DeserializeOwned + Debug + Send,
+{
+    match namespace {
+        None => list_of(reader, Api::all(reader.client()), "").await,
+        Some(namespace) => {
+            let api = Api::namespaced(reader.client(), namespace);
+            list_of(reader, api, &format!(" in namespace {namespace}")).await
+        }
+    }
+}
+
+async fn list_of<K, R: Reader>(reader: &R, api: Api<K>, place: &str) -> Result<Vec<K>, R::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send,
+{
+    let attempt = format!("listing {}{place}", K::plural(&()));
     let mut found = reader.call(&attempt, api.list(&ListParams::default())).await?.items;
     found.sort_by_key(|object| (object.meta().namespace.clone(), object.meta().name.clone()));
     Ok(found)
@@ -278,6 +345,17 @@ where
 fn by_name<K: Resource>(objects: impl IntoIterator<Item = K>) -> ByName<K> {
     let named = |object: K| (object.meta().name.clone().unwrap_or_default(), Arc::new(object));
     objects.into_iter().map(named).collect()
+}
+
+fn by_namespace<K: Resource>(
+    objects: impl IntoIterator<Item = K>,
+) -> BTreeMap<(String, String), Arc<K>> {
+    objects.into_iter().map(|object| (namespaced(&object), Arc::new(object))).collect()
+}
+
+fn namespaced<K: Resource>(object: &K) -> (String, String) {
+    let meta = object.meta();
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! Never talks to a BMC, never touches a disk. Next to read: `plan.rs` (the order of the questions), `state_machine.rs`
 //! (the states), `status.rs` (what is reported), `check.rs` (what may never be planned).
 
-mod annotations;
+pub mod annotations;
 pub mod check;
 mod delete;
 pub mod driver;
@@ -24,7 +24,8 @@ pub use hardware_data::{HARDWARE_DATA_LIMIT, STATUS_HARDWARE_LIMIT};
 pub use plan::plan;
 pub use register::node_name;
 pub use status::{
-    CONDITION_HARDWARE_DATA, CONDITION_IRONIC, Report, report_failure, report_success,
+    CONDITION_ACCEPTED, CONDITION_HARDWARE_DATA, CONDITION_IRONIC, Report, backoff, report_failure,
+    report_success,
 };
 
 use crate::event::PendingEvent;

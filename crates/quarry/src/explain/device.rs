@@ -25,6 +25,7 @@ use quarry_view::{
         device::{DeviceContext, claim_texts, explain, is_claimed, wipe_remnant_texts},
         device_owners, device_owners_offline,
     },
+    hosts,
 };
 use std::path::Path;
 
@@ -98,7 +99,7 @@ async fn owners(
     args: &ExplainArgs,
     view: &DeviceView,
 ) -> anyhow::Result<Vec<String>> {
-    let mut snapshot = Snapshot::new(&args.namespace);
+    let mut snapshot = Snapshot::new(args.operator_namespace());
     let mut pvs: Vec<String> =
         view.details(Reason::BacksPersistentVolume).map(str::to_owned).collect();
     if view.has(Reason::BacksVolume) {
@@ -123,11 +124,11 @@ pub async fn on_node(
     wanted: &str,
 ) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
-    let found = devices::read(&cluster, &[node.to_owned()], &args.namespace).await?;
+    let found = devices::read(&cluster, &[node.to_owned()], args.operator_namespace()).await?;
     let Some(inventory) = found.snapshot.inventory(node) else {
         let missing = found.check_missing().err().map(|error| error.to_string());
         bail!(
-            "{} (what can be explained: volume/NAME, set/NAME, localvolume/NAME, NODE/DEVICE, /dev/NAME)",
+            "{} (what can be explained: volume/NAME, set/NAME, localvolume/NAME, host/NAME, NODE/DEVICE, /dev/NAME)",
             missing.unwrap_or_default()
         );
     };
@@ -144,8 +145,31 @@ pub async fn on_node(
         events::read(&cluster, inventory.as_ref())
     )?;
     let claims = claims(&cluster, args, &inventory, &view).await?;
+    let host = host_view(&cluster, node, &view).await;
     let place = format!("node {node}");
-    print(&explain(&view, DeviceContext { place, owners, claims, events: Some(events), notes }))
+    let context = DeviceContext { place, owners, claims, host, events: Some(events), notes };
+    print(&explain(&view, context))
+}
+
+/// How the BareMetalHost of the node sees the device. A cluster without hosts, or a user who may not read them, is
+/// no error: the rest of the explanation does not depend on it.
+async fn host_view(cluster: &Cluster, node: &str, view: &DeviceView) -> Option<String> {
+    let mut snapshot = Snapshot::default();
+    let read = async {
+        snapshot.read_hosts(cluster, None).await?;
+        if !snapshot.hosts.is_empty() {
+            snapshot.read_nodes(cluster).await?;
+        }
+        anyhow::Ok(())
+    };
+    if let Err(error) = read.await {
+        let error = output::error_text(&error);
+        output::note(&format!("whether the node has a BareMetalHost is unknown: {error}"));
+        return None;
+    }
+    let join = hosts::host_of_node(&snapshot, node)?;
+    let whole = matches!(view.device.kind.as_str(), "disk" | "mpath");
+    hosts::device_view(&join, &view.device.name, whole)
 }
 
 /// The device claims of a device, and its wipe remnants. Without one the cluster is not read.
@@ -157,7 +181,7 @@ async fn claims(
 ) -> anyhow::Result<Vec<String>> {
     let mut claims = Vec::new();
     if is_claimed(inventory, view) {
-        let snapshot = snapshot::read(cluster, &args.namespace).await?;
+        let snapshot = snapshot::read(cluster, args.operator_namespace()).await?;
         claims = claim_texts(&snapshot, inventory, view, Timestamp::now());
     }
     claims.extend(wipe_remnant_texts(inventory, view));
@@ -198,6 +222,9 @@ fn render(explanation: &DeviceExplanation, now: Timestamp, colors: bool) -> Stri
     }
     for claim in &explanation.claims {
         text.add(&format!("Device claim: {}", sanitize::line(claim)));
+    }
+    if let Some(host) = &explanation.host {
+        text.add(&format!("Host: {}", sanitize::line(host)));
     }
     text.add(&format!("Verdict: {}", explanation.verdict));
     if !explanation.remedies.is_empty() {

@@ -33,7 +33,7 @@ pub async fn run(
     owner: &OwnerRef,
 ) -> anyhow::Result<()> {
     let cluster = Cluster::connect(connect).await?;
-    let snapshot = snapshot::read(&cluster, &args.namespace).await?;
+    let snapshot = snapshot::read(&cluster, args.operator_namespace()).await?;
     let now = Timestamp::now();
     let found = find(&cluster, &snapshot, args, owner).await?;
     let (demand, events) = found.ok_or_else(|| anyhow!("{}", missing(&snapshot, owner)))?;
@@ -51,7 +51,7 @@ async fn find(
 ) -> anyhow::Result<Option<(Demand, Vec<Event>)>> {
     let here = |meta: &ObjectMeta| {
         meta.name.as_deref() == Some(owner.name())
-            && meta.namespace.as_deref() == Some(args.namespace.as_str())
+            && meta.namespace.as_deref() == Some(args.operator_namespace())
     };
     match owner {
         OwnerRef::Set(_) => match snapshot.sets.iter().find(|set| here(&set.metadata)) {

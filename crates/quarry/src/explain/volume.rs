@@ -23,7 +23,7 @@ pub async fn run(connect: &ConnectArgs, args: &ExplainArgs, name: &str) -> anyho
         Ok(volume) => volume,
         Err(error) => return Err(device_meant(&cluster, name).await.unwrap_or(error)),
     };
-    let snapshot = Snapshot::of_volume(&cluster, &volume, &args.namespace).await?;
+    let snapshot = Snapshot::of_volume(&cluster, &volume, args.operator_namespace()).await?;
     let now = Timestamp::now();
     let observed = observed(&snapshot, &volume, now);
     let events = events::read(&cluster, &volume).await?;

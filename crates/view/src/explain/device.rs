@@ -39,6 +39,9 @@ pub struct DeviceExplanation {
     pub owners: Vec<String>,
     /// Its device claims with their stages, and its wipe remnants.
     pub claims: Vec<String>,
+    /// How inspection of the host saw it; `None` where its node is not joined with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     pub state: DeviceState,
     pub verdict: String,
     pub remedies: Vec<Remedy>,
@@ -83,6 +86,7 @@ pub struct DeviceContext {
     pub place: String,
     pub owners: Vec<String>,
     pub claims: Vec<String>,
+    pub host: Option<String>,
     /// `None` without a cluster.
     pub events: Option<Vec<Event>>,
     pub notes: Vec<String>,
@@ -97,6 +101,7 @@ pub fn explain(view: &DeviceView, context: DeviceContext) -> DeviceExplanation {
         groups: groups(view),
         owners: context.owners,
         claims: context.claims,
+        host: context.host,
         state: view.device.state,
         verdict: verdict(view),
         remedies: remedies(view),
