@@ -17,3 +17,5 @@ mod lab;
 mod lab_alone;
 #[path = "services/lab_faults.rs"]
 mod lab_faults;
+#[path = "services/record.rs"]
+mod record;
