@@ -145,7 +145,9 @@ impl Words {
 /// The requests that a JSON patch stands for: one per operation, so that a patch of several is known once each is.
 pub fn shapes(request: &Request, words: &Words) -> Vec<String> {
     let method = request.method.as_str();
-    let path = match words.hide(&Value::String(request.path.replace("%3A", ":"))) {
+    // Neither of these is in a path, and either may be as short as a digit.
+    let named = Words { system: String::new(), bmc: String::new(), ..words.clone() };
+    let path = match named.hide(&Value::String(request.path.replace("%3A", ":"))) {
         Value::String(path) => path,
         _ => request.path.clone(),
     };
