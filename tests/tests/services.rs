@@ -19,3 +19,5 @@ mod lab_alone;
 mod lab_faults;
 #[path = "services/pivot.rs"]
 mod pivot;
+#[path = "services/record.rs"]
+mod record;

@@ -53,14 +53,25 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// Runs until it is stopped (`Ok`) or must not act any more (`Err`).
 pub async fn run(
     client: Client,
+    options: OperatorOptions,
+    metrics_listener: Option<TcpListener>,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
+    run_at(client, options, metrics_listener, stop, Arc::new(Timestamp::now)).await
+}
+
+/// As `run`, with another clock: in the simulator time is virtual.
+pub async fn run_at(
+    client: Client,
     mut options: OperatorOptions,
     metrics_listener: Option<TcpListener>,
     stop: CancellationToken,
+    clock: crate::context::Clock,
 ) -> Result<(), RunError> {
     if options.check_crds {
         options.registry = preflight::served(&client, options.registry).await?;
     }
-    let context = Context::new(client, &options, Arc::new(Timestamp::now));
+    let context = Context::new(client, &options, clock);
     let mut tasks = JoinSet::new();
     let work = stop.child_token();
     if let Some(listener) = metrics_listener {

@@ -24,6 +24,9 @@ pub const FAILPOINTS: &[&str] = &[
     "operator.delete.after",
 ];
 
+/// The same for changes of Ironic, which only an operator with hosts makes.
+pub const IRONIC_FAILPOINTS: &[&str] = &["operator.ironic.before", "operator.ironic.after"];
+
 /// How a write ended when it did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written<K> {
@@ -173,6 +176,8 @@ mod tests {
     #[test]
     fn every_failpoint_is_listed() {
         assert_eq!(quarry_failpoint::names_in(include_str!("writer.rs")), FAILPOINTS);
+        let of_hosts = include_str!("bare_metal_host/ironic.rs");
+        assert_eq!(quarry_failpoint::names_in(of_hosts), IRONIC_FAILPOINTS);
     }
 
     // invariant: 8

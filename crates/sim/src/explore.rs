@@ -47,7 +47,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    fn faults(self, points: &[Point]) -> Vec<Fault> {
+    pub(crate) fn faults(self, points: &[Point]) -> Vec<Fault> {
         match self {
             Choice::All => points.iter().flat_map(Point::faults).collect(),
             Choice::InTurn { stride } => in_turn(points).into_iter().step_by(stride).collect(),
@@ -179,7 +179,7 @@ fn explain(story: &Story, how: &str, wrong: &str) -> String {
 }
 
 /// Calls `job` for every index, on as many threads as there are processors; the answers in order.
-fn each(count: usize, job: impl Fn(usize) -> Option<String> + Sync) -> Vec<String> {
+pub(crate) fn each(count: usize, job: impl Fn(usize) -> Option<String> + Sync) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, String)>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

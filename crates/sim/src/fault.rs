@@ -13,6 +13,8 @@ pub enum Track {
     Operator(u8),
     /// Watch events on their way to an operator.
     Watch(u8),
+    /// Requests of an operator to Ironic.
+    Ironic(u8),
     /// Events of jobs on their way to the agent.
     Jobs,
     /// The kernel's events on their way to the agent.
@@ -157,6 +159,7 @@ impl fmt::Display for Track {
         match self {
             Track::Operator(id) => write!(f, "operator{id}"),
             Track::Watch(id) => write!(f, "watch{id}"),
+            Track::Ironic(id) => write!(f, "ironic{id}"),
             Track::Jobs => f.write_str("jobs"),
             Track::Kernel => f.write_str("kernel"),
             Track::Agent => f.write_str("agent"),
@@ -199,6 +202,7 @@ impl FromStr for Fault {
             _ => id("operator")
                 .map(Track::Operator)
                 .or(id("watch").map(Track::Watch))
+                .or(id("ironic").map(Track::Ironic))
                 .ok_or_else(wrong)?,
         };
         let when = match *when {
@@ -232,6 +236,7 @@ mod tests {
             "disk:12:after:crash",
             "operator1:3:before:conflict",
             "watch0:7:before:lost",
+            "ironic0:2:before:busy",
             "agent:1:during:powercut",
         ] {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);

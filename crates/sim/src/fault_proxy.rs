@@ -24,13 +24,13 @@ use std::{
 use tokio::sync::oneshot;
 use tower::{Service, ServiceExt};
 
-/// What everything in one run shares.
+/// What everything in one run shares; in a run with several clusters all but the world.
 pub struct Shared {
     pub world: Mutex<World>,
-    pub injector: Mutex<Injector>,
+    pub injector: Arc<Mutex<Injector>>,
     /// What happened, for people: printed when a run fails.
-    pub trace: Mutex<Vec<String>>,
-    pub violations: Mutex<Vec<String>>,
+    pub trace: Arc<Mutex<Vec<String>>>,
+    pub violations: Arc<Mutex<Vec<String>>>,
 }
 
 impl Shared {
@@ -47,6 +47,11 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// One more call that waits.
+    pub fn wait(&self, call: oneshot::Sender<()>) {
+        lock(&self.waiting).push_back(call);
+    }
+
     /// How many calls wait.
     pub fn waiting(&self) -> usize {
         lock(&self.waiting).len()
@@ -90,7 +95,7 @@ impl Service<Request<Body>> for FaultProxy {
         let proxy = self.clone();
         Box::pin(async move {
             let (sender, permission) = oneshot::channel();
-            lock(&proxy.gate.waiting).push_back(sender);
+            proxy.gate.wait(sender);
             if permission.await.is_err() {
                 std::future::pending::<()>().await;
             }

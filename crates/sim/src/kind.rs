@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
     storage::v1::StorageClass,
 };
 use kube::Resource;
 use quarry_api::{
-    LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
     NodeJob, Volume, names,
 };
 use std::{borrow::Cow, sync::LazyLock};
@@ -52,6 +52,9 @@ kinds! {
     Result = LocalVolumeDiscoveryResult, OWN;
     Set = LocalVolumeSet, OWN;
     LocalVolume = LocalVolume, OWN;
+    Host = BareMetalHost, OWN;
+    HardwareData = HardwareData, OWN;
+    Secret = Secret, OWN;
 }
 
 /// Compared with every call: put together once, in the order of the kinds.

@@ -18,9 +18,12 @@ use kube::Client;
 use quarry_api::names;
 use quarry_apiserver::ApiService;
 use quarry_operator::{
-    Context, OperatorOptions, Registry, driver, group,
+    Context, OperatorOptions, Registry,
+    bare_metal_host::HostOptions,
+    driver, group,
     trigger::{Enqueue, Key, WatchedKind},
 };
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -63,6 +66,7 @@ pub struct Operator {
 }
 
 impl Operator {
+    /// One without hosts.
     pub fn start(
         id: u8,
         service: ApiService,
@@ -70,7 +74,23 @@ impl Operator {
         clock: Clock,
         lag: Duration,
     ) -> Self {
-        let gate = Arc::new(Gate::default());
+        // The simulator starts its agents itself.
+        let registry =
+            Registry::standard().without(group::AGENT_DAEMON_SET).without(group::HOSTS);
+        Self::with(id, service, shared, clock, lag, Arc::default(), registry, None)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a process is started with")]
+    pub fn with(
+        id: u8,
+        service: ApiService,
+        shared: Arc<Shared>,
+        clock: Clock,
+        lag: Duration,
+        gate: Arc<Gate>,
+        registry: Registry,
+        hosts: Option<HostOptions>,
+    ) -> Self {
         let proxy = FaultProxy {
             service,
             track: Track::Operator(id),
@@ -79,12 +99,11 @@ impl Operator {
         };
         let options = OperatorOptions {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),
-            // The simulator starts its agents itself.
-            registry: Registry::standard().without(group::AGENT_DAEMON_SET),
+            registry,
             election_identity: None,
             agent_daemon_set: None,
             job_retention: JOB_RETENTION,
-            hosts: None,
+            hosts,
             check_crds: false,
         };
         let client = Client::new(proxy, names::DEFAULT_NAMESPACE);
@@ -229,7 +248,9 @@ impl Operator {
             ..ObjectMeta::default()
         };
         let enqueue = self.enqueue();
-        let delivered = watched.deliver(&self.context, &metadata, change.after.as_ref(), &enqueue);
+        // A watch with a selector shows an object that does not match it as one that is gone.
+        let after = change.after.as_ref().filter(|object| is_selected(kind, object));
+        let delivered = watched.deliver(&self.context, &metadata, after, &enqueue);
         if let Err(error) = delivered {
             lock(&self.shared.violations).push(format!("an object cannot be read: {error}"));
         }
@@ -242,6 +263,12 @@ impl Operator {
             push(&queue, key, due);
         })
     }
+}
+
+/// Whether the operator's watch of the kind shows the object.
+fn is_selected(kind: Kind, object: &Value) -> bool {
+    let (label, value) = names::HOST_SECRET_LABEL;
+    kind != Kind::Secret || object["metadata"]["labels"][label] == value
 }
 
 /// The simulator's kinds that the controllers watch.

@@ -58,7 +58,7 @@ pub fn report(world: &World, disk: &Disk, volume_uid: &str) -> String {
     without_numbers(&text)
 }
 
-fn normal(value: &Value) -> Value {
+pub(crate) fn normal(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let kept: Map<String, Value> = map

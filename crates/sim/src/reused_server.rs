@@ -15,18 +15,23 @@ use std::{
 };
 
 struct Bench {
+    /// One run may have several.
+    number: usize,
     server: Server,
     clock: Arc<Mutex<Clock>>,
     uids: Arc<AtomicU64>,
 }
 
 thread_local! {
-    static IDLE: RefCell<Option<Bench>> = const { RefCell::new(None) };
-    static USED: RefCell<Option<Bench>> = const { RefCell::new(None) };
+    static IDLE: RefCell<Vec<Bench>> = const { RefCell::new(Vec::new()) };
+    static USED: RefCell<Vec<Bench>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a story can leave behind; the first of them may be held by finalizers.
-const COLLECTIONS: [&str; 14] = [
+const COLLECTIONS: [&str; 17] = [
+    "/apis/metal3.io/v1alpha1/namespaces/quarry-system/hardwaredata",
+    "/apis/metal3.io/v1alpha1/namespaces/quarry-system/baremetalhosts",
+    "/api/v1/namespaces/quarry-system/secrets",
     "/apis/storage.metalk8s.scality.com/v1alpha1/volumes",
     "/api/v1/persistentvolumes",
     "/api/v1/namespaces/default/persistentvolumeclaims",
@@ -43,21 +48,32 @@ const COLLECTIONS: [&str; 14] = [
     "/api/v1/namespaces/quarry-system/events",
 ];
 
-const WITH_FINALIZERS: usize = 6;
+const WITH_FINALIZERS: usize = 9;
 
 /// An empty server whose time begins now.
 pub async fn take() -> (Server, Clock) {
+    // A run that failed has left its own, which may hold anything.
+    USED.take();
+    take_another(0).await
+}
+
+/// One more for the same run; the first is 0.
+pub async fn take_another(number: usize) -> (Server, Clock) {
     let now = Clock::start();
-    let bench = IDLE.take().unwrap_or_else(|| make(now));
+    let idle = IDLE.with_borrow_mut(|idle| {
+        let at = idle.iter().position(|bench| bench.number == number)?;
+        Some(idle.swap_remove(at))
+    });
+    let bench = idle.unwrap_or_else(|| make(number, now));
     *lock(&bench.clock) = now;
     let server = bench.server.clone();
     lay_out(&server).await;
     bench.uids.store(0, Ordering::Relaxed);
-    USED.set(Some(bench));
+    USED.with_borrow_mut(|used| used.push(bench));
     (server, now)
 }
 
-fn make(now: Clock) -> Bench {
+fn make(number: usize, now: Clock) -> Bench {
     let clock = Arc::new(Mutex::new(now));
     let uids = Arc::new(AtomicU64::new(0));
     let (time, counter) = (clock.clone(), uids.clone());
@@ -69,11 +85,12 @@ fn make(now: Clock) -> Bench {
             .collect(),
         clock: Arc::new(move || lock(&time).now()),
         uids: Arc::new(move || {
-            format!("00000000-0000-4000-8000-{:012x}", counter.fetch_add(1, Ordering::Relaxed))
+            let next = counter.fetch_add(1, Ordering::Relaxed);
+            format!("00000000-0000-4000-8{number:03x}-{next:012x}")
         }),
         extra_kinds: Vec::new(),
     });
-    Bench { server, clock, uids }
+    Bench { number, server, clock, uids }
 }
 
 /// Makes sure that the operator's namespace is there.
@@ -85,6 +102,10 @@ async fn lay_out(server: &Server) {
 
 /// Empties the server and keeps it, unless something does not go.
 pub async fn give_back(server: &Server) {
+    give_back_another(0, server).await;
+}
+
+pub async fn give_back_another(number: usize, server: &Server) {
     let raw = AdminClient::new(server.service());
     for collection in &COLLECTIONS[..WITH_FINALIZERS] {
         let Ok(list) = raw.call(Method::GET, collection, None).await else { return };
@@ -105,5 +126,9 @@ pub async fn give_back(server: &Server) {
             return;
         }
     }
-    IDLE.set(USED.take());
+    let used = USED.with_borrow_mut(|used| {
+        let at = used.iter().position(|bench| bench.number == number)?;
+        Some(used.swap_remove(at))
+    });
+    IDLE.with_borrow_mut(|idle| idle.extend(used));
 }

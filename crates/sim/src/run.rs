@@ -144,9 +144,9 @@ impl Sim {
         };
         let shared = Arc::new(Shared {
             world: Mutex::new(World::default()),
-            injector: Mutex::new(injector),
-            trace: Mutex::default(),
-            violations: Mutex::default(),
+            injector: Arc::new(Mutex::new(injector)),
+            trace: Arc::default(),
+            violations: Arc::default(),
         });
         let observer = Observer::start(&server.service(), server.version()).await;
         let now = Instant::now();

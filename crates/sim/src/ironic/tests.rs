@@ -1,0 +1,110 @@
+use super::*;
+use quarry_ironic::{
+    Call, Client, Guarded, Meaning, NewNode, Performed, ProvisionState, ProvisionTarget,
+};
+use std::sync::Mutex;
+
+struct World {
+    ironic: Arc<Mutex<SimIronic>>,
+    now: Arc<Mutex<Timestamp>>,
+    client: Client,
+}
+
+fn world() -> World {
+    let now = Arc::new(Mutex::new("2026-01-01T00:00:00Z".parse().unwrap()));
+    let time = now.clone();
+    let clock: Clock = Arc::new(move || *time.lock().unwrap());
+    let ironic = Arc::new(Mutex::new(SimIronic::new(clock, "right-password")));
+    let client = Client::with_transport(Arc::new(proxy::Direct(ironic.clone())));
+    World { ironic, now, client }
+}
+
+impl World {
+    async fn create(&self, password: &str) -> Result<String, quarry_ironic::Error> {
+        let mut driver_info = Guarded::default();
+        driver_info.insert("redfish_address", "https://bmc-1");
+        driver_info.insert("redfish_system_id", "/redfish/v1/Systems/1");
+        driver_info.insert("redfish_password", password);
+        let new = NewNode {
+            name: Some("ns~a".to_owned()),
+            driver: "redfish".to_owned(),
+            driver_info,
+            boot_interface: Some("redfish-virtual-media".to_owned()),
+            inspect_interface: Some("agent".to_owned()),
+            automated_clean: Some(true),
+            ..NewNode::default()
+        };
+        match self.client.perform(&Call::CreateNode(Box::new(new))).await? {
+            Performed::Node(node) => Ok(node.uuid),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn provision(&self, id: &str, target: ProvisionTarget) -> Result<(), Meaning> {
+        let call = Call::SetProvisionState { id: id.to_owned(), target };
+        self.client.perform(&call).await.map(|_| ()).map_err(|error| error.meaning)
+    }
+
+    async fn state_after(&self, id: &str, seconds: i64) -> (ProvisionState, Option<String>) {
+        *self.now.lock().unwrap() += SignedDuration::from_secs(seconds);
+        let node = self.client.node(id).await.unwrap().unwrap();
+        (node.provision_state, node.last_error)
+    }
+}
+
+#[tokio::test]
+async fn a_node_lives_in_virtual_time() {
+    let world = world();
+    let id = world.create("right-password").await.unwrap();
+    let again = world.create("right-password").await.unwrap_err();
+    assert_eq!(again.meaning, Meaning::Conflict, "{again}");
+    assert!(again.message.contains("ns~a"), "{again}");
+    world.provision(&id, ProvisionTarget::Manage).await.unwrap();
+    assert_eq!(world.state_after(&id, 0).await.0, ProvisionState::Verifying);
+    assert_eq!(world.provision(&id, ProvisionTarget::Inspect).await, Err(Meaning::Locked));
+    assert_eq!(world.state_after(&id, 5).await.0, ProvisionState::Manageable);
+    world.provision(&id, ProvisionTarget::Inspect).await.unwrap();
+    assert_eq!(world.state_after(&id, 10).await.0, ProvisionState::InspectWait);
+    assert_eq!(world.state_after(&id, 60).await.0, ProvisionState::Manageable);
+    let inventory = world.client.inventory(&id).await.unwrap().expect("an inventory");
+    assert_eq!(inventory.disks.len(), 4);
+    world.client.perform(&Call::DeleteNode { id: id.clone() }).await.unwrap();
+    assert_eq!(world.client.node(&id).await.unwrap(), None);
+    assert_eq!(world.client.nodes().await.unwrap(), []);
+    assert_eq!(world.ironic.lock().unwrap().unknown, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_found_by_verification() {
+    let world = world();
+    let id = world.create("wrong-password").await.unwrap();
+    world.provision(&id, ProvisionTarget::Manage).await.unwrap();
+    let (state, error) = world.state_after(&id, 5).await;
+    assert_eq!(state, ProvisionState::Enroll);
+    let error = error.expect("an error");
+    assert!(error.contains("401") && error.contains("https://bmc-1"), "{error}");
+    assert!(!error.contains('{') && !error.contains("wrong-password"), "{error}");
+}
+
+#[tokio::test]
+async fn a_silent_ramdisk_is_given_up() {
+    let world = world();
+    let id = world.create("right-password").await.unwrap();
+    world.ironic.lock().unwrap().machine("https://bmc-1/redfish/v1/Systems/1").silent = true;
+    world.provision(&id, ProvisionTarget::Manage).await.unwrap();
+    world.state_after(&id, 5).await;
+    world.provision(&id, ProvisionTarget::Inspect).await.unwrap();
+    assert_eq!(world.state_after(&id, 300).await.0, ProvisionState::InspectWait);
+    let (state, error) = world.state_after(&id, 400).await;
+    assert_eq!(state, ProvisionState::InspectFailed);
+    assert!(error.is_some_and(|error| error.to_lowercase().contains("timeout")));
+}
+
+#[tokio::test]
+async fn an_unknown_request_is_named() {
+    let world = world();
+    let id = world.create("right-password").await.unwrap();
+    world.provision(&id, ProvisionTarget::Deleted).await.unwrap_err();
+    let unknown = world.ironic.lock().unwrap().unknown.clone();
+    assert!(unknown[0].contains("target=deleted") && unknown[0].contains("record-ironic"));
+}
