@@ -93,7 +93,8 @@ pub fn comparable(object: &Value) -> Value {
     fn without(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                for key in ["credentialsVersion", "observedGeneration", "uuid", "ID", "errorCount"] {
+                for key in ["credentialsVersion", "observedGeneration", "uuid", "ID", "errorCount"]
+                {
                     fields.remove(key);
                 }
                 // What was awaited at the end of an inspection depends on when it was asked for.

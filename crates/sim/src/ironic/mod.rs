@@ -241,7 +241,8 @@ impl SimIronic {
 
     /// The answer while Ironic works on the node: recorded of another request.
     pub fn locked(&self, request: &Request) -> Option<Response> {
-        let locked = |one: &&Reaction| one.when.locked && one.body.to_string().contains("locked by");
+        let locked =
+            |one: &&Reaction| one.when.locked && one.body.to_string().contains("locked by");
         let known = REACTIONS.values().find(locked)?;
         let id = decoded(request.path.strip_prefix("/v1/nodes/")?.split('/').next()?);
         let words = Words { uuid: id, ..Words::default() };
@@ -264,7 +265,9 @@ impl SimIronic {
         }
         let asked = request.path.split_once("address=").map(|(_, rest)| rest);
         let asked = asked.map(|rest| decoded(rest.split('&').next().unwrap_or_default()));
-        if let Some(mac) = asked.or_else(|| Some(text("address").to_owned())).filter(|mac| !mac.is_empty()) {
+        if let Some(mac) =
+            asked.or_else(|| Some(text("address").to_owned())).filter(|mac| !mac.is_empty())
+        {
             words.mac = mac;
         }
         words

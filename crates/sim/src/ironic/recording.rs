@@ -133,10 +133,9 @@ impl Words {
                 )
             }
             Value::Array(items) => items.iter().map(|item| self.map(item, change)).collect(),
-            Value::Object(fields) => fields
-                .iter()
-                .map(|(key, field)| (key.clone(), self.map(field, change)))
-                .collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(key, field)| (key.clone(), self.map(field, change))).collect()
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
     }
@@ -287,8 +286,10 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
 
 /// Ironic locks a node for moments, whenever a ramdisk calls or a power state is read: whether a poll sees one is chance.
 fn without_moments(steps: Vec<Value>) -> Vec<Value> {
-    let only_lock = |step: &Value| step.as_object().is_some_and(|fields| fields.len() == 1)
-        && step.get("reservation").is_some();
+    let only_lock = |step: &Value| {
+        step.as_object().is_some_and(|fields| fields.len() == 1)
+            && step.get("reservation").is_some()
+    };
     let mut kept: Vec<Value> = Vec::new();
     let mut lock = None;
     for mut step in steps {
