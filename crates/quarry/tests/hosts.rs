@@ -202,11 +202,11 @@ async fn commands_write_the_annotations_that_the_operator_reads() {
         refused("attach rack-1")
             .contains("error: host rack-1 is not detached\nhint: run `quarry explain")
     );
-    assert!(run("inspect rack-1").contains("rack-1 is inspected again"));
+    assert!(run("inspect rack-1").contains("requested an inspection of host rack-1"));
     run("reboot rack-1 --hard");
     run("detach rack-1 --delete-action delete --force");
     let again = run("detach rack-1 --force --delete-action delete");
-    assert!(again.contains("is detached already"), "{again}");
+    assert!(again.contains("is to be detached already"), "{again}");
     assert_eq!(
         cluster.annotations("rack-1").await,
         json!({
