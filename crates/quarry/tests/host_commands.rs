@@ -202,11 +202,11 @@ async fn commands_write_the_annotations_that_the_operator_reads() {
         refused("attach rack-1")
             .contains("error: host rack-1 is not detached\nhint: run `quarry explain")
     );
-    assert!(run("inspect rack-1").contains("rack-1 is inspected again"));
+    assert!(run("inspect rack-1").contains("requested an inspection of host rack-1"));
     run("reboot rack-1 --hard");
     run("detach rack-1 --delete-action delete --force");
     let again = run("detach rack-1 --force --delete-action delete");
-    assert!(again.contains("is detached already"), "{again}");
+    assert!(again.contains("is to be detached already"), "{again}");
     assert_eq!(
         cluster.annotations("rack-1").await,
         json!({
@@ -272,4 +272,32 @@ async fn a_moved_host_keeps_its_status() {
         first["metadata"]["annotations"][names::STATUS_ANNOTATION]
     );
     assert!(to.stdout(&["host", "move-in", "rack-1", "-n", "metal"]).contains("is not paused"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn move_out_saves_the_status_that_was_written_last() {
+    let cluster = Cluster::new().await;
+    cluster.host("rack-1", status("inspecting")).await;
+    let writes = async {
+        for count in 1..=8 {
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+            let status = json!({"status": {"errorCount": count}});
+            cluster.send("PATCH", &format!("{HOSTS}/rack-1/status"), status).await;
+        }
+    };
+    // The command blocks its thread: the writes need one of their own.
+    let handle = tokio::runtime::Handle::current();
+    let printed = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || handle.block_on(writes));
+        let printed = tokio::task::block_in_place(|| {
+            cluster.stdout(&["host", "move-out", "rack-1", "-n", "metal"])
+        });
+        writer.join().unwrap();
+        printed
+    });
+    assert!(printed.contains("status saved (inspecting; Ironic goes on with it"), "{printed}");
+    let annotations = cluster.annotations("rack-1").await;
+    let saved: Value =
+        serde_json::from_str(annotations[names::STATUS_ANNOTATION].as_str().unwrap()).unwrap();
+    assert_eq!(saved["errorCount"], json!(8));
 }

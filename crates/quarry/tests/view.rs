@@ -6,10 +6,12 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume},
 };
-use quarry_api::{LocalVolume, LocalVolumeSet, NodeInventory, Volume, names};
+use quarry_api::{
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeSet, NodeInventory, Volume, names,
+};
 use quarry_core::source::Source;
 use quarry_operator::cache::{Cached, Caches};
-use quarry_view::{Snapshot, devices, sets, volumes};
+use quarry_view::{Snapshot, devices, hosts, sets, volumes};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -91,6 +93,19 @@ fn sources() -> (Caches, Snapshot) {
     let volume: Arc<Volume> = read(json!({"metadata": {"name": "v1", "uid": "v"}, "spec": spec}));
     put(&caches, &volume);
     snapshot.volumes.insert("v1".into(), volume);
+    let metadata = json!({"name": "rack-1", "namespace": "metal", "uid": "h"});
+    let host: Arc<BareMetalHost> = read(
+        json!({"metadata": metadata, "spec": {"online": true}, "status": {"provisioning": {"state": "available", "ID": "i"}}}),
+    );
+    put(&caches, &host);
+    snapshot.add_host((*host).clone());
+    let disk =
+        |name: &str, serial: &str| json!({"name": name, "serialNumber": serial, "model": "M"});
+    let data: Arc<HardwareData> = read(
+        json!({"metadata": {"name": "rack-1", "namespace": "metal"}, "spec": {"hardware": {"storage": [disk("/dev/sda", "s1")]}}}),
+    );
+    put(&caches, &data);
+    snapshot.add_hardware_data((*data).clone());
     (caches, snapshot)
 }
 
@@ -100,7 +115,8 @@ fn views(source: &impl Source) -> Value {
     json!({
         "devices": devices::list(source), "notes": devices::notes(source, now),
         "rows": sets::rows::rows(source, &owners), "sets": owners,
-        "volumes": volumes::list(source, None),
+        "volumes": volumes::list(source, None), "hosts": hosts::list(source, None, None),
+        "host": hosts::explain::explain(source, "metal", "rack-1", None, &[]),
     })
 }
 
@@ -112,4 +128,8 @@ fn caches_and_a_snapshot_give_the_same_views() {
     let device = &expected["sets"][0]["nodes"][0]["devices"][0];
     assert_eq!((&device["device"], &device["eligibility"]), (&json!("sda"), &json!("Bound")));
     assert_eq!(expected["volumes"][0]["name"], "v1");
+    assert_eq!(
+        (&expected["hosts"][0]["disks"], &expected["host"]["name"]),
+        (&json!(1), &json!("rack-1"))
+    );
 }

@@ -111,6 +111,10 @@ impl DiskKeys {
         DiskKeys::new(&facts, identity, device.model.as_deref().unwrap_or_default())
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.wwns.is_empty() && self.serials.is_empty()
+    }
+
     /// By which equal disks of other machines are found.
     pub fn lookups(&self) -> impl Iterator<Item = String> {
         let wwns = self.wwns.iter().map(|wwn| format!("wwn {}", wwn.get(..SHORT).unwrap_or(wwn)));

@@ -104,6 +104,8 @@ pub struct JoinedDisk {
     pub device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_by: Option<MatchedBy>,
+    /// It has a WWN or a serial: without one it cannot be compared, and only seems to be seen by one side.
+    pub identified: bool,
 }
 
 impl HostJoin {
@@ -409,12 +411,13 @@ impl<'a> World<'a> {
             Some(devices?.get(position)?.name.clone())
         };
         let mut disks: Vec<JoinedDisk> = Vec::new();
-        for (at, (disk, _)) in self.host_disks[host].iter().enumerate() {
+        for (at, (disk, keys)) in self.host_disks[host].iter().enumerate() {
             let pair = found.iter().find(|pair| pair.0 == at);
             disks.push(JoinedDisk {
                 host: Some(disk.clone()),
                 device: pair.and_then(|pair| device_name(pair.1)),
                 matched_by: pair.map(|pair| pair.2),
+                identified: !keys.is_empty(),
             });
         }
         let paired: BTreeSet<usize> = found.iter().map(|pair| pair.1).collect();
@@ -423,6 +426,7 @@ impl<'a> World<'a> {
             host: None,
             device: device_name(at),
             matched_by: None,
+            identified: !theirs[at].1.is_empty(),
         }));
         HostJoin {
             namespace: self.hosts[host].namespace.to_owned(),

@@ -13,7 +13,7 @@ pub struct HostsArgs {
     #[arg(short, long)]
     pub watch: bool,
     /// Namespace of the hosts [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long)]
     pub namespace: Option<String>,
     /// List the hosts of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -43,7 +43,7 @@ pub struct HostNameArgs {
     /// Name of the BareMetalHost
     pub name: String,
     /// Namespace of the host [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long)]
     pub namespace: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub struct Which {
     #[arg(long)]
     pub all: bool,
     /// Namespace of the hosts [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long)]
     pub namespace: Option<String>,
 }
 

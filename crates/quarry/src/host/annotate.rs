@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 pub async fn inspect(connect: &ConnectArgs, args: &HostNameArgs) -> anyhow::Result<()> {
     let (cluster, host) = checked(connect, args, Action::Inspect).await?;
     write(&cluster, &host, names::INSPECT_ANNOTATION, json!("")).await?;
-    done(&cluster, &host, "is inspected again, which reboots it").await
+    done(&cluster, &host, "requested an inspection of", ", which reboots it").await
 }
 
 pub async fn reboot(connect: &ConnectArgs, args: &RebootArgs) -> anyhow::Result<()> {
@@ -30,7 +30,7 @@ pub async fn reboot(connect: &ConnectArgs, args: &RebootArgs) -> anyhow::Result<
         value.insert("force".to_owned(), json!(true));
     }
     write(&cluster, &host, names::REBOOT_ANNOTATION, text(value)).await?;
-    done(&cluster, &host, "is rebooted").await
+    done(&cluster, &host, "requested a reboot of", "").await
 }
 
 pub async fn detach(connect: &ConnectArgs, args: &DetachArgs) -> anyhow::Result<()> {
@@ -46,16 +46,18 @@ pub async fn detach(connect: &ConnectArgs, args: &DetachArgs) -> anyhow::Result<
     let wanted = DetachedArguments::parse(&Value::Object(value.clone()).to_string())?;
     let name = host.object.name_any();
     if annotations::detached(&host.host).ok().flatten() == Some(wanted) {
-        return output::print(&format!("host {name} is detached already, with these options"));
+        return output::print(&format!(
+            "host {name} is to be detached already, with these options"
+        ));
     }
     write(&cluster, &host, names::DETACHED_ANNOTATION, text(value)).await?;
-    done(&cluster, &host, "is detached, and its machine stays as it is").await
+    done(&cluster, &host, "requested to detach", "; its machine stays as it is").await
 }
 
 pub async fn attach(connect: &ConnectArgs, args: &HostNameArgs) -> anyhow::Result<()> {
     let (cluster, host) = checked(connect, args, Action::Attach).await?;
     write(&cluster, &host, names::DETACHED_ANNOTATION, Value::Null).await?;
-    done(&cluster, &host, "is attached").await
+    done(&cluster, &host, "requested to attach", "").await
 }
 
 async fn checked(
@@ -89,11 +91,17 @@ fn text(value: Map<String, Value>) -> Value {
     if value.is_empty() { json!("") } else { json!(Value::Object(value).to_string()) }
 }
 
-async fn done(cluster: &Cluster, host: &StoredHost, what: &str) -> anyhow::Result<()> {
+/// What was requested: the operator acts on it.
+async fn done(
+    cluster: &Cluster,
+    host: &StoredHost,
+    request: &str,
+    effect: &str,
+) -> anyhow::Result<()> {
     let name = host.object.name_any();
     let place = host.object.namespace().unwrap_or_default();
     output::print(&format!(
-        "host {name} {what} (follow it with `quarry hosts -n {place} --watch`)"
+        "{request} host {name}{effect} (follow it with `quarry hosts -n {place} --watch`)"
     ))?;
     warn_of_rival(read_rival(cluster).await.as_ref());
     Ok(())

@@ -53,7 +53,7 @@ pub async fn run(connect: &ConnectArgs, args: &MoveOutArgs) -> anyhow::Result<()
     ))
 }
 
-/// Repeats `change` on the host as it is now, while others change it.
+/// Sets the annotation, again and again while others change the host.
 async fn pause(
     cluster: &Cluster,
     mut host: StoredHost,

@@ -132,7 +132,7 @@ fn inspect(host: &BareMetalHost) -> Option<String> {
             state_word(host)
         )),
         _ => Some(format!(
-            "host {name} is {}, and only an available host is inspected again; wait until it is available (`quarry explain host/{}`)",
+            "host {name} is {}, and only an available host is inspected again; wait, and run `quarry explain host/{}` to see what for",
             state_word(host),
             argument(host)
         )),
@@ -163,7 +163,7 @@ fn reboot(host: &BareMetalHost, force: bool) -> Option<String> {
             "host {name} is being inspected; add --force to restart its ramdisk"
         )),
         _ => Some(format!(
-            "host {name} is {}, and its power is switched only while it is available, provisioned or externally provisioned; wait (`quarry explain host/{}`)",
+            "host {name} is {}, and its power is switched only while it is available, provisioned or externally provisioned; wait, and run `quarry explain host/{}` to see what for",
             state_word(host),
             argument(host)
         )),

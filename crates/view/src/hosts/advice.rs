@@ -82,6 +82,9 @@ pub(super) fn waits_for(host: &BareMetalHost, rival: Option<&Rival>) -> Option<S
         stable if is_stable(stable) && host.metadata.deletion_timestamp.is_some() => {
             Some("the operator to begin its deletion".to_owned())
         }
+        State::Ready | State::Available if annotations::asks_for_inspection(host) => {
+            Some("its inspection to start".to_owned())
+        }
         stable if is_stable(stable) && rebooted => Some("its reboot".to_owned()),
         stable if is_stable(stable) && is_off => {
             let wanted = if host.spec.online { "on" } else { "off" };

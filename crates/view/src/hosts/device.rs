@@ -26,6 +26,9 @@ pub fn device_view(join: &HostJoin, device: &str, whole: bool) -> Option<String>
             words.extend((!seen.wwn.is_empty()).then(|| format!("WWN {}", seen.wwn)));
             Some(format!("{host}: {}; matched by {}", words.join(", "), by.as_str()))
         }
+        None if whole && disk.is_some_and(|disk| !disk.identified) => Some(format!(
+            "{host}: this disk has no WWN or serial to compare with those of its inspection"
+        )),
         None if whole => Some(format!(
             "{host}: its inspection did not see this disk; run `quarry explain host/{} -n {}` to compare all disks",
             join.name, join.namespace

@@ -118,7 +118,7 @@ pub struct DiskLine {
     pub size: i64,
     /// Vendor and model, serial, WWN.
     pub text: String,
-    /// What both sides disagree about.
+    /// What both sides disagree about, or why they cannot be compared.
     pub note: Option<String>,
 }
 
@@ -324,7 +324,7 @@ fn node(join: &HostJoin) -> JoinView {
             "by its provider ID".to_owned()
         }
         Outcome::Joined { by: JoinedBy::ProviderId, .. } if matched == 0 => {
-            "by its provider ID, although it has none of the host's disks".to_owned()
+            "by its provider ID; no disk of the host could be matched".to_owned()
         }
         Outcome::Joined { by: JoinedBy::ProviderId, .. } => "by its provider ID".to_owned(),
         Outcome::Joined { by: JoinedBy::Disks { matching: 1 }, .. } => {
