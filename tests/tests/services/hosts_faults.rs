@@ -60,6 +60,7 @@ fn a_bmc_that_is_down_is_registered_when_it_is_back() {
     });
     assert_eq!(Quarry::condition(&lost["status"], "Manageable")["reason"], "PowerFailure");
     system.heal();
+    retry_at_once(&quarry, name, "the BMC is back again");
     quarry.wait_state(name, "available", LIMIT * 2);
 }
 
@@ -187,12 +188,16 @@ fn changes_by_hand_in_ironic_are_found() {
         .send("PUT", &format!("{node}/maintenance"), Some(&json!({"reason": "new fans"})))
         .unwrap()
         .ok();
-    quarry.change(name, &json!({"online": false}));
     let host = quarry.wait(name, "reports the maintenance", LIMIT, |status| {
         Quarry::condition(status, "quarry.dev/Accepted")["reason"] == "Maintenance"
     });
     let message = Quarry::condition(&host["status"], "quarry.dev/Accepted")["message"].to_string();
     assert!(message.contains("new fans") && message.contains("maintenance unset"), "{message}");
+    quarry.change(name, &json!({"online": false}));
+    let generation = quarry.host(name).unwrap()["metadata"]["generation"].clone();
+    let host = quarry.wait(name, "has considered the change", LIMIT, |status| {
+        Quarry::condition(status, "Ready")["observedGeneration"] == generation
+    });
     assert_eq!(
         (system.power().as_str(), &host["status"]["operationalStatus"]),
         ("On", &json!("OK"))
