@@ -11,6 +11,14 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
+#[path = "services/hosts.rs"]
+mod hosts;
+#[path = "services/hosts_alone.rs"]
+mod hosts_alone;
+#[path = "services/hosts_faults.rs"]
+mod hosts_faults;
+#[path = "services/hosts_hardware.rs"]
+mod hosts_hardware;
 #[path = "services/lab.rs"]
 mod lab;
 #[path = "services/lab_alone.rs"]

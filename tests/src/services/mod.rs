@@ -8,10 +8,12 @@
 
 mod http;
 mod ironic;
+pub mod quarry;
 mod system;
 
 pub use http::{Answer, request};
 pub use ironic::Ironic;
+pub use quarry::Quarry;
 pub use system::{Request, System};
 
 use serde_json::Value;

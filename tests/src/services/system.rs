@@ -90,6 +90,11 @@ impl System {
         self.lab.ironic_url.replace("127.0.0.1", &format!("127.0.1.{}", self.index + 1))
     }
 
+    /// What `spec.bmc.address` of a host is set to.
+    pub fn bmc_address(&self) -> String {
+        format!("redfish-virtualmedia+{}/redfish/v1/Systems/{}", self.redfish, self.uuid)
+    }
+
     /// Requests to `ironic_url` since the lab was started.
     pub fn requests(&self) -> Vec<Request> {
         let url = self.ironic_url();

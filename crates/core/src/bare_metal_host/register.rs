@@ -234,6 +234,10 @@ fn enroll(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     if let Some(address) = missing_ports(host, draft.seen.hardware_data.as_ref(), ports).next() {
         let pxe_enabled = address.eq_ignore_ascii_case(&host.spec.boot_mac_address);
         let port = NewPort { node_uuid: node.uuid.clone(), address, pxe_enabled };
+        if draft.has_error(&kind) {
+            // One call is not the whole attempt.
+            draft.retry_at_once(kind);
+        }
         return draft.call(Call::CreatePort(port), AT_ONCE);
     }
     if draft.has_error(&kind) {

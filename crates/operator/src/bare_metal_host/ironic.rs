@@ -62,6 +62,8 @@ struct Answer {
 const RECENT: SignedDuration = SignedDuration::from_secs(5);
 /// So many nodes are polled one by one; more by lists.
 const ONE_BY_ONE: usize = 4;
+/// How old an answer may be that says that Ironic is not done, whatever the host allows.
+const CHANGING: SignedDuration = SignedDuration::from_secs(1);
 
 impl Ironic {
     pub fn reloading(settings: quarry_ironic::Settings) -> Self {
@@ -165,6 +167,7 @@ impl Ironic {
         let id = recorded_id(host);
         let by_name = known.names.get(&node_name(host));
         let answer = known.nodes.get(id).or_else(|| known.nodes.get(by_name?))?;
+        let age = if is_changing(&answer.node) { age.min(CHANGING) } else { age };
         let read = answer.read.filter(|read| now.duration_since(*read) <= age)?;
         Some((Some(answer.node.clone()), read))
     }
@@ -243,6 +246,14 @@ impl Known {
         }
         self.nodes.insert(node.uuid.clone(), Answer { node, read: Some(now) });
     }
+}
+
+/// Ironic works on the node, and the next answer differs.
+fn is_changing(node: &Node) -> bool {
+    is_busy(node)
+        || node.target_power_state.is_some()
+        || node.target_provision_state.is_some()
+        || node.reservation.is_some()
 }
 
 fn key(host: &BareMetalHost) -> String {

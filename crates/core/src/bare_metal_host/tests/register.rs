@@ -156,6 +156,23 @@ fn a_lost_node_is_registered_again_with_its_ports() {
     }
 }
 
+/// An attempt takes several calls, and its backoff is over for all of them.
+#[test]
+fn a_retried_registration_goes_on_after_its_port() {
+    let enrolled = node(json!({"provision_state": "enroll"}));
+    let mut seen = observed(host_in("registering", json!({})), Some(enrolled));
+    let report = report_failure(&seen, &error(Meaning::Conflict), now());
+    seen.host.status = report.status.map(|status| *status);
+    ironic_mut(&mut seen).ports = Some(vec![]);
+    assert_eq!(call(&planned_at(&seen, at(10))), "");
+    seen.host.metadata.generation = Some(2);
+    let plan = planned_at(&seen, at(10));
+    assert_eq!(call(&plan), format!("create port {MAC} of node {NODE}"));
+    seen.host.status = plan.status.map(|status| *status);
+    ironic_mut(&mut seen).ports = Some(vec![port(MAC)]);
+    assert_eq!(call(&planned_at(&seen, at(11))), format!("request manage of node {NODE}"));
+}
+
 #[test]
 fn maintenance_by_hand_is_left_alone_and_reported() {
     let kept =
