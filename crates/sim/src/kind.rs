@@ -7,8 +7,8 @@ use k8s_openapi::api::{
 };
 use kube::Resource;
 use quarry_api::{
-    BareMetalHost, HardwareData, LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult, LocalVolumeSet, NodeInventory,
-    NodeJob, Volume, names,
+    BareMetalHost, HardwareData, LocalVolume, LocalVolumeDiscovery, LocalVolumeDiscoveryResult,
+    LocalVolumeSet, NodeInventory, NodeJob, Volume, names,
 };
 use std::{borrow::Cow, sync::LazyLock};
 

@@ -88,7 +88,9 @@ impl Talk {
             boot_interface: Some("redfish-virtual-media".to_owned()),
             inspect_interface: Some("agent".to_owned()),
             automated_clean: Some(true),
-            properties: [("capabilities".to_owned(), json!("boot_mode:uefi"))].into_iter().collect(),
+            properties: [("capabilities".to_owned(), json!("boot_mode:uefi"))]
+                .into_iter()
+                .collect(),
             ..NewNode::default()
         }
     }
@@ -503,14 +505,8 @@ fn conversation() -> Vec<Reaction> {
             runtime.unwrap().block_on(talk())
         })
     }
-    let parts = [
-        part(life),
-        part(wrong_password),
-        part(silent),
-        part(failed),
-        part(locked),
-        part(adopted),
-    ];
+    let parts =
+        [part(life), part(wrong_password), part(silent), part(failed), part(locked), part(adopted)];
     parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
 }
 

@@ -60,10 +60,12 @@ pub fn inspect_everything(hosts: usize) -> Result<Inspected, Box<dyn Error>> {
             .map(|policy| (policy.policy, policy.binding))
             .collect();
         let crds = crds::crds();
-        let server =
-            Server::in_memory(Options { policies, clock: clock.as_function(), ..Options::new(crds) });
-        let ironic =
-            Arc::new(Mutex::new(SimIronic::new(clock.as_function(), story::RIGHT)));
+        let server = Server::in_memory(Options {
+            policies,
+            clock: clock.as_function(),
+            ..Options::new(crds)
+        });
+        let ironic = Arc::new(Mutex::new(SimIronic::new(clock.as_function(), story::RIGHT)));
         let client = Client::with_transport(Arc::new(Direct(ironic.clone())));
         let options = OperatorOptions {
             namespace: names::DEFAULT_NAMESPACE.to_owned(),

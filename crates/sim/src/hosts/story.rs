@@ -150,7 +150,14 @@ fn removed() -> Vec<Step> {
 
 fn one(name: &'static str, steps: Vec<Step>) -> Story {
     let operator = OperatorOf { cluster: 0, lag: Duration::ZERO, waits: false };
-    Story { name, clusters: 1, operators: vec![operator], steps, inspections: 1, loses_nodes: false }
+    Story {
+        name,
+        clusters: 1,
+        operators: vec![operator],
+        steps,
+        inspections: 1,
+        loses_nodes: false,
+    }
 }
 
 fn power() -> Vec<Step> {

@@ -25,7 +25,8 @@ static REACTIONS: LazyLock<BTreeMap<Key, Reaction>> = LazyLock::new(|| {
 /// How long Ironic takes for a step. A ramdisk boots for much longer.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 const RAMDISK: SignedDuration = SignedDuration::from_secs(30);
-const TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+/// As in the lab: long enough to be polled often.
+const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -241,7 +242,8 @@ impl SimIronic {
 
     /// The answer while Ironic works on the node: recorded of another request.
     pub fn locked(&self, request: &Request) -> Option<Response> {
-        let locked = |one: &&Reaction| one.when.locked && one.body.to_string().contains("locked by");
+        let locked =
+            |one: &&Reaction| one.when.locked && one.body.to_string().contains("locked by");
         let known = REACTIONS.values().find(locked)?;
         let id = decoded(request.path.strip_prefix("/v1/nodes/")?.split('/').next()?);
         let words = Words { uuid: id, ..Words::default() };
@@ -264,7 +266,9 @@ impl SimIronic {
         }
         let asked = request.path.split_once("address=").map(|(_, rest)| rest);
         let asked = asked.map(|rest| decoded(rest.split('&').next().unwrap_or_default()));
-        if let Some(mac) = asked.or_else(|| Some(text("address").to_owned())).filter(|mac| !mac.is_empty()) {
+        if let Some(mac) =
+            asked.or_else(|| Some(text("address").to_owned())).filter(|mac| !mac.is_empty())
+        {
             words.mac = mac;
         }
         words
