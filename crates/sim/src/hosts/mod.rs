@@ -265,7 +265,7 @@ impl HostSim {
         }
         let mut wrong = std::mem::take(&mut *lock(&self.clusters[0].shared.violations));
         let mut ironic = lock(&self.ironic);
-        wrong.extend(ironic.unknown.drain(..));
+        wrong.append(&mut ironic.unknown);
         let mut seen: Vec<u64> = self.clusters.iter().map(|cluster| cluster.version).collect();
         seen.extend(ironic.counts.values());
         if self.checked.as_ref() != Some(&seen) {
