@@ -9,6 +9,7 @@ fn all_hosts_become_available_and_then_rest() {
         std::env::var("QUARRY_SIM_HOSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
     let begun = std::time::Instant::now();
     let found = inspect_everything(hosts).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "a figure of this process")]
     let memory = std::fs::read_to_string("/proc/self/status").unwrap();
     let memory = memory.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
     println!(

@@ -118,24 +118,17 @@ async fn play(
         let waits = all.iter().filter(|host| is(host, "operationalStatus", "delayed"));
         delayed.extend(waits.map(|host| host["metadata"]["name"].to_string()));
         result.available = all.iter().filter(|host| is(host, "state", "available")).count();
-        {
-            let mut ironic = lock(ironic);
-            if let Some(unknown) = ironic.unknown.first() {
-                return Err(unknown.clone().into());
-            }
-            let busy = |node: &&Value| {
-                let state = node["provision_state"].as_str().unwrap_or_default();
-                state.starts_with("inspect") && state != "inspect failed"
-            };
-            result.busiest = result.busiest.max(ironic.nodes().iter().filter(busy).count());
+        if let Some(unknown) = lock(ironic).unknown.first() {
+            return Err(unknown.clone().into());
         }
+        result.busiest = lock(ironic).busiest;
         if result.available == hosts {
             break;
         }
         if begun.elapsed() > LIMIT {
             return Err(format!("{} of {hosts} are available", result.available).into());
         }
-        sleep(Duration::from_secs(5)).await;
+        sleep(Duration::from_secs(20)).await;
     }
     // The last reports are written.
     sleep(Duration::from_secs(120)).await;

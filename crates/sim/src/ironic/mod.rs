@@ -25,7 +25,8 @@ static REACTIONS: LazyLock<BTreeMap<Key, Reaction>> = LazyLock::new(|| {
 /// How long Ironic takes for a step. A ramdisk boots for much longer.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 const RAMDISK: SignedDuration = SignedDuration::from_secs(30);
-const TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+/// As in the lab: long enough to be polled often.
+const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -56,8 +57,8 @@ pub struct SimIronic {
     pub counts: BTreeMap<&'static str, u64>,
     /// Inspections that began, by the name of the node.
     pub inspections: BTreeMap<String, u32>,
-    /// Nodes that were changed by a request, by name.
-    pub changed: BTreeMap<String, u32>,
+    /// Nodes that were inspected at the same time, at most.
+    pub busiest: usize,
     /// Requests that the recording does not have.
     pub unknown: Vec<String>,
     /// Of new machines.
@@ -74,7 +75,7 @@ impl SimIronic {
             clock,
             counts: BTreeMap::new(),
             inspections: BTreeMap::new(),
-            changed: BTreeMap::new(),
+            busiest: 0,
             unknown: Vec::new(),
             default_password: default_password.to_owned(),
         }
@@ -283,9 +284,6 @@ impl SimIronic {
         let now = self.now();
         let path = request.path.split('?').next().unwrap_or_default();
         let sent = request.body.clone().unwrap_or_default();
-        if request.method != Method::Get && !words.name.is_empty() {
-            *self.changed.entry(words.name.clone()).or_default() += 1;
-        }
         match (request.method, path) {
             (Method::Post, "/v1/nodes") => return Some(self.create(&sent, known, words, now)),
             (Method::Post, "/v1/ports") => {
@@ -326,6 +324,12 @@ impl SimIronic {
         let others: Vec<Value> = if request.method == Method::Patch { Vec::new() } else { steps };
         self.schedule(at, &others, words, now);
         self.give_up_later(at, now);
+        if sent["target"] == "inspect" {
+            let busy = ["inspecting", "inspect wait"];
+            let state =
+                |node: &&SimNode| busy.iter().any(|one| node.body["provision_state"] == *one);
+            self.busiest = self.busiest.max(self.nodes.iter().filter(state).count());
+        }
         Some(at)
     }
 

@@ -201,6 +201,8 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
     let mut about = Situation::default();
     let mut node: Option<Value> = None;
     let mut all: Vec<Reaction> = Vec::new();
+    // What became of the node, and the fields that a request to change its state always sets.
+    let mut steps: Vec<Vec<(Value, Value)>> = Vec::new();
     // The reactions that what the node becomes next belongs to: several for a patch of several operations.
     let mut last = 0..0;
     for line in lines.lines() {
@@ -221,6 +223,7 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
                 then: Vec::new(),
                 end: Value::Null,
             });
+            steps.push(Vec::new());
             continue;
         }
         let (sent, answer) = (&line["request"], &line["response"]);
@@ -245,7 +248,9 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
                 if then["maintenance_reason"].is_string() {
                     then["maintenance_reason"] = json!("{reason}");
                 }
-                all[last.clone()].iter_mut().for_each(|one| one.then.push(then.clone()));
+                for at in last.clone() {
+                    steps[at].push((then.clone(), words.hide(&set_by(&all[at].request, body))));
+                }
             }
             all[last.clone()].iter_mut().for_each(|one| one.end = end(body));
             node = Some(body.clone());
@@ -263,6 +268,7 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
                 then: Vec::new(),
                 end: Value::Null,
             });
+            steps.push(Vec::new());
         }
         if changes {
             last = begin..all.len();
@@ -278,21 +284,33 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
             node = None;
         }
     }
-    for one in &mut all {
-        one.then = without_moments(std::mem::take(&mut one.then));
+    for (one, steps) in all.iter_mut().zip(steps) {
+        one.then = without_moments(steps);
     }
     Ok(all)
 }
 
-/// Ironic locks a node for moments, whenever a ramdisk calls or a power state is read: whether a poll sees one is chance.
-fn without_moments(steps: Vec<Value>) -> Vec<Value> {
-    let only_lock = |step: &Value| {
-        step.as_object().is_some_and(|fields| fields.len() == 1)
-            && step.get("reservation").is_some()
+/// Fields that a request sets whatever they were: that they were so already shows in no difference.
+fn set_by(request: &str, node: &Value) -> Value {
+    let keys: &[&str] = if request.contains("/states/") || request.starts_with(EVENT) {
+        &["provision_state", "target_provision_state", "target_power_state", "last_error"]
+    } else if request.contains("/maintenance") {
+        &["maintenance", "last_error"]
+    } else {
+        &[]
     };
-    let mut kept: Vec<Value> = Vec::new();
+    keys.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect()
+}
+
+/// Ironic locks a node for moments, whenever a ramdisk calls or a power state is read: whether a poll sees one is chance.
+fn without_moments(steps: Vec<(Value, Value)>) -> Vec<Value> {
+    let only_lock = |step: &Value| {
+        let fields = step.as_object();
+        fields.is_some_and(|fields| fields.len() == 1) && step.get("reservation").is_some()
+    };
+    let mut kept: Vec<(Value, Value)> = Vec::new();
     let mut lock = None;
-    for mut step in steps {
+    for (mut step, set) in steps {
         if only_lock(&step) && step["reservation"].is_string() {
             lock = Some(step);
             continue;
@@ -302,12 +320,16 @@ fn without_moments(steps: Vec<Value>) -> Vec<Value> {
             step = lock;
         }
         match kept.last_mut().filter(|_| only_lock(&step)) {
-            Some(last) => merge(last, &step),
-            None => kept.push(step),
+            Some((last, _)) => merge(last, &step),
+            None => kept.push((step, set)),
         }
     }
-    kept.retain(|step| !only_lock(step));
-    kept
+    kept.retain(|(step, _)| !only_lock(step));
+    let merged = kept.into_iter().map(|(step, mut set)| {
+        merge(&mut set, &step);
+        set
+    });
+    merged.collect()
 }
 
 fn request(sent: &Value) -> Result<Request, String> {

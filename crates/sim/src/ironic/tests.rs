@@ -94,7 +94,7 @@ async fn a_silent_ramdisk_is_given_up() {
     world.provision(&id, ProvisionTarget::Manage).await.unwrap();
     world.state_after(&id, 5).await;
     world.provision(&id, ProvisionTarget::Inspect).await.unwrap();
-    assert_eq!(world.state_after(&id, 300).await.0, ProvisionState::InspectWait);
+    assert_eq!(world.state_after(&id, 40).await.0, ProvisionState::InspectWait);
     let (state, error) = world.state_after(&id, 400).await;
     assert_eq!(state, ProvisionState::InspectFailed);
     assert!(error.is_some_and(|error| error.to_lowercase().contains("timeout")));
