@@ -407,7 +407,7 @@ impl HostSim {
             }
         }
         let limit = next.into_iter().filter(|due| *due > now).min();
-        // Ironic works on by itself.
+        // Ironic goes on meanwhile.
         sleep_until(limit.unwrap_or(now + Duration::from_secs(5))).await;
     }
 
