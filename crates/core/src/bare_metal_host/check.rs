@@ -14,6 +14,8 @@ pub enum Violation {
     SecondNode,
     #[error("a node that runs an operating system is cleaned, inspected or undeployed")]
     ActiveNode,
+    #[error("an inspection is requested before the state of the host says so")]
+    UnrecordedInspection,
     #[error("the node of a host is deleted that is neither deleted nor detached")]
     NodeDeleted,
     #[error("a host is released while Ironic has its node, or may have it")]
@@ -44,6 +46,11 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let detached = annotated(names::DETACHED_ANNOTATION);
     if let Some(call) = &plan.call {
         found.extend(check_call(call, node, deleted || detached));
+    }
+    let inspects =
+        matches!(plan.call, Some(Call::SetProvisionState { target: ProvisionTarget::Inspect, .. }));
+    if inspects && host.state() != State::Inspecting {
+        found.push(Violation::UnrecordedInspection);
     }
     let steps = || plan.steps.iter().chain(&plan.after);
     let has = |wanted: &str| steps().any(|step| step.name() == wanted);

@@ -54,9 +54,8 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
         ProvisionState::Active => draft.refuse(
             kind,
             format!(
-                "node {} is active in Ironic although this host was never provisioned here: it is not inspected, because that would reboot it; restore the status of the host with annotation {}, or set spec.externallyProvisioned",
-                node.uuid,
-                names::STATUS_ANNOTATION
+                "node {} is active in Ironic although this host was never provisioned here: it is not inspected, because that would reboot it; restore status.provisioning.state of the host (kubectl edit --subresource=status), or delete the host and create it with spec.externallyProvisioned",
+                node.uuid
             ),
         ),
         _ => draft.again_in(POLL_LATER),
@@ -95,6 +94,10 @@ fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow 
 
 fn start(draft: &mut Draft<'_>, node: &Node) -> Flow {
     draft.clear_error();
+    // The state first: an operator that is killed after the request must find that an inspection was requested.
+    if draft.seen.host.state() != State::Inspecting {
+        return draft.again_in(SignedDuration::ZERO);
+    }
     if annotations::asks_for_inspection(&draft.seen.host) {
         draft.after.push(Step::RemoveAnnotations(vec![names::INSPECT_ANNOTATION]));
     }

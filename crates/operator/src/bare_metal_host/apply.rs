@@ -32,6 +32,9 @@ pub async fn apply(context: &Context, seen: &Observed, plan: Plan) -> Result<Nex
     for step in &plan.steps {
         current = apply_step(context, seen, current, step).await?;
     }
+    if plan.call.is_some() {
+        check_current(context, current.as_ref()).await?;
+    }
     let mut report = match &plan.call {
         None => report_success(seen, &plan, None, context.now()),
         Some(call) => match hosts.ironic.perform(call, context.now()).await {
@@ -66,6 +69,22 @@ pub async fn apply(context: &Context, seen: &Observed, plan: Plan) -> Result<Nex
         report.requeue = report.requeue.map(|delay| delay.max(AFTER_WRITE));
     }
     Ok(report.requeue.into())
+}
+
+/// Ironic's answer carries no version of the host. A cache that is far behind may show one that was paused, inspected or
+/// switched on since: nothing is requested for it.
+async fn check_current(context: &Context, host: Option<&BareMetalHost>) -> Result<(), Failure> {
+    let Some(host) = host else { return Ok(()) };
+    let live = hosts(context, host).get_opt(&host.name_any()).await;
+    let live =
+        live.map_err(|error| Failure::api(format!("reading BareMetalHost {}", key(host)), error))?;
+    let same = live.is_some_and(|live| {
+        live.uid() == host.uid() && live.resource_version() == host.resource_version()
+    });
+    if same {
+        return Ok(());
+    }
+    Err(Failure::stale(format!("BareMetalHost {}: it has changed since it was read", key(host))))
 }
 
 async fn write(context: &Context, host: &BareMetalHost, report: &Report) -> Result<bool, Failure> {
@@ -186,13 +205,9 @@ async fn apply_hardware_data(
     if let Step::CreateHardwareData(made) = step {
         return context.writer.create(&api, made).await.map(|_| ());
     }
-    // As it is now: a step before this one may have changed it.
-    let Some(found) = api.get_opt(&name).await? else { return Ok(()) };
+    // As it was observed: a read may find an older state, but a write by version does not.
+    let Some(found) = &seen.hardware_data else { return Ok(()) };
     let version = found.resource_version().unwrap_or_default();
-    let known = seen.hardware_data.as_ref().and_then(|data| data.uid());
-    if known.is_some() && known != found.uid() {
-        return Ok(());
-    }
     let changes = match step {
         Step::ReleaseHardwareData => {
             let ours = [names::HARDWARE_DATA_FINALIZER, names::HOST_FINALIZER];
@@ -214,8 +229,9 @@ async fn apply_hardware_data(
             json!({"metadata": {"finalizers": finalizers, "ownerReferences": owners}})
         }
         Step::DeleteHardwareData => {
+            // Without the version: the step before this one has changed it.
             let uid = found.uid().unwrap_or_default();
-            return context.writer.delete(&api, &name, &uid, Some(&version)).await;
+            return context.writer.delete(&api, &name, &uid, None).await;
         }
         Step::AddFinalizer
         | Step::RemoveFinalizer

@@ -3,13 +3,12 @@
 use crate::{Context, controller::Failure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, api::ListParams};
 use quarry_api::names;
+use quarry_core::host_rival;
 
 /// How long an answer counts. A rival that starts is noticed within this time.
 const AGE: SignedDuration = SignedDuration::from_secs(15);
-/// A Lease that was renewed this long ago, or less, has a holder. Several of its periods, for clocks that differ.
-const RENEWED: SignedDuration = SignedDuration::from_secs(90);
 
 /// The operator that drives BareMetalHosts already; `None`: there is none.
 pub async fn active(context: &Context) -> Result<Option<String>, Failure> {
@@ -23,15 +22,7 @@ pub async fn active(context: &Context) -> Result<Option<String>, Failure> {
     let found = leases.list(&ListParams::default().fields(&name)).await;
     let found =
         found.map_err(|error| Failure::api("listing the Leases of other operators", error))?;
-    let rival = found.items.iter().find(|lease| is_held(lease, now)).map(|lease| {
-        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
-        format!(
-            "baremetal-operator ({}) renews Lease {}/{}",
-            holder.unwrap_or_default(),
-            lease.namespace().unwrap_or_default(),
-            lease.name_any()
-        )
-    });
+    let rival = host_rival::find(&found.items, now).map(|rival| rival.message());
     let is_new = hosts.rival.learn(now, rival.clone());
     context.metrics.set_host_rival(rival.is_some());
     match &rival {
@@ -40,14 +31,6 @@ pub async fn active(context: &Context) -> Result<Option<String>, Failure> {
         Some(_) | None => {}
     }
     Ok(rival)
-}
-
-fn is_held(lease: &Lease, now: Timestamp) -> bool {
-    let spec = lease.spec.as_ref();
-    let held =
-        spec.and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|who| !who.is_empty());
-    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
-    held && renewed.is_some_and(|time| now.duration_since(time.0) < RENEWED)
 }
 
 /// The last answer, so that 500 hosts ask once.
