@@ -55,6 +55,12 @@ fn a_bmc_that_is_down_is_registered_when_it_is_back() {
 
     // Lost later: Ironic notices it, and notices its return.
     system.bmc_down();
+    let node = node_of(&quarry, &system);
+    until("Ironic has noticed it", LIMIT * 2, || {
+        let found = Lab::get().ironic().get(&node).ok()["fault"].clone();
+        if found == "power failure" { Ok(()) } else { Err(found.to_string()) }
+    });
+    retry_at_once(&quarry, name, "the BMC is lost");
     let lost = quarry.wait(name, "reports the lost BMC", LIMIT * 2, |status| {
         status["errorType"] == "power management error"
     });
@@ -188,6 +194,7 @@ fn changes_by_hand_in_ironic_are_found() {
         .send("PUT", &format!("{node}/maintenance"), Some(&json!({"reason": "new fans"})))
         .unwrap()
         .ok();
+    retry_at_once(&quarry, name, "there is maintenance");
     let host = quarry.wait(name, "reports the maintenance", LIMIT, |status| {
         Quarry::condition(status, "quarry.dev/Accepted")["reason"] == "Maintenance"
     });
