@@ -33,6 +33,11 @@ fn the_whole_life_of_a_host() {
 
     let requests = requests_since(&system, before);
     assert!(requests.len() <= 25, "{} requests: {requests:#?}", requests.len());
+    until("the watches have caught up", LIMIT, || {
+        let last = watches[0].writes().pop().ok_or("no write yet")?;
+        let found = &last["metadata"]["resourceVersion"];
+        if *found == host["metadata"]["resourceVersion"] { Ok(()) } else { Err(found.to_string()) }
+    });
     // Without those that the test made.
     let writes: Vec<usize> = watches.iter().map(|watch| watch.writes().len()).collect();
     let objects = writes[0] - 1 + writes[1] + writes[2] - 1;

@@ -12,6 +12,21 @@ fn retry_at_once(quarry: &Quarry, name: &str, reason: &str) {
     quarry.change(name, &json!({"description": reason}));
 }
 
+/// Until the status is a wanted one. A host at rest asks Ironic once a minute; its spec is changed now and then, so that
+/// it asks sooner.
+#[track_caller]
+fn noticed(quarry: &Quarry, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut round = 0;
+    until(what, LIMIT, || {
+        if round % 20 == 0 {
+            retry_at_once(quarry, name, &format!("{what}, {round}"));
+        }
+        round += 1;
+        let host = quarry.host(name).ok_or("there is no host")?;
+        if wanted(&host["status"]) { Ok(host) } else { Err(host["status"].to_string()) }
+    })
+}
+
 #[track_caller]
 fn fails(quarry: &Quarry, name: &str, kind: &str, text: &str) -> Value {
     let host = quarry.wait(name, &format!("has a {kind}"), LIMIT, |status| {
@@ -55,6 +70,12 @@ fn a_bmc_that_is_down_is_registered_when_it_is_back() {
 
     // Lost later: Ironic notices it, and notices its return.
     system.bmc_down();
+    let node = node_of(&quarry, &system);
+    until("Ironic has noticed it", LIMIT * 2, || {
+        let found = Lab::get().ironic().get(&node).ok()["fault"].clone();
+        if found == "power failure" { Ok(()) } else { Err(found.to_string()) }
+    });
+    retry_at_once(&quarry, name, "the BMC is lost");
     let lost = quarry.wait(name, "reports the lost BMC", LIMIT * 2, |status| {
         status["errorType"] == "power management error"
     });
@@ -188,7 +209,7 @@ fn changes_by_hand_in_ironic_are_found() {
         .send("PUT", &format!("{node}/maintenance"), Some(&json!({"reason": "new fans"})))
         .unwrap()
         .ok();
-    let host = quarry.wait(name, "reports the maintenance", LIMIT, |status| {
+    let host = noticed(&quarry, name, "the maintenance is reported", |status| {
         Quarry::condition(status, "quarry.dev/Accepted")["reason"] == "Maintenance"
     });
     let message = Quarry::condition(&host["status"], "quarry.dev/Accepted")["message"].to_string();
@@ -203,16 +224,13 @@ fn changes_by_hand_in_ironic_are_found() {
         ("On", &json!("OK"))
     );
     ironic.send("DELETE", &format!("{node}/maintenance"), None).unwrap().ok();
-    retry_at_once(&quarry, name, "the fans are in");
-    quarry.wait(name, "is off", LIMIT, |status| status["poweredOn"] == false);
+    noticed(&quarry, name, "the fans are in", |status| status["poweredOn"] == false);
 
     // Renamed: the name is set again.
     let rename = json!([{"op": "replace", "path": "/name", "value": format!("by-hand-{name}")}]);
     ironic.send("PATCH", &node, Some(&rename)).unwrap().ok();
-    retry_at_once(&quarry, name, "renamed");
-    until("the node has its name", LIMIT, || {
-        let found = ironic.get(&node).ok()["name"].clone();
-        if found == format!("default~{name}") { Ok(()) } else { Err(found.to_string()) }
+    noticed(&quarry, name, "the node has its name", |_| {
+        ironic.get(&node).ok()["name"] == format!("default~{name}")
     });
 
     // Deleted: registered again, and not inspected again.
@@ -221,9 +239,8 @@ fn changes_by_hand_in_ironic_are_found() {
         let answer = ironic.send("DELETE", &node, None)?;
         if answer.status == 204 { Ok(()) } else { Err(answer.text) }
     });
-    retry_at_once(&quarry, name, "deleted");
     let old = node.trim_start_matches("/v1/nodes/").to_owned();
-    let host = quarry.wait(name, "has another node", LIMIT, |status| {
+    let host = noticed(&quarry, name, "it has another node", |status| {
         let id = status["provisioning"]["ID"].as_str().unwrap_or_default();
         !id.is_empty() && id != old && status["operationalStatus"] == "OK"
     });

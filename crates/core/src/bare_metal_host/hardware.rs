@@ -174,7 +174,7 @@ fn printable(value: &[u8]) -> String {
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits

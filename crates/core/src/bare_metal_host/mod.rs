@@ -105,8 +105,15 @@ pub fn max_age(host: &BareMetalHost) -> SignedDuration {
     let rests = host.status.as_ref().is_some_and(|status| {
         status.operational_status == OperationalStatus::Ok && is_stable(&status.provisioning.state)
     });
-    let changes = host.metadata.deletion_timestamp.is_some();
+    let changes = host.metadata.deletion_timestamp.is_some() || is_changed(host);
     SignedDuration::from_secs(if rests && !changes { 50 } else { 1 })
+}
+
+/// The spec was changed since the last report.
+pub(crate) fn is_changed(host: &BareMetalHost) -> bool {
+    let conditions = host.status.iter().flat_map(|status| &status.conditions);
+    let known = conditions.filter_map(|one| one.observed_generation).max();
+    known.is_some_and(|known| Some(known) != host.metadata.generation)
 }
 
 /// Nothing happens in this state without a request.

@@ -169,9 +169,8 @@ impl<'a> Draft<'a> {
 
     /// The spec or the credentials changed since the last report.
     pub fn is_changed(&self) -> bool {
-        let known = self.status.conditions.iter().filter_map(|one| one.observed_generation).max();
         let secret = self.seen.secret.as_ref();
-        known.is_some_and(|known| Some(known) != self.seen.host.metadata.generation)
+        super::is_changed(&self.seen.host)
             || secret.is_some_and(|secret| !self.status.tried_credentials.matches(secret))
     }
 

@@ -29,6 +29,7 @@ impl HostOptions {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one for each operator")]
 enum Source {
     /// Credentials and certificates are read again when their files change.
     Reloading(Reloading),

@@ -115,6 +115,24 @@ fn an_unreadable_status_annotation_stops_everything() {
 }
 
 #[test]
+fn answers_of_ironic_may_be_old_only_at_rest() {
+    let rest = SignedDuration::from_secs(50);
+    let mut host = rested("available", json!({}));
+    assert_eq!(max_age(&host), rest);
+    host.metadata.generation = Some(2);
+    assert!(max_age(&host) < FRESH, "its spec was changed");
+    let mut host = rested("available", json!({}));
+    mark_deleted(&mut host);
+    assert!(max_age(&host) < FRESH);
+    let failed = json!({"status": {"operationalStatus": "error"}});
+    assert!(max_age(&host_in("available", failed)) < FRESH);
+    assert!(max_age(&host_in("inspecting", json!({}))) < FRESH);
+    for state in ["provisioned", "externally provisioned", "ready"] {
+        assert_eq!(max_age(&host_in(state, json!({}))), rest);
+    }
+}
+
+#[test]
 fn a_state_of_a_newer_version_is_left_alone() {
     let mut seen =
         with_hardware(observed(host_in("defragmenting", json!({})), Some(node(json!({})))), 1);
