@@ -51,6 +51,10 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
         ProvisionState::CleanFailed | ProvisionState::AdoptFailed => {
             state_machine::recover(draft, node)
         }
+        ProvisionState::Active if host.spec.externally_provisioned => {
+            draft.enter(State::ExternallyProvisioned);
+            Flow::Continue
+        }
         ProvisionState::Active => draft.refuse(
             kind,
             format!(

@@ -69,7 +69,11 @@ async fn read_secret(context: &Context, host: &BareMetalHost) -> Result<Option<S
     found.map_err(|error| Failure::api(format!("reading Secret {key}"), error))
 }
 
+/// Asked only at the end of a host: every other one is looked through.
 fn is_shared(context: &Context, host: &BareMetalHost) -> bool {
+    if host.metadata.deletion_timestamp.is_none() {
+        return false;
+    }
     let name = |host: &BareMetalHost| host.bmc().map(|bmc| bmc.credentials_name.clone());
     let wanted = name(host);
     let mut others = context.caches.store::<BareMetalHost>().each();

@@ -64,10 +64,21 @@ fn an_active_node_must_not_be_touched() {
             ProvisionTarget::Deleted,
             ProvisionTarget::Provide,
         ] {
-            assert_eq!(check(&seen, &request(target)), [Violation::ActiveNode], "{state} {known}");
+            let found = check(&seen, &request(target));
+            assert!(found.contains(&Violation::ActiveNode), "{state} {known}: {found:?}");
         }
         assert_eq!(check(&seen, &request(ProvisionTarget::Adopt)), []);
     }
+}
+
+#[test]
+fn an_inspection_must_be_recorded_first() {
+    let mut seen = seen();
+    let plan = request(ProvisionTarget::Inspect);
+    assert_eq!(check(&seen, &plan), [Violation::UnrecordedInspection]);
+    let status = seen.host.status.as_mut().unwrap();
+    status.provisioning.state = ProvisioningState::Inspecting;
+    assert_eq!(check(&seen, &plan), []);
 }
 
 #[test]
