@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use quarry_api::{
     NodeInventory, NodeInventorySpec, NodeJob, Volume, crds,
@@ -279,6 +279,7 @@ async fn the_inventory_is_written_when_it_changed_and_only_then() {
         Workers::Inline,
         AgentOptions { clock, ..AgentOptions::new("n") },
     );
+    inventories.delete("n", &DeleteParams::default()).await.unwrap();
     assert_eq!(
         agent.publish_inventory(ScanReason::default()).await.unwrap().published,
         Published::NoInventory

@@ -14,6 +14,8 @@ const POLL: SignedDuration = SignedDuration::from_secs(2);
 const SOFT_LIMIT: u32 = 180;
 /// Ironic's fault of a node whose power state it cannot read.
 pub(super) const POWER_FAILURE: &str = "power failure";
+/// Ironic reads the power state of a new node soon.
+const UNKNOWN_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// A host that is as it should be.
 pub(super) const AT_REST: SignedDuration = SignedDuration::from_secs(60);
 
@@ -41,7 +43,10 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
         Some(PowerState::On) => true,
         Some(PowerState::Off) => false,
         // Ironic has not read it yet, or cannot.
-        Some(_) | None => return settled(draft),
+        Some(_) | None => {
+            settled(draft);
+            return draft.again_in(UNKNOWN_AGAIN);
+        }
     };
     let once = request.as_ref().is_some_and(|request| request.once);
     let wants_on = spec.online && request.is_none();

@@ -203,7 +203,11 @@ impl<'a> Draft<'a> {
             self.clear_condition(CONDITION_ACCEPTED);
         }
         let old = self.seen.host.status.clone().unwrap_or_default();
-        conclude(&mut self.status, self.seen, self.now);
+        // A change of the spec by this plan is observed by it: no second write says so.
+        let edits = self.steps.iter().any(|step| matches!(step, Step::SetArchitecture(_)));
+        let generation = self.seen.host.metadata.generation;
+        let generation = generation.map(|generation| generation + i64::from(edits));
+        conclude(&mut self.status, self.seen, generation, self.now);
         let status = (self.status != old).then(|| {
             self.status.last_updated = Some(Time(self.now));
             Box::new(self.status)
@@ -259,7 +263,12 @@ pub(super) fn error_type(state: &State) -> ErrorType {
 }
 
 /// The conditions of upstream, from the rest of the status: types, values and reasons are its own.
-fn conclude(status: &mut BareMetalHostStatus, seen: &Observed, now: Timestamp) {
+fn conclude(
+    status: &mut BareMetalHostStatus,
+    seen: &Observed,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let operational = status.operational_status.clone();
     let failed = operational == OperationalStatus::Error;
     let message = status.error_message.clone();
@@ -287,7 +296,6 @@ fn conclude(status: &mut BareMetalHostStatus, seen: &Observed, now: Timestamp) {
         ("Progressing", found.progressing),
         ("Healthy", healthy),
     ];
-    let generation = seen.host.metadata.generation;
     for (kind, (value, reason)) in all {
         let message = if kind == "Ready" { message.as_str() } else { "" };
         set_condition(&mut status.conditions, kind, value, reason, message, now, generation);

@@ -35,9 +35,10 @@ pub async fn apply(context: &Context, seen: &Observed, plan: Plan) -> Result<Nex
     if plan.call.is_some() {
         check_current(context, current.as_ref()).await?;
     }
+    let limit = hosts.settings.max_busy_hosts;
     let mut report = match &plan.call {
         None => report_success(seen, &plan, None, context.now()),
-        Some(call) => match hosts.ironic.perform(call, context.now()).await {
+        Some(call) => match hosts.ironic.perform(call, limit, context.now()).await {
             Ok(performed) => {
                 tracing::info!(host = key(&seen.host), call = %call, "applied");
                 let created = match &performed {

@@ -204,8 +204,14 @@ impl Ironic {
         Ok((found, now))
     }
 
-    /// One change. The node is read again before the next decision.
-    pub async fn perform(&self, call: &Call, now: Timestamp) -> Result<Performed, Error> {
+    /// One change. The node is read again before the next decision. At most `limit` nodes are worked on at a time.
+    pub async fn perform(
+        &self,
+        call: &Call,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Performed, Error> {
+        self.reserve(call, limit)?;
         quarry_failpoint::failpoint!("operator.ironic.before");
         let result = match self.client() {
             Ok(client) => client.perform(call).await,
@@ -215,17 +221,34 @@ impl Ironic {
         let mut known = self.known();
         if let Some(answer) = call_id(call).and_then(|id| known.nodes.get_mut(id)) {
             answer.read = None;
-            // Counts against the limit at once: other hosts decide in the same second.
-            let inspects =
-                matches!(call, Call::SetProvisionState { target: ProvisionTarget::Inspect, .. });
-            if inspects && result.is_ok() {
-                answer.node.provision_state = ProvisionState::Inspecting;
-            }
         }
         if let (Ok(Performed::Node(node)), Call::CreateNode(_)) = (&result, call) {
             known.learn((**node).clone(), now);
         }
         result
+    }
+
+    /// Counts the node as busy before the request is sent: other hosts decide at the same time, from the same answers.
+    fn reserve(&self, call: &Call, limit: usize) -> Result<(), Error> {
+        let Call::SetProvisionState { id, target: ProvisionTarget::Inspect } = call else {
+            return Ok(());
+        };
+        let mut known = self.known();
+        let others = known.nodes.values().filter(|answer| answer.node.uuid != *id);
+        let busy = others.filter(|answer| is_busy(&answer.node)).count();
+        if busy >= limit {
+            return Err(Error {
+                attempt: call.to_string(),
+                meaning: Meaning::Locked,
+                message: format!(
+                    "{busy} other hosts are worked on, and --max-busy-hosts is {limit}"
+                ),
+            });
+        }
+        if let Some(answer) = known.nodes.get_mut(id) {
+            answer.node.provision_state = ProvisionState::Inspecting;
+        }
+        Ok(())
     }
 
     /// What is known of the host's node is too old to act on.
@@ -251,7 +274,8 @@ impl Known {
 
 /// Ironic works on the node, and the next answer differs.
 fn is_changing(node: &Node) -> bool {
-    is_busy(node)
+    node.power_state.is_none()
+        || is_busy(node)
         || node.target_power_state.is_some()
         || node.target_provision_state.is_some()
         || node.reservation.is_some()
