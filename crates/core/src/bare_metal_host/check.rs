@@ -147,18 +147,19 @@ fn check_call(call: &Call, node: Option<&Node>, may_delete: bool) -> Vec<Violati
     found
 }
 
-/// In the status or an Event. A short word would be found in any text by chance.
-fn shows_credential(seen: &Observed, plan: &Plan) -> bool {
+/// What must not be shown. A short word would be found in any text by chance.
+pub(super) fn passwords(seen: &Observed) -> Vec<String> {
     let data = seen.secret.iter().filter_map(|secret| secret.data.as_ref());
-    let secrets: Vec<String> = data
-        .filter_map(|data| data.get("password"))
+    data.filter_map(|data| data.get("password"))
         .filter_map(|value| String::from_utf8(value.0.clone()).ok())
         .map(|text| text.trim().to_owned())
         .filter(|text| text.len() >= 6)
-        .collect();
-    if secrets.is_empty() {
-        return false;
-    }
+        .collect()
+}
+
+/// In the status or an Event.
+fn shows_credential(seen: &Observed, plan: &Plan) -> bool {
+    let secrets = passwords(seen);
     let mut texts: Vec<&str> = plan.events.iter().map(|event| event.message.as_str()).collect();
     let status = plan.status.as_deref();
     texts.extend(status.map(|status| status.error_message.as_str()));

@@ -2,7 +2,7 @@
 
 use super::{
     Step, annotations,
-    register::{is_maintained_by_hand, keep_waiting, trimmed},
+    register::{MAINTENANCE, is_maintained_by_hand, keep_waiting, trimmed},
     status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
 };
 use jiff::SignedDuration;
@@ -14,8 +14,6 @@ use quarry_ironic::{Call, Node, PowerState, PowerTarget, ProvisionState, Provisi
 const POLL: SignedDuration = SignedDuration::from_secs(2);
 /// A host that cannot be powered off is deleted all the same after this many failures; as upstream.
 const POWER_OFF_TRIES: i64 = 3;
-/// The reason of the maintenance that a deletion needs.
-const MAINTENANCE: &str = "the host is deleted";
 
 /// Which state the deletion of a host leads to.
 pub(super) fn begin(draft: &mut Draft<'_>) {

@@ -93,6 +93,9 @@ pub(super) fn synchronize(draft: &mut Draft<'_>) {
         // Deleted by hand: it goes, and is rebuilt from the status.
         if data.finalizers().iter().any(|one| is_ours(one)) && may_rebuild(draft) {
             draft.steps.push(Step::ReleaseHardwareData);
+        } else if super::is_stable(draft.state()) {
+            let message = "the HardwareData is deleted, and waits: a host that is in use is not inspected again; save the object, then remove its finalizer baremetalhost.metal3.io/hardwareData, and create it again from the copy";
+            draft.condition(CONDITION_HARDWARE_DATA, "Deleted", message);
         }
         return;
     }

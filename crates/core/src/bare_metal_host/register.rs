@@ -91,11 +91,18 @@ pub(super) fn register(draft: &mut Draft<'_>) -> Flow {
         return create(draft, kind, &driver, &credentials);
     };
     draft.status.provisioning.id.clone_from(&node.uuid);
+    // A deletion or a detachment of the host that did not come to its end.
+    if is_maintained_by_us(node) && !draft.is_deleted() {
+        return draft.call(Call::ClearMaintenance { id: node.uuid.clone() }, AT_ONCE);
+    }
     if is_maintained_by_hand(node) && !draft.is_deleted() {
         return wait_for_maintenance(draft, node);
     }
     let renew = !draft.status.tried_credentials.matches(secret);
     let changes = changes(host, node, &driver, &credentials, renew);
+    if !changes.is_empty() && !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
     if !changes.is_empty() && node.reservation.is_none() && !super::is_busy(node) {
         draft.status.tried_credentials = CredentialsStatus::of(secret);
         if node.provision_state == ProvisionState::Enroll && has_failed(node) {
@@ -200,6 +207,13 @@ fn changes(
 
 fn has_failed(node: &Node) -> bool {
     node.last_error.as_ref().is_some_and(|error| !error.is_empty())
+}
+
+/// The reason of the maintenance that a deletion needs.
+pub(super) const MAINTENANCE: &str = "the host is deleted";
+
+fn is_maintained_by_us(node: &Node) -> bool {
+    node.maintenance && node.maintenance_reason.as_deref() == Some(MAINTENANCE)
 }
 
 /// Ironic itself notes why it set maintenance.

@@ -51,7 +51,7 @@ fn step(draft: &mut Draft<'_>) -> Flow {
             draft.condition(
                 CONDITION_ACCEPTED,
                 "NotSupported",
-                "this version neither provisions nor deprovisions hosts; the host is left as it is",
+                "this version neither provisions nor deprovisions hosts; the host is left as it is; to remove it and leave the machine alone, run: quarry host detach NAME --delete-action delete --force",
             );
             Flow::Stop
         }
@@ -84,13 +84,19 @@ fn available(draft: &mut Draft<'_>) -> Flow {
     if let Some(node) = draft.node().filter(|node| has_failed(node)) {
         return recover(draft, node);
     }
-    let wanted = host.spec.image.is_some() || host.spec.custom_deploy.is_some();
-    if wanted {
-        draft.condition(
-            CONDITION_ACCEPTED,
-            "NotSupported",
-            "this version does not provision hosts: spec.image and spec.customDeploy are ignored",
+    let asks = [
+        ("spec.raid", host.spec.raid.is_some()),
+        ("spec.image", host.spec.image.is_some()),
+        ("spec.customDeploy", host.spec.custom_deploy.is_some()),
+    ];
+    let asks: Vec<&str> =
+        asks.into_iter().filter_map(|(name, asks)| asks.then_some(name)).collect();
+    if !asks.is_empty() {
+        let message = format!(
+            "this version neither builds RAID nor provisions hosts: {} is ignored; remove it to end this message",
+            asks.join(", ")
         );
+        draft.condition(CONDITION_ACCEPTED, "NotSupported", &message);
     }
     power::manage(draft)
 }

@@ -147,7 +147,10 @@ impl<'a> Draft<'a> {
         self.status.operational_status = OperationalStatus::Error;
         self.status.error_type = Some(kind);
         self.status.error_message = message;
-        let wait = if known { self.remaining() } else { self.backoff() };
+        let rest = self.remaining();
+        // A failure that lasts beyond its backoff is not looked at more often for that.
+        let waits = known && rest > SignedDuration::ZERO;
+        let wait = if waits { rest } else { self.backoff() };
         self.again_in(wait.max(SignedDuration::from_secs(1)))
     }
 
@@ -198,10 +201,25 @@ impl<'a> Draft<'a> {
         self.considered = true;
     }
 
+    /// Ironic may quote the password of a BMC in an error.
+    fn hide_credentials(&mut self) {
+        let hide = |text: &mut String| {
+            for secret in super::check::passwords(self.seen) {
+                if text.contains(&secret) {
+                    *text = text.replace(&secret, "…");
+                }
+            }
+        };
+        hide(&mut self.status.error_message);
+        self.status.conditions.iter_mut().for_each(|one| hide(&mut one.message));
+        self.events.iter_mut().for_each(|one| hide(&mut one.message));
+    }
+
     pub fn finish(mut self) -> Plan {
         if self.considered && !self.refused {
             self.clear_condition(CONDITION_ACCEPTED);
         }
+        self.hide_credentials();
         let old = self.seen.host.status.clone().unwrap_or_default();
         // A change of the spec by this plan is observed by it: no second write says so.
         let edits = self.steps.iter().any(|step| matches!(step, Step::SetArchitecture(_)));
@@ -446,6 +464,8 @@ pub fn report_failure(seen: &Observed, error: &Error, now: Timestamp) -> Report 
                 draft.status.tried_credentials =
                     quarry_api::bare_metal_host::CredentialsStatus::of(secret);
             }
+            // Each request that fails is a failure of its own, also one with the same answer: the backoff grows.
+            draft.status.error_message.clear();
             draft.fail(error_type(&state), message);
         }
     }

@@ -224,3 +224,46 @@ fn each_answer_of_ironic_has_its_report() {
     .collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
+
+/// The same answer again is another failure: requests become rarer, and are not sent every second.
+#[test]
+fn a_request_that_is_refused_again_and_again_backs_off() {
+    let enrolled = node(json!({"provision_state": "enroll"}));
+    let mut seen = observed(host_in("registering", json!({})), Some(enrolled));
+    let mut now = now();
+    let mut delays = Vec::new();
+    for count in 1..=5 {
+        let report = report_failure(&seen, &error(Meaning::Conflict), now);
+        let status = report.status.unwrap();
+        assert_eq!(status.error_count, count);
+        let delay = report.requeue.unwrap();
+        seen.host.status = Some(*status);
+        now += delay;
+        delays.push(delay);
+    }
+    assert!(delays.windows(2).all(|pair| pair[1] > pair[0]), "{delays:?}");
+    assert!(delays[0] >= SignedDuration::from_secs(60), "{delays:?}");
+    // What is missing is looked for every 30 s, however long it lasts.
+    seen.secret = None;
+    seen.host.status = planned(&seen).status.map(|status| *status);
+    let late = planned_at(&seen, at(100_000));
+    assert_eq!((late.status, late.requeue), (None, Some(SignedDuration::from_secs(30))));
+}
+
+/// A password that is a word of our own messages must not keep the host from being reported.
+#[test]
+fn a_password_is_hidden_and_nothing_is_refused_for_it() {
+    let failed = json!({"provision_state": "enroll", "last_error": format!("{PASSWORD} is wrong")});
+    let mut seen = observed(host_in("registering", json!({})), Some(node(failed)));
+    assert!(status(&planned(&seen)).error_message.starts_with("… is wrong; check"));
+    seen.secret = Some(secret(json!({"data": {"password": base64("credentials")}})));
+    let plan = planned(&seen);
+    assert!(!status(&plan).error_message.contains("credentials"), "{plan:?}");
+}
+
+#[test]
+fn maintenance_that_a_deletion_left_is_ended() {
+    let left = json!({"maintenance": true, "maintenance_reason": "the host is deleted"});
+    let seen = with_hardware(observed(rested("available", json!({})), Some(node(left))), 1);
+    assert_eq!(call(&planned(&seen)), format!("clear maintenance of node {NODE}"));
+}
