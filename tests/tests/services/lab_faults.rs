@@ -123,6 +123,16 @@ fn a_bmc_can_hang_and_refuse_volumes() {
     let count =
         || send("GET", &volumes, None).unwrap().ok()["Members"].as_array().map(Vec::len).unwrap();
 
+    // Another test may have left volumes on this system: only a clean removes them.
+    let remove_all = || {
+        let members = send("GET", &volumes, None).unwrap().ok()["Members"].clone();
+        for member in members.as_array().into_iter().flatten() {
+            let url = format!("{}{}", system.redfish, member["@odata.id"].as_str().unwrap());
+            assert_eq!(send("DELETE", &url, None).unwrap().status, 204);
+        }
+    };
+    remove_all();
+    assert_eq!(count(), 0);
     system.set("volumes", "no cache battery");
     let refused = send("POST", &volumes, Some(&wanted)).unwrap();
     assert_eq!(refused.status, 500, "{}", refused.text);

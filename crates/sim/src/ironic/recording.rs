@@ -489,13 +489,24 @@ fn end(node: &Value) -> Value {
     shown.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect()
 }
 
+/// Ironic names a node by its number in the database, which counts the nodes before it.
+fn without_numbers(text: &str) -> String {
+    let mut words: Vec<&str> = text.split(' ').collect();
+    for at in 1..words.len() {
+        if words[at - 1] == "node" && words[at].bytes().all(|byte| byte.is_ascii_digit()) {
+            words[at] = "NUMBER";
+        }
+    }
+    words.join(" ")
+}
+
 /// Keys and types; of a refusal its words, because the client reads those.
 fn form(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
         Value::Number(_) => "number".to_owned(),
-        Value::String(text) if text.contains("faultstring") => text.clone(),
+        Value::String(text) if text.contains("faultstring") => without_numbers(text),
         Value::String(text) if text.starts_with('{') && text.ends_with('}') => text.clone(),
         Value::String(_) => "text".to_owned(),
         Value::Array(items) => format!("[{}]", items.first().map(form).unwrap_or_default()),
