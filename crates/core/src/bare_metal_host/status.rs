@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
         self.status.error_type = Some(kind);
         self.status.error_message = message;
         let rest = self.remaining();
-        // A failure that lasts beyond its backoff is not looked at more often for that.
+        // A failure that lasts beyond its backoff is not observed more often for that.
         let waits = known && rest > SignedDuration::ZERO;
         let wait = if waits { rest } else { self.backoff() };
         self.again_in(wait.max(SignedDuration::from_secs(1)))

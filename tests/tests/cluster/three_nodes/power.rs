@@ -110,7 +110,7 @@ fn power_cut_during_a_volume_job() {
     power_on(node);
     agents_ready();
     until("the loop is attached again", LIMIT, || {
-        let link = nodes("node", &[node, "readlink", "-f", &link]);
+        let link = nodes("node", &[node, "readlink", "-m", &link]);
         if link.starts_with("/dev/loop") { Ok(()) } else { Err(link) }
     });
     phase_is("cut", "Available");
