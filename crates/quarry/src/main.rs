@@ -8,6 +8,7 @@
     reason = "the binary writes the kubeconfig and reads its own data directory"
 )]
 
+mod changes;
 mod cli;
 mod connect;
 mod crds;

@@ -1,6 +1,6 @@
 //! What may never be planned for a host, whatever the planner decided. Written apart from it.
 
-use super::{IronicView, Observed, Plan};
+use super::{IronicView, Observed, Plan, Step};
 use quarry_api::{bare_metal_host::ProvisioningState as State, names};
 use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
 
@@ -53,24 +53,23 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
         found.push(Violation::UnrecordedInspection);
     }
     let steps = || plan.steps.iter().chain(&plan.after);
-    let has = |wanted: &str| steps().any(|step| step.name() == wanted);
+    let releases = steps().any(|step| matches!(step, Step::RemoveFinalizer));
+    let deletes = steps().any(|step| matches!(step, Step::DeleteHardwareData));
+    let creates = steps().any(|step| matches!(step, Step::CreateHardwareData(_)));
     let asked = matches!(seen.ironic, IronicView::Seen(_));
     let was_managed = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
     let surely_gone = node.is_none() && (asked || !was_managed);
-    if has("RemoveFinalizer") && !(deleted && (surely_gone || detached)) {
+    if releases && !(deleted && (surely_gone || detached)) {
         found.push(Violation::ReleasedEarly);
     }
-    if has("DeleteHardwareData") && !has("CreateHardwareData") && !deleted && !is_reported(plan) {
+    if deletes && !creates && !deleted && !is_reported(plan) {
         found.push(Violation::HardwareLost);
     }
     let in_use = matches!(
         host.state(),
         State::Provisioned | State::ExternallyProvisioned | State::Provisioning
     );
-    if in_use
-        && (has("DeleteHardwareData") || has("CreateHardwareData"))
-        && !deleted
-        && !annotated(names::HARDWARE_DETAILS_ANNOTATION)
+    if in_use && (deletes || creates) && !deleted && !annotated(names::HARDWARE_DETAILS_ANNOTATION)
     {
         found.push(Violation::HardwareReplaced);
     }

@@ -91,7 +91,7 @@ pub struct Driver {
     password_key: &'static str,
 }
 
-/// `NAMESPACE~NAME` needs no escape: neither part can contain the separator.
+/// The driver and settings for an address; `Err` names the part of it that is wrong.
 pub fn parse(bmc: &BmcDetails, settings: &HostSettings) -> Result<Driver, AddressError> {
     let address = bmc.address.trim();
     let shown = || quarry_ironic::secret::without_userinfo(address);

@@ -101,6 +101,7 @@ fn restore(draft: &mut Draft<'_>) -> Flow {
             // It counts from now on: a backoff begins again.
             saved.last_updated =
                 Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(draft.now));
+            draft.status = saved.clone();
             draft.steps.extend([Step::WriteStatus(Box::new(saved)), forget]);
             draft.again_in(SignedDuration::ZERO);
         }
@@ -109,12 +110,6 @@ fn restore(draft: &mut Draft<'_>) -> Flow {
         Err(error) => {
             draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
         }
-    }
-    if let Some(status) = draft.steps.iter().find_map(|step| match step {
-        Step::WriteStatus(status) => Some(status.as_ref().clone()),
-        _ => None,
-    }) {
-        draft.status = status;
     }
     Flow::Stop
 }

@@ -5,16 +5,13 @@ use super::{
     table::{Columns, Style},
 };
 use crate::{
+    changes::{Changed, Changes},
     connect::Cluster,
     output::{self, Format},
     sanitize,
 };
-use futures::{StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
-use kube::{
-    Api, ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, ResourceExt};
 use quarry_api::BareMetalHost;
 use quarry_core::host_rival::Rival;
 use quarry_view::{
@@ -38,30 +35,10 @@ pub async fn run(
         Some(place) => Api::namespaced(cluster.client.clone(), place),
         None => Api::all(cluster.client.clone()),
     };
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut changes = Changes::new(api);
     let mut screen = Screen::new(format, style);
     let mut read_at = Timestamp::now();
-    // The first list is printed as one table; it arrives one by one.
-    let mut first = Vec::new();
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                output::note(&format!("lost the connection, retrying: {error}"));
-                continue;
-            }
-        };
-        let (changed, deleted) = match event {
-            watcher::Event::Init => continue,
-            watcher::Event::InitApply(host) => {
-                first.push(host);
-                continue;
-            }
-            watcher::Event::InitDone => (std::mem::take(&mut first), false),
-            watcher::Event::Apply(host) => (vec![host], false),
-            watcher::Event::Delete(host) => (vec![host], true),
-        };
+    while let Some(Changed { objects: changed, deleted }) = changes.next().await {
         let now = Timestamp::now();
         let keys: Vec<(String, String)> = changed.iter().map(key).collect();
         changed.into_iter().for_each(|host| snapshot.add_host(host));
@@ -78,6 +55,7 @@ pub async fn run(
             keys.iter().for_each(|key| drop(snapshot.hosts.remove(key)));
         }
     }
+    Ok(())
 }
 
 /// What hosts are joined with. The hosts themselves come from the watch.

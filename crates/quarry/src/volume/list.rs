@@ -2,16 +2,13 @@
 
 use super::table::{self, Row};
 use crate::{
+    changes::{Changed, Changes},
     cli::{ConnectArgs, VolumesArgs},
     connect::Cluster,
     output::{self, Format},
 };
-use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::Api;
 use quarry_api::{Volume, volume::Phase};
 use quarry_view::{
     Snapshot,
@@ -84,34 +81,15 @@ async fn watch(cluster: &Cluster, args: &VolumesArgs) -> anyhow::Result<()> {
     // A plain request first: an unreachable cluster is an error at once, not an endless retry.
     read(cluster, false).await?;
     let api: Api<Volume> = Api::all(cluster.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut changes = Changes::new(api);
     let mut screen =
         Screen { wide: args.output == Format::Wide, widths: Vec::new(), printed: HashMap::new() };
-    // The first list is printed as one table; it arrives one by one.
-    let mut first = Vec::new();
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                output::note(&format!("lost the connection, retrying: {error}"));
-                continue;
-            }
-        };
-        let (changed, deleted) = match event {
-            watcher::Event::Init => continue,
-            watcher::Event::InitApply(volume) => {
-                first.push(volume);
-                continue;
-            }
-            watcher::Event::InitDone => (std::mem::take(&mut first), false),
-            watcher::Event::Apply(volume) => (vec![volume], false),
-            watcher::Event::Delete(volume) => (vec![volume], true),
-        };
+    while let Some(Changed { objects: changed, deleted }) = changes.next().await {
         let wanted: Vec<Volume> =
             changed.into_iter().filter(|volume| is_on(volume, args.node.as_deref())).collect();
         show(cluster, args.output, &mut screen, &wanted, deleted).await?;
     }
+    Ok(())
 }
 
 async fn show(
