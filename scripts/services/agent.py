@@ -142,7 +142,7 @@ class Api(http.server.BaseHTTPRequestHandler):
 def serve(node, system):
     identity, state = node['uuid'], node['provision_state']
     settings = {**control.read(LAB, system['name']), **(node['extra'].get('lab') or {})}
-    if state not in ('clean wait', 'cleaning'):
+    if node['power_state'] != 'power on' or state in ('deploying', 'active'):      # with fast_track it runs until then
         RAMDISKS.pop(identity, None)
     if settings.get('silent'):
         return
@@ -160,7 +160,7 @@ def serve(node, system):
 
 def nodes():
     """Of emulated systems. Nodes of other drivers, and the real machine, are left alone."""
-    for node in ironic('GET', '/v1/nodes?fields=uuid,provision_state,extra,driver_info&limit=1000')['nodes']:
+    for node in ironic('GET', '/v1/nodes?fields=uuid,provision_state,power_state,extra,driver_info&limit=1000')['nodes']:
         path = node['driver_info'].get('redfish_system_id') or ''
         system = SYSTEMS.get(path.rstrip('/').rsplit('/', 1)[-1])
         if system and not system['real']:

@@ -5,8 +5,9 @@
 The listener on PORT serves all systems and never has a fault: it is the lab's own. Each system has another one, at the
 port of its address in systems.json, with a password, delays and faults of its own (control.py). Real BMCs have one
 address each, too, and Ironic stores sessions per address.
-Added to the fake driver: processors and memory, power changes without a random delay, volumes that can be created and
-deleted. The emulator keeps its state in LAB/bmc, so a restarted one continues.
+Added to the fake driver: processors and memory, power changes without a random delay, drives of two kinds on two RAID
+controllers, volumes that can be created and deleted. A controller refuses what a real one refuses: drives that are in
+use, too few of them, more than fits. The emulator keeps its state in LAB/bmc, so a restarted one continues.
 """
 import itertools
 import os
@@ -54,22 +55,50 @@ class Driver(fakedriver.FakeDriver):
         return data['Id']
 
 
+# Id of a controller, its drives, their size in GiB and kind.
+CONTROLLERS = [('1', ['d1', 'd2', 'd3', 'd4'], 500, 'SSD'), ('2', ['d5', 'd6'], 1000, 'HDD')]
+# Redfish name of a level to: fewest and most drives, and how many of n drives hold data.
+LEVELS = {'RAID0': (1, 32, lambda n: n), 'RAID1': (2, 2, lambda n: 1), 'RAID5': (3, 32, lambda n: n - 1),
+          'RAID6': (4, 32, lambda n: n - 2), 'RAID10': (4, 32, lambda n: n // 2)}
+
+
+def settings():
+    return flask.request.environ.get('lab.control', {})
+
+
 def refuse_change():
-    text = flask.request.environ.get('lab.control', {}).get('volumes')
-    if text:
-        raise error.FishyError(text, code=500)
+    if settings().get('volumes'):
+        raise error.FishyError(settings()['volumes'], code=500)
+
+
+def capacity(level, members, drives, wanted):
+    """Of a volume. Without a size the controller takes what fits."""
+    least, most, data = LEVELS.get(level, (1, 0, None))
+    if not least <= len(members) <= most or (level == 'RAID10' and len(members) % 2):
+        raise error.FishyError('%s cannot be built of %d drives' % (level, len(members)), code=400)
+    fits = min(drives[member] for member in members) * data(len(members))
+    if (wanted or 0) > fits:
+        raise error.FishyError('%d bytes do not fit, only %d do' % (wanted, fits), code=400)
+    return wanted or fits
 
 
 def create_volume(system, storage):
     refuse_change()
-    wanted, drives = flask.request.json, app.drives.get_drives(system, storage)
-    members = [link['@odata.id'] for link in wanted.get('Links', {}).get('Drives', [])]
+    wanted = flask.request.json
+    paths = [link['@odata.id'] for link in wanted.get('Links', {}).get('Drives', [])]
+    drives = {drive['Id']: drive['CapacityBytes'] for drive in app.drives.get_drives(system, storage)}
+    members = [path.rsplit('/', 1)[-1] for path in paths]
+    unknown = [member for member in members if member not in drives]
+    if unknown:
+        raise error.FishyError('controller %s has no drive %s' % (storage, ', '.join(unknown)), code=400)
+    taken = {path for other in app.volumes.get_volumes_col(system, storage) for path in other['Drives']}
+    if taken & set(paths):
+        raise error.FishyError('in use by a volume: %s' % ', '.join(sorted(taken & set(paths))), code=400)
     number, level = str(next(numbers)), wanted.get('RAIDType')
     app.volumes.add_volume(system, storage, {
-        'Id': number, 'Name': wanted.get('Name') or 'volume-' + number, 'RAIDType': level, 'Drives': members,
+        'Id': number, 'Name': wanted.get('Name') or 'volume-' + number, 'RAIDType': level, 'Drives': paths,
         'VolumeType': 'Mirrored' if level == 'RAID1' else 'NonRedundant',
-        # Without a size the controller takes what fits.
-        'CapacityBytes': wanted.get('CapacityBytes') or min(drive['CapacityBytes'] for drive in drives)})
+        'CapacityBytes': capacity(level, members, drives, wanted.get('CapacityBytes')), **settings().get('built', {})})
     return flask.Response(status=201, headers={'Location': flask.request.path + '/' + number})
 
 
@@ -90,8 +119,31 @@ def volume(identity, stg_id, vol_id):
     raise error.NotFound()
 
 
-def install_volumes():
-    listed = app.view_functions['volumes_collection']
+def drive(identity, stg_id, drv_id):
+    system = app.systems.uuid(identity)
+    for found in app.drives.get_drives(system, stg_id):
+        if found['Id'] == drv_id:
+            return flask.jsonify({
+                **found, '@odata.type': '#Drive.v1_4_0.Drive', '@odata.id': flask.request.path, 'Manufacturer': 'ACME',
+                'Model': 'LAB-' + found['MediaType'], 'SerialNumber': '%s-%s' % (system[-4:], drv_id),
+                'Revision': '1', 'Status': {'State': 'Enabled', 'Health': 'OK'}})
+    raise error.NotFound()
+
+
+def install_storage(ids):
+    """The views of the emulator are replaced."""
+    listed, controllers = app.view_functions['volumes_collection'], app.view_functions['storage_collection']
+    for system in ids:
+        for storage, *_ in CONTROLLERS:
+            if app.volumes.get_volumes_col(system, storage) is None:        # else it is of an earlier start
+                app.volumes._volumes.update({(system, storage): []})
+
+    def storages(identity):
+        if settings().get('storage') is False:
+            return flask.jsonify({
+                '@odata.type': '#StorageCollection.StorageCollection', '@odata.id': flask.request.path,
+                'Name': 'Storage Collection', 'Members@odata.count': 0, 'Members': []})
+        return controllers(identity)
 
     def collection(identity, storage_id):
         if flask.request.method == 'POST':
@@ -100,6 +152,8 @@ def install_volumes():
 
     app.view_functions['volumes_collection'] = collection
     app.view_functions['volume'] = volume
+    app.view_functions['drive_resource'] = drive
+    app.view_functions['storage_collection'] = storages
     path = '/redfish/v1/Systems/<identity>/Storage/<stg_id>/Volumes/<vol_id>'
     app.add_url_rule(path, 'delete_volume', volume, methods=['DELETE'])
 
@@ -159,7 +213,6 @@ class Bmc:
 def main():
     systems = control.systems(LAB)
     ids = [system['uuid'] for system in systems]
-    drives = ['d1', 'd2', 'd3', 'd4']
     fakedriver.FakeDriver = Driver
     app.configure(extra_config={
         'SUSHY_EMULATOR_FAKE_DRIVER': True,
@@ -168,13 +221,13 @@ def main():
             {'uuid': system['uuid'], 'name': system['name'], 'power_state': 'Off', 'external_notifier': False,
              'nics': [{'mac': system['mac'], 'ip': '127.0.0.1'}]} for system in systems],
         'SUSHY_EMULATOR_STORAGE': {one: [
-            {'Id': '1', 'Name': 'RAID Controller', 'Drives': drives,
-             'StorageControllers': [{'MemberId': '0', 'Name': 'Lab RAID', 'SpeedGbps': 12}]}] for one in ids},
-        'SUSHY_EMULATOR_DRIVES': {(one, '1'): [
-            {'Id': drive, 'Name': 'Drive ' + drive, 'CapacityBytes': 500 * GIB, 'Protocol': 'SAS'}
-            for drive in drives] for one in ids},
-        'SUSHY_EMULATOR_VOLUMES': {(one, '1'): [] for one in ids}})
-    install_volumes()
+            {'Id': storage, 'Name': 'RAID Controller ' + storage, 'Drives': drives,
+             'StorageControllers': [{'MemberId': '0', 'Name': 'Lab RAID', 'SpeedGbps': 12}]}
+            for storage, drives, _, _ in CONTROLLERS] for one in ids},
+        'SUSHY_EMULATOR_DRIVES': {(one, storage): [
+            {'Id': name, 'Name': 'Drive ' + name, 'CapacityBytes': size * GIB, 'Protocol': 'SAS', 'MediaType': kind}
+            for name in drives] for one in ids for storage, drives, size, kind in CONTROLLERS}})
+    install_storage(ids)
     app.systems                                     # created here, not by the first two requests at once
     bmcs = [Bmc(None, PORT)]
     bmcs += [Bmc(system['name'], urllib.parse.urlsplit(system['redfish']).port) for system in systems]

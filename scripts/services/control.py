@@ -5,6 +5,8 @@ A file that does not exist means no fault. Keys of the BMC:
   password  what the BMC accepts instead of the lab's password
   delay     seconds before each answer: Ironic keeps the node locked for as long as it talks to the BMC
   volumes   text of the error with which every change of a volume fails
+  built     merged over every volume that is created: the controller builds something else than it was asked for
+  storage   false: the BMC lists no RAID controllers
 Keys of the stand-in agent, which a node may also have in `extra.lab` (those win):
   silent    true: the ramdisk never comes up
   disks     number of multipath disks in the inventory, instead of four plain ones
@@ -16,8 +18,8 @@ import json
 import os
 import sys
 
-KEYS = {'bmc', 'password', 'delay', 'volumes', 'silent', 'disks', 'macs', 'inventory', 'step_seconds', 'fail_step',
-        'fail_message'}
+KEYS = {'bmc', 'password', 'delay', 'volumes', 'built', 'storage', 'silent', 'disks', 'macs', 'inventory', 'step_seconds',
+        'fail_step', 'fail_message'}
 
 
 def systems(lab):

@@ -14,7 +14,7 @@ PY=$SERVICES/ironic/bin/python HERE=$SCRIPTS/services
 variables() {
   VARIABLES=("QUARRY_SERVICES_DIR=$D" "QUARRY_SYSTEMS=$D/systems.json" "QUARRY_IRONIC_URL=http://127.0.0.1:$IRONIC_PORT"
     "QUARRY_REDFISH_URL=http://127.0.0.1:$BMC_PORT" "QUARRY_BMC_USER=$BMC_USER" "QUARRY_BMC_PASSWORD=$BMC_PASSWORD"
-    "QUARRY_DEPLOY_ISO=http://$CABLE:$FILES_PORT/ramdisk.iso" "TMPDIR=$D/tmp")
+    "QUARRY_DEPLOY_ISO=http://$CABLE:$FILES_PORT/ramdisk.iso" "QUARRY_DISK_IMAGE=http://$CABLE:$FILES_PORT/disk.qcow2" "TMPDIR=$D/tmp")
   [ "$AUTH_NOW" != basic ] || VARIABLES+=("QUARRY_IRONIC_USER=$IRONIC_USER" "QUARRY_IRONIC_PASSWORD=$IRONIC_PASSWORD")
   local name                                                      # a proxy of this machine is not reachable from inside
   for name in http_proxy https_proxy all_proxy; do VARIABLES+=("$name=" "${name^^}="); done
@@ -127,6 +127,19 @@ machine_files() {
     "$D/systems.json" > "$M/machine.json"
 }
 
+# What hosts are provisioned with: a disk with one file system, labeled lab-root, with the file `marker`. GPT: with a DOS
+# partition table the agent would install a boot loader, which it refuses in BIOS mode.
+disk_image() {
+  local W=$D/tmp/image; mkdir -p "$W/root"
+  echo "marker of the lab" > "$W/root/marker"
+  truncate -s 16M "$W/raw"
+  printf 'label: gpt\nstart=2048, type=linux, name=root\n' | sfdisk -q "$W/raw"
+  mkfs.ext4 -q -F -d "$W/root" -L lab-root -E offset=1048576 "$W/raw" 14M
+  qemu-img convert -O qcow2 "$W/raw" "$D/http/disk.qcow2"
+  sha256sum < "$D/http/disk.qcow2" | cut -d' ' -f1 > "$D/http/disk.qcow2.sha256"
+  rm -r "$W"
+}
+
 password_line() { # USER PASSWORD
   "$PY" -c 'import bcrypt, sys; print("%s:%s" % (sys.argv[1], bcrypt.hashpw(sys.argv[2].encode(), bcrypt.gensalt(rounds=4)).decode()))' "$@"
 }
@@ -188,7 +201,7 @@ inner() {
   truncate -s 1M "$D/http/ramdisk.iso"
   cp "$SERVICES/schema.sqlite" "$D/ironic.sqlite"
   password_line $IRONIC_USER $IRONIC_PASSWORD > "$D/ironic.password"
-  [ "$REAL_NOW" = 0 ] || machine_files
+  [ "$REAL_NOW" = 0 ] || { machine_files; disk_image; }
   for part in files bmc ironic; do start_part $part; done
   for part in files bmc; do wait_part $part; done
   start_part machine; wait_part machine; wait_part ironic; start_part agent

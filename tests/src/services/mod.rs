@@ -71,6 +71,8 @@ pub struct Lab {
     pub bmc_password: String,
     /// What `deploy_iso` of a node is set to.
     pub deploy_iso: String,
+    /// A qcow2 image; `….sha256` is its checksum.
+    pub disk_image: String,
     systems: Vec<Value>,
 }
 
@@ -87,6 +89,7 @@ impl Lab {
                 bmc_user: variable("QUARRY_BMC_USER"),
                 bmc_password: variable("QUARRY_BMC_PASSWORD"),
                 deploy_iso: variable("QUARRY_DEPLOY_ISO"),
+                disk_image: variable("QUARRY_DISK_IMAGE"),
                 systems: serde_json::from_slice(&systems).unwrap(),
             }
         })
@@ -119,6 +122,15 @@ impl Lab {
         // The last line may be incomplete.
         let complete = log.rsplit_once('\n').map_or("", |(complete, _)| complete);
         complete.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+
+    /// Steps of cleaning and deployment that Ironic has executed on a node, in this order, by its log.
+    pub fn steps(&self, node: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(self.dir.join("log/ironic.log")).unwrap();
+        let of_node = log.lines().filter(|line| line.ends_with(&format!("on node {node}")));
+        let executed = of_node.filter_map(|line| line.split_once("] Executing "));
+        let names = executed.filter_map(|(_, step)| step.split_once("'step': '"));
+        names.filter_map(|(_, rest)| Some(rest.split_once('\'')?.0.to_owned())).collect()
     }
 
     fn take(&'static self, real: bool, shared: Option<Shared>) -> System {

@@ -1,7 +1,7 @@
 //! One system of the lab: an emulated one, or the real machine. Owns its faults and its requests.
 //!
-//! Dropping it deletes its nodes in Ironic, switches it off, removes its faults and blanks its disks. Read next:
-//! `scripts/services/control.py`, which lists the faults.
+//! Dropping it deletes its nodes in Ironic, switches it off, removes its faults and volumes and blanks its disks. Read
+//! next: `scripts/services/control.py`, which lists the faults.
 
 use super::{Lab, Shared, request, until};
 use rustix::fs::{FlockOperation, flock};
@@ -73,7 +73,11 @@ impl System {
     }
 
     fn reset(&self) {
-        self.heal();
+        // Most tests set none.
+        let control = self.lab.dir.join(format!("control/{}.json", self.name));
+        if std::fs::read_to_string(control).is_ok_and(|text| text.trim() != "{}") {
+            self.heal();
+        }
         self.lab.ironic().remove_nodes(self);
         self.switch("ForceOff");
         until(&format!("{} is off", self.name), super::LIMIT, || {
@@ -82,6 +86,10 @@ impl System {
         });
         if self.real {
             self.blank_disks();
+        }
+        for volume in self.volumes() {
+            let path = volume["@odata.id"].as_str().unwrap().to_owned();
+            self.redfish_admin("DELETE", path.split_once(&self.uuid).unwrap().1, None);
         }
     }
 
@@ -167,6 +175,19 @@ impl System {
     pub fn switch(&self, reset: &str) {
         let body = json!({"ResetType": reset});
         self.redfish_admin("POST", "/Actions/ComputerSystem.Reset", Some(&body));
+    }
+
+    /// RAID volumes of all its controllers, as its BMC shows them: the oracle for hardware RAID.
+    pub fn volumes(&self) -> Vec<Value> {
+        let of = |controller| {
+            let path = format!("/Storage/{controller}/Volumes");
+            let listed = self.redfish_admin("GET", &path, None)["Members"].clone();
+            let paths = listed.as_array().into_iter().flatten();
+            let names = paths.map(|one| one["@odata.id"].as_str().unwrap().to_owned());
+            let relative = names.map(|name| name.split_once(&self.uuid).unwrap().1.to_owned());
+            relative.map(|path| self.redfish_admin("GET", &path, None)).collect::<Vec<_>>()
+        };
+        ["1", "2"].into_iter().flat_map(of).collect()
     }
 
     fn redfish_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
