@@ -11,6 +11,9 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a helper that fails also fails its test")]
 
+// Tests begin in the order of their names. The one real machine is the longest part: it begins first.
+#[path = "services/raid_software.rs"]
+mod agent_raid_software;
 #[path = "services/hosts.rs"]
 mod hosts;
 #[path = "services/hosts_alone.rs"]
@@ -27,5 +30,13 @@ mod lab_alone;
 mod lab_faults;
 #[path = "services/pivot.rs"]
 mod pivot;
+#[path = "services/provision.rs"]
+mod provision;
+#[path = "services/raid_alone.rs"]
+mod raid_alone;
+#[path = "services/raid_hardware.rs"]
+mod raid_hardware;
+#[path = "services/raid_kills.rs"]
+mod raid_kills;
 #[path = "services/record.rs"]
 mod record;

@@ -6,13 +6,16 @@
 //! changes it restores when it is dropped. It never talks to Ironic through Quarry: `ironic.rs` is the
 //! tests' own view. Read next: `system.rs`, then `scripts/services/control.py`.
 
+pub mod figures;
 mod http;
 mod ironic;
+mod proxy;
 pub mod quarry;
 mod system;
 
 pub use http::{Answer, request};
 pub use ironic::Ironic;
+pub use proxy::{Held, Proxy};
 pub use quarry::Quarry;
 pub use system::{Request, System};
 
@@ -131,6 +134,20 @@ impl Lab {
         let executed = of_node.filter_map(|line| line.split_once("] Executing "));
         let names = executed.filter_map(|(_, step)| step.split_once("'step': '"));
         names.filter_map(|(_, rest)| Some(rest.split_once('\'')?.0.to_owned())).collect()
+    }
+
+    /// When Ironic was done with what a node was asked for, in seconds since 1970, by its log.
+    pub fn done(&self, node: &str) -> Vec<f64> {
+        let log = std::fs::read_to_string(self.dir.join("log/ironic.log")).unwrap();
+        let moved = format!("Node {node} moved to provision state");
+        let lines = log.lines().filter(|line| line.contains(&moved));
+        let done = lines.filter(|line| line.ends_with("target provision state is \"None\""));
+        let zone = jiff::tz::TimeZone::system();
+        done.map(|line| {
+            let time: jiff::civil::DateTime = line[..23].parse().expect(line);
+            time.to_zoned(zone.clone()).unwrap().timestamp().as_millisecond() as f64 / 1000.0
+        })
+        .collect()
     }
 
     fn take(&'static self, real: bool, shared: Option<Shared>) -> System {

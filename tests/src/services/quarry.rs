@@ -30,10 +30,17 @@ impl Quarry {
     }
 
     pub fn start_with(ironic_url: &str, more: &[&str]) -> Self {
-        let mut arguments =
-            vec!["--ironic-url", ironic_url, "--deploy-iso", &Lab::get().deploy_iso];
-        arguments.extend(more);
-        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let ironic = ["--ironic-url", ironic_url, "--deploy-iso", &Lab::get().deploy_iso];
+        Self::start_as(&[&ironic, more].concat())
+    }
+
+    /// The API for an operator of its own: without Ironic this one leaves hosts alone.
+    pub fn api_only() -> Self {
+        Self::start_as(&[])
+    }
+
+    fn start_as(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&one| one.to_owned()).collect();
         let dir = tempfile::tempdir().unwrap();
         let mut quarry =
             Quarry { dir, arguments, child: None, url: String::new(), token: String::new() };

@@ -2,7 +2,8 @@
 
 use quarry_tests::services::{
     LIMIT, Lab, Quarry, System,
-    quarry::{EVENTS, HARDWARE_DATA, HOSTS, SECRETS},
+    figures::Meter,
+    quarry::{HARDWARE_DATA, HOSTS, SECRETS},
     until,
 };
 use serde_json::{Value, json};
@@ -24,26 +25,16 @@ fn power_is(quarry: &Quarry, system: &System, on: bool) {
 #[test]
 fn the_whole_life_of_a_host() {
     let system = Lab::get().system();
-    let (name, before) = (system.name.clone(), system.requests().len());
-    let quarry = Quarry::start(&system);
+    let (name, quarry) = (system.name.clone(), Quarry::start(&system));
     quarry.create_secret(&name, &Lab::get().bmc_password);
-    let watches = [HOSTS, HARDWARE_DATA, SECRETS, EVENTS].map(|path| quarry.watch(path));
+    let meter = Meter::start(&quarry, &system);
     quarry.create_host(&system, &json!({}));
     let host = quarry.wait_state(&name, "available", LIMIT);
-
-    let requests = requests_since(&system, before);
-    assert!(requests.len() <= 25, "{} requests: {requests:#?}", requests.len());
-    until("the watches have caught up", LIMIT, || {
-        let last = watches[0].writes().pop().ok_or("no write yet")?;
-        let found = &last["metadata"]["resourceVersion"];
-        if *found == host["metadata"]["resourceVersion"] { Ok(()) } else { Err(found.to_string()) }
-    });
-    // Without those that the test made.
-    let writes: Vec<usize> = watches.iter().map(|watch| watch.writes().len()).collect();
-    let objects = writes[0] - 1 + writes[1] + writes[2] - 1;
-    assert!(objects <= 12, "writes to hosts, HardwareData, Secrets and Events: {writes:?}");
-    eprintln!("{} requests to Ironic; writes: {writes:?}", requests.len());
-    drop(watches);
+    let cost = meter.read(&system, &host);
+    println!("figure: created to available: {}", cost.line(&host));
+    assert!(cost.requests.len() <= 25, "{} requests: {:#?}", cost.requests.len(), cost.lines());
+    assert!(cost.writes <= 12, "{} writes", cost.writes);
+    drop(meter);
 
     let status = &host["status"];
     assert_eq!((&status["errorCount"], &status["errorMessage"]), (&json!(0), &json!("")));

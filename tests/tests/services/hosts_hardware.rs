@@ -1,17 +1,14 @@
 //! Hardware: what a real agent finds, much of it, none of it; and hosts that Ironic must leave alone.
 
 use super::hosts::requests_since;
-use quarry_tests::services::{LIMIT, Lab, Quarry, quarry::HARDWARE_DATA, until};
+use quarry_tests::services::{LIMIT, Lab, Quarry, System, quarry::HARDWARE_DATA, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The one evidence for inspection: HardwareData and lsblk in the guest agree.
-#[test]
-fn hardware_data_equals_what_lsblk_shows() {
-    let machine = Lab::get().machine();
-    let quarry = Quarry::start(&machine);
-    quarry.register(&machine);
-    quarry.wait_state(&machine.name, "available", LIMIT * 2);
+/// The one evidence for inspection: HardwareData and lsblk in the guest agree. Part of a test in `raid_software.rs`: there
+/// is one real machine, and every boot of it takes its time.
+#[track_caller]
+pub fn storage_equals_lsblk(quarry: &Quarry, machine: &System) {
     let data = quarry.hardware_data(&machine.name).unwrap();
     let shown = machine.shell("lsblk -J -b -d -o NAME,SIZE,SERIAL,MODEL,VENDOR,WWN,ROTA");
     let shown: Value = serde_json::from_str(&shown).unwrap();

@@ -133,7 +133,11 @@ fn a_bmc_can_hang_and_refuse_volumes() {
     assert!(refused.text.contains("no cache battery"), "{}", refused.text);
     assert_eq!(count(), 0);
     system.heal();
-    assert_eq!(send("POST", &volumes, Some(&of(3))).unwrap().status, 400, "two drives make a mirror");
+    assert_eq!(
+        send("POST", &volumes, Some(&of(3))).unwrap().status,
+        400,
+        "two drives make a mirror"
+    );
     assert_eq!(send("POST", &volumes, Some(&wanted)).unwrap().status, 201);
     assert_eq!(send("POST", &volumes, Some(&wanted)).unwrap().status, 400, "the drives are in use");
     assert_eq!(count(), 1);
