@@ -175,9 +175,8 @@ fn a_controller_that_refuses_is_reported_and_retried() {
     assert_eq!((&node["maintenance"], &node["fault"]), (&json!(false), &Value::Null));
     // Each attempt begins with the erase.
     let steps = raid_steps(&node_of(&host));
-    let creates = steps.iter().filter(|step| *step == "create_configuration").count();
-    let deletes = steps.iter().filter(|step| *step == "delete_configuration").count();
-    assert_eq!((deletes, creates), (2, 2), "{steps:?}");
+    let attempt = ["delete_configuration", "create_configuration"];
+    assert!(steps.len() >= 4 && steps.chunks(2).all(|one| one == attempt), "{steps:?}");
 }
 
 /// Ironic succeeds, and what it read from the BMC decides.

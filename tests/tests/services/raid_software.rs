@@ -134,8 +134,9 @@ fn software_raid_is_built_after_every_failure() {
     // Each attempt began with the erase of everything.
     let uuid = node["status"]["provisioning"]["ID"].as_str().unwrap();
     let steps = Lab::get().steps(uuid).into_iter().filter(|step| !step.starts_with("verify"));
+    let steps: Vec<String> = steps.collect();
     let attempt = ["delete_configuration", "erase_devices_metadata", "create_configuration"];
-    assert_eq!(steps.collect::<Vec<_>>(), attempt.repeat(4));
+    assert!(steps.len() >= 12 && steps.chunks(3).all(|one| one == attempt), "{steps:?}");
 
     // An inspection shows the arrays.
     quarry.annotate(name, "inspect.metal3.io", "");
