@@ -91,6 +91,8 @@ pub const PAUSED_BY_CAPM3: &str = "metal3.io/capm3";
 pub const DETACHED_ANNOTATION: &str = "baremetalhost.metal3.io/detached";
 /// On a BareMetalHost: its status as JSON, restored when it has none, such as after a move to another cluster.
 pub const STATUS_ANNOTATION: &str = "baremetalhost.metal3.io/status";
+/// On a BareMetalHost, with any value: its RAID volumes stay when it is deprovisioned or deleted.
+pub const RETAIN_RAID_ANNOTATION: &str = "quarry.dev/retain-raid";
 /// On a BareMetalHost: `disabled`, or empty to inspect an available host again.
 pub const INSPECT_ANNOTATION: &str = "inspect.metal3.io";
 /// The value of `INSPECT_ANNOTATION` that disables inspection.

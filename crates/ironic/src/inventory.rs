@@ -23,6 +23,9 @@ pub struct Inventory {
     pub boot: Boot,
     #[serde(default, deserialize_with = "null_default")]
     pub system_vendor: SystemVendor,
+    /// Only in an inspection by the BMC, and only of an Ironic that lists them (38 and later).
+    #[serde(default, deserialize_with = "null_default")]
+    pub storage_controllers: Vec<StorageController>,
     #[serde(default)]
     pub hostname: Option<String>,
     #[serde(default)]
@@ -111,6 +114,43 @@ pub struct Disk {
     pub tran: Option<String>,
     #[serde(default)]
     pub uuid: Option<String>,
+}
+
+/// A RAID controller, as the BMC names it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StorageController {
+    #[serde(default, deserialize_with = "null_default")]
+    pub id: String,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default, deserialize_with = "null_default")]
+    pub drives: Vec<Drive>,
+}
+
+/// A physical disk behind a controller. The operating system may not see it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drive {
+    #[serde(default)]
+    pub id: Option<String>,
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Bytes.
+    #[serde(default)]
+    pub size: Option<u64>,
+    /// `HDD`, `SSD`, …
+    #[serde(default)]
+    pub media_type: Option<String>,
+    /// `health` and `state`.
+    #[serde(default, deserialize_with = "null_default")]
+    pub status: DriveStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    #[serde(default)]
+    pub health: Option<String>,
+    #[serde(default)]
+    pub state: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

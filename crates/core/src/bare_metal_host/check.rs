@@ -1,8 +1,8 @@
 //! What may never be planned for a host, whatever the planner decided. Written apart from it.
 
-use super::{IronicView, Observed, Plan, Step};
+use super::{IronicView, Observed, Plan, Step, raid};
 use quarry_api::{bare_metal_host::ProvisioningState as State, names};
-use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
+use quarry_ironic::{Call, CleanStep, Node, ProvisionState, ProvisionTarget};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -28,6 +28,22 @@ pub enum Violation {
     NodeForgotten,
     #[error("a credential is written where others read it")]
     CredentialShown,
+    #[error(
+        "RAID is erased or built without recorded settings, and not at the end of the host's use"
+    )]
+    RaidWithoutSettings,
+    #[error("RAID is erased although the host is used by others, or its volumes are retained")]
+    RaidRetained,
+    #[error("RAID is built without erasing what a run that was cut off may have left")]
+    RaidBuiltOver,
+    #[error("the record of RAID volumes is dropped before they are erased")]
+    RaidForgotten,
+    #[error(
+        "an image is deployed before the host is prepared for its settings, or without a record"
+    )]
+    DeployedEarly,
+    #[error("an image is removed that the host is not deprovisioned from")]
+    Undeployed,
 }
 
 pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
@@ -45,11 +61,19 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let deleted = host.metadata.deletion_timestamp.is_some();
     let detached = annotated(names::DETACHED_ANNOTATION);
     if let Some(call) = &plan.call {
-        found.extend(check_call(call, node, deleted || detached));
+        found.extend(check_call(call, node, deleted || detached, host.state()));
     }
+    if let Some(call) = &plan.call {
+        found.extend(check_raid(seen, call));
+        found.extend(check_deployment(seen, call));
+    }
+    found.extend(check_record(seen, plan, deleted));
     let inspects =
         matches!(plan.call, Some(Call::SetProvisionState { target: ProvisionTarget::Inspect, .. }));
-    if inspects && host.state() != State::Inspecting {
+    // In `preparing` the BMC is asked for its drives, which reboots nothing.
+    let asks_bmc = host.state() == State::Preparing
+        && node.is_some_and(|node| node.inspect_interface.as_deref() != Some("agent"));
+    if inspects && host.state() != State::Inspecting && !asks_bmc {
         found.push(Violation::UnrecordedInspection);
     }
     let steps = || plan.steps.iter().chain(&plan.after);
@@ -59,7 +83,10 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let asked = matches!(seen.ironic, IronicView::Seen(_));
     let was_managed = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
     let surely_gone = node.is_none() && (asked || !was_managed);
-    if releases && !(deleted && (surely_gone || detached)) {
+    // As often as upstream tries.
+    let gone_for_good = matches!(seen.ironic, IronicView::Failed(_))
+        && host.status.as_ref().is_some_and(|status| status.error_count > 3);
+    if releases && !(deleted && (surely_gone || detached || gone_for_good)) {
         found.push(Violation::ReleasedEarly);
     }
     if deletes && !creates && !deleted && !is_reported(plan) {
@@ -94,7 +121,79 @@ fn is_reported(plan: &Plan) -> bool {
     })
 }
 
-fn check_call(call: &Call, node: Option<&Node>, may_delete: bool) -> Vec<Violation> {
+/// Cleanings that touch RAID, and their settings.
+fn check_raid(seen: &Observed, call: &Call) -> Vec<Violation> {
+    let host = &seen.host;
+    let steps: &[CleanStep] = match call {
+        Call::SetProvisionState { target: ProvisionTarget::Clean { steps }, .. } => steps,
+        Call::SetRaid { .. } => &[],
+        _ => return Vec::new(),
+    };
+    let recorded = host.status.as_ref().and_then(|status| status.provisioning.raid.as_ref());
+    let mut found = Vec::new();
+    match host.state() {
+        // The record was written before: it is in the host that was observed.
+        State::Preparing if recorded.is_some() => {}
+        State::Deprovisioning if matches!(call, Call::SetProvisionState { .. }) => {
+            let builds = steps.iter().any(|step| step.step == "create_configuration");
+            found.extend(builds.then_some(Violation::RaidWithoutSettings));
+            let annotations = host.metadata.annotations.as_ref();
+            let retained =
+                annotations.is_some_and(|all| all.contains_key(names::RETAIN_RAID_ANNOTATION));
+            let deletes = steps.iter().any(|step| step.step == "delete_configuration");
+            let in_use = host.spec.externally_provisioned;
+            found.extend((retained && deletes || in_use).then_some(Violation::RaidRetained));
+        }
+        _ => found.push(Violation::RaidWithoutSettings),
+    }
+    let position = |name: &str| steps.iter().position(|step| step.step == name);
+    let built = position("create_configuration");
+    if built.is_some_and(|built| position("delete_configuration").is_none_or(|at| at > built)) {
+        found.push(Violation::RaidBuiltOver);
+    }
+    found
+}
+
+fn check_deployment(seen: &Observed, call: &Call) -> Option<Violation> {
+    let host = &seen.host;
+    let Call::SetProvisionState { target, .. } = call else { return None };
+    let status = host.status.as_ref();
+    let recorded = status.is_some_and(|status| !status.provisioning.image.url.is_empty());
+    match target {
+        ProvisionTarget::Active { .. } | ProvisionTarget::Provide => {
+            let prepared = status.is_some_and(|status| {
+                let raid = &status.provisioning.raid;
+                raid.is_none() || raid::is_applied(status)
+            });
+            let ready = host.state() == State::Provisioning && recorded && prepared;
+            (!ready).then_some(Violation::DeployedEarly)
+        }
+        ProvisionTarget::Deleted => {
+            let ends = host.state() == State::Deprovisioning && !host.spec.externally_provisioned;
+            (!ends).then_some(Violation::Undeployed)
+        }
+        _ => None,
+    }
+}
+
+/// `status.provisioning.raid` outlives the volumes, and a host is provisioned only with the settings of now.
+fn check_record(seen: &Observed, plan: &Plan, deleted: bool) -> Vec<Violation> {
+    let (host, mut found) = (&seen.host, Vec::new());
+    let old = host.status.as_ref().and_then(|status| status.provisioning.raid.as_ref());
+    let Some(new) = plan.status.as_deref() else { return found };
+    let lost = old.is_some_and(raid::has_volumes) && new.provisioning.raid.is_none();
+    if lost && host.state() != State::Deprovisioning {
+        found.push(Violation::RaidForgotten);
+    }
+    let begins =
+        new.provisioning.state == State::Provisioning && host.state() != State::Provisioning;
+    if begins && (deleted || !raid::is_prepared(host, new)) {
+        found.push(Violation::DeployedEarly);
+    }
+    found
+}
+
+fn check_call(call: &Call, node: Option<&Node>, may_delete: bool, state: State) -> Vec<Violation> {
     let mut found = Vec::new();
     let id = match call {
         Call::CreateNode(_) => {
@@ -135,6 +234,7 @@ fn check_call(call: &Call, node: Option<&Node>, may_delete: bool) -> Vec<Violati
     {
         match target {
             ProvisionTarget::Adopt | ProvisionTarget::Abort => {}
+            ProvisionTarget::Deleted if state == State::Deprovisioning => {}
             ProvisionTarget::Manage
             | ProvisionTarget::Provide
             | ProvisionTarget::Inspect

@@ -1,10 +1,11 @@
 //! The end of a host: powered off, removed from Ironic, released. And a host that is detached from Ironic.
 
 use super::{
-    Step, annotations,
+    Step, annotations, deprovision, raid,
     register::{MAINTENANCE, is_maintained_by_hand, keep_waiting, trimmed},
-    status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
+    status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow, error_type},
 };
+use crate::event::PendingEvent;
 use jiff::SignedDuration;
 use quarry_api::bare_metal_host::{
     DetachedDeleteAction, ErrorType, OperationalStatus, ProvisioningState as State,
@@ -17,8 +18,20 @@ const POWER_OFF_TRIES: i64 = 3;
 
 /// Which state the deletion of a host leads to.
 pub(super) fn begin(draft: &mut Draft<'_>) {
+    // What was built for the host goes with it. Volumes that it came with stay: nothing says whose they are.
+    let recorded = draft.status.provisioning.raid.as_ref();
+    let is_built = recorded.is_some_and(raid::has_volumes);
     let next = match draft.state() {
         State::None | State::Unmanaged | State::Registering => State::Deleting,
+        State::Inspecting
+        | State::MatchProfile
+        | State::Preparing
+        | State::Ready
+        | State::Available
+            if is_built =>
+        {
+            State::Deprovisioning
+        }
         State::Inspecting
         | State::MatchProfile
         | State::Preparing
@@ -109,6 +122,35 @@ fn release(draft: &mut Draft<'_>) -> Flow {
     }
     draft.steps.push(Step::RemoveFinalizer);
     Flow::Stop
+}
+
+/// A deletion while Ironic cannot be asked: it ends after some failures, as upstream, and an Event says what stays.
+pub(super) fn without_ironic(draft: &mut Draft<'_>, error: &quarry_ironic::Error) -> Flow {
+    begin(draft);
+    let kind = error_type(draft.state());
+    if draft.status.error_count > deprovision::TRIES {
+        deprovision::report_left(draft);
+        let id = &draft.status.provisioning.id;
+        if !id.is_empty() {
+            let message = format!(
+                "the host is deleted without Ironic, which may still have its node {id}; delete it there: baremetal node delete {id}"
+            );
+            draft.events.push(PendingEvent { warning: true, reason: "NodeLeft", message });
+        }
+        return release(draft);
+    }
+    if !draft.may_retry(&kind) {
+        return keep_waiting(draft, kind);
+    }
+    // Each time is a failure of its own, also with the same answer.
+    draft.status.error_message.clear();
+    draft.fail(
+        kind,
+        format!(
+            "{error}; the host is deleted without Ironic after {} more failures",
+            deprovision::TRIES - draft.status.error_count
+        ),
+    )
 }
 
 /// Whether the host is detached, and what follows. `Continue`: it is attached.

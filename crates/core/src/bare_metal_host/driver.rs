@@ -16,6 +16,22 @@ enum Boot {
     UefiHttp,
 }
 
+/// The RAID controllers that a driver reaches through the BMC.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HardwareRaid {
+    /// Ironic's `raid_interface`.
+    pub interface: &'static str,
+    /// The `inspect_interface` that lists the drives behind the controllers.
+    pub inspect: &'static str,
+    pub levels: &'static [&'static str],
+}
+
+const LEVELS: &[&str] = &["0", "1", "5", "6", "1+0", "5+0", "6+0"];
+static REDFISH: HardwareRaid =
+    HardwareRaid { interface: "redfish", inspect: "redfish", levels: LEVELS };
+static IDRAC: HardwareRaid =
+    HardwareRaid { interface: "idrac-redfish", inspect: "idrac-redfish", levels: LEVELS };
+
 /// One scheme of `spec.bmc.address`.
 struct Scheme {
     name: &'static str,
@@ -138,6 +154,14 @@ pub fn parse(bmc: &BmcDetails, settings: &HostSettings) -> Result<Driver, Addres
         username_key: "redfish_username",
         password_key: "redfish_password",
     })
+}
+
+/// `None`: the driver of this address reaches no RAID controller, or the address is not valid.
+pub fn hardware_raid(bmc: &BmcDetails) -> Option<&'static HardwareRaid> {
+    let scheme = bmc.address.trim().split_once("://").map_or("ipmi", |(scheme, _)| scheme);
+    let name = scheme.split_once('+').map_or(scheme, |(name, _)| name);
+    let known = SCHEMES.iter().find(|one| one.name == name && one.redfish)?;
+    Some(if known.driver == "idrac" { &IDRAC } else { &REDFISH })
 }
 
 /// The host and the port; an IPv6 address is in brackets.

@@ -1,7 +1,7 @@
 //! The inspection of a host by a ramdisk, and what becomes of its result.
 
 use super::{
-    IronicView, Step, annotations, hardware, hardware_data,
+    IronicView, Step, annotations, hardware, hardware_data, raid,
     register::keep_waiting,
     state_machine,
     status::{Draft, Flow},
@@ -130,7 +130,7 @@ fn asks_to_restart(draft: &Draft<'_>) -> bool {
 
 fn failed(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     if !draft.has_error(&kind) {
-        let Some(error) = state_machine::error_of(node) else { return draft.again_in(POLL) };
+        let Some(error) = state_machine::error_of(draft, node) else { return draft.again_in(POLL) };
         return draft
             .fail(kind, format!("{error}; check the console of the host and Ironic's log"));
     }
@@ -150,5 +150,6 @@ pub(super) fn finish(draft: &mut Draft<'_>, found: &quarry_api::bare_metal_host:
         draft.steps.push(Step::SetArchitecture(architecture.clone()));
     }
     draft.event("InspectionComplete", "Hardware inspection completed");
+    raid::seen(draft, &found.storage);
     draft.enter(State::Preparing);
 }

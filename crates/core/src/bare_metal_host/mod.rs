@@ -1,20 +1,26 @@
-//! A BareMetalHost, driven through Ironic: registered, inspected, available, deleted.
+//! A BareMetalHost, driven through Ironic: registered, inspected, prepared, provisioned, erased, deleted.
 //!
 //! One pure function over host, HardwareData, Secret and Ironic node plans at most one call to Ironic. Nothing is
 //! remembered between calls: the state of the host and that of the node say where the work stands, and the name of the
 //! node (`NAMESPACE~NAME`) finds it again when an answer was lost.
 //! Never talks to a BMC, never touches a disk. Next to read: `plan.rs` (the order of the questions), `state_machine.rs`
-//! (the states), `status.rs` (what is reported), `check.rs` (what may never be planned).
+//! (the states), `clean.rs` and `raid/` (RAID), `status.rs` (what is reported), `check.rs` (what may never be planned).
 
 pub mod annotations;
 pub mod check;
+mod clean;
 mod delete;
+mod deprovision;
 pub mod driver;
 pub mod hardware;
 mod hardware_data;
 mod inspect;
 mod plan;
 mod power;
+mod prepare;
+mod provision;
+pub mod raid;
+pub mod raid_rules;
 mod register;
 mod state_machine;
 mod status;
@@ -22,6 +28,7 @@ mod status;
 pub use annotations::AnnotationError;
 pub use hardware_data::{HARDWARE_DATA_LIMIT, STATUS_HARDWARE_LIMIT};
 pub use plan::plan;
+pub use provision::needs_user_data;
 pub use register::node_name;
 pub use status::{
     CONDITION_ACCEPTED, CONDITION_HARDWARE_DATA, CONDITION_IRONIC, Report, backoff, report_failure,
@@ -36,7 +43,7 @@ use quarry_api::{
     bare_metal_host::{BareMetalHostStatus, OperationalStatus, ProvisioningState},
     names,
 };
-use quarry_ironic::{Call, Inventory, Node, Port, ProvisionState};
+use quarry_ironic::{Call, HistoryEntry, Inventory, Node, Port, ProvisionState};
 
 /// Where the ramdisk comes from, and how many hosts may be worked on at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +75,8 @@ pub struct Observed {
     pub secret: Option<Secret>,
     /// Other hosts use the same Secret.
     pub secret_is_shared: bool,
+    /// The Secret that `spec.userData` names. `None`: not read, or there is none.
+    pub user_data: Option<Secret>,
     pub ironic: IronicView,
     pub settings: HostSettings,
 }
@@ -91,6 +100,8 @@ pub struct IronicNode {
     pub ports: Option<Vec<Port>>,
     /// `None`: not read, or Ironic has none.
     pub inventory: Option<Inventory>,
+    /// What happened to the node, the oldest first. `None`: not read.
+    pub history: Option<Vec<HistoryEntry>>,
     /// Nodes that Ironic works on, this one excepted.
     pub busy: usize,
     /// How long ago Ironic was asked.
@@ -142,6 +153,7 @@ pub fn is_stable(state: &ProvisioningState) -> bool {
 pub struct Reads {
     pub ports: bool,
     pub inventory: bool,
+    pub history: bool,
 }
 
 /// Whether Ironic is asked about this host at all.
@@ -154,14 +166,17 @@ pub fn needs_ironic(host: &BareMetalHost) -> bool {
     !annotated(names::PAUSED_ANNOTATION) && !detached && (host.bmc().is_some() || has_node(host))
 }
 
-/// Ports matter while the node is enrolled; the inventory once an inspection has ended.
+/// Ports matter while the node is enrolled; the inventory once an inspection has ended; the history where Ironic has lost
+/// the reason of a failure.
 pub fn reads(host: &BareMetalHost, node: Option<&Node>) -> Reads {
     let Some(node) = node else { return Reads::default() };
     Reads {
         ports: node.provision_state == ProvisionState::Enroll,
         inventory: node.inspection_finished_at.is_some()
             && !is_busy(node)
-            && inspect::wants_inventory(host),
+            && (inspect::wants_inventory(host) || prepare::wants_drives(host, node)),
+        history: state_machine::lacks_reason(node)
+            && host.status.as_ref().is_none_or(|status| status.error_type.is_none()),
     }
 }
 

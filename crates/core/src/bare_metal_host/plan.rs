@@ -1,7 +1,8 @@
 //! The order of the questions: paused, restored, detached, deleted, registered, then the state.
 
 use super::{
-    IronicView, Observed, Plan, Step, annotations, delete, hardware_data, register, state_machine,
+    IronicView, Observed, Plan, Step, annotations, delete, deprovision, hardware_data, register,
+    state_machine,
     status::{self, CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -11,6 +12,7 @@ use quarry_api::{
     bare_metal_host::{OperationalStatus, ProvisioningState as State},
     names,
 };
+use quarry_ironic::ProvisionState;
 
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let host = &seen.host;
@@ -54,12 +56,34 @@ fn decide(draft: &mut Draft<'_>) {
         return;
     }
     match &draft.seen.ironic {
-        IronicView::Failed(error) => return status::unreachable(draft, error),
+        IronicView::Failed(error) => {
+            status::unreachable(draft, error);
+            if is_deleted {
+                delete::without_ironic(draft, error);
+            }
+            return;
+        }
         IronicView::NotAsked if !is_deleted => return,
         IronicView::NotAsked | IronicView::Seen(_) => draft.clear_condition(CONDITION_IRONIC),
     }
     if is_deleted {
         delete::begin(draft);
+        if *draft.state() == State::Deprovisioning && host.state() != State::Deprovisioning {
+            // Recorded first: when it began names what is erased.
+            draft.again_in(SignedDuration::ZERO);
+            return;
+        }
+        // What is erased needs its node. One that Ironic has lost is registered again.
+        let is_unregistered = draft.node().is_none_or(|node| {
+            matches!(node.provision_state, ProvisionState::Enroll | ProvisionState::Verifying)
+        });
+        if *draft.state() == State::Deprovisioning
+            && is_unregistered
+            && !deprovision::gives_up(draft)
+            && register::register(draft) == Flow::Stop
+        {
+            return;
+        }
     } else {
         if matches!(draft.state(), State::None | State::Unmanaged) {
             draft.enter(State::Registering);

@@ -67,6 +67,27 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
     change(draft, kind, node, target)
 }
 
+/// `spec.online` alone, for a host that waits for other settings: its error stays.
+pub(super) fn switch(draft: &mut Draft<'_>) -> Flow {
+    draft.again_in(AT_REST);
+    let Some(node) = draft.node() else { return Flow::Stop };
+    let spec = &draft.seen.host.spec;
+    if let Some(state) = &node.power_state {
+        draft.status.powered_on = *state == PowerState::On;
+    }
+    if node.target_power_state.is_some() || super::is_busy(node) {
+        return Flow::Stop;
+    }
+    let target = match (&node.power_state, spec.online) {
+        (Some(PowerState::Off), true) => PowerTarget::On,
+        (Some(PowerState::On), false) if !spec.disable_power_off => {
+            PowerTarget::SoftOff { timeout: Some(SOFT_LIMIT) }
+        }
+        _ => return Flow::Stop,
+    };
+    draft.call(Call::SetPower { id: node.uuid.clone(), target }, POLL)
+}
+
 fn change(draft: &mut Draft<'_>, kind: ErrorType, node: &Node, target: PowerTarget) -> Flow {
     let failed = node.last_error.as_deref().filter(|error| is_about_power(error));
     if let Some(error) = failed.filter(|_| !draft.has_error(&kind) && !draft.is_changed()) {

@@ -303,6 +303,27 @@ pub(super) fn trimmed(error: &str) -> String {
     }
 }
 
+/// What went wrong, before where it did: Ironic and its agent wrap the cause of a failed step into several reports.
+pub(super) fn cause(error: &str) -> String {
+    let text = trimmed(error);
+    let step = between(&text, "'step': '", "'");
+    // The agent's report is quoted with either mark, according to what it contains.
+    let found = ["'details': '", "'details': \"", "'message': '", "'message': \""]
+        .iter()
+        .find_map(|start| between(&text, start, &start[start.len() - 1..]))
+        .filter(|found| !found.trim().is_empty());
+    match (found, step) {
+        (Some(found), Some(step)) => format!("{} (in step {step})", found.trim()),
+        (Some(found), None) => found.trim().to_owned(),
+        (None, _) => text,
+    }
+}
+
+fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    let rest = &text[text.find(start)? + start.len()..];
+    Some(rest.find(end).map_or(rest, |end| &rest[..end]))
+}
+
 /// Labelled, held by our finalizer, and owned by the host.
 pub(super) fn is_claimed(secret: &Secret, host: &BareMetalHost) -> bool {
     let (key, value) = names::HOST_SECRET_LABEL;

@@ -1,9 +1,10 @@
 //! The states of a host that is registered: what each does, and which follows.
 
 use super::{
-    Step, annotations, delete, hardware_data, inspect,
+    IronicView, Step, annotations, delete, deprovision, hardware_data, inspect,
     power::{self, AT_REST},
-    register::{keep_waiting, trimmed},
+    prepare, provision, raid,
+    register::{cause, keep_waiting},
     status::{CONDITION_ACCEPTED, Draft, Flow},
 };
 use jiff::SignedDuration;
@@ -14,6 +15,12 @@ const POLL: SignedDuration = SignedDuration::from_secs(2);
 
 /// One state after the other, until one needs Ironic's answer.
 pub(super) fn run(draft: &mut Draft<'_>) {
+    run_states(draft);
+    // Of the state that was reached.
+    raid::report(draft);
+}
+
+fn run_states(draft: &mut Draft<'_>) {
     // There are fewer states than this: no input makes a loop of them.
     for _ in 0..State::ALL.len() {
         let before = draft.state().clone();
@@ -40,21 +47,15 @@ fn step(draft: &mut Draft<'_>) -> Flow {
             Flow::Continue
         }
         State::Inspecting => inspect::inspect(draft),
-        // RAID is built here. There is nothing else to prepare.
-        State::MatchProfile | State::Preparing => {
-            draft.enter(State::Available);
+        State::MatchProfile => {
+            draft.enter(State::Preparing);
             Flow::Continue
         }
+        State::Preparing => prepare::prepare(draft),
         State::Ready | State::Available => available(draft),
         State::Provisioned | State::ExternallyProvisioned => adopted(draft),
-        State::Provisioning | State::Deprovisioning => {
-            draft.condition(
-                CONDITION_ACCEPTED,
-                "NotSupported",
-                "this version neither provisions nor deprovisions hosts; the host is left as it is; to remove it and leave the machine alone, run: quarry host detach NAME --delete-action delete --force",
-            );
-            Flow::Stop
-        }
+        State::Provisioning => provision::provision(draft),
+        State::Deprovisioning => deprovision::deprovision(draft),
         State::PoweringOffBeforeDelete => delete::power_off(draft),
         State::Deleting => delete::delete(draft),
         State::Other(state) => {
@@ -84,19 +85,12 @@ fn available(draft: &mut Draft<'_>) -> Flow {
     if let Some(node) = draft.node().filter(|node| has_failed(node)) {
         return recover(draft, node);
     }
-    let asks = [
-        ("spec.raid", host.spec.raid.is_some()),
-        ("spec.image", host.spec.image.is_some()),
-        ("spec.customDeploy", host.spec.custom_deploy.is_some()),
-    ];
-    let asks: Vec<&str> =
-        asks.into_iter().filter_map(|(name, asks)| asks.then_some(name)).collect();
-    if !asks.is_empty() {
-        let message = format!(
-            "this version neither builds RAID nor provisions hosts: {} is ignored; remove it to end this message",
-            asks.join(", ")
-        );
-        draft.condition(CONDITION_ACCEPTED, "NotSupported", &message);
+    if !raid::is_prepared(host, &draft.status) {
+        draft.enter(State::Preparing);
+        return draft.again_in(SignedDuration::ZERO);
+    }
+    if provision::begin(draft) == Flow::Stop {
+        return Flow::Stop;
     }
     power::manage(draft)
 }
@@ -119,13 +113,30 @@ pub(super) fn has_failed(node: &Node) -> bool {
     )
 }
 
+/// An operation failed, and the node does not say why.
+pub(super) fn lacks_reason(node: &Node) -> bool {
+    let failed = has_failed(node)
+        || matches!(node.provision_state, ProvisionState::DeployFailed | ProvisionState::Error);
+    failed && node.reservation.is_none() && node.last_error.as_deref().is_none_or(str::is_empty)
+}
+
 /// Why an operation failed. `None`: Ironic writes the state before the error, and keeps the node locked meanwhile.
-pub(super) fn error_of(node: &Node) -> Option<String> {
-    match node.last_error.as_deref().filter(|error| !error.is_empty()) {
-        Some(error) => Some(trimmed(error)),
-        None if node.reservation.is_some() => None,
-        None => Some(format!("{}, and Ironic gives no reason", node.provision_state)),
+pub(super) fn error_of(draft: &Draft<'_>, node: &Node) -> Option<String> {
+    if let Some(error) = node.last_error.as_deref().filter(|error| !error.is_empty()) {
+        return Some(cause(error));
     }
+    if node.reservation.is_some() {
+        return None;
+    }
+    let history = match &draft.seen.ironic {
+        IronicView::Seen(seen) => seen.history.as_deref().unwrap_or_default(),
+        IronicView::NotAsked | IronicView::Failed(_) => &[],
+    };
+    let last = history.iter().rev().find(|entry| entry.is_error() && !entry.event.is_empty());
+    Some(match last {
+        Some(entry) => cause(&entry.event),
+        None => format!("{}, and Ironic gives no reason", node.provision_state),
+    })
 }
 
 pub(super) fn recover(draft: &mut Draft<'_>, node: &Node) -> Flow {
@@ -141,18 +152,35 @@ fn adopted(draft: &mut Draft<'_>) -> Flow {
     let kind = ErrorType::ProvisionedRegistration;
     let Some(node) = draft.node() else { return Flow::Stop };
     let id = node.uuid.clone();
+    if *draft.state() == State::Provisioned {
+        let host = &draft.seen.host;
+        if provision::is_unwanted(host, &draft.status) {
+            draft.enter(State::Deprovisioning);
+            return draft.again_in(SignedDuration::ZERO);
+        }
+        if draft.status.provisioning.image.url.is_empty()
+            && let Some(image) = provision::image(host)
+        {
+            // Another operator, or a backup, did not say so.
+            draft.status.provisioning.image = image.clone();
+        }
+    }
     match node.provision_state {
         ProvisionState::Active => power::manage(draft),
         ProvisionState::Manageable | ProvisionState::AdoptFailed if !draft.may_retry(&kind) => {
             keep_waiting(draft, kind)
         }
         ProvisionState::AdoptFailed if !draft.has_error(&kind) => {
-            let Some(error) = error_of(node) else { return draft.again_in(POLL) };
+            let Some(error) = error_of(draft, node) else { return draft.again_in(POLL) };
             draft.fail(kind, error)
         }
         ProvisionState::Manageable | ProvisionState::AdoptFailed => {
             if draft.has_error(&kind) {
                 draft.clear_error();
+            }
+            let ops = provision::adoption_changes(draft, node);
+            if !ops.is_empty() {
+                return draft.call(Call::PatchNode { id, ops }, SignedDuration::ZERO);
             }
             draft.call(Call::SetProvisionState { id, target: ProvisionTarget::Adopt }, POLL)
         }

@@ -189,7 +189,11 @@ impl<'a> Draft<'a> {
     /// A report that is no error of the host.
     pub fn condition(&mut self, kind: &str, reason: &str, message: &str) {
         self.refused |= kind == CONDITION_ACCEPTED;
-        set_condition(&mut self.status.conditions, kind, "False", reason, message, self.now, None);
+        self.set(kind, "False", reason, message);
+    }
+
+    pub fn set(&mut self, kind: &str, value: &str, reason: &str, message: &str) {
+        set_condition(&mut self.status.conditions, kind, value, reason, message, self.now, None);
     }
 
     pub fn clear_condition(&mut self, kind: &str) {

@@ -104,13 +104,16 @@ impl Ironic {
         let (node, read) = self.node(host, max_age(host), now).await?;
         let client = self.client()?;
         let reads = reads(host, node.as_ref());
-        let (mut ports, mut inventory) = (None, None);
+        let (mut ports, mut inventory, mut history) = (None, None, None);
         if let Some(node) = &node {
             if reads.ports {
                 ports = Some(client.ports_of(&node.uuid).await?);
             }
             if reads.inventory {
                 inventory = client.inventory(&node.uuid).await?;
+            }
+            if reads.history {
+                history = Some(client.history(&node.uuid).await?);
             }
         }
         let uuid = node.as_ref().map(|node| node.uuid.clone());
@@ -120,7 +123,7 @@ impl Ironic {
             .values()
             .filter(|answer| is_busy(&answer.node) && Some(&answer.node.uuid) != uuid.as_ref())
             .count();
-        Ok(IronicNode { node, ports, inventory, busy, age: now.duration_since(read) })
+        Ok(IronicNode { node, ports, inventory, history, busy, age: now.duration_since(read) })
     }
 
     /// The node, and when it was read.
@@ -230,9 +233,8 @@ impl Ironic {
 
     /// Counts the node as busy before the request is sent: other hosts decide at the same time, from the same answers.
     fn reserve(&self, call: &Call, limit: usize) -> Result<(), Error> {
-        let Call::SetProvisionState { id, target: ProvisionTarget::Inspect } = call else {
-            return Ok(());
-        };
+        let Call::SetProvisionState { id, target } = call else { return Ok(()) };
+        let Some(state) = busy_state(target) else { return Ok(()) };
         let mut known = self.known();
         let others = known.nodes.values().filter(|answer| answer.node.uuid != *id);
         let busy = others.filter(|answer| is_busy(&answer.node)).count();
@@ -246,7 +248,7 @@ impl Ironic {
             });
         }
         if let Some(answer) = known.nodes.get_mut(id) {
-            answer.node.provision_state = ProvisionState::Inspecting;
+            answer.node.provision_state = state;
         }
         Ok(())
     }
@@ -269,6 +271,17 @@ impl Known {
             self.names.insert(name.clone(), node.uuid.clone());
         }
         self.nodes.insert(node.uuid.clone(), Answer { node, read: Some(now) });
+    }
+}
+
+/// The state in which Ironic works on a node after this request. `None`: it is done at once.
+fn busy_state(target: &ProvisionTarget) -> Option<ProvisionState> {
+    match target {
+        ProvisionTarget::Inspect => Some(ProvisionState::Inspecting),
+        ProvisionTarget::Clean { .. } | ProvisionTarget::Provide => Some(ProvisionState::Cleaning),
+        ProvisionTarget::Active { .. } => Some(ProvisionState::Deploying),
+        ProvisionTarget::Deleted => Some(ProvisionState::Deleting),
+        ProvisionTarget::Manage | ProvisionTarget::Abort | ProvisionTarget::Adopt => None,
     }
 }
 

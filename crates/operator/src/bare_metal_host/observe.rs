@@ -5,7 +5,7 @@ use crate::{Context, controller::Failure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use quarry_api::{BareMetalHost, HardwareData};
-use quarry_core::bare_metal_host::{IronicView, Observed, needs_ironic};
+use quarry_core::bare_metal_host::{IronicView, Observed, needs_ironic, needs_user_data};
 
 /// `None` when there is no such host, or when another operator drives it.
 pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
@@ -25,6 +25,7 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
         None => read_hardware_data(context, &host).await?,
     };
     let secret = read_secret(context, &host).await?;
+    let user_data = read_user_data(context, &host).await?;
     let ironic = if needs_ironic(&host) {
         match hosts.ironic.view(&host, context.now()).await {
             Ok(seen) => IronicView::Seen(Box::new(seen)),
@@ -38,6 +39,7 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
         host: (*host).clone(),
         hardware_data,
         secret,
+        user_data,
         ironic,
         settings: hosts.settings.clone(),
     }))
@@ -67,6 +69,22 @@ async fn read_secret(context: &Context, host: &BareMetalHost) -> Result<Option<S
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let found = api.get_opt(&bmc.credentials_name).await;
     found.map_err(|error| Failure::api(format!("reading Secret {key}"), error))
+}
+
+/// Never cached: it is used once, and belongs to others.
+async fn read_user_data(
+    context: &Context,
+    host: &BareMetalHost,
+) -> Result<Option<Secret>, Failure> {
+    let reference = host.spec.user_data.as_ref().filter(|_| needs_user_data(host));
+    let Some(name) = reference.and_then(|reference| reference.name.clone()) else {
+        return Ok(None);
+    };
+    let namespace = reference.and_then(|reference| reference.namespace.clone());
+    let namespace = namespace.or(host.namespace()).unwrap_or_default();
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let found = api.get_opt(&name).await;
+    found.map_err(|error| Failure::api(format!("reading Secret {namespace}/{name}"), error))
 }
 
 /// Asked only at the end of a host: every other one is looked through.

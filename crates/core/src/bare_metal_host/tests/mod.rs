@@ -12,6 +12,10 @@ mod inspect;
 mod model;
 mod plan;
 mod power;
+mod provision;
+mod raid;
+mod raid_rules;
+mod raid_world;
 mod register;
 mod status;
 mod table;
@@ -103,6 +107,21 @@ fn mark_deleted(host: &mut BareMetalHost) {
     host.metadata.deletion_timestamp = Some(Time(now()));
 }
 
+fn image() -> quarry_api::bare_metal_host::Image {
+    let image = json!({"url": "http://files/image.qcow2", "checksum": "0123", "checksumType": "sha256", "format": "qcow2"});
+    serde_json::from_value(image).unwrap()
+}
+
+/// Deployed, or about to be.
+fn give_image(host: &mut BareMetalHost) {
+    host.spec.image = Some(image());
+    host.status.get_or_insert_default().provisioning.image = image();
+}
+
+fn request_raid(host: &mut BareMetalHost, raid: Value) {
+    host.spec.raid = serde_json::from_value(raid).unwrap();
+}
+
 /// Claimed by the host.
 fn secret(extra: Value) -> Secret {
     let (key, value) = names::HOST_SECRET_LABEL;
@@ -177,6 +196,7 @@ fn observed(host: BareMetalHost, node: Option<Node>) -> Observed {
         hardware_data: None,
         secret: Some(secret(json!({}))),
         secret_is_shared: false,
+        user_data: None,
         ironic: IronicView::Seen(Box::new(seen)),
         settings: settings(),
     }

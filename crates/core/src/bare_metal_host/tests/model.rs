@@ -15,6 +15,22 @@ pub struct Faults {
     pub maintained: bool,
     pub locked: bool,
     pub refused: bool,
+    /// The step that builds RAID fails.
+    pub build_fails: bool,
+    /// The step that erases RAID fails.
+    pub erase_fails: bool,
+    pub deploy_fails: bool,
+}
+
+/// What is on the machine, whatever Ironic knows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Disks {
+    pub hardware: Vec<String>,
+    pub software: Vec<String>,
+    pub image: Option<String>,
+    /// How often RAID was erased and built.
+    pub erased: usize,
+    pub built: usize,
 }
 
 pub struct World {
@@ -29,8 +45,13 @@ pub struct World {
     pub faults: Faults,
     /// Steps, calls and writes of the status are carried out up to this number; then the operator is killed.
     pub killed_after: Option<usize>,
+    pub disks: Disks,
+    /// Steps that Ironic carries out, and the state after them.
+    cleaning: (Vec<String>, Option<ProvisionState>),
     /// Calls that Ironic accepted.
     pub calls: Vec<String>,
+    /// Reasons of the Events that were published.
+    pub events: Vec<String>,
     created: usize,
 }
 
@@ -57,7 +78,10 @@ impl World {
             now: now(),
             faults: Faults::default(),
             killed_after: None,
+            disks: Disks::default(),
+            cleaning: (Vec::new(), None),
             calls: Vec::new(),
+            events: Vec::new(),
             created: 0,
         }
     }
@@ -83,6 +107,7 @@ impl World {
             hardware_data: self.data.clone(),
             secret: (!self.faults.secret_missing).then(|| self.secret.clone()),
             secret_is_shared: false,
+            user_data: None,
             ironic,
             settings: settings(),
         }
@@ -94,6 +119,7 @@ impl World {
         let seen = self.observe(&host);
         let plan = plan(&seen, self.now);
         assert_eq!(check(&seen, &plan), [], "{plan:#?}");
+        self.events.extend(plan.events.iter().map(|event| event.reason.to_owned()));
         let mut left = self.killed_after.take().unwrap_or(usize::MAX);
         let round = self.apply(&seen, &plan, &mut left);
         self.react();
@@ -226,8 +252,10 @@ impl World {
         let Some(node) = &mut self.node else { return Err(error(Meaning::NotFound)) };
         let state = node.provision_state.clone();
         match call {
-            Call::CreateNode(_) | Call::DeletePort { .. } | Call::SetRaid { .. } => {
-                unreachable!("{call}")
+            Call::CreateNode(_) | Call::DeletePort { .. } => unreachable!("{call}"),
+            Call::SetRaid { config, .. } => {
+                let config = serde_json::to_value(config).unwrap();
+                node.target_raid_config = config.as_object().unwrap().clone();
             }
             Call::CreatePort(new) => self.ports.push(port(&new.address)),
             Call::PatchNode { ops, .. } => patch(node, ops),
@@ -261,7 +289,21 @@ impl World {
             }
             Call::SetProvisionState { target, .. } => {
                 node.provision_state = next_state(&state, target)?;
+                node.provision_updated_at = Some(self.now);
                 node.last_error = None;
+                match target {
+                    ProvisionTarget::Clean { steps } => {
+                        let ends = self.host.as_ref().map(BareMetalHost::state)
+                            == Some(ProvisioningState::Deprovisioning);
+                        assert!(ends || self.disks.image.is_none(), "cleaned in use: {call}");
+                        let steps = steps.iter().map(ToString::to_string).collect();
+                        self.cleaning = (steps, Some(ProvisionState::Manageable));
+                    }
+                    ProvisionTarget::Provide | ProvisionTarget::Deleted => {
+                        self.cleaning = (Vec::new(), Some(ProvisionState::Available));
+                    }
+                    _ => {}
+                }
                 if matches!(target, ProvisionTarget::Inspect) {
                     node.inspection_finished_at = None;
                 }
@@ -296,6 +338,13 @@ impl World {
                 node.power_state.get_or_insert(PowerState::Off);
                 ProvisionState::Manageable
             }
+            (ProvisionState::Inspecting, false, _)
+                if node.inspect_interface.as_deref() == Some("redfish") =>
+            {
+                node.inspection_finished_at = Some(self.now);
+                self.inventory = Some(listed_drives());
+                ProvisionState::Manageable
+            }
             (ProvisionState::Inspecting, false, _) => {
                 node.power_state = Some(PowerState::On);
                 ProvisionState::InspectWait
@@ -310,8 +359,44 @@ impl World {
                 ProvisionState::Manageable
             }
             (ProvisionState::Adopting, _, _) => ProvisionState::Active,
+            (ProvisionState::Deleting, _, _) => {
+                self.disks.image = None;
+                ProvisionState::Cleaning
+            }
+            (ProvisionState::Cleaning, false, _) => ProvisionState::CleanWait,
+            (ProvisionState::Cleaning, true, _) | (ProvisionState::CleanWait, _, true) => {
+                node.last_error = text("timeout");
+                ProvisionState::CleanFailed
+            }
+            (ProvisionState::CleanWait, _, false) => match self.cleaning.0.is_empty() {
+                true => self.cleaning.1.clone().unwrap_or(ProvisionState::Manageable),
+                false => {
+                    let step = self.cleaning.0.remove(0);
+                    match clean(&mut self.disks, node, &step, &self.faults) {
+                        Ok(()) => ProvisionState::CleanWait,
+                        Err(error) => {
+                            node.last_error = Some(error);
+                            (node.maintenance, node.fault) = (true, text("clean failure"));
+                            ProvisionState::CleanFailed
+                        }
+                    }
+                }
+            },
+            (ProvisionState::Deploying, _, _) => ProvisionState::DeployWait,
+            (ProvisionState::DeployWait, _, _) if self.faults.deploy_fails || silent => {
+                node.last_error = text("no suitable device");
+                ProvisionState::DeployFailed
+            }
+            (ProvisionState::DeployWait, _, _) => {
+                let source = node.instance_info.get_str("image_source");
+                self.disks.image = source.map(str::to_owned);
+                ProvisionState::Active
+            }
             (state, _, _) => state.clone(),
         };
+        if node.provision_state != next {
+            node.provision_updated_at = Some(self.now + SignedDuration::from_millis(500));
+        }
         node.provision_state = next;
         // Reads the power state now and then.
         let reads =
@@ -333,6 +418,49 @@ impl World {
     }
 }
 
+/// Four drives of one controller, which the operating system does not see.
+fn listed_drives() -> Inventory {
+    let drive = |number: usize| json!({"id": format!("d{number}"), "size": 500_u64 << 30, "media_type": "SSD"});
+    let drives: Vec<Value> = (1..5).map(drive).collect();
+    serde_json::from_value(json!({"storage_controllers": [{"id": "c1", "drives": drives}]}))
+        .unwrap()
+}
+
+/// One step on the machine. `Err`: it fails.
+fn clean(disks: &mut Disks, node: &mut Node, step: &str, faults: &Faults) -> Result<(), String> {
+    let agent = node.raid_interface.as_deref() == Some("agent");
+    let kind = if agent { &mut disks.software } else { &mut disks.hardware };
+    match step {
+        "deploy.erase_devices_metadata" => disks.image = None,
+        "raid.delete_configuration" if faults.erase_fails => return Err("cannot delete".into()),
+        "raid.delete_configuration" => {
+            disks.erased += 1;
+            kind.clear();
+            let left = if agent { json!({}) } else { json!({"logical_disks": []}) };
+            node.raid_config = left.as_object().unwrap().clone();
+        }
+        "raid.create_configuration" => {
+            assert!(kind.is_empty(), "built over {kind:?}");
+            if faults.build_fails {
+                return Err("'details': 'no space', 'step': 'create_configuration'".into());
+            }
+            disks.built += 1;
+            let mut target = node.target_raid().unwrap();
+            assert!(!target.logical_disks.is_empty(), "nothing to build");
+            for disk in &mut target.logical_disks {
+                kind.push(format!("RAID {} on {:?}", disk.raid_level, disk.physical_disks));
+                if !agent && disk.size_gb == quarry_ironic::SizeGb::Max {
+                    disk.size_gb = quarry_ironic::SizeGb::Gib(499);
+                }
+            }
+            let found = serde_json::to_value(&target).unwrap();
+            node.raid_config = found.as_object().unwrap().clone();
+        }
+        other => panic!("no such step: {other}"),
+    }
+    Ok(())
+}
+
 fn next_state(state: &ProvisionState, target: &ProvisionTarget) -> Result<ProvisionState, Error> {
     use ProvisionState as State;
     Ok(match (target, state) {
@@ -341,6 +469,16 @@ fn next_state(state: &ProvisionState, target: &ProvisionTarget) -> Result<Provis
             ProvisionTarget::Manage,
             State::Available | State::InspectFailed | State::CleanFailed | State::AdoptFailed,
         ) => State::Manageable,
+        (ProvisionTarget::Clean { .. } | ProvisionTarget::Provide, State::Manageable) => {
+            State::Cleaning
+        }
+        (ProvisionTarget::Active { .. }, State::Available | State::DeployFailed) => {
+            State::Deploying
+        }
+        (
+            ProvisionTarget::Deleted,
+            State::Active | State::DeployWait | State::DeployFailed | State::Error,
+        ) => State::Deleting,
         (ProvisionTarget::Inspect, State::Manageable | State::InspectFailed) => State::Inspecting,
         (ProvisionTarget::Abort, State::InspectWait) => State::InspectFailed,
         (ProvisionTarget::Abort, State::CleanWait) => State::CleanFailed,
@@ -349,7 +487,7 @@ fn next_state(state: &ProvisionState, target: &ProvisionTarget) -> Result<Provis
     })
 }
 
-fn patch(node: &mut Node, ops: &[PatchOp]) {
+pub fn patch(node: &mut Node, ops: &[PatchOp]) {
     let mut object = serde_json::to_value(&*node).unwrap();
     for op in ops {
         let (parent, key) = op.path().rsplit_once('/').unwrap();

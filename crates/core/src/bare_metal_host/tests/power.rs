@@ -101,9 +101,9 @@ fn a_lost_bmc_is_reported_and_tried_again() {
 }
 
 #[test]
-fn an_image_is_refused_once() {
+fn what_is_not_supported_is_refused_once() {
     let mut seen = seen(true, json!({}));
-    seen.host.spec.image = Some(quarry_api::bare_metal_host::Image::default());
+    seen.host.spec.custom_deploy = Some(quarry_api::bare_metal_host::CustomDeploy::default());
     let plan = planned(&seen);
     assert_eq!(condition(status(&plan), "quarry.dev/Accepted").unwrap().reason, "NotSupported");
     seen.host.status = plan.status.map(|status| *status);

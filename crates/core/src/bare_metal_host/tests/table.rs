@@ -45,6 +45,9 @@ fn start(state: &str) -> Observed {
         }
         _ => host_in(state, json!({})),
     };
+    if matches!(state, "provisioning" | "provisioned") {
+        give_image(&mut host);
+    }
     if state == "powering off before delete" || state == "deleting" {
         mark_deleted(&mut host);
     }
@@ -80,7 +83,7 @@ fn every_state_with_every_state_of_the_node() {
 
 type Event = (&'static str, fn(&mut Observed));
 
-const EVENTS: [Event; 20] = [
+const EVENTS: [Event; 26] = [
     ("nothing", |_| {}),
     ("error of the last operation", |seen| {
         change_node(seen, &json!({"last_error": "failed to change power: timeout"}))
@@ -109,6 +112,27 @@ const EVENTS: [Event; 20] = [
     ("reboot", |seen| annotate(&mut seen.host, names::REBOOT_ANNOTATION, "")),
     ("inspect", |seen| annotate(&mut seen.host, names::INSPECT_ANNOTATION, "")),
     ("HardwareData missing", |seen| seen.hardware_data = None),
+    ("RAID requested", |seen| {
+        request_raid(&mut seen.host, json!({"softwareRAIDVolumes": [{"level": "1"}]}))
+    }),
+    ("RAID invalid", |seen| {
+        request_raid(&mut seen.host, json!({"softwareRAIDVolumes": [{"level": "0"}]}))
+    }),
+    ("RAID recorded, not built", |seen| {
+        let raid = json!({"hardwareRAIDVolumes": [{"level": "1", "sizeGibibytes": 100}]});
+        request_raid(&mut seen.host, raid.clone());
+        let status = seen.host.status.get_or_insert_default();
+        status.provisioning.raid = serde_json::from_value(raid).unwrap();
+    }),
+    ("image requested", |seen| {
+        seen.host.spec.image = Some(image());
+    }),
+    ("image removed", |seen| seen.host.spec.image = None),
+    ("image and host removed, volumes retained", |seen| {
+        seen.host.spec.image = None;
+        annotate(&mut seen.host, names::RETAIN_RAID_ANNOTATION, "");
+        mark_deleted(&mut seen.host);
+    }),
 ];
 
 #[test]

@@ -1,0 +1,238 @@
+//! The RAID of a host: what the spec asks for, what was recorded, and whether the two agree.
+//!
+//! Owns: settings as values. `status.provisioning.raid` is the snapshot: recorded before anything is erased or built,
+//! with the disks that were picked, and used alone from then on. Never calls Ironic. Next to read: `phases.rs` (what is
+//! requested from Ironic), `pick.rs` (which disks), `verify.rs`, `root.rs`, and `../raid_rules.rs`.
+
+pub mod phases;
+pub mod pick;
+pub mod root;
+pub mod verify;
+
+use super::{
+    annotations, driver,
+    raid_rules::{has_hints, invalid},
+    status::{CONDITION_ACCEPTED, Draft},
+};
+use quarry_api::{
+    BareMetalHost,
+    bare_metal_host::{
+        BareMetalHostStatus, HardwareRaidVolume, ProvisioningState as State, RaidConfig,
+        SoftwareRaidVolume, hardware::Storage, raid::RaidList,
+    },
+    names,
+};
+
+/// Whether the volumes of the snapshot are known to exist. Absent: there is no snapshot.
+pub const CONDITION_VERIFIED: &str = "quarry.dev/RAIDVerified";
+/// False while `spec.raid` differs from what is on a host that is in use.
+pub const CONDITION_CURRENT: &str = "quarry.dev/RAIDCurrent";
+/// False while the host has RAID volumes that no settings describe, and that deprovisioning would erase.
+pub const CONDITION_RECORDED: &str = "quarry.dev/RAIDRecorded";
+/// The reason of `CONDITION_VERIFIED` while the snapshot is not applied yet.
+const PREPARING: &str = "Preparing";
+
+/// What the spec asks for explicitly, in one form. `None`: what is there stays.
+pub fn desired(host: &BareMetalHost) -> Option<RaidConfig> {
+    let config = host.raid()?;
+    let hardware = config.hardware_raid_volumes.requested();
+    let software = config.software_raid_volumes.requested();
+    if hardware.is_none() && software.is_none() {
+        return None;
+    }
+    let software = software.filter(|_| !ignores_software(&config));
+    let list = |volumes: Option<Vec<_>>| volumes.map_or(RaidList::Absent, RaidList::List);
+    Some(RaidConfig {
+        hardware_raid_volumes: list(hardware.map(|all| all.iter().map(plain_hardware).collect())),
+        software_raid_volumes: match software {
+            Some(all) => RaidList::List(all.iter().map(plain_software).collect()),
+            None => RaidList::Absent,
+        },
+    })
+}
+
+/// Hardware volumes are used, and software volumes ignored.
+fn ignores_software(config: &RaidConfig) -> bool {
+    volumes(config.hardware_raid_volumes.requested()) > 0
+        && volumes(config.software_raid_volumes.requested()) > 0
+}
+
+fn volumes<T>(list: Option<&[T]>) -> usize {
+    list.map_or(0, <[T]>::len)
+}
+
+/// A size of 0 means the same as none.
+fn plain_hardware(volume: &HardwareRaidVolume) -> HardwareRaidVolume {
+    let size_gibibytes = volume.size_gibibytes.filter(|size| *size > 0);
+    HardwareRaidVolume { size_gibibytes, ..volume.clone() }
+}
+
+fn plain_software(volume: &SoftwareRaidVolume) -> SoftwareRaidVolume {
+    let size_gibibytes = volume.size_gibibytes.filter(|size| *size > 0);
+    SoftwareRaidVolume { size_gibibytes, ..volume.clone() }
+}
+
+/// Everything that is wrong with what the spec asks for.
+pub fn problems(host: &BareMetalHost) -> Vec<String> {
+    let Some(mut config) = host.raid() else { return Vec::new() };
+    // What is ignored cannot be wrong.
+    if ignores_software(&config) {
+        config.software_raid_volumes = RaidList::Absent;
+    }
+    let levels = host.bmc().and_then(driver::hardware_raid).map(|raid| raid.levels);
+    invalid(&config, has_hints(host), levels)
+}
+
+/// What is recorded for these settings. Hardware volumes take the disks of software volumes that were built before.
+pub fn snapshot(old: Option<&RaidConfig>, settings: RaidConfig) -> RaidConfig {
+    let had_arrays = old.is_some_and(|old| volumes(old.software_raid_volumes.requested()) > 0);
+    let takes_disks = volumes(settings.hardware_raid_volumes.requested()) > 0;
+    match had_arrays && takes_disks && settings.software_raid_volumes.requested().is_none() {
+        true => RaidConfig { software_raid_volumes: RaidList::List(Vec::new()), ..settings },
+        false => settings,
+    }
+}
+
+/// Whether the snapshot was recorded for these settings. Disks that the settings leave open were picked.
+pub fn covers(snapshot: Option<&RaidConfig>, settings: &RaidConfig) -> bool {
+    let Some(snapshot) = snapshot else { return false };
+    let hardware = match settings.hardware_raid_volumes.requested() {
+        None => true,
+        Some(wanted) => snapshot.hardware_raid_volumes.requested().is_some_and(|known| {
+            known.len() == wanted.len()
+                && known.iter().zip(wanted).all(|(known, wanted)| is_picked_for(known, wanted))
+        }),
+    };
+    let software = match settings.software_raid_volumes.requested() {
+        None => true,
+        Some(wanted) => snapshot
+            .software_raid_volumes
+            .requested()
+            .is_some_and(|known| known.iter().map(plain_software).eq(wanted.iter().cloned())),
+    };
+    hardware && software
+}
+
+fn is_picked_for(known: &HardwareRaidVolume, wanted: &HardwareRaidVolume) -> bool {
+    let mut known = plain_hardware(known);
+    if wanted.controller.is_empty() {
+        known.controller.clear();
+    }
+    if wanted.physical_disks.is_empty() {
+        known.physical_disks.clear();
+    }
+    known == *wanted
+}
+
+/// The snapshot has volumes, not only requests to remove some.
+pub fn has_volumes(config: &RaidConfig) -> bool {
+    volumes(config.hardware_raid_volumes.requested()) > 0 || has_arrays(config)
+}
+
+/// The snapshot has software volumes.
+pub fn has_arrays(config: &RaidConfig) -> bool {
+    volumes(config.software_raid_volumes.requested()) > 0
+}
+
+/// The snapshot was built. Other operators record it when they begin, and leave the state `preparing` at the end.
+pub fn is_applied(status: &BareMetalHostStatus) -> bool {
+    match status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED) {
+        Some(found) => found.reason != PREPARING,
+        None => status.provisioning.state != State::Preparing,
+    }
+}
+
+/// Nothing is left to prepare: a host may be provisioned.
+pub fn is_prepared(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let recorded = status.provisioning.raid.as_ref();
+    let settled = recorded.is_none() || is_applied(status);
+    settled && desired(host).is_none_or(|wanted| covers(recorded, &wanted))
+}
+
+/// Deprovisioning leaves the RAID volumes of this host alone.
+pub fn is_retained(host: &BareMetalHost) -> bool {
+    annotations::get(host, names::RETAIN_RAID_ANNOTATION).is_some()
+}
+
+/// Records new settings, before anything is done for them.
+pub(super) fn record(draft: &mut Draft<'_>, settings: RaidConfig) {
+    let old = draft.status.provisioning.raid.take();
+    draft.status.provisioning.raid = Some(snapshot(old.as_ref(), settings));
+    draft.set(CONDITION_VERIFIED, "Unknown", PREPARING, "the volumes are not built yet");
+}
+
+/// Nothing of it is on the host any more.
+pub(super) fn forget(draft: &mut Draft<'_>) {
+    draft.status.provisioning.raid = None;
+    for kind in [CONDITION_VERIFIED, CONDITION_CURRENT] {
+        draft.clear_condition(kind);
+    }
+}
+
+/// An inspection shows the arrays, or that they are not there.
+pub(super) fn seen(draft: &mut Draft<'_>, storage: &[Storage]) {
+    let recorded = draft.status.provisioning.raid.as_ref().filter(|_| is_applied(&draft.status));
+    match recorded.and_then(|recorded| verify::compare_software(recorded, storage)) {
+        None => {}
+        Some(Ok(())) => draft.set(
+            CONDITION_VERIFIED,
+            "True",
+            "Matches",
+            "an inspection found the arrays of status.provisioning.raid",
+        ),
+        Some(Err(difference)) => {
+            let message = format!(
+                "an inspection found other arrays than those of status.provisioning.raid: {difference}; deprovision the host, or remove and set spec.raid again, to build them"
+            );
+            draft.set(CONDITION_VERIFIED, "False", "Differs", &message);
+        }
+    }
+}
+
+/// What is worth knowing about the RAID of a host in any state.
+pub(super) fn report(draft: &mut Draft<'_>) {
+    let host = &draft.seen.host;
+    if host.raid().is_some_and(|config| ignores_software(&config)) {
+        draft.condition(
+            CONDITION_ACCEPTED,
+            "SoftwareRAIDIgnored",
+            "spec.raid has hardware and software volumes: the hardware volumes are used, and the software volumes ignored; remove one of the two lists",
+        );
+    }
+    let in_use = matches!(draft.state(), State::Provisioned | State::Provisioning);
+    let recorded = draft.status.provisioning.raid.as_ref();
+    if in_use && desired(host).is_some_and(|wanted| !covers(recorded, &wanted)) {
+        draft.set(
+            CONDITION_CURRENT,
+            "False",
+            "ChangedWhileProvisioned",
+            "spec.raid differs from status.provisioning.raid, and the RAID of a host that is in use is not changed; deprovision the host to apply it",
+        );
+    } else {
+        draft.clear_condition(CONDITION_CURRENT);
+    }
+    report_unrecorded(draft);
+}
+
+/// Volumes that were made by hand are erased with the rest when the host is deprovisioned: said while it can be prevented.
+fn report_unrecorded(draft: &mut Draft<'_>) {
+    let host = &draft.seen.host;
+    let concerned = matches!(draft.state(), State::Available | State::Provisioned)
+        && draft.status.provisioning.raid.is_none()
+        && !host.spec.externally_provisioned
+        && !is_retained(host);
+    let data = draft.seen.hardware_data.as_ref().and_then(|data| data.spec.hardware.as_ref());
+    let hardware = data.or(draft.status.hardware.as_ref());
+    let found: Vec<String> = hardware
+        .filter(|_| concerned)
+        .map_or_else(Vec::new, |hardware| verify::made_by_hand(&hardware.storage));
+    if found.is_empty() {
+        return draft.clear_condition(CONDITION_RECORDED);
+    }
+    let message = format!(
+        "{} look like RAID volumes, and spec.raid does not describe them: they are erased when the host is deprovisioned; to keep them, annotate the host with {}=\"\"",
+        found.join(", "),
+        names::RETAIN_RAID_ANNOTATION
+    );
+    draft.set(CONDITION_RECORDED, "False", "MadeByHand", &message);
+}
