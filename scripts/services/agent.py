@@ -147,7 +147,10 @@ def serve(node, system):
     if settings.get('silent'):
         return
     if state == 'inspect wait':
-        ironic('POST', '/v1/continue_inspection?node_uuid=' + identity, {'inventory': inventory(system, settings)})
+        path = '/v1/continue_inspection?node_uuid=' + identity
+        answer = ironic('POST', path, {'inventory': inventory(system, settings)})
+        ramdisk = RAMDISKS[identity] = Ramdisk()
+        ramdisk.token = answer['config']['agent_token']         # the same answer as of a lookup; it is given out once
         say('inspected', identity, system['name'])
     elif state == 'clean wait':
         ramdisk = RAMDISKS.setdefault(identity, Ramdisk())
@@ -177,7 +180,10 @@ while True:
             try:
                 serve(node, system)
             except urllib.error.HTTPError as fault:     # 409 while Ironic keeps the node locked: again in the next round
-                say(node['uuid'], node['provision_state'], fault.code, fault.read()[:300])
+                text = fault.read()[:300]
+                say(node['uuid'], node['provision_state'], fault.code, text)
+                if b'agent token' in text:              # the system was off in between: this is another boot
+                    RAMDISKS.pop(node['uuid'], None)
             except ValueError as fault:                 # a control file that is not JSON, or has unknown keys
                 say(fault)
     except OSError as fault:                            # Ironic is stopped
