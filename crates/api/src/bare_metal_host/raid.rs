@@ -82,6 +82,10 @@ pub struct RaidLevel(pub String);
 pub const HARDWARE_LEVELS: [&str; 8] = ["0", "1", "2", "5", "6", "1+0", "5+0", "6+0"];
 /// Levels of software RAID.
 pub const SOFTWARE_LEVELS: [&str; 3] = ["0", "1", "1+0"];
+/// Length of the name of a volume.
+pub const MAX_NAME: usize = 64;
+/// Volumes of software RAID on one host: the ramdisk builds no more.
+pub const MAX_SOFTWARE_VOLUMES: usize = 2;
 
 impl RaidLevel {
     pub fn as_str(&self) -> &str {

@@ -15,6 +15,7 @@ mod hardware_data;
 mod inspect;
 mod plan;
 mod power;
+pub mod raid_rules;
 mod register;
 mod state_machine;
 mod status;

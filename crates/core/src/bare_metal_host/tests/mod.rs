@@ -12,6 +12,7 @@ mod inspect;
 mod model;
 mod plan;
 mod power;
+mod raid_rules;
 mod register;
 mod status;
 mod table;
