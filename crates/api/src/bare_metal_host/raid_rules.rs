@@ -5,7 +5,8 @@
 //! `quarry_core::bare_metal_host::raid_rules`, compared with these by a property test.
 //!
 //! A list may be null, and CEL has no type for that: rules of a list and its items are not evaluated on null, and those
-//! of the spec ask `optional.ofNonZeroValue(list).hasValue()`, which is false of null and `[]`.
+//! of the spec ask `optional.ofNonZeroValue(list).hasValue()`, which is false of null (and of `[]` only in some
+//! implementations).
 
 use kube::core::Rule;
 use schemars::Schema;
@@ -26,6 +27,15 @@ fn rule(rule: impl Into<String>, message: &str) -> Rule {
     Rule::new(rule).message(message)
 }
 
+/// Whether `level` is this one, as text or as an integer. Not by `string(level)`: its length has no bound, so that its
+/// estimated cost is over the limit.
+fn is_level(place: &str, level: &str) -> String {
+    match level.parse::<i64>() {
+        Ok(number) => format!("({place}.level == '{level}' || {place}.level == {number})"),
+        Err(_) => format!("{place}.level == '{level}'"),
+    }
+}
+
 /// Of a hint: `spec.rootDeviceHints` and each disk of software RAID.
 pub(super) fn device_name() -> Rule {
     rule(
@@ -39,7 +49,8 @@ fn hardware_volume() -> Vec<Rule> {
     let count = "(has(self.numberOfPhysicalDisks) ? self.numberOfPhysicalDisks : (has(self.physicalDisks) ? self.physicalDisks.size() : 0))";
     let disks = |level: &str, accepted: &str, message: &str| {
         let accepted = accepted.replace("count", count);
-        rule(format!("string(self.level) != '{level}' || {count} == 0 || {accepted}"), message)
+        let other = format!("!({})", is_level("self", level));
+        rule(format!("{other} || {count} == 0 || {accepted}"), message)
     };
     vec![
         rule(
@@ -53,7 +64,7 @@ fn hardware_volume() -> Vec<Rule> {
             "numberOfPhysicalDisks is not the number of physicalDisks; remove numberOfPhysicalDisks, or list as many disks",
         ),
         rule(
-            "string(self.level) != '2'",
+            format!("!{}", is_level("self", "2")),
             "level 2 is built by no driver; use 0, 1, 5, 6, 1+0, 5+0 or 6+0",
         ),
         disks(
@@ -98,7 +109,7 @@ fn hardware_list() -> Vec<Rule> {
 
 fn software_volume() -> Vec<Rule> {
     vec![rule(
-        "!has(self.rootVolume) || !self.rootVolume || string(self.level) == '1'",
+        format!("!has(self.rootVolume) || !self.rootVolume || {}", is_level("self", "1")),
         "rootVolume is set, and a host boots only from level 1; use level 1, or set rootVolume on another volume",
     )]
 }
@@ -106,7 +117,7 @@ fn software_volume() -> Vec<Rule> {
 fn software_list() -> Vec<Rule> {
     vec![
         rule(
-            "self.size() == 0 || string(self[0].level) == '1'",
+            format!("self.size() == 0 || {}", is_level("self[0]", "1")),
             "level of the first volume must be 1, because a host boots only from level 1; use level 1 for the first volume",
         ),
         rule(
@@ -167,7 +178,7 @@ fn has_hints() -> String {
 
 fn empty(list: &str) -> String {
     format!(
-        "!has(self.raid) || !has(self.raid.{list}) || !optional.ofNonZeroValue(self.raid.{list}).hasValue()"
+        "!has(self.raid) || !has(self.raid.{list}) || !optional.ofNonZeroValue(self.raid.{list}).hasValue() || self.raid.{list}.size() == 0"
     )
 }
 
