@@ -104,6 +104,10 @@ async fn every_unused_field_is_warned_about_and_accepted() {
             "spec.raid.softwareVolumes beside softwareRAIDVolumes",
             json!({"raid": {"softwareVolumes": disk, "softwareRAIDVolumes": disk}}),
         ),
+        (
+            "spec.raid.softwareRAIDVolumes beside hardwareRAIDVolumes",
+            json!({"raid": {"hardwareRAIDVolumes": disk, "softwareVolumes": disk}}),
+        ),
     ] {
         let unused = UNUSED.iter().find(|unused| unused.field == field).unwrap();
         let mut spec = spec;
@@ -113,7 +117,7 @@ async fn every_unused_field_is_warned_about_and_accepted() {
         assert_eq!(warnings.len(), 1, "{field}: {warnings:?}");
         assert!(warnings[0].contains(unused.message), "{field}: {warnings:?}");
     }
-    assert_eq!(UNUSED.len(), 8, "each is tried above");
+    assert_eq!(UNUSED.len(), 9, "each is tried above");
 }
 
 #[tokio::test]

@@ -23,14 +23,10 @@ use quarry_api::{
     names,
 };
 
-/// Whether the volumes of the snapshot are known to exist. Absent: there is no snapshot.
-pub const CONDITION_VERIFIED: &str = "quarry.dev/RAIDVerified";
-/// False while `spec.raid` differs from what is on a host that is in use.
-pub const CONDITION_CURRENT: &str = "quarry.dev/RAIDCurrent";
-/// False while the host has RAID volumes that no settings describe, and that deprovisioning would erase.
-pub const CONDITION_RECORDED: &str = "quarry.dev/RAIDRecorded";
-/// The reason of `CONDITION_VERIFIED` while the snapshot is not applied yet.
-const PREPARING: &str = "Preparing";
+pub use quarry_api::bare_metal_host::conditions::raid::{
+    CHANGED_WHILE_PROVISIONED, CURRENT as CONDITION_CURRENT, DIFFERS, MADE_BY_HAND, MATCHES,
+    NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED, VERIFIED as CONDITION_VERIFIED,
+};
 
 /// What the spec asks for explicitly, in one form. `None`: what is there stays.
 pub fn desired(host: &BareMetalHost) -> Option<RaidConfig> {
@@ -177,14 +173,14 @@ pub(super) fn seen(draft: &mut Draft<'_>, storage: &[Storage]) {
         Some(Ok(())) => draft.set(
             CONDITION_VERIFIED,
             "True",
-            "Matches",
+            MATCHES,
             "an inspection found the arrays of status.provisioning.raid",
         ),
         Some(Err(difference)) => {
             let message = format!(
                 "an inspection found other arrays than those of status.provisioning.raid: {difference}; deprovision the host, or remove and set spec.raid again, to build them"
             );
-            draft.set(CONDITION_VERIFIED, "False", "Differs", &message);
+            draft.set(CONDITION_VERIFIED, "False", DIFFERS, &message);
         }
     }
 }
@@ -205,7 +201,7 @@ pub(super) fn report(draft: &mut Draft<'_>) {
         draft.set(
             CONDITION_CURRENT,
             "False",
-            "ChangedWhileProvisioned",
+            CHANGED_WHILE_PROVISIONED,
             "spec.raid differs from status.provisioning.raid, and the RAID of a host that is in use is not changed; deprovision the host to apply it",
         );
     } else {
@@ -234,5 +230,5 @@ fn report_unrecorded(draft: &mut Draft<'_>) {
         found.join(", "),
         names::RETAIN_RAID_ANNOTATION
     );
-    draft.set(CONDITION_RECORDED, "False", "MadeByHand", &message);
+    draft.set(CONDITION_RECORDED, "False", MADE_BY_HAND, &message);
 }
