@@ -95,8 +95,6 @@ pub const STATUS_ANNOTATION: &str = "baremetalhost.metal3.io/status";
 pub const RETAIN_RAID_ANNOTATION: &str = "quarry.dev/retain-raid";
 /// On a BareMetalHost: `disabled`, or empty to inspect an available host again.
 pub const INSPECT_ANNOTATION: &str = "inspect.metal3.io";
-/// On a host: its RAID volumes stay when it is deprovisioned or deleted. Any value.
-pub const RETAIN_RAID_ANNOTATION: &str = "quarry.dev/retain-raid";
 /// The value of `INSPECT_ANNOTATION` that disables inspection.
 pub const INSPECT_DISABLED: &str = "disabled";
 /// On a BareMetalHost that is not inspected: its hardware as JSON.

@@ -168,20 +168,8 @@ pub(super) fn forget(draft: &mut Draft<'_>) {
 /// An inspection shows the arrays, or that they are not there.
 pub(super) fn seen(draft: &mut Draft<'_>, storage: &[Storage]) {
     let recorded = draft.status.provisioning.raid.as_ref().filter(|_| is_applied(&draft.status));
-    match recorded.and_then(|recorded| verify::compare_software(recorded, storage)) {
-        None => {}
-        Some(Ok(())) => draft.set(
-            CONDITION_VERIFIED,
-            "True",
-            MATCHES,
-            "an inspection found the arrays of status.provisioning.raid",
-        ),
-        Some(Err(difference)) => {
-            let message = format!(
-                "an inspection found other arrays than those of status.provisioning.raid: {difference}; deprovision the host, or remove and set spec.raid again, to build them"
-            );
-            draft.set(CONDITION_VERIFIED, "False", DIFFERS, &message);
-        }
+    if let Some(found) = recorded.and_then(|recorded| verify::compare_software(recorded, storage)) {
+        show(draft, found, "an inspection found");
     }
 }
 
@@ -208,6 +196,33 @@ pub(super) fn report(draft: &mut Draft<'_>) {
         draft.clear_condition(CONDITION_CURRENT);
     }
     report_unrecorded(draft);
+    let Some(arrays) = draft.seen.arrays.as_ref().filter(|_| wants_arrays(host)) else { return };
+    let recorded = draft.status.provisioning.raid.clone().unwrap_or_default();
+    show(draft, verify::compare_arrays(&recorded, arrays), "the host's node shows");
+}
+
+/// The node of the host is asked only for arrays that were not seen yet.
+pub fn wants_arrays(host: &BareMetalHost) -> bool {
+    let Some(status) = &host.status else { return false };
+    let verified = status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED);
+    status.provisioning.state == State::Provisioned
+        && status.provisioning.raid.as_ref().is_some_and(has_arrays)
+        && verified.is_none_or(|found| found.status != "True")
+}
+
+fn show(draft: &mut Draft<'_>, found: Result<(), String>, who: &str) {
+    match found {
+        Ok(()) => {
+            let message = format!("{who} the arrays of status.provisioning.raid");
+            draft.set(CONDITION_VERIFIED, "True", MATCHES, &message);
+        }
+        Err(difference) => {
+            let message = format!(
+                "{who} other arrays than those of status.provisioning.raid: {difference}; to build them, deprovision the host, or set spec.raid.softwareRAIDVolumes to [] and then back while the host is available"
+            );
+            draft.set(CONDITION_VERIFIED, "False", DIFFERS, &message);
+        }
+    }
 }
 
 /// Volumes that were made by hand are erased with the rest when the host is deprovisioned: said while it can be prevented.
