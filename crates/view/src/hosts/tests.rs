@@ -203,7 +203,7 @@ fn every_device_of_raid_names_the_host_and_the_array() {
 fn arrays_of_an_inspection_are_seen_without_a_node() {
     let mut status = at_rest("available");
     status["hardware"] = json!({"storage": [
-        {"name": "/dev/sda", "sizeBytes": 1 << 40}, {"name": "/dev/md127", "sizeBytes": 50_i64 << 30},
+        {"name": "/dev/sda", "sizeBytes": 1_i64 << 40}, {"name": "/dev/md127", "sizeBytes": 50_i64 << 30},
     ]});
     let mut snapshot = Snapshot::new("quarry-system");
     snapshot.add_host(host("h", json!({}), status));
