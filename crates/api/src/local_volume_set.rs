@@ -96,15 +96,15 @@ pub struct LocalVolumeSetSpec {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.minSize) || !has(self.maxSize) || !isQuantity(string(self.minSize)) || !isQuantity(string(self.maxSize)) || quantity(string(self.minSize)).compareTo(quantity(string(self.maxSize))) <= 0").message("minSize is greater than maxSize; lower minSize or raise maxSize"))]
 pub struct DeviceInclusionSpec {
-    /// disk (or RawDisk), part (or Partition), loop, mpath, lvm. Absent: disk. An empty list: no device.
+    /// disk (or RawDisk), part (or Partition), loop, mpath, lvm, raid (an md array of any level). Absent: disk. An empty list: no device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(max = 32)))]
-    #[x_kube(validation = Rule::new("self.all(one, one.matches('^(?i)(disk|rawdisk|part|partition|loop|mpath|lvm)$'))").message("deviceTypes must be disk (RawDisk), part (Partition), loop, mpath or lvm"))]
+    #[x_kube(validation = Rule::new("self.all(one, one.matches('^(?i)(disk|rawdisk|part|partition|loop|mpath|lvm|raid)$'))").message("deviceTypes must be disk (RawDisk), part (Partition), loop, mpath, lvm or raid"))]
     pub device_types: Option<Vec<String>>,
     /// An alternative name of `deviceTypes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(max = 32)))]
-    #[x_kube(validation = Rule::new("self.all(one, one.matches('^(?i)(disk|rawdisk|part|partition|loop|mpath|lvm)$'))").message("devices must be disk (RawDisk), part (Partition), loop, mpath or lvm"))]
+    #[x_kube(validation = Rule::new("self.all(one, one.matches('^(?i)(disk|rawdisk|part|partition|loop|mpath|lvm|raid)$'))").message("devices must be disk (RawDisk), part (Partition), loop, mpath, lvm or raid"))]
     pub devices: Option<Vec<String>>,
     /// Rotational, NonRotational, or both. Absent or empty: both.
     #[serde(default, skip_serializing_if = "Option::is_none")]

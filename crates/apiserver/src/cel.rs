@@ -18,8 +18,10 @@ impl Rules {
         let Err(errors) = validate_compiled(&self.0, object, old) else { return Vec::new() };
         errors
             .into_iter()
-            .map(|error| {
+            .filter_map(|error| {
                 let shown = match lookup(object, &error.field_path) {
+                    // kube-apiserver evaluates no rule on null.
+                    Some(Value::Null) => return None,
                     None | Some(Value::Object(_) | Value::Array(_)) => Shown::Nothing,
                     Some(scalar) => Shown::Json(scalar.clone()),
                 };
@@ -29,7 +31,7 @@ impl Rules {
                     Some("FieldValueDuplicate") => Problem::Duplicate(shown),
                     _ => Problem::Invalid(shown, error.message),
                 };
-                FieldError::new(error.field_path, problem)
+                Some(FieldError::new(error.field_path, problem))
             })
             .collect()
     }

@@ -2,6 +2,30 @@
 //!
 //! Owns: names. Which of them hold is the planner's to decide. Next to read: `status.rs`.
 
+/// Conditions of Quarry's own about RAID: absent where no RAID was requested.
+pub mod raid {
+    /// Whether the volumes are those that were requested.
+    pub const VERIFIED: &str = "quarry.dev/RAIDVerified";
+    /// Whether the spec requests what is on the host.
+    pub const CURRENT: &str = "quarry.dev/RAIDCurrent";
+
+    /// Whether the settings describe the volumes that the host came with, and that deprovisioning erases.
+    pub const RECORDED: &str = "quarry.dev/RAIDRecorded";
+
+    /// Reason of a verified condition that is Unknown: the record is not applied yet.
+    pub const PREPARING: &str = "Preparing";
+    /// Reason of a recorded condition that is False.
+    pub const MADE_BY_HAND: &str = "MadeByHand";
+    /// Reason of a verified condition that is True.
+    pub const MATCHES: &str = "Matches";
+    /// Reason of a verified condition that is False: the message has the difference.
+    pub const DIFFERS: &str = "Differs";
+    /// Reason of a verified condition that is Unknown: software RAID that no node or inspection has shown.
+    pub const NOT_SEEN: &str = "NotSeen";
+    /// Reason of a current condition that is False: applied once the host is deprovisioned.
+    pub const CHANGED_WHILE_PROVISIONED: &str = "ChangedWhileProvisioned";
+}
+
 /// Types of conditions.
 pub mod kind {
     /// Registered in Ironic, and its power can be controlled.

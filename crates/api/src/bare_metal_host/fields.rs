@@ -14,6 +14,9 @@ pub struct Unused {
     pub message: &'static str,
 }
 
+/// Volumes of both kinds in the lists that hold: hardware RAID is used, as the design of upstream says.
+const BOTH_KINDS: &str = "has(object.spec.raid) && (has(object.spec.raid.hardwareRAIDVolumes) && object.spec.raid.hardwareRAIDVolumes != null ? object.spec.raid.hardwareRAIDVolumes.size() > 0 : has(object.spec.raid.hardwareVolumes) && object.spec.raid.hardwareVolumes != null && object.spec.raid.hardwareVolumes.size() > 0) && (has(object.spec.raid.softwareRAIDVolumes) && object.spec.raid.softwareRAIDVolumes != null ? object.spec.raid.softwareRAIDVolumes.size() > 0 : has(object.spec.raid.softwareVolumes) && object.spec.raid.softwareVolumes != null && object.spec.raid.softwareVolumes.size() > 0)";
+
 /// Each of these is warned about when it is written.
 pub const UNUSED: &[Unused] = &[
     Unused {
@@ -55,6 +58,11 @@ pub const UNUSED: &[Unused] = &[
         field: "spec.raid.softwareVolumes beside softwareRAIDVolumes",
         given: "has(object.spec.raid) && has(object.spec.raid.softwareVolumes) && object.spec.raid.softwareVolumes != null && has(object.spec.raid.softwareRAIDVolumes) && object.spec.raid.softwareRAIDVolumes != null",
         message: "spec.raid.softwareVolumes is not used, because spec.raid.softwareRAIDVolumes is given too; remove one of them",
+    },
+    Unused {
+        field: "spec.raid.softwareRAIDVolumes beside hardwareRAIDVolumes",
+        given: BOTH_KINDS,
+        message: "spec.raid.softwareRAIDVolumes is not used, because hardware RAID is requested too; remove one of them",
     },
 ];
 

@@ -2,13 +2,14 @@
 //!
 //! Owns: the upstream fields with upstream's schema, so that its manifests are accepted unchanged, and rules for the
 //! changes that upstream's webhook refuses. Never decides what to do with a host.
-//! Next to read: `status.rs`, `raid.rs`, `hardware.rs`; `fields.rs` says which fields are used.
+//! Next to read: `status.rs`, `raid.rs`, `raid_rules.rs`, `hardware.rs`; `fields.rs` says which fields are used.
 
 pub mod annotations;
 pub mod conditions;
 pub mod fields;
 pub mod hardware;
 pub mod raid;
+mod raid_rules;
 mod schema;
 pub mod status;
 mod text_enum;
@@ -97,6 +98,12 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.disablePowerOff) || !self.disablePowerOff || self.online").message("online: false contradicts disablePowerOff: true; set online to true, or remove disablePowerOff"))]
+#[x_kube(validation = raid_rules::driver_has_raid("hardwareRAIDVolumes"))]
+#[x_kube(validation = raid_rules::driver_has_raid("hardwareVolumes"))]
+#[x_kube(validation = raid_rules::one_root("softwareRAIDVolumes"))]
+#[x_kube(validation = raid_rules::one_root("softwareVolumes"))]
+#[x_kube(validation = raid_rules::root_is_distinct("softwareRAIDVolumes"))]
+#[x_kube(validation = raid_rules::root_is_distinct("softwareVolumes"))]
 pub struct BareMetalHostSpec {
     /// Not used, as upstream: taints for a Machine that runs on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
@@ -116,7 +123,7 @@ pub struct BareMetalHostSpec {
     pub hardware_profile: String,
     /// Which disk the image is written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("!has(self.deviceName) || self.deviceName == '' || self.deviceName.matches('^/dev/(disk/by-path/)?[^/]*$')").message("deviceName must be a path directly below /dev or /dev/disk/by-path, such as /dev/disk/by-path/pci-0000:01:00.0-scsi-0:2:0:0"))]
+    #[x_kube(validation = raid_rules::device_name())]
     pub root_device_hints: Option<RootDeviceHints>,
     /// How the firmware boots. Absent: UEFI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +140,8 @@ pub struct BareMetalHostSpec {
     pub consumer_ref: Option<ObjectReference>,
     /// The image to deploy. Setting it starts provisioning, removing it starts deprovisioning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self.url == '' || self.url.matches('^((https?|oci)://[^/[:space:]]|file:///)[^[:space:]]*$')").message("image.url must be a URL with http, https, oci or file; give the complete URL of the image"))]
+    #[x_kube(validation = Rule::new("self.url == '' || (has(self.checksum) && self.checksum != '') || (has(self.format) && self.format == 'live-iso') || self.url.startsWith('oci://')").message("image.checksum is required for this image; set checksum and checksumType, or use the format live-iso or an oci:// URL"))]
     pub image: Option<Image>,
     /// The Secret with user data for the first boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,10 @@
 //! RAID settings: what the user wrote, and the one form that the rest of the code works on.
 //!
-//! Owns: volumes, levels, the difference between null and an empty list, both spellings. Never validates beyond the
-//! schema. Next to read: `mod.rs`.
+//! Owns: volumes, levels, the difference between null and an empty list, both spellings. Never validates; see
+//! `raid_rules.rs`.
 
 use super::{
-    RootDeviceHints,
+    RootDeviceHints, raid_rules,
     schema::{fields, is_false, nullable_list, plain_integers},
 };
 use crate::null_as_default;
@@ -198,7 +198,7 @@ pub struct SoftwareRaidVolume {
 
 /// `spec.raid`: the upstream spelling and the short one. `config` gives the one that holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = fields(&[], &[]))]
+#[schemars(transform = fields(&[], &[]), transform = raid_rules::lists)]
 pub struct RaidSpec {
     /// Logical disks of RAID controllers. Absent or null: left as they are; `[]`: all are removed.
     #[serde(default, rename = "hardwareRAIDVolumes", skip_serializing_if = "RaidList::is_absent")]

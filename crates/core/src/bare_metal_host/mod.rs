@@ -35,7 +35,7 @@ pub use status::{
     report_success,
 };
 
-use crate::event::PendingEvent;
+use crate::{event::PendingEvent, host_join::raid::Array};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use quarry_api::{
@@ -77,6 +77,8 @@ pub struct Observed {
     pub secret_is_shared: bool,
     /// The Secret that `spec.userData` names. `None`: not read, or there is none.
     pub user_data: Option<Secret>,
+    /// Arrays of the node that runs on the host. `None`: not needed, or no node is known to be it.
+    pub arrays: Option<Vec<Array>>,
     pub ironic: IronicView,
     pub settings: HostSettings,
 }

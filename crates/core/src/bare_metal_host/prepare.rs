@@ -209,11 +209,11 @@ fn report_built(draft: &mut Draft<'_>, recorded: &RaidConfig) {
         true => draft.set(
             raid::CONDITION_VERIFIED,
             "Unknown",
-            "NotSeen",
+            raid::NOT_SEEN,
             "Ironic has built the arrays and does not look at them; an inspection or the host's node shows them",
         ),
         false => {
-            draft.set(raid::CONDITION_VERIFIED, "True", "Matches", "the BMC reports these volumes")
+            draft.set(raid::CONDITION_VERIFIED, "True", raid::MATCHES, "the BMC reports these volumes")
         }
     }
     draft.event("PreparationComplete", "RAID is built as recorded in status.provisioning.raid");

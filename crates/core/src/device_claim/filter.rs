@@ -18,6 +18,8 @@ pub enum DeviceType {
     Loop,
     Mpath,
     Lvm,
+    /// An md array of any level.
+    Raid,
 }
 
 impl DeviceType {
@@ -29,11 +31,12 @@ impl DeviceType {
             "loop" => DeviceType::Loop,
             "mpath" => DeviceType::Mpath,
             "lvm" => DeviceType::Lvm,
+            "raid" => DeviceType::Raid,
             _ => return None,
         })
     }
 
-    /// As lsblk names it.
+    /// As lsblk names it, but for arrays: `raid1` and others are `raid`.
     pub fn as_str(self) -> &'static str {
         match self {
             DeviceType::Disk => "disk",
@@ -41,6 +44,19 @@ impl DeviceType {
             DeviceType::Loop => "loop",
             DeviceType::Mpath => "mpath",
             DeviceType::Lvm => "lvm",
+            DeviceType::Raid => "raid",
+        }
+    }
+
+    /// Whether a device is of this type.
+    fn is(self, kind: &str) -> bool {
+        match self {
+            DeviceType::Raid => crate::host_join::raid::level(kind).is_some(),
+            DeviceType::Disk
+            | DeviceType::Part
+            | DeviceType::Loop
+            | DeviceType::Mpath
+            | DeviceType::Lvm => kind == self.as_str(),
         }
     }
 }
@@ -181,7 +197,7 @@ impl Filter {
     /// Every mismatch; empty: the device matches.
     pub fn mismatches(&self, device: &Device) -> Vec<Mismatch> {
         let mut found = Vec::new();
-        if !self.types.iter().any(|kind| kind.as_str() == device.kind) {
+        if !self.types.iter().any(|kind| kind.is(&device.kind)) {
             found.push(Mismatch::Type(device.kind.clone()));
         }
         if self.rotational.is_some_and(|wanted| wanted != device.rotational) {
@@ -227,7 +243,8 @@ fn read_types(spec: &DeviceInclusionSpec, problems: &mut Vec<Problem>) -> Vec<De
                 None => problems.push(Problem {
                     field,
                     wrong: format!("{text:?} is not a device type"),
-                    allowed: "use disk (RawDisk), part (Partition), loop, mpath or lvm".into(),
+                    allowed: "use disk (RawDisk), part (Partition), loop, mpath, lvm or raid"
+                        .into(),
                 }),
             }
         }

@@ -2,10 +2,12 @@
 //!
 //! By the Node's `spec.providerID`, else by disks: at least two that no other host and no other node has, or the only
 //! disk of both. What is ambiguous joins nothing and says so. Decides nothing else: a join only shows two views of one
-//! machine side by side. Next to read: `disk.rs` (when two disks are one).
+//! machine side by side. Next to read: `disk.rs` (when two disks are one), `raid.rs` (arrays
+//! of the node).
 
 mod disk;
 mod provider_id;
+pub mod raid;
 
 pub use disk::{HostDisk, MatchedBy};
 pub use provider_id::ProviderId;

@@ -320,3 +320,78 @@ fn a_thousand_disks_are_joined_quickly() {
         Outcome::Joined { node: "n1".into(), by: JoinedBy::Disks { matching: 1000 } }
     );
 }
+
+/// Two mirrored disks with two arrays, a disk beside them, and a member that no array contains.
+fn mirrored() -> NodeObject {
+    let part = |name: &str, parent: &str, array: &str| {
+        json!({"name": name, "type": "part", "parent": parent, "fsType": "linux_raid_member", "state": "NotAvailable",
+            "reasons": [{"reason": "HasHolders", "detail": array}, {"reason": "Signature", "detail": "linux_raid_member"}]})
+    };
+    node(
+        "n1",
+        json!([
+            {"name": "sda"}, part("sda1", "sda", "md127"), part("sda2", "sda", "md126"),
+            {"name": "sdb"}, part("sdb1", "sdb", "md127"), part("sdb2", "sdb", "md126"),
+            {"name": "sdc"},
+            {"name": "sdd", "fsType": "linux_raid_member"},
+            {"name": "md127", "type": "raid1", "size": 49}, {"name": "md126", "type": "raid10", "size": 500},
+            {"name": "md125", "type": "linear"},
+        ]),
+    )
+}
+
+#[test]
+fn members_of_arrays_are_found_in_the_devices_of_a_node() {
+    let devices = mirrored().devices.unwrap();
+    let arrays = raid::arrays(&devices);
+    let found: Vec<String> = arrays
+        .iter()
+        .map(|one| format!("{} {} {} {}", one.name, one.level, one.size, one.members.join(",")))
+        .collect();
+    assert_eq!(found, ["md126 1+0 500 sda2,sdb2", "md127 1 49 sda1,sdb1"]);
+    let role = |name: &str| match raid::role(&devices, &arrays, name) {
+        None => "none".to_owned(),
+        Some(raid::Role::Array(array)) => format!("array {}", array.name),
+        Some(raid::Role::Member(array)) => format!("member {}", array.name),
+        Some(raid::Role::Unassembled) => "unassembled".to_owned(),
+        Some(raid::Role::Disk(with)) => format!("disk {}", with.len()),
+    };
+    let roles: Vec<String> =
+        ["sda", "sda1", "sdb2", "sdc", "sdd", "md127", "md125", "nvme0n1"].map(role).into();
+    assert_eq!(
+        roles,
+        [
+            "disk 2",
+            "member md127",
+            "member md126",
+            "none",
+            "unassembled",
+            "array md127",
+            "none",
+            "none"
+        ]
+    );
+}
+
+#[test]
+fn an_array_belongs_to_the_volume_of_its_level() {
+    let devices = mirrored().devices.unwrap();
+    let arrays = raid::arrays(&devices);
+    let requested = |config: Value| {
+        let config = serde_json::from_value(config).unwrap();
+        let of = |array: &raid::Array| raid::requested(&config, array);
+        (of(&arrays[1]), of(&arrays[0]))
+    };
+    use raid::Requested::{No, OneOfSeveral, Volume};
+    let (mirror, striped) = (json!({"level": "1"}), json!({"level": "1+0"}));
+    assert_eq!(
+        requested(json!({"softwareRAIDVolumes": [mirror, striped]})),
+        (Volume(0), Volume(1))
+    );
+    assert_eq!(requested(json!({"softwareRAIDVolumes": [mirror, mirror]})), (OneOfSeveral, No));
+    assert_eq!(requested(json!({"softwareRAIDVolumes": []})), (No, No));
+    assert_eq!(
+        requested(json!({"hardwareRAIDVolumes": [mirror], "softwareRAIDVolumes": [mirror]})),
+        (No, No)
+    );
+}

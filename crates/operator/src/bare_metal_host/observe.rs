@@ -4,8 +4,14 @@ use super::rival;
 use crate::{Context, controller::Failure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
-use quarry_api::{BareMetalHost, HardwareData};
-use quarry_core::bare_metal_host::{IronicView, Observed, needs_ironic, needs_user_data};
+use quarry_api::{BareMetalHost, HardwareData, NodeInventory};
+use quarry_core::{
+    bare_metal_host::{IronicView, Observed, needs_ironic, needs_user_data, raid::wants_arrays},
+    host_join::{
+        joins,
+        raid::{Array, arrays},
+    },
+};
 
 /// `None` when there is no such host, or when another operator drives it.
 pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, Failure> {
@@ -40,6 +46,7 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
         hardware_data,
         secret,
         user_data,
+        arrays: read_arrays(context, &host),
         ironic,
         settings: hosts.settings.clone(),
     }))
@@ -69,6 +76,19 @@ async fn read_secret(context: &Context, host: &BareMetalHost) -> Result<Option<S
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let found = api.get_opt(&bmc.credentials_name).await;
     found.map_err(|error| Failure::api(format!("reading Secret {key}"), error))
+}
+
+/// Every host and node is compared for this: asked only while arrays were not seen.
+fn read_arrays(context: &Context, host: &BareMetalHost) -> Option<Vec<Array>> {
+    if !wants_arrays(host) {
+        return None;
+    }
+    let caches = context.caches.as_ref();
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let all = joins(caches);
+    let found = all.iter().find(|one| one.namespace == namespace && one.name == name)?;
+    let inventory = caches.get::<NodeInventory>(found.node()?)?;
+    Some(arrays(&inventory.status.as_ref()?.devices))
 }
 
 /// Never cached: it is used once, and belongs to others.

@@ -1,9 +1,10 @@
 //! Which changes enqueue which hosts.
 
-use crate::trigger::Triggers;
-use k8s_openapi::api::core::v1::Secret;
+use crate::{cache::Caches, trigger::Triggers};
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
-use quarry_api::{BareMetalHost, HardwareData};
+use quarry_api::{BareMetalHost, HardwareData, NodeInventory};
+use quarry_core::{bare_metal_host::raid::wants_arrays, host_join::raid};
 
 pub fn register(triggers: &mut Triggers<'_>) {
     triggers
@@ -24,6 +25,21 @@ pub fn register(triggers: &mut Triggers<'_>) {
                 enqueue(key(change.object()));
             }
         })
+        // Arrays of a host that wants to know them; its Node says which host it runs on.
+        .on::<NodeInventory>(|change, caches, enqueue| {
+            let arrays = |one: &NodeInventory| {
+                one.status.as_ref().map(|status| raid::arrays(&status.devices))
+            };
+            if change.differs(arrays) {
+                enqueue_waiting(caches, enqueue);
+            }
+        })
+        .on::<Node>(|change, caches, enqueue| {
+            let id = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+            if change.differs(id) {
+                enqueue_waiting(caches, enqueue);
+            }
+        })
         .on::<HardwareData>(|change, _, enqueue| enqueue(key(change.object())))
         .on::<Secret>(|change, caches, enqueue| {
             let (namespace, name) = (change.object().namespace(), change.object().name_any());
@@ -34,6 +50,11 @@ pub fn register(triggers: &mut Triggers<'_>) {
                 }
             }
         });
+}
+
+fn enqueue_waiting(caches: &Caches, enqueue: &mut dyn FnMut(String)) {
+    let hosts = caches.store::<BareMetalHost>().each();
+    hosts.filter(|host| wants_arrays(host)).for_each(|host| enqueue(key(&*host)));
 }
 
 fn key<K: ResourceExt>(object: &K) -> String {

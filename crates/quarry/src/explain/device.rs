@@ -13,6 +13,7 @@ use crate::{
 };
 use anyhow::{anyhow, bail};
 use jiff::Timestamp;
+use kube::ResourceExt;
 use quarry_api::NodeInventory;
 use quarry_core::{device::Reason, source::Source};
 use quarry_node::inspect::Scan;
@@ -25,7 +26,7 @@ use quarry_view::{
         device::{DeviceContext, claim_texts, explain, is_claimed, wipe_remnant_texts},
         device_owners, device_owners_offline,
     },
-    hosts,
+    hosts::{self, DeviceRaid},
 };
 use std::path::Path;
 
@@ -145,15 +146,19 @@ pub async fn on_node(
         events::read(&cluster, inventory.as_ref())
     )?;
     let claims = claims(&cluster, args, &inventory, &view).await?;
-    let host = host_view(&cluster, node, &view).await;
+    let (host, raid) = host_view(&cluster, &inventory, &view).await;
     let place = format!("node {node}");
-    let context = DeviceContext { place, owners, claims, host, events: Some(events), notes };
+    let context = DeviceContext { place, owners, claims, host, raid, events: Some(events), notes };
     print(&explain(&view, context))
 }
 
 /// How the BareMetalHost of the node sees the device. A cluster without hosts, or a user who may not read them, is
 /// no error: the rest of the explanation does not depend on it.
-async fn host_view(cluster: &Cluster, node: &str, view: &DeviceView) -> Option<String> {
+async fn host_view(
+    cluster: &Cluster,
+    inventory: &NodeInventory,
+    view: &DeviceView,
+) -> (Option<String>, Option<DeviceRaid>) {
     let mut snapshot = Snapshot::default();
     let read = async {
         snapshot.read_hosts(cluster, None).await?;
@@ -165,11 +170,19 @@ async fn host_view(cluster: &Cluster, node: &str, view: &DeviceView) -> Option<S
     if let Err(error) = read.await {
         let error = output::error_text(&error);
         output::note(&format!("whether the node has a BareMetalHost is unknown: {error}"));
-        return None;
+        return (None, None);
     }
-    let join = hosts::host_of_node(&snapshot, node)?;
+    let node = inventory.name_any();
+    let Some(join) = hosts::host_of_node(&snapshot, &node) else { return (None, None) };
     let whole = matches!(view.device.kind.as_str(), "disk" | "mpath");
-    hosts::device_view(&join, &view.device.name, whole)
+    let device = &view.device.name;
+    let host = snapshot.hosts().into_iter().find(|host| {
+        host.name_any() == join.name && host.namespace().as_deref() == Some(&join.namespace)
+    });
+    let devices = inventory.status.as_ref().map(|status| status.devices.as_slice());
+    let raid =
+        host.and_then(|host| hosts::device_raid(&host, &join, devices.unwrap_or_default(), device));
+    (hosts::device_view(&join, device, whole), raid)
 }
 
 /// The device claims of a device, and its wipe remnants. Without one the cluster is not read.
@@ -225,6 +238,9 @@ fn render(explanation: &DeviceExplanation, now: Timestamp, colors: bool) -> Stri
     }
     if let Some(host) = &explanation.host {
         text.add(&format!("Host: {}", sanitize::line(host)));
+    }
+    if let Some(raid) = &explanation.raid {
+        text.add(&format!("RAID: {}", sanitize::line(raid)));
     }
     text.add(&format!("Verdict: {}", explanation.verdict));
     if !explanation.remedies.is_empty() {

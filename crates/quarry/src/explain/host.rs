@@ -12,7 +12,7 @@ use quarry_core::volume::explain::Verdict;
 use quarry_view::{
     events,
     hosts::{
-        HostExplanation,
+        HostExplanation, RaidView,
         explain::{DiskLine, SeenBy, explain},
     },
     text::{Field, size},
@@ -74,6 +74,7 @@ fn render(explanation: &HostExplanation, now: Timestamp, colors: bool) -> String
     let name = node.name.as_deref().unwrap_or("none");
     text.add(&sanitize::line(&format!("Node: {name} ({})", node.text)));
     add_disks(&mut text, explanation, colors);
+    add_raid(&mut text, explanation);
     if !explanation.annotations.is_empty() {
         text.add("Annotations:");
     }
@@ -155,6 +156,23 @@ fn add_disks(text: &mut output::Lines, explanation: &HostExplanation, colors: bo
     }
 }
 
+fn add_raid(text: &mut output::Lines, explanation: &HostExplanation) {
+    let Some(RaidView { requested, recorded, verified, seen }) = &explanation.raid else { return };
+    text.add("RAID:");
+    let mut add = |name: &str, lines: &[String], none: &str| {
+        let none = [none.to_owned()];
+        let lines = if lines.is_empty() { &none } else { lines };
+        for (at, line) in lines.iter().enumerate() {
+            let name = if at == 0 { name } else { "" };
+            text.add(&format!("  {name:<13} {}", sanitize::line(line)));
+        }
+    };
+    add("requested", requested, "nothing: volumes are left as they are");
+    add("recorded", recorded, "nothing yet");
+    add("verified", verified.as_slice(), "not checked");
+    add("seen", seen, "no array of software RAID");
+}
+
 fn disk_line(disk: &DiskLine, compared: bool, colors: bool) -> String {
     let verdict = match disk.seen_by {
         SeenBy::Both if disk.note.is_none() => Verdict::Ok,
@@ -181,7 +199,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Event;
     use quarry_view::{
         Snapshot,
-        hosts::samples::{at_rest, host, snapshot},
+        hosts::samples::{at_rest, host, raid_snapshot, snapshot},
     };
     use serde_json::json;
 
@@ -208,6 +226,12 @@ mod tests {
     #[test]
     fn hosts_that_wait_say_what_for() {
         let texts = ["rack-3", "rack-4", "rack-5", "rack-6"].map(|name| text(&snapshot(), name));
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+
+    #[test]
+    fn raid_is_shown_as_requested_recorded_and_seen() {
+        let texts = ["raid-1", "raid-2"].map(|name| text(&raid_snapshot(), name));
         insta::assert_snapshot!(texts.join("\n"));
     }
 

@@ -32,7 +32,7 @@ impl Columns {
         let mut headers = if style.namespaces { vec!["NAMESPACE"] } else { Vec::new() };
         headers.extend(["NAME", STATE, "STATUS", "POWER", "ONLINE", "NODE", "DISKS", AGE]);
         if style.wide {
-            headers.extend(["BMC", "IRONIC NODE", "HARDWARE", "CONSUMER"]);
+            headers.extend(["BMC", "IRONIC NODE", "HARDWARE", "RAID", "CONSUMER"]);
         }
         headers.push("ERROR");
         Columns { style, widths: headers.iter().map(|header| header.len()).collect(), headers }
@@ -70,7 +70,9 @@ impl Columns {
             output::age(row.created.as_ref(), now),
         ]);
         if self.style.wide {
-            cells.extend([&row.bmc, &row.ironic_node, &row.hardware, &row.consumer].map(text));
+            cells.extend(
+                [&row.bmc, &row.ironic_node, &row.hardware, &row.raid, &row.consumer].map(text),
+            );
         }
         cells.push(text(&row.error));
         cells.iter().map(|cell| sanitize::line(cell).into_owned()).collect()
@@ -143,7 +145,8 @@ mod tests {
 
     #[test]
     fn wide_output_has_more_columns() {
-        let rows = list(&snapshot(), None, None);
+        let mut rows = list(&snapshot(), None, None);
+        rows[0].raid = Some("software 1, 1+0 (verified)".to_owned());
         insta::assert_snapshot!("table", render(&rows, Style::default(), now()));
         let wide = Style { wide: true, namespaces: true, ..Style::default() };
         insta::assert_snapshot!("wide", render(&rows, wide, now()));

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     devices::DeviceView,
     events::{EventView, recent},
+    hosts::DeviceRaid,
     sets::summary::{ClaimView, claims},
     text::{Field, size},
 };
@@ -42,6 +43,9 @@ pub struct DeviceExplanation {
     /// How inspection of the host saw it; `None` where its node is not joined with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// What it is in the software RAID of its host; `None` where it is nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raid: Option<String>,
     pub state: DeviceState,
     pub verdict: String,
     pub remedies: Vec<Remedy>,
@@ -87,6 +91,7 @@ pub struct DeviceContext {
     pub owners: Vec<String>,
     pub claims: Vec<String>,
     pub host: Option<String>,
+    pub raid: Option<DeviceRaid>,
     /// `None` without a cluster.
     pub events: Option<Vec<Event>>,
     pub notes: Vec<String>,
@@ -102,9 +107,10 @@ pub fn explain(view: &DeviceView, context: DeviceContext) -> DeviceExplanation {
         owners: context.owners,
         claims: context.claims,
         host: context.host,
+        remedies: remedies(view, context.raid.as_ref()),
+        raid: context.raid.map(|raid| raid.text),
         state: view.device.state,
         verdict: verdict(view),
-        remedies: remedies(view),
         notes: context.notes,
         events: context
             .events
@@ -171,8 +177,12 @@ fn verdict(view: &DeviceView) -> String {
     }
 }
 
-/// Each remedy once.
-fn remedies(view: &DeviceView) -> Vec<Remedy> {
+/// Each remedy once. A member of the host's RAID has that of the host instead of those that take an array apart.
+fn remedies(view: &DeviceView, raid: Option<&DeviceRaid>) -> Vec<Remedy> {
+    if let Some(remedy) = raid.and_then(|raid| raid.remedy.as_ref()) {
+        let kept = remedies(view, None).into_iter().filter(|one| !is_of_raid(one));
+        return std::iter::once(Remedy::new(remedy.clone())).chain(kept).collect();
+    }
     let given = view.device.reasons.iter();
     let mut codes: Vec<&ReasonCode> = given.map(|given| &given.reason).collect();
     codes.dedup();
@@ -181,6 +191,18 @@ fn remedies(view: &DeviceView) -> Vec<Remedy> {
     let applies = |code: &&ReasonCode| code.known().is_none_or(|one| applicable.contains(&one));
     let remedy = |code: &ReasonCode| Remedy::of_reason(code.as_str(), code.remedy());
     codes.into_iter().filter(applies).map(remedy).collect()
+}
+
+/// What makes a member of an array unavailable.
+fn is_of_raid(remedy: &Remedy) -> bool {
+    let about = [
+        Reason::HasHolders,
+        Reason::HasChildren,
+        Reason::HeldExclusively,
+        Reason::Signature,
+        Reason::PartitionTable,
+    ];
+    about.iter().any(|reason| remedy.reason.as_deref() == Some(reason.as_str()))
 }
 
 /// The reasons whose remedies apply: how to erase a device is no advice while something uses it.
@@ -274,7 +296,7 @@ mod tests {
     }
 
     fn remedy_texts(view: &DeviceView) -> String {
-        remedies(view).into_iter().map(|remedy| remedy.text).collect()
+        remedies(view, None).into_iter().map(|remedy| remedy.text).collect()
     }
 
     #[test]
@@ -285,6 +307,24 @@ mod tests {
         }
         let unused = device(json!({"reasons": [{"reason": "Signature", "detail": "xfs"}]}));
         assert!(remedy_texts(&unused).contains("wipefs"));
+    }
+
+    #[test]
+    fn a_member_of_the_raid_of_its_host_is_left_alone() {
+        let member = device(json!({"reasons": [
+            {"reason": "HasHolders", "detail": "md127"}, {"reason": "Signature", "detail": "linux_raid_member"},
+            {"reason": "Removable"},
+        ]}));
+        let raid = DeviceRaid { text: "member of md127".into(), remedy: Some("leave it".into()) };
+        let context = DeviceContext { raid: Some(raid), ..DeviceContext::default() };
+        let explained = explain(&member, context);
+        assert_eq!(explained.raid.as_deref(), Some("member of md127"));
+        let texts: Vec<&str> = explained.remedies.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!(texts[0], "leave it");
+        assert_eq!(texts.len(), 2, "{texts:?}");
+        let raid = DeviceRaid { text: "member of md127".into(), remedy: None };
+        let context = DeviceContext { raid: Some(raid), ..DeviceContext::default() };
+        assert!(explain(&member, context).remedies[0].text.contains("mdadm"));
     }
 
     #[test]

@@ -5,11 +5,14 @@ use crate::{explain::device::Remedy, text::split_remedy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quarry_api::{
     BareMetalHost,
-    bare_metal_host::{ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State},
+    bare_metal_host::{
+        ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State, conditions::raid,
+        raid::HARDWARE_LEVELS,
+    },
     names,
 };
 use quarry_core::{
-    bare_metal_host::{CONDITION_IRONIC, HostSettings, annotations, driver, is_stable},
+    bare_metal_host::{CONDITION_IRONIC, HostSettings, annotations, driver, is_stable, raid_rules},
     host_rival::Rival,
 };
 
@@ -19,6 +22,11 @@ const QUARRY: &str = "quarry.dev/";
 pub(super) fn unmet(host: &BareMetalHost) -> impl Iterator<Item = &Condition> {
     let all = host.status.iter().flat_map(|status| &status.conditions);
     all.filter(|one| one.type_.starts_with(QUARRY) && one.status == "False")
+}
+
+/// Carried out once the host is deprovisioned: nothing has failed.
+pub(super) fn is_pending(condition: &Condition) -> bool {
+    condition.type_ == raid::CURRENT
 }
 
 /// `None`: it waits for nothing.
@@ -74,9 +82,19 @@ pub(super) fn waits_for(host: &BareMetalHost, rival: Option<&Rival>) -> Option<S
         State::Inspecting => {
             Some("the ramdisk, which boots on the host and reports its hardware".to_owned())
         }
+        State::MatchProfile | State::Preparing if requests_raid(host) => {
+            Some("Ironic to erase its RAID volumes and to build those of spec.raid".to_owned())
+        }
         State::MatchProfile | State::Preparing => Some("Ironic to prepare it".to_owned()),
-        State::Provisioning => Some("Ironic to deploy its image".to_owned()),
-        State::Deprovisioning => Some("Ironic to remove its image".to_owned()),
+        State::Provisioning => {
+            Some("Ironic to deploy its image and the host to boot from it".to_owned())
+        }
+        State::Deprovisioning if keeps_raid(host) => {
+            Some("Ironic to remove its image; its RAID volumes stay".to_owned())
+        }
+        State::Deprovisioning => Some(
+            "Ironic to remove its image and to erase its RAID volumes, if it has any".to_owned(),
+        ),
         State::PoweringOffBeforeDelete => Some("Ironic to power it off".to_owned()),
         State::Deleting => Some("Ironic to remove its node".to_owned()),
         stable if is_stable(stable) && host.metadata.deletion_timestamp.is_some() => {
@@ -140,7 +158,8 @@ pub(super) fn remedies(host: &BareMetalHost, rival: Option<&Rival>) -> Vec<Remed
         }
     }
     for condition in unmet(host) {
-        if let Some(remedy) = split_remedy(&condition.message).1 {
+        let remedy = split_remedy(&condition.message).1;
+        if let Some(remedy) = remedy.or_else(|| by_condition(condition)) {
             add(remedy.to_owned());
         }
     }
@@ -150,6 +169,11 @@ pub(super) fn remedies(host: &BareMetalHost, rival: Option<&Rival>) -> Vec<Remed
         State::Unmanaged => add(
             "set spec.bmc.address and spec.bmc.credentialsName, and create that Secret with the keys username and password".to_owned(),
         ),
+        State::Preparing | State::Provisioning | State::Deprovisioning
+            if status.error_type.is_none() && status.operational_status == OperationalStatus::Ok =>
+        {
+            add("if nothing happens for long, check the console of the host: the ramdisk must reach Ironic".to_owned());
+        }
         State::Inspecting if status.error_type.is_none() => add(format!(
             "if the ramdisk hangs, run `quarry host reboot {} --force` to start it again",
             argument(host)
@@ -171,15 +195,50 @@ fn by_error(kind: Option<&ErrorType>) -> &'static str {
         }
         Some(ErrorType::PowerManagement) => "check that the BMC can be reached",
         Some(ErrorType::Inspection) => "check the console of the host and Ironic's log",
-        Some(
-            ErrorType::Preparation
-            | ErrorType::Provisioning
-            | ErrorType::Detach
-            | ErrorType::Servicing
-            | ErrorType::Other(_),
-        )
-        | None => "check Ironic's log",
+        Some(ErrorType::Preparation) => {
+            "compare spec.raid with the disks of the host, and check Ironic's log: docs/operations/raid-recovery.md"
+        }
+        Some(ErrorType::Provisioning) => {
+            "check the URL and the checksum of the image, the console of the host and Ironic's log"
+        }
+        Some(ErrorType::Detach | ErrorType::Servicing | ErrorType::Other(_)) | None => {
+            "check Ironic's log"
+        }
     }
+}
+
+/// For a condition whose message has no remedy.
+fn by_condition(condition: &Condition) -> Option<&'static str> {
+    match condition.type_.as_str() {
+        raid::VERIFIED => Some(
+            "compare spec.raid with the volumes that the BMC shows; to build them again, deprovision the host, or change spec.raid",
+        ),
+        raid::CURRENT => {
+            Some("deprovision the host to apply spec.raid: remove spec.image and spec.customDeploy")
+        }
+        _ => None,
+    }
+}
+
+fn requests_raid(host: &BareMetalHost) -> bool {
+    host.raid().is_some_and(|raid| {
+        raid.hardware_raid_volumes.requested().is_some()
+            || raid.software_raid_volumes.requested().is_some()
+    })
+}
+
+fn keeps_raid(host: &BareMetalHost) -> bool {
+    annotations::get(host, names::RETAIN_RAID_ANNOTATION).is_some()
+}
+
+/// Settings that no machine can have: nothing was erased for them.
+fn has_invalid_raid(host: &BareMetalHost) -> bool {
+    let Some(config) = host.raid() else { return false };
+    let scheme = host.bmc().map(|bmc| bmc.address.split_once("://").map_or("ipmi", |one| one.0));
+    let no_raid =
+        scheme.is_some_and(|scheme| matches!(scheme.split('+').next(), Some("ipmi" | "libvirt")));
+    let levels = (!no_raid).then_some(HARDWARE_LEVELS.as_slice());
+    !raid_rules::invalid(&config, raid_rules::has_hints(host), levels).is_empty()
 }
 
 /// Only a person can change what it failed with: there is no next attempt.
@@ -187,6 +246,7 @@ pub(super) fn is_refused(host: &BareMetalHost) -> bool {
     let kind = host.status.as_ref().and_then(|status| status.error_type.as_ref());
     match kind {
         Some(ErrorType::Inspection) => host.spec.inspection_mode == Some(InspectionMode::Fast),
+        Some(ErrorType::Preparation) => has_invalid_raid(host),
         Some(ErrorType::Detach) => annotations::detached(host).is_err(),
         Some(ErrorType::Registration | ErrorType::ProvisionedRegistration) => {
             // Whether a ramdisk is configured is not known here: as if it were.

@@ -2,7 +2,9 @@
 
 use super::{
     advice::{is_refused, problems, remedies, waits_for},
-    consumer, model, power, state_text, tone, without_credentials,
+    consumer, model, power,
+    raid::{self, RaidView},
+    state_text, tone, without_credentials,
 };
 use crate::{
     Tone,
@@ -19,6 +21,7 @@ use quarry_api::{
         CredentialsStatus, HardwareDetails, OperationalStatus, ProvisioningState as State,
     },
     names,
+    node_inventory::Device,
 };
 use quarry_core::{
     bare_metal_host::{CONDITION_HARDWARE_DATA, annotations, backoff},
@@ -57,6 +60,9 @@ pub struct HostExplanation {
     pub hardware: Vec<Field>,
     pub node: JoinView,
     pub disks: Vec<DiskLine>,
+    /// Requested, recorded and seen; absent without RAID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raid: Option<RaidView>,
     /// Annotations that have an effect.
     pub annotations: Vec<AnnotationView>,
     pub conditions: Vec<Condition>,
@@ -145,6 +151,9 @@ pub fn explain(
     let data = source.hardware_data(namespace, name);
     let hardware = host_join::hardware(host, data.as_deref());
     let status = host.status.clone().unwrap_or_default();
+    let inventory = join.node().and_then(|node| source.inventory(node));
+    let on_node = inventory.iter().find_map(|one| one.status.as_ref());
+    let devices = on_node.map(|status| status.devices.as_slice());
     Some(HostExplanation {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -166,7 +175,8 @@ pub fn explain(
         remedies: remedies(host, rival),
         hardware: hardware_fields(host, data.as_deref(), hardware),
         node: node(&join),
-        disks: disks(source, &join),
+        disks: disks(devices.unwrap_or_default(), &join),
+        raid: raid::view(host, hardware, devices),
         annotations: effects(host),
         conditions: status.conditions,
         events: recent(events),
@@ -337,11 +347,9 @@ fn node(join: &HostJoin) -> JoinView {
     JoinView { name: join.node().map(str::to_owned), text }
 }
 
-fn disks(source: &impl Source, join: &HostJoin) -> Vec<DiskLine> {
-    let inventory = join.node().and_then(|node| source.inventory(node));
-    let devices = inventory.iter().flat_map(|one| &one.status).flat_map(|status| &status.devices);
+fn disks(devices: &[Device], join: &HostJoin) -> Vec<DiskLine> {
     let by_name: std::collections::HashMap<&str, _> =
-        devices.map(|device| (device.name.as_str(), device)).collect();
+        devices.iter().map(|device| (device.name.as_str(), device)).collect();
     let line = |disk: &host_join::JoinedDisk| {
         let device = disk.device.as_ref().and_then(|name| by_name.get(name.as_str()));
         let seen_by = match (&disk.host, &disk.device) {
@@ -411,6 +419,9 @@ fn effects(host: &BareMetalHost) -> Vec<AnnotationView> {
                 "the host is never inspected".to_owned()
             }
             names::INSPECT_ANNOTATION => "the host is inspected again once it is available".into(),
+            names::RETAIN_RAID_ANNOTATION => {
+                "its RAID volumes stay when it is deprovisioned or deleted".to_owned()
+            }
             names::HARDWARE_DETAILS_ANNOTATION => {
                 "hardware instead of an inspection, where that is disabled".to_owned()
             }

@@ -2,15 +2,17 @@
 //!
 //! Owns: `HostRow` and its wording. Joins with nodes are those of `quarry_core::host_join`. Never talks to Ironic, never
 //! shows a credential. Next to read: `explain.rs` (one host), `advice.rs` (what it waits for and what to do),
-//! `actions.rs` (what a command refuses).
+//! `actions.rs` (what a command refuses), `raid.rs`.
 
 pub mod actions;
 mod advice;
 mod device;
 pub mod explain;
+mod raid;
 
 pub use device::{device_view, host_of_node};
 pub use explain::HostExplanation;
+pub use raid::{DeviceRaid, RaidView, device_raid};
 
 use crate::{Tone, reader::Reader, text::split_remedy};
 use jiff::Timestamp;
@@ -55,6 +57,8 @@ pub struct HostRow {
     pub not_joined: Option<String>,
     /// `None`: its hardware is not known.
     pub disks: Option<usize>,
+    /// Kind and levels of its RAID volumes, and whether they are verified; `None`: none is requested.
+    pub raid: Option<String>,
     /// The first line of its last error, or of what is not carried out.
     pub error: Option<String>,
     pub created: Option<Timestamp>,
@@ -115,6 +119,7 @@ impl HostRow {
                 Outcome::NotJoined(why) => Some(why.message()),
             },
             disks: hardware.map(disk_count),
+            raid: raid::summary(host),
             error: error(host),
             created: host.metadata.creation_timestamp.as_ref().map(|time| time.0),
             bmc: host.bmc().map(|bmc| without_credentials(&bmc.address)),
@@ -186,9 +191,12 @@ fn tone(host: &BareMetalHost) -> Tone {
         | OperationalStatus::Servicing
         | OperationalStatus::Other(_) => {
             let deleted = host.metadata.deletion_timestamp.is_some();
-            if advice::unmet(host).next().is_some() {
+            if advice::unmet(host).any(|condition| !advice::is_pending(condition)) {
                 Tone::Bad
-            } else if is_stable(&status.provisioning.state) && !deleted {
+            } else if advice::unmet(host).next().is_none()
+                && is_stable(&status.provisioning.state)
+                && !deleted
+            {
                 Tone::Good
             } else {
                 Tone::Waiting

@@ -106,3 +106,69 @@ pub fn snapshot() -> Snapshot {
     snapshot.nodes.insert("worker-1".to_owned(), Arc::new(serde_json::from_value(node).unwrap()));
     snapshot
 }
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:05:00Z"})
+}
+
+/// Two hosts: `raid-1` with software RAID on a node, `raid-2` with hardware RAID that is not as requested.
+pub fn raid_snapshot() -> Snapshot {
+    let mut snapshot = Snapshot::new("quarry-system");
+    let software = json!({"softwareRAIDVolumes": [
+        {"level": "1", "sizeGibibytes": 50, "physicalDisks": [{"deviceName": "/dev/sda"}, {"serialNumber": "Z2"}]},
+        {"level": "1+0"},
+    ]});
+    let mut status = at_rest("provisioned");
+    status["provisioning"]["raid"] = software.clone();
+    let conditions = status["conditions"].as_array_mut().unwrap();
+    conditions.push(condition("quarry.dev/RAIDVerified", "True", "Matches", ""));
+    conditions.push(condition(
+        "quarry.dev/RAIDCurrent",
+        "False",
+        "ChangedWhileProvisioned",
+        "spec.raid differs from what is on the host; deprovision the host to apply it",
+    ));
+    let mut used = host("raid-1", json!({"quarry.dev/retain-raid": ""}), status);
+    used.spec.raid = serde_json::from_value(json!({"softwareVolumes": [{"level": 1}]})).unwrap();
+    snapshot.add_host(used);
+    let hardware = json!({"hardwareRAIDVolumes": [
+        {"level": "1", "name": "root", "sizeGibibytes": 100, "numberOfPhysicalDisks": 2, "rotational": false},
+        {"level": "5", "controller": "RAID.1", "physicalDisks": ["0", "1", "2"]},
+    ]});
+    let mut status = at_rest("preparing");
+    status["operationalStatus"] = json!("error");
+    status["errorType"] = json!("preparation error");
+    status["errorMessage"] = json!("clean step raid.create_configuration failed: no free disk");
+    status["errorCount"] = json!(1);
+    status["provisioning"]["raid"] = hardware.clone();
+    status["conditions"] =
+        json!([condition("quarry.dev/RAIDVerified", "False", "Differs", "volume root is missing")]);
+    let mut failed = host("raid-2", json!({}), status);
+    failed.spec.raid = serde_json::from_value(hardware).unwrap();
+    snapshot.add_host(failed);
+    let disk = |name: &str, serial: &str| json!({"name": name, "serialNumber": serial, "model": "ST4000NM0035", "sizeBytes": 4_000_787_030_016_i64});
+    let data = json!({
+        "metadata": {"name": "raid-1", "namespace": "metal"},
+        "spec": {"hardware": {"storage": [disk("/dev/sda", "Z1"), disk("/dev/sdb", "Z2"), disk("/dev/sdc", "Z3")]}},
+    });
+    snapshot.add_hardware_data(serde_json::from_value(data).unwrap());
+    let whole = |name: &str, serial: &str| json!({"name": name, "type": "disk", "size": 4_000_787_030_016_i64, "serial": serial, "model": "ST4000NM0035", "state": "NotAvailable", "reasons": [{"reason": "HasChildren"}, {"reason": "PartitionTable", "detail": "gpt"}]});
+    let part = |name: &str, parent: &str, array: &str| {
+        json!({"name": name, "type": "part", "parent": parent, "size": 50_000_000_000_i64, "identity": format!("part:{name}"),
+            "fsType": "linux_raid_member", "state": "NotAvailable",
+            "reasons": [{"reason": "HasHolders", "detail": array}, {"reason": "Signature", "detail": "linux_raid_member"}]})
+    };
+    let inventory = json!({"metadata": {"name": "worker-7"}, "spec": {}, "status": {"devices": [
+        {"name": "md126", "type": "raid10", "size": 3_900_000_000_000_i64, "identity": "md:2", "state": "Available"},
+        {"name": "md127", "type": "raid1", "size": 53_000_000_000_i64, "identity": "md:1", "state": "NotAvailable",
+            "reasons": [{"reason": "Mounted", "detail": "/"}]},
+        whole("sda", "Z1"), part("sda1", "sda", "md127"), part("sda2", "sda", "md126"),
+        whole("sdb", "Z2"), part("sdb1", "sdb", "md127"), part("sdb2", "sdb", "md126"),
+        {"name": "sdc", "type": "disk", "size": 4_000_787_030_016_i64, "serial": "Z3", "model": "ST4000NM0035", "state": "Available"},
+    ]}});
+    snapshot.add_inventory(serde_json::from_value(inventory).unwrap());
+    let node = json!({"metadata": {"name": "worker-7"}, "spec": {"providerID": "metal3://metal/raid-1/m1"}});
+    snapshot.nodes.insert("worker-7".to_owned(), Arc::new(serde_json::from_value(node).unwrap()));
+    snapshot
+}

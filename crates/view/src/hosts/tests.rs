@@ -1,7 +1,7 @@
 use super::{
     actions::{Action, refusal},
     explain::{SeenBy, explain},
-    samples::{at_rest, host, snapshot},
+    samples::{at_rest, host, raid_snapshot, snapshot},
     *,
 };
 use crate::Snapshot;
@@ -137,6 +137,98 @@ fn the_view_of_the_host_is_found_for_a_device_of_its_node() {
     assert!(text("sdx", true).unwrap().contains("did not see this disk"));
     assert_eq!(text("sda1", false), None);
     assert!(host_of_node(&snapshot(), "worker-2").is_none());
+}
+
+#[test]
+fn raid_of_a_host_is_one_cell() {
+    let cell = |spec: serde_json::Value, built: serde_json::Value, verified: Option<&str>| {
+        let mut status = at_rest("available");
+        status["provisioning"]["raid"] = built;
+        if let Some(verified) = verified {
+            status["conditions"] = json!([{"type": "quarry.dev/RAIDVerified", "status": verified, "reason": "X",
+                "message": "", "lastTransitionTime": "2026-01-01T00:05:00Z"}]);
+        }
+        let mut host = host("h", json!({}), status);
+        host.spec.raid = serde_json::from_value(spec).unwrap();
+        let mut snapshot = Snapshot::new("quarry-system");
+        snapshot.add_host(host);
+        list(&snapshot, None, None).remove(0).raid
+    };
+    let (null, none) = (serde_json::Value::Null, json!({"hardwareRAIDVolumes": []}));
+    let hardware = json!({"hardwareRAIDVolumes": [{"level": "1"}, {"level": "5"}]});
+    let software = json!({"softwareRAIDVolumes": [{"level": "1"}]});
+    assert_eq!(cell(null.clone(), null.clone(), None), None);
+    assert_eq!(cell(json!({"hardwareRAIDVolumes": null}), null.clone(), None), None);
+    for (spec, built, verified, text) in [
+        (&hardware, &null, None, "hardware 1, 5 (requested)"),
+        (&hardware, &hardware, Some("True"), "hardware 1, 5 (verified)"),
+        (&software, &software, Some("Unknown"), "software 1 (not verified)"),
+        (&software, &hardware, Some("False"), "hardware 1, 5 (differs)"),
+        (&none, &none, Some("True"), "none (verified)"),
+        (&null, &software, None, "software 1 (not verified)"),
+    ] {
+        assert_eq!(cell(spec.clone(), built.clone(), verified).as_deref(), Some(text));
+    }
+}
+
+#[test]
+fn raid_is_explained_with_its_arrays_and_members() {
+    let explained = explain(&raid_snapshot(), "metal", "raid-1", None, &[]).unwrap();
+    insta::assert_json_snapshot!(explained.raid);
+    assert_eq!(explained.tone, Tone::Waiting, "a change that is pending is no failure");
+    assert_eq!(explained.problems, ["spec.raid differs from what is on the host"]);
+    assert_eq!(explained.remedies[0].text, "deprovision the host to apply it");
+    let failed = explain(&raid_snapshot(), "metal", "raid-2", None, &[]).unwrap();
+    assert_eq!(failed.tone, Tone::Bad);
+    assert!(failed.remedies[0].text.contains("docs/operations/raid-recovery.md"));
+    assert!(failed.remedies[1].text.contains("the volumes that the BMC shows"));
+}
+
+#[test]
+fn every_device_of_raid_names_the_host_and_the_array() {
+    let snapshot = raid_snapshot();
+    let join = host_of_node(&snapshot, "worker-7").unwrap();
+    let host = &snapshot.hosts()[0];
+    let inventory = snapshot.inventory("worker-7").unwrap();
+    let devices = &inventory.status.as_ref().unwrap().devices;
+    let text = |name: &str| match device_raid(host, &join, devices, name) {
+        None => format!("{name}: -"),
+        Some(raid) => format!("{name}: {}\n  {}", raid.text, raid.remedy.unwrap_or_default()),
+    };
+    let texts = ["sda", "sda1", "sdb2", "sdc", "md126"].map(text);
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
+#[test]
+fn arrays_of_an_inspection_are_seen_without_a_node() {
+    let mut status = at_rest("available");
+    status["hardware"] = json!({"storage": [
+        {"name": "/dev/sda", "sizeBytes": 1_i64 << 40}, {"name": "/dev/md127", "sizeBytes": 50_i64 << 30},
+    ]});
+    let mut snapshot = Snapshot::new("quarry-system");
+    snapshot.add_host(host("h", json!({}), status));
+    let raid = explain(&snapshot, "metal", "h", None, &[]).unwrap().raid.unwrap();
+    assert_eq!(raid.seen, ["/dev/md127: 50Gi, in the inspection"]);
+    assert!(raid.requested.is_empty() && raid.recorded.is_empty());
+}
+
+#[test]
+fn invalid_raid_is_not_repeated() {
+    let mut status = at_rest("preparing");
+    status["operationalStatus"] = json!("error");
+    status["errorType"] = json!("preparation error");
+    status["errorMessage"] = json!("spec.raid.softwareRAIDVolumes[0].level is 0; use level 1");
+    let next = |level: &str| {
+        let mut host = host("h", json!({}), status.clone());
+        host.spec.raid =
+            serde_json::from_value(json!({"softwareRAIDVolumes": [{"level": level}]})).unwrap();
+        let mut snapshot = Snapshot::new("quarry-system");
+        snapshot.add_host(host);
+        let explained = explain(&snapshot, "metal", "h", None, &[]).unwrap();
+        explained.error.unwrap().next_attempt
+    };
+    assert_eq!(next("0"), None);
+    assert!(next("1").is_some(), "the ramdisk failed, and the settings are valid");
 }
 
 /// The state of each host, and what is refused in it.

@@ -98,6 +98,7 @@ fn filter_text(filter: &Filter) -> String {
         DeviceType::Loop => "loop devices",
         DeviceType::Mpath => "multipath maps",
         DeviceType::Lvm => "logical volumes",
+        DeviceType::Raid => "RAID arrays",
     };
     let bytes = |Bytes(bytes): Bytes| size(i64::try_from(bytes).unwrap_or(i64::MAX));
     let mut text = join(&filter.types.iter().map(plural).collect::<Vec<_>>(), "and");

@@ -23,14 +23,10 @@ use quarry_api::{
     names,
 };
 
-/// Whether the volumes of the snapshot are known to exist. Absent: there is no snapshot.
-pub const CONDITION_VERIFIED: &str = "quarry.dev/RAIDVerified";
-/// False while `spec.raid` differs from what is on a host that is in use.
-pub const CONDITION_CURRENT: &str = "quarry.dev/RAIDCurrent";
-/// False while the host has RAID volumes that no settings describe, and that deprovisioning would erase.
-pub const CONDITION_RECORDED: &str = "quarry.dev/RAIDRecorded";
-/// The reason of `CONDITION_VERIFIED` while the snapshot is not applied yet.
-const PREPARING: &str = "Preparing";
+pub use quarry_api::bare_metal_host::conditions::raid::{
+    CHANGED_WHILE_PROVISIONED, CURRENT as CONDITION_CURRENT, DIFFERS, MADE_BY_HAND, MATCHES,
+    NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED, VERIFIED as CONDITION_VERIFIED,
+};
 
 /// What the spec asks for explicitly, in one form. `None`: what is there stays.
 pub fn desired(host: &BareMetalHost) -> Option<RaidConfig> {
@@ -172,20 +168,8 @@ pub(super) fn forget(draft: &mut Draft<'_>) {
 /// An inspection shows the arrays, or that they are not there.
 pub(super) fn seen(draft: &mut Draft<'_>, storage: &[Storage]) {
     let recorded = draft.status.provisioning.raid.as_ref().filter(|_| is_applied(&draft.status));
-    match recorded.and_then(|recorded| verify::compare_software(recorded, storage)) {
-        None => {}
-        Some(Ok(())) => draft.set(
-            CONDITION_VERIFIED,
-            "True",
-            "Matches",
-            "an inspection found the arrays of status.provisioning.raid",
-        ),
-        Some(Err(difference)) => {
-            let message = format!(
-                "an inspection found other arrays than those of status.provisioning.raid: {difference}; deprovision the host, or remove and set spec.raid again, to build them"
-            );
-            draft.set(CONDITION_VERIFIED, "False", "Differs", &message);
-        }
+    if let Some(found) = recorded.and_then(|recorded| verify::compare_software(recorded, storage)) {
+        show(draft, found, "an inspection found");
     }
 }
 
@@ -205,13 +189,40 @@ pub(super) fn report(draft: &mut Draft<'_>) {
         draft.set(
             CONDITION_CURRENT,
             "False",
-            "ChangedWhileProvisioned",
+            CHANGED_WHILE_PROVISIONED,
             "spec.raid differs from status.provisioning.raid, and the RAID of a host that is in use is not changed; deprovision the host to apply it",
         );
     } else {
         draft.clear_condition(CONDITION_CURRENT);
     }
     report_unrecorded(draft);
+    let Some(arrays) = draft.seen.arrays.as_ref().filter(|_| wants_arrays(host)) else { return };
+    let recorded = draft.status.provisioning.raid.clone().unwrap_or_default();
+    show(draft, verify::compare_arrays(&recorded, arrays), "the host's node shows");
+}
+
+/// The node of the host is asked only for arrays that were not seen yet.
+pub fn wants_arrays(host: &BareMetalHost) -> bool {
+    let Some(status) = &host.status else { return false };
+    let verified = status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED);
+    status.provisioning.state == State::Provisioned
+        && status.provisioning.raid.as_ref().is_some_and(has_arrays)
+        && verified.is_none_or(|found| found.status != "True")
+}
+
+fn show(draft: &mut Draft<'_>, found: Result<(), String>, who: &str) {
+    match found {
+        Ok(()) => {
+            let message = format!("{who} the arrays of status.provisioning.raid");
+            draft.set(CONDITION_VERIFIED, "True", MATCHES, &message);
+        }
+        Err(difference) => {
+            let message = format!(
+                "{who} other arrays than those of status.provisioning.raid: {difference}; to build them, deprovision the host, or set spec.raid.softwareRAIDVolumes to [] and then back while the host is available"
+            );
+            draft.set(CONDITION_VERIFIED, "False", DIFFERS, &message);
+        }
+    }
 }
 
 /// Volumes that were made by hand are erased with the rest when the host is deprovisioned: said while it can be prevented.
@@ -234,5 +245,5 @@ fn report_unrecorded(draft: &mut Draft<'_>) {
         found.join(", "),
         names::RETAIN_RAID_ANNOTATION
     );
-    draft.set(CONDITION_RECORDED, "False", "MadeByHand", &message);
+    draft.set(CONDITION_RECORDED, "False", MADE_BY_HAND, &message);
 }

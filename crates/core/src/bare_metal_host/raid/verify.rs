@@ -4,6 +4,7 @@
 //! inspection or a node shows decides.
 
 use super::has_arrays;
+use crate::host_join::raid::Array;
 use quarry_api::bare_metal_host::{HardwareRaidVolume, RaidConfig, hardware::Storage};
 use quarry_ironic::{LogicalDisk, SizeGb};
 
@@ -73,32 +74,47 @@ fn is_array(disk: &Storage) -> bool {
     names.into_iter().any(|name| name.starts_with("/dev/md"))
 }
 
-/// Whether an inspection found the arrays of the snapshot. `None`: the snapshot has none.
+/// Whether an inspection found the arrays of the snapshot: it shows no levels. `None`: the snapshot has none.
 pub fn compare_software(snapshot: &RaidConfig, storage: &[Storage]) -> Option<Result<(), String>> {
     if !has_arrays(snapshot) {
         return None;
     }
+    let found = arrays(storage).iter().map(|disk| (None, disk.size_bytes)).collect();
+    Some(compare(snapshot, found))
+}
+
+/// Whether the node of the host has the arrays of the snapshot.
+pub fn compare_arrays(snapshot: &RaidConfig, arrays: &[Array]) -> Result<(), String> {
+    compare(snapshot, arrays.iter().map(|array| (Some(array.level.as_str()), array.size)).collect())
+}
+
+/// Partition table and superblock take less than a GiB of each array.
+fn compare(snapshot: &RaidConfig, mut left: Vec<(Option<&str>, i64)>) -> Result<(), String> {
     let wanted = snapshot.software_raid_volumes.requested().unwrap_or_default();
-    let mut left: Vec<i64> = arrays(storage).iter().map(|disk| disk.size_bytes).collect();
-    let mut order: Vec<Option<i64>> = wanted.iter().map(|volume| volume.size_gibibytes).collect();
-    order.sort_by_key(Option::is_none);
+    let mut order: Vec<_> = wanted.iter().collect();
+    order.sort_by_key(|volume| volume.size_gibibytes.is_none());
     let found = left.len();
-    for size in order {
-        // Partition table and superblock take less than a GiB of each array.
-        let fits = |bytes: &i64| match size {
-            Some(size) => *bytes <= size << 30 && *bytes > (size - 1) << 30,
-            None => true,
+    for volume in order {
+        let fits = |(level, bytes): &(Option<&str>, i64)| {
+            let sized = volume
+                .size_gibibytes
+                .is_none_or(|size| *bytes <= size << 30 && *bytes > (size - 1) << 30);
+            sized && level.is_none_or(|level| level == volume.level.as_str())
         };
         let Some(position) = left.iter().position(fits) else {
-            let size = size.map_or("any size".to_owned(), |size| format!("{size} GiB"));
-            return Some(Err(format!("no array of {size} among the {found} that were found")));
+            let size =
+                volume.size_gibibytes.map_or("any size".into(), |size| format!("{size} GiB"));
+            return Err(format!(
+                "no array of RAID {} and {size} among the {found} that were found",
+                volume.level
+            ));
         };
         left.remove(position);
     }
-    Some(match left.len() {
+    match left.len() {
         0 => Ok(()),
         more => Err(format!("{more} arrays more than were requested")),
-    })
+    }
 }
 
 /// Names of disks that are RAID volumes, as far as an inspection can tell.

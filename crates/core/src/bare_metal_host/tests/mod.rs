@@ -197,6 +197,7 @@ fn observed(host: BareMetalHost, node: Option<Node>) -> Observed {
         secret: Some(secret(json!({}))),
         secret_is_shared: false,
         user_data: None,
+        arrays: None,
         ironic: IronicView::Seen(Box::new(seen)),
         settings: settings(),
     }

@@ -108,6 +108,7 @@ impl World {
             secret: (!self.faults.secret_missing).then(|| self.secret.clone()),
             secret_is_shared: false,
             user_data: None,
+            arrays: None,
             ironic,
             settings: settings(),
         }

@@ -37,6 +37,28 @@ fn sizes_are_inclusive_and_every_type_is_known_by_its_name() {
 }
 
 #[test]
+fn an_array_of_any_level_is_of_the_type_raid() {
+    let spec = json!({"storageClassName": "s", "deviceInclusionSpec": {"deviceTypes": ["RAID"]}});
+    let spec: LocalVolumeSetSpec = serde_json::from_value(spec).unwrap();
+    let filter = device_claim::filter::Filter::read(&spec).unwrap();
+    let matches = |kind: &str| {
+        let device = Device { kind: kind.into(), ..disk("md127", 1) };
+        filter.mismatches(&device).is_empty()
+    };
+    for (kind, expected) in [
+        ("raid1", true),
+        ("raid0", true),
+        ("raid10", true),
+        ("disk", false),
+        ("part", false),
+        ("raid", false),
+        ("raid1x", false),
+    ] {
+        assert_eq!(matches(kind), expected, "{kind}");
+    }
+}
+
+#[test]
 fn a_max_size_below_the_default_minimum_has_no_minimum() {
     let min =
         |inclusion: Value| match set("s", 1, json!({"deviceInclusionSpec": inclusion})).selection {
