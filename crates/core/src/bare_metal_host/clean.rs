@@ -120,6 +120,7 @@ pub(super) fn again(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node) -> Flo
     if !draft.may_retry(kind) {
         return keep_waiting(draft, kind.clone());
     }
+    carry_through(draft, kind);
     let ops = Mark::remove(node).into_iter().collect();
     draft.call(Call::PatchNode { id: node.uuid.clone(), ops }, AT_ONCE)
 }
@@ -166,6 +167,13 @@ fn request(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node, phase: Option<&
     draft.call(Call::SetProvisionState { id, target }, POLL)
 }
 
+/// A retry takes several calls: a change of the spec that permits it is seen only by the first one.
+fn carry_through(draft: &mut Draft<'_>, kind: &ErrorType) {
+    if draft.has_error(kind) {
+        draft.retry_at_once(kind.clone());
+    }
+}
+
 fn failed(
     draft: &mut Draft<'_>,
     kind: &ErrorType,
@@ -189,6 +197,7 @@ fn failed(
     if !draft.may_retry(kind) {
         return keep_waiting(draft, kind.clone());
     }
+    carry_through(draft, kind);
     match Mark::remove(node) {
         Some(op) => draft.call(Call::PatchNode { id: node.uuid.clone(), ops: vec![op] }, AT_ONCE),
         None => recover(draft, node),
