@@ -9,6 +9,7 @@ use quarry_api::{
     names,
 };
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("annotation {annotation} cannot be read: {problem}; correct or remove it")]
@@ -80,7 +81,7 @@ pub fn asks_for_inspection(host: &BareMetalHost) -> bool {
 
 /// A list would be read as the fields of the object in their order.
 fn object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)?;
+    let fields: Map<String, Value> = serde_json::from_str(text)?;
     serde_json::from_value(fields.into())
 }
 
@@ -91,9 +92,13 @@ pub fn hardware_details(host: &BareMetalHost) -> Result<Option<HardwareDetails>,
     object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
 }
 
-/// The status of a host that was moved or restored. What this version does not know of is ignored, not refused.
-pub fn saved_status(host: &BareMetalHost) -> Result<Option<BareMetalHostStatus>, AnnotationError> {
+/// A status, and all fields of it as they were saved.
+pub type SavedStatus = (BareMetalHostStatus, Map<String, Value>);
+
+/// The status of a host that was moved or restored. What this version does not know of is not refused.
+pub fn saved_status(host: &BareMetalHost) -> Result<Option<SavedStatus>, AnnotationError> {
     let name = names::STATUS_ANNOTATION;
     let Some(value) = get(host, name) else { return Ok(None) };
-    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
+    let saved = object::<BareMetalHostStatus>(value).and_then(|known| Ok((known, object(value)?)));
+    saved.map(Some).map_err(|error| AnnotationError::new(name, error))
 }

@@ -98,6 +98,7 @@ fn undeploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
         return keep_waiting(draft, KIND);
     }
     if node.maintenance {
+        draft.carry_on(&KIND);
         let id = node.uuid.clone();
         return draft.call(Call::ClearMaintenance { id }, jiff::SignedDuration::ZERO);
     }
