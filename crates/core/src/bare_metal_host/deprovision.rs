@@ -30,7 +30,7 @@ pub(super) fn phases(draft: &Draft<'_>) -> Vec<Phase> {
     if raid::is_retained(host) {
         return phases::retaining(hardware);
     }
-    phases::erasing(draft.status.provisioning.raid.as_ref(), hardware)
+    phases::erasing(hardware)
 }
 
 /// Each deprovisioning is a run of its own: what an earlier one erased does not count.
