@@ -85,20 +85,25 @@ fn object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(fields.into())
 }
 
-/// Hardware that is known without an inspection.
-pub fn hardware_details(host: &BareMetalHost) -> Result<Option<HardwareDetails>, AnnotationError> {
-    let name = names::HARDWARE_DETAILS_ANNOTATION;
+fn parse<T: DeserializeOwned>(
+    host: &BareMetalHost,
+    name: &str,
+) -> Result<Option<T>, AnnotationError> {
     let Some(value) = get(host, name) else { return Ok(None) };
     object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
 }
 
-/// A status, and all fields of it as they were saved.
-pub type SavedStatus = (BareMetalHostStatus, Map<String, Value>);
+/// Hardware that is known without an inspection.
+pub fn hardware_details(host: &BareMetalHost) -> Result<Option<HardwareDetails>, AnnotationError> {
+    parse(host, names::HARDWARE_DETAILS_ANNOTATION)
+}
 
 /// The status of a host that was moved or restored. What this version does not know of is not refused.
-pub fn saved_status(host: &BareMetalHost) -> Result<Option<SavedStatus>, AnnotationError> {
-    let name = names::STATUS_ANNOTATION;
-    let Some(value) = get(host, name) else { return Ok(None) };
-    let saved = object::<BareMetalHostStatus>(value).and_then(|known| Ok((known, object(value)?)));
-    saved.map(Some).map_err(|error| AnnotationError::new(name, error))
+pub fn saved_status(host: &BareMetalHost) -> Result<Option<BareMetalHostStatus>, AnnotationError> {
+    parse(host, names::STATUS_ANNOTATION)
+}
+
+/// The same with every field, as it was saved.
+pub fn saved_fields(host: &BareMetalHost) -> Result<Option<Map<String, Value>>, AnnotationError> {
+    parse(host, names::STATUS_ANNOTATION)
 }

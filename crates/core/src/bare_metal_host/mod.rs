@@ -255,9 +255,9 @@ pub enum Step {
     RemoveFinalizer,
     /// Label, finalizer and owner reference: the Secret is watched, stays as long as its host, and moves with it.
     ClaimSecret,
-    /// Finalizer and label are removed, unless another host uses the Secret; the owner reference always.
+    /// The finalizer is removed, unless another host uses the Secret; the owner reference always.
     ReleaseSecret,
-    /// The same for one of `former_secrets`, by name.
+    /// The same for one of `former_secrets`, by name; also the label, unless the host is deleted.
     ReleaseFormerSecret(String),
     /// Annotations that have been acted on.
     RemoveAnnotations(Vec<&'static str>),

@@ -26,7 +26,8 @@ pub(super) fn restore(draft: &mut Draft<'_>) -> Flow {
         draft.steps.push(forget);
         return Flow::Continue;
     }
-    match annotations::saved_status(host) {
+    let saved = annotations::saved_status(host);
+    match saved.and_then(|saved| Ok(saved.zip(annotations::saved_fields(host)?))) {
         Ok(Some((mut saved, text))) => {
             let data = draft.seen.hardware_data.as_ref();
             let stored = data.and_then(|data| data.spec.hardware.clone());

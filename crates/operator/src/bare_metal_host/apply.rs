@@ -222,6 +222,8 @@ async fn apply_step(
             Some(after.unwrap_or(host.clone()))
         }
         Step::ClaimSecret => {
+            // A leader that is behind would mark it for a host that is gone: with its owner, it would be deleted.
+            check_current(context, Some(&host)).await?;
             claim_secret(context, seen).await.map_err(failed)?;
             Some(host.clone())
         }
@@ -342,7 +344,9 @@ async fn release_secret(
         .filter(|one| Some(&one.uid) != seen.host.uid().as_ref())
         .collect();
     let mut changes = json!({"metadata": {"finalizers": kept, "ownerReferences": owners}});
-    if !is_shared {
+    // Of a host that is deleted it stays: what is watched has a version that a leader which is behind cannot overwrite.
+    let deleted = seen.host.metadata.deletion_timestamp.is_some();
+    if !is_shared && !deleted {
         changes["metadata"]["labels"] = json!({names::HOST_SECRET_LABEL.0: null});
     }
     gone_is_fine(patch_secret(context, secret, changes).await)
