@@ -18,6 +18,8 @@ mod confinement;
 mod device_claims;
 #[path = "cluster/discovery.rs"]
 mod discovery;
+#[path = "cluster/host_limits.rs"]
+mod host_limits;
 #[path = "cluster/three_nodes/mod.rs"]
 mod three_nodes;
 #[path = "cluster/uninstall.rs"]

@@ -97,6 +97,9 @@ pub const RETAIN_RAID_ANNOTATION: &str = "quarry.dev/retain-raid";
 pub const INSPECT_ANNOTATION: &str = "inspect.metal3.io";
 /// The value of `INSPECT_ANNOTATION` that disables inspection.
 pub const INSPECT_DISABLED: &str = "disabled";
+/// On a BareMetalHost whose inspection was requested with `INSPECT_ANNOTATION`, until it ends: when Ironic ended the
+/// inspection before it, or `none`. Written by the operator.
+pub const INSPECTION_ANNOTATION: &str = "quarry.dev/inspection-after";
 /// On a BareMetalHost that is not inspected: its hardware as JSON.
 pub const HARDWARE_DETAILS_ANNOTATION: &str = "inspect.metal3.io/hardwaredetails";
 /// On a BareMetalHost: power it off and on once. Empty, or JSON with `mode` and `force`.

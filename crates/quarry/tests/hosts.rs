@@ -129,6 +129,9 @@ async fn every_unused_field_is_warned_about_and_accepted() {
             "spec.networkInterfaces",
             json!({"networkInterfaces": [{"name": "eno1", "hostNetworkAttachment": {"name": "a"}}]}),
         ),
+        ("spec.customDeploy", json!({"customDeploy": {"method": "install_mine"}})),
+        ("spec.networkData", json!({"networkData": {"name": "n"}})),
+        ("spec.metaData", json!({"metaData": {"name": "m"}})),
         ("spec.inspectionMode: fast", json!({"inspectionMode": "fast"})),
         (
             "spec.raid.hardwareVolumes beside hardwareRAIDVolumes",
@@ -157,7 +160,7 @@ async fn every_unused_field_is_warned_about_and_accepted() {
 #[tokio::test]
 async fn null_lists_and_empty_values_are_not_warned_about() {
     let spec = json!({
-        "online": true, "taints": [], "hardwareProfile": "", "firmware": {},
+        "online": true, "taints": [], "hardwareProfile": "", "firmware": {}, "networkData": {}, "metaData": {"name": ""},
         "raid": {"hardwareVolumes": [{"level": 1}], "hardwareRAIDVolumes": null, "softwareVolumes": null, "softwareRAIDVolumes": []},
     });
     let (code, warnings, body) = create(&server(), &host(spec, json!({}))).await;

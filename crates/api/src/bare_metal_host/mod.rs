@@ -150,11 +150,11 @@ pub struct BareMetalHostSpec {
     /// Not used: the Secret with network data for the ramdisk.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub preprovisioning_network_data_name: String,
-    /// The Secret with network data for the first boot.
+    /// Not used: the Secret with network data for the first boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::secret_reference")]
     pub network_data: Option<SecretReference>,
-    /// The Secret with metadata for the first boot.
+    /// Not used: the Secret with metadata for the first boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::secret_reference")]
     pub meta_data: Option<SecretReference>,
@@ -168,7 +168,7 @@ pub struct BareMetalHostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "metadata"))]
     pub automated_cleaning_mode: Option<AutomatedCleaningMode>,
-    /// A deploy step of a ramdisk of your own, instead of an image.
+    /// Not used: a deploy step of a ramdisk of your own, instead of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<CustomDeploy>,
     /// CPU architecture, such as `x86_64`. Absent: from inspection.

@@ -9,6 +9,7 @@ use quarry_api::{
     names,
 };
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("annotation {annotation} cannot be read: {problem}; correct or remove it")]
@@ -80,20 +81,29 @@ pub fn asks_for_inspection(host: &BareMetalHost) -> bool {
 
 /// A list would be read as the fields of the object in their order.
 fn object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)?;
+    let fields: Map<String, Value> = serde_json::from_str(text)?;
     serde_json::from_value(fields.into())
+}
+
+fn parse<T: DeserializeOwned>(
+    host: &BareMetalHost,
+    name: &str,
+) -> Result<Option<T>, AnnotationError> {
+    let Some(value) = get(host, name) else { return Ok(None) };
+    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
 }
 
 /// Hardware that is known without an inspection.
 pub fn hardware_details(host: &BareMetalHost) -> Result<Option<HardwareDetails>, AnnotationError> {
-    let name = names::HARDWARE_DETAILS_ANNOTATION;
-    let Some(value) = get(host, name) else { return Ok(None) };
-    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
+    parse(host, names::HARDWARE_DETAILS_ANNOTATION)
 }
 
-/// The status of a host that was moved or restored. What this version does not know of is ignored, not refused.
+/// The status of a host that was moved or restored. What this version does not know of is not refused.
 pub fn saved_status(host: &BareMetalHost) -> Result<Option<BareMetalHostStatus>, AnnotationError> {
-    let name = names::STATUS_ANNOTATION;
-    let Some(value) = get(host, name) else { return Ok(None) };
-    object(value).map(Some).map_err(|error| AnnotationError::new(name, error))
+    parse(host, names::STATUS_ANNOTATION)
+}
+
+/// The same with every field, as it was saved.
+pub fn saved_fields(host: &BareMetalHost) -> Result<Option<Map<String, Value>>, AnnotationError> {
+    parse(host, names::STATUS_ANNOTATION)
 }

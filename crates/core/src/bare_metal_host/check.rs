@@ -14,7 +14,7 @@ pub enum Violation {
     SecondNode,
     #[error("a node that runs an operating system is cleaned, inspected or undeployed")]
     ActiveNode,
-    #[error("an inspection is requested before the state of the host says so")]
+    #[error("an inspection is requested before the state and the annotations of the host say so")]
     UnrecordedInspection,
     #[error("the node of a host is deleted that is neither deleted nor detached")]
     NodeDeleted,
@@ -26,6 +26,8 @@ pub enum Violation {
     HardwareReplaced,
     #[error("the ID of the host's node is forgotten while Ironic has the node")]
     NodeForgotten,
+    #[error("a Secret is released that the host uses")]
+    SecretReleased,
     #[error("a credential is written where others read it")]
     CredentialShown,
     #[error(
@@ -73,7 +75,9 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     // In `preparing` the BMC is asked for its drives, which reboots nothing.
     let asks_bmc = host.state() == State::Preparing
         && node.is_some_and(|node| node.inspect_interface.as_deref() != Some("agent"));
-    if inspects && host.state() != State::Inspecting && !asks_bmc {
+    let requested = annotated(names::INSPECT_ANNOTATION)
+        && !plan.steps.iter().any(|step| matches!(step, Step::RecordInspection(_)));
+    if inspects && !asks_bmc && (host.state() != State::Inspecting || requested) {
         found.push(Violation::UnrecordedInspection);
     }
     let steps = || plan.steps.iter().chain(&plan.after);
@@ -89,7 +93,7 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     if releases && !(deleted && (surely_gone || detached || gone_for_good)) {
         found.push(Violation::ReleasedEarly);
     }
-    if deletes && !creates && !deleted && !is_reported(plan) {
+    if deletes && !creates && !deleted {
         found.push(Violation::HardwareLost);
     }
     let in_use = matches!(
@@ -107,18 +111,19 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     {
         found.push(Violation::NodeForgotten);
     }
+    let named = host.bmc().map(|bmc| bmc.credentials_name.as_str());
+    let releases_used = steps().any(|step| match step {
+        Step::ReleaseFormerSecret(name) => Some(name.as_str()) == named,
+        Step::ReleaseSecret => !deleted,
+        _ => false,
+    });
+    if releases_used {
+        found.push(Violation::SecretReleased);
+    }
     if shows_credential(seen, plan) {
         found.push(Violation::CredentialShown);
     }
     found
-}
-
-/// The hardware is too large for any object, and the status says so.
-fn is_reported(plan: &Plan) -> bool {
-    let conditions = plan.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|one| {
-        one.type_ == super::CONDITION_HARDWARE_DATA && one.reason == super::hardware_data::TOO_LARGE
-    })
 }
 
 /// Cleanings that touch RAID, and their settings.

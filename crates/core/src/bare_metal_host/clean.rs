@@ -120,7 +120,7 @@ pub(super) fn again(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node) -> Flo
     if !draft.may_retry(kind) {
         return keep_waiting(draft, kind.clone());
     }
-    carry_through(draft, kind);
+    draft.carry_on(kind);
     let ops = Mark::remove(node).into_iter().collect();
     draft.call(Call::PatchNode { id: node.uuid.clone(), ops }, AT_ONCE)
 }
@@ -167,13 +167,6 @@ fn request(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node, phase: Option<&
     draft.call(Call::SetProvisionState { id, target }, POLL)
 }
 
-/// A retry takes several calls: a change of the spec that permits it is seen only by the first one.
-fn carry_through(draft: &mut Draft<'_>, kind: &ErrorType) {
-    if draft.has_error(kind) {
-        draft.retry_at_once(kind.clone());
-    }
-}
-
 fn failed(
     draft: &mut Draft<'_>,
     kind: &ErrorType,
@@ -192,12 +185,20 @@ fn failed(
     }
     if !draft.has_error(kind) {
         let Some(error) = state_machine::error_of(draft, node) else { return draft.again_in(POLL) };
-        return draft.fail(kind.clone(), error);
+        let remedy = match kind {
+            ErrorType::Preparation => {
+                "correct spec.raid, or the disks; RAID is erased and built again"
+            }
+            _ => {
+                "RAID is erased again; to leave it, annotate the host with quarry.dev/retain-raid=\"\""
+            }
+        };
+        return draft.fail(kind.clone(), format!("{error}; {remedy}"));
     }
     if !draft.may_retry(kind) {
         return keep_waiting(draft, kind.clone());
     }
-    carry_through(draft, kind);
+    draft.carry_on(kind);
     match Mark::remove(node) {
         Some(op) => draft.call(Call::PatchNode { id: node.uuid.clone(), ops: vec![op] }, AT_ONCE),
         None => recover(draft, node),

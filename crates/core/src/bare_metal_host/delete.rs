@@ -1,8 +1,8 @@
 //! The end of a host: powered off, removed from Ironic, released. And a host that is detached from Ironic.
 
 use super::{
-    Step, annotations, deprovision, raid,
-    register::{MAINTENANCE, is_maintained_by_hand, keep_waiting, trimmed},
+    Step, annotations, deprovision, power, raid,
+    register::{MAINTENANCE, is_maintained_by_hand, keep_waiting},
     status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow, error_type},
 };
 use crate::event::PendingEvent;
@@ -67,10 +67,8 @@ pub(super) fn power_off(draft: &mut Draft<'_>) -> Flow {
     if node.target_power_state.is_some() || super::is_busy(node) {
         return draft.again_in(POLL);
     }
-    let failed =
-        node.last_error.as_deref().filter(|error| error.to_ascii_lowercase().contains("power"));
-    if let Some(error) = failed.filter(|_| !draft.has_error(&kind)) {
-        return draft.fail(kind, format!("{}; the host is deleted without being powered off after {POWER_OFF_TRIES} more failures", trimmed(error)));
+    if let Some(error) = power::own_error(draft, node).filter(|_| !draft.has_error(&kind)) {
+        return draft.fail(kind, format!("{error}; the host is deleted without being powered off after {POWER_OFF_TRIES} more failures"));
     }
     if !draft.may_retry(&kind) {
         return keep_waiting(draft, kind);
@@ -78,7 +76,7 @@ pub(super) fn power_off(draft: &mut Draft<'_>) -> Flow {
     if draft.has_error(&kind) {
         draft.clear_error();
     }
-    draft.call(Call::SetPower { id: node.uuid.clone(), target: PowerTarget::Off }, POLL)
+    power::request(draft, node, PowerTarget::Off)
 }
 
 /// The state `deleting`: the node first, then what holds the objects.

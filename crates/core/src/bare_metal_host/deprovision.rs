@@ -30,7 +30,7 @@ pub(super) fn phases(draft: &Draft<'_>) -> Vec<Phase> {
     if raid::is_retained(host) {
         return phases::retaining(hardware);
     }
-    phases::erasing(draft.status.provisioning.raid.as_ref(), hardware)
+    phases::erasing(hardware)
 }
 
 /// Each deprovisioning is a run of its own: what an earlier one erased does not count.
@@ -98,6 +98,7 @@ fn undeploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
         return keep_waiting(draft, KIND);
     }
     if node.maintenance {
+        draft.carry_on(&KIND);
         let id = node.uuid.clone();
         return draft.call(Call::ClearMaintenance { id }, jiff::SignedDuration::ZERO);
     }

@@ -242,6 +242,29 @@ pub fn boot_capability(mode: Option<&BootMode>) -> &'static str {
     }
 }
 
+/// `properties.capabilities` with this boot mode, where it has another; `None`: nothing is to change. What Ironic and
+/// others wrote besides (`raid_level:1`) stays.
+pub fn changed_capabilities(found: Option<&Value>, mode: Option<&BootMode>) -> Option<String> {
+    let found = match found {
+        None | Some(Value::Null) => "",
+        Some(Value::String(text)) => text.as_str(),
+        // Not as Ironic's documentation has it: what it means is not known.
+        Some(_) => return None,
+    };
+    let is_boot = |part: &&str| {
+        let key = part.split_once(':').map_or(*part, |(key, _)| key.trim());
+        key == "boot_mode" || key == "secure_boot"
+    };
+    let parts = || found.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let wanted = boot_capability(mode);
+    let known = parts().filter(is_boot).filter(|part| *part != "secure_boot:false");
+    if known.eq(wanted.split(',')) {
+        return None;
+    }
+    let others = parts().filter(|part| !is_boot(part));
+    Some(wanted.split(',').chain(others).collect::<Vec<_>>().join(","))
+}
+
 pub fn properties(mode: Option<&BootMode>, architecture: &str) -> Map<String, Value> {
     let mut properties = Map::new();
     properties.insert("capabilities".into(), json!(boot_capability(mode)));

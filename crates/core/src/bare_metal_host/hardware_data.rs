@@ -6,6 +6,7 @@ use super::{
     Step, annotations,
     status::{CONDITION_HARDWARE_DATA, Draft},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use quarry_api::{
     BareMetalHost, HardwareData, HardwareDataSpec,
@@ -19,7 +20,7 @@ pub const HARDWARE_DATA_LIMIT: usize = 1_400_000;
 pub const STATUS_HARDWARE_LIMIT: usize = 1_000_000;
 
 /// The reason of `quarry.dev/HardwareDataStored` for hardware that no object can contain.
-pub(super) const TOO_LARGE: &str = "TooLarge";
+const TOO_LARGE: &str = "TooLarge";
 
 pub(super) fn size(hardware: &HardwareDetails) -> usize {
     serde_json::to_vec(hardware).map_or(usize::MAX, |json| json.len())
@@ -46,26 +47,40 @@ pub(super) fn store(draft: &mut Draft<'_>, hardware: &HardwareDetails) {
     let same = old.is_some_and(|old| old.spec.hardware.as_ref() == Some(hardware));
     let bytes = size(hardware);
     if bytes > HARDWARE_DATA_LIMIT {
-        let message = format!(
-            "the hardware has {} disks and {} network interfaces, {bytes} bytes in all, and an object can contain {HARDWARE_DATA_LIMIT}: no HardwareData is created; present fewer disks to the host, such as by zoning of the storage network, then annotate it with {}=\"\"",
-            hardware.storage.len(),
-            hardware.nics.len(),
-            names::INSPECT_ANNOTATION,
-        );
-        draft.condition(CONDITION_HARDWARE_DATA, TOO_LARGE, &message);
-    } else {
-        draft.clear_condition(CONDITION_HARDWARE_DATA);
+        return keep_old(draft, hardware, bytes);
     }
+    draft.clear_condition(CONDITION_HARDWARE_DATA);
     if !same {
         if old.is_some() {
             draft.steps.extend([Step::ReleaseHardwareData, Step::DeleteHardwareData]);
         }
-        if bytes <= HARDWARE_DATA_LIMIT {
-            let made = Box::new(build(host, hardware.clone()));
-            draft.steps.push(Step::CreateHardwareData(made));
-        }
+        let made = Box::new(build(host, hardware.clone()));
+        draft.steps.push(Step::CreateHardwareData(made));
     }
     copy_to_status(draft, hardware);
+}
+
+/// No object can contain what was found. An older HardwareData stays, and the report says of when it is: what was true
+/// once helps more than nothing.
+fn keep_old(draft: &mut Draft<'_>, found: &HardwareDetails, bytes: usize) {
+    let old = draft.seen.hardware_data.as_ref();
+    let stored = match old {
+        Some(_) => "the HardwareData stays as an earlier inspection found it",
+        None => "no HardwareData is created",
+    };
+    let message = format!(
+        "the hardware has {} disks and {} network interfaces, {bytes} bytes in all, and an object can contain {HARDWARE_DATA_LIMIT}: {stored}; present fewer disks to the host, such as by zoning of the storage network, then annotate it with {}=\"\"",
+        found.storage.len(),
+        found.nics.len(),
+        names::INSPECT_ANNOTATION,
+    );
+    match old.and_then(|old| old.spec.hardware.as_ref()) {
+        Some(hardware) => copy_to_status(draft, hardware),
+        None => draft.status.hardware = None,
+    }
+    // Its time is that of this inspection: what is stored later is not older than it.
+    draft.clear_condition(CONDITION_HARDWARE_DATA);
+    draft.condition(CONDITION_HARDWARE_DATA, TOO_LARGE, &message);
 }
 
 fn copy_to_status(draft: &mut Draft<'_>, hardware: &HardwareDetails) {
@@ -75,14 +90,11 @@ fn copy_to_status(draft: &mut Draft<'_>, hardware: &HardwareDetails) {
         return;
     }
     draft.status.hardware = None;
-    let stored = bytes <= HARDWARE_DATA_LIMIT;
-    if stored {
-        let message = format!(
-            "status.hardware is left out: the hardware takes {bytes} bytes, and {STATUS_HARDWARE_LIMIT} fit; read HardwareData {} instead",
-            draft.seen.host.name_any()
-        );
-        draft.condition(CONDITION_HARDWARE_DATA, "StatusOmitted", &message);
-    }
+    let message = format!(
+        "status.hardware is left out: the hardware takes {bytes} bytes, and {STATUS_HARDWARE_LIMIT} fit; read HardwareData {} instead",
+        draft.seen.host.name_any()
+    );
+    draft.condition(CONDITION_HARDWARE_DATA, "StatusOmitted", &message);
 }
 
 /// Copies in both directions: one that was restored or moved here without the other, or is of another version.
@@ -103,17 +115,27 @@ pub(super) fn synchronize(draft: &mut Draft<'_>) {
     if !is_claimed(data, host) && !annotations::is_inspection_disabled(host) {
         draft.steps.push(Step::ClaimHardwareData);
     }
+    let reported = draft.found_condition(CONDITION_HARDWARE_DATA).cloned();
+    let outdated =
+        reported.filter(|reported| reported.reason == TOO_LARGE && is_older(data, reported));
     if let Some(hardware) = data.spec.hardware.as_ref()
         && draft.status.hardware.as_ref() != Some(hardware)
+        && (outdated.is_none() || size(hardware) <= STATUS_HARDWARE_LIMIT)
     {
         copy_to_status(draft, hardware);
     }
-    let stale = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        one.type_ == CONDITION_HARDWARE_DATA && one.reason != "StatusOmitted"
-    };
-    if draft.status.conditions.iter().any(|one| stale(&one)) {
+    let is_stale = draft
+        .found_condition(CONDITION_HARDWARE_DATA)
+        .is_some_and(|one| one.reason != "StatusOmitted");
+    if is_stale && outdated.is_none() {
         draft.clear_condition(CONDITION_HARDWARE_DATA);
     }
+}
+
+/// It was stored before the report: the inspection that is reported did not find it.
+fn is_older(data: &HardwareData, report: &Condition) -> bool {
+    let created = data.metadata.creation_timestamp.as_ref();
+    created.is_none_or(|created| created.0 <= report.last_transition_time.0)
 }
 
 /// The finalizers that this operator and the design before it use.
@@ -128,6 +150,10 @@ fn may_rebuild(draft: &Draft<'_>) -> bool {
 
 fn rebuild(draft: &mut Draft<'_>) {
     let host = &draft.seen.host;
+    // From the annotation.
+    if draft.steps.iter().any(|step| matches!(step, Step::CreateHardwareData(_))) {
+        return;
+    }
     let in_use = matches!(
         draft.state(),
         State::Provisioned | State::ExternallyProvisioned | State::Provisioning
@@ -147,8 +173,5 @@ fn rebuild(draft: &mut Draft<'_>) {
 
 /// An inspection has found more than any object can contain: another one would find the same.
 pub(super) fn is_too_large(draft: &Draft<'_>) -> bool {
-    let is_it = |one: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        one.type_ == CONDITION_HARDWARE_DATA && one.reason == TOO_LARGE
-    };
-    draft.status.conditions.iter().any(is_it)
+    draft.found_condition(CONDITION_HARDWARE_DATA).is_some_and(|one| one.reason == TOO_LARGE)
 }

@@ -21,8 +21,22 @@ const LATER: SignedDuration = SignedDuration::from_mins(3);
 const DELAYED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// The inventory is read only where it is used: it may be megabytes.
-pub(super) fn wants_inventory(host: &BareMetalHost) -> bool {
-    host.state() == State::Inspecting && !annotations::asks_for_inspection(host)
+pub(super) fn wants_inventory(host: &BareMetalHost, node: &Node) -> bool {
+    host.state() == State::Inspecting
+        && !annotations::asks_for_inspection(host)
+        && !is_recorded_only(host, node)
+}
+
+/// The last inspection that Ironic knows, as it is recorded before another one is requested. Ironic forgets it when
+/// an inspection begins, so that an equal one says that none has begun since. No clock is compared with another.
+fn last_inspection(node: &Node) -> String {
+    node.inspection_finished_at.map_or_else(|| "none".to_owned(), |at| at.to_string())
+}
+
+/// An inspection was requested from us, and not yet from Ironic.
+fn is_recorded_only(host: &BareMetalHost, node: &Node) -> bool {
+    annotations::get(host, names::INSPECTION_ANNOTATION)
+        .is_some_and(|before| before == last_inspection(node))
 }
 
 /// The state `inspecting`. `Continue` when it has ended.
@@ -30,6 +44,7 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
     let kind = ErrorType::Inspection;
     let host = &draft.seen.host;
     if annotations::is_inspection_disabled(host) {
+        forget_record(draft);
         draft.enter(State::Preparing);
         return Flow::Continue;
     }
@@ -62,15 +77,16 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
                 node.uuid
             ),
         ),
-        _ => draft.again_in(POLL_LATER),
+        _ => state_machine::unexpected(draft, node, POLL_LATER),
     }
 }
 
 fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
-    let again = annotations::asks_for_inspection(&draft.seen.host);
+    let host = &draft.seen.host;
+    let again = annotations::asks_for_inspection(host) || is_recorded_only(host, node);
     let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
     if node.inspection_finished_at.is_some() && !again {
-        if !wants_inventory(&draft.seen.host) {
+        if !wants_inventory(host, node) {
             // Ironic knows the hardware from before. It is read once the state is written.
             return draft.again_in(SignedDuration::ZERO);
         }
@@ -103,7 +119,7 @@ fn start(draft: &mut Draft<'_>, node: &Node) -> Flow {
         return draft.again_in(SignedDuration::ZERO);
     }
     if annotations::asks_for_inspection(&draft.seen.host) {
-        draft.after.push(Step::RemoveAnnotations(vec![names::INSPECT_ANNOTATION]));
+        draft.steps.push(Step::RecordInspection(last_inspection(node)));
     }
     draft.event("InspectionStarted", "Hardware inspection started");
     let target = ProvisionTarget::Inspect;
@@ -122,6 +138,13 @@ fn wait(draft: &mut Draft<'_>, node: &Node) -> Flow {
     draft.again_in(if since > LATER { POLL_LATER } else { POLL })
 }
 
+/// It has ended, or is not wanted any more.
+fn forget_record(draft: &mut Draft<'_>) {
+    if annotations::get(&draft.seen.host, names::INSPECTION_ANNOTATION).is_some() {
+        draft.steps.push(Step::RemoveAnnotations(vec![names::INSPECTION_ANNOTATION]));
+    }
+}
+
 /// A ramdisk that hangs is restarted on request: the inspection is aborted, and begins again after its backoff.
 fn asks_to_restart(draft: &Draft<'_>) -> bool {
     let request = annotations::reboot(&draft.seen.host);
@@ -129,6 +152,10 @@ fn asks_to_restart(draft: &Draft<'_>) -> bool {
 }
 
 fn failed(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
+    // What was requested has happened: the next ramdisk is not aborted, too.
+    if asks_to_restart(draft) {
+        draft.steps.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
+    }
     if !draft.has_error(&kind) {
         let Some(error) = state_machine::error_of(draft, node) else { return draft.again_in(POLL) };
         return draft
@@ -145,6 +172,7 @@ fn failed(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
 
 pub(super) fn finish(draft: &mut Draft<'_>, found: &quarry_api::bare_metal_host::HardwareDetails) {
     hardware_data::store(draft, found);
+    forget_record(draft);
     let architecture = &found.cpu.arch;
     if draft.seen.host.spec.architecture.is_empty() && !architecture.is_empty() {
         draft.steps.push(Step::SetArchitecture(architecture.clone()));

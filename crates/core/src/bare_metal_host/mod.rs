@@ -16,22 +16,28 @@ pub mod hardware;
 mod hardware_data;
 mod inspect;
 mod plan;
+mod port;
 mod power;
 mod prepare;
 mod provision;
 pub mod raid;
 pub mod raid_rules;
 mod register;
+mod restore;
+mod secret;
 mod state_machine;
 mod status;
 
 pub use annotations::AnnotationError;
 pub use hardware_data::{HARDWARE_DATA_LIMIT, STATUS_HARDWARE_LIMIT};
 pub use plan::plan;
+pub use port::missing_addresses;
 pub use provision::needs_user_data;
 pub use register::node_name;
+pub use secret::former_names;
 pub use status::{
-    CONDITION_ACCEPTED, CONDITION_HARDWARE_DATA, CONDITION_IRONIC, Report, backoff, report_failure,
+    CONDITION_ACCEPTED, CONDITION_CREDENTIALS, CONDITION_HARDWARE_DATA, CONDITION_IRONIC,
+    CONDITION_POWER, CONDITION_WRITTEN, Report, backoff, report_failure, report_refusal,
     report_success,
 };
 
@@ -79,8 +85,17 @@ pub struct Observed {
     pub user_data: Option<Secret>,
     /// Arrays of the node that runs on the host. `None`: not needed, or no node is known to be it.
     pub arrays: Option<Vec<Array>>,
+    /// Secrets that the host used, and that its spec does not name any more.
+    pub former_secrets: Vec<FormerSecret>,
     pub ironic: IronicView,
     pub settings: HostSettings,
+}
+
+#[derive(Clone, Debug)]
+pub struct FormerSecret {
+    pub secret: Secret,
+    /// Another host names it.
+    pub is_shared: bool,
 }
 
 /// What Ironic says about the host.
@@ -100,6 +115,8 @@ pub struct IronicNode {
     pub node: Option<Node>,
     /// `None`: not read.
     pub ports: Option<Vec<Port>>,
+    /// Addresses of the host that other nodes have; read with `ports`, up to the first that no node has.
+    pub taken: Vec<TakenAddress>,
     /// `None`: not read, or Ironic has none.
     pub inventory: Option<Inventory>,
     /// What happened to the node, the oldest first. `None`: not read.
@@ -108,6 +125,16 @@ pub struct IronicNode {
     pub busy: usize,
     /// How long ago Ironic was asked.
     pub age: SignedDuration,
+}
+
+/// A network address of the host that Ironic knows as that of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenAddress {
+    pub address: String,
+    /// UUID of that node.
+    pub node: String,
+    /// Its name; `None`: it has none, or is gone since.
+    pub name: Option<String>,
 }
 
 /// No call is planned from what was read longer ago than this.
@@ -176,7 +203,7 @@ pub fn reads(host: &BareMetalHost, node: Option<&Node>) -> Reads {
         ports: node.provision_state == ProvisionState::Enroll,
         inventory: node.inspection_finished_at.is_some()
             && !is_busy(node)
-            && (inspect::wants_inventory(host) || prepare::wants_drives(host, node)),
+            && (inspect::wants_inventory(host, node) || prepare::wants_drives(host, node)),
         history: state_machine::lacks_reason(node)
             && host.status.as_ref().is_none_or(|status| status.error_type.is_none()),
     }
@@ -228,10 +255,15 @@ pub enum Step {
     RemoveFinalizer,
     /// Label, finalizer and owner reference: the Secret is watched, stays as long as its host, and moves with it.
     ClaimSecret,
-    /// The finalizer is removed, unless another host uses the Secret.
+    /// The finalizer is removed, unless another host uses the Secret; the owner reference always.
     ReleaseSecret,
+    /// The same for one of `former_secrets`, by name; also the label, unless the host is deleted.
+    ReleaseFormerSecret(String),
     /// Annotations that have been acted on.
     RemoveAnnotations(Vec<&'static str>),
+    /// The request for an inspection becomes the record of it, in one write: the inspection before it, which shows
+    /// whether Ironic has started the one that is requested.
+    RecordInspection(String),
     SetArchitecture(String),
     CreateHardwareData(Box<HardwareData>),
     /// Our finalizers are removed, so that it can be deleted.
@@ -241,6 +273,8 @@ pub enum Step {
     DeleteHardwareData,
     /// Recorded before anything else is done.
     WriteStatus(Box<BareMetalHostStatus>),
+    /// A saved status, with the fields of it that this version does not know.
+    RestoreStatus(serde_json::Value),
 }
 
 impl Step {
@@ -250,13 +284,16 @@ impl Step {
             Step::RemoveFinalizer => "RemoveFinalizer",
             Step::ClaimSecret => "ClaimSecret",
             Step::ReleaseSecret => "ReleaseSecret",
+            Step::ReleaseFormerSecret(_) => "ReleaseFormerSecret",
             Step::RemoveAnnotations(_) => "RemoveAnnotations",
+            Step::RecordInspection(_) => "RecordInspection",
             Step::SetArchitecture(_) => "SetArchitecture",
             Step::CreateHardwareData(_) => "CreateHardwareData",
             Step::ReleaseHardwareData => "ReleaseHardwareData",
             Step::ClaimHardwareData => "ClaimHardwareData",
             Step::DeleteHardwareData => "DeleteHardwareData",
             Step::WriteStatus(_) => "WriteStatus",
+            Step::RestoreStatus(_) => "RestoreStatus",
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The order of the questions: paused, restored, detached, deleted, registered, then the state.
 
 use super::{
-    IronicView, Observed, Plan, Step, annotations, delete, deprovision, hardware_data, register,
-    state_machine,
-    status::{self, CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow},
+    IronicView, Observed, Plan, Step, annotations, delete, deprovision, hardware_data,
+    power::AT_REST,
+    register, restore, secret, state_machine,
+    status::{self, CONDITION_ACCEPTED, CONDITION_IRONIC, CONDITION_WRITTEN, Draft, Flow},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -20,7 +21,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         return Plan::default();
     }
     let mut draft = Draft::new(seen, now);
-    if restore(&mut draft) == Flow::Continue {
+    // Its status is written last: then no write was refused.
+    draft.clear_condition(CONDITION_WRITTEN);
+    if restore::restore(&mut draft) == Flow::Continue {
         decide(&mut draft);
     }
     draft.finish()
@@ -41,18 +44,17 @@ fn decide(draft: &mut Draft<'_>) {
     if !is_held(host) {
         draft.steps.push(Step::AddFinalizer);
     }
-    if host.bmc().is_none() && !is_deleted && draft.status.provisioning.id.is_empty() {
-        if *draft.state() != State::Unmanaged {
-            draft.enter(State::Unmanaged);
-            draft.event("Discovered", "Discovered host with no BMC details");
-        }
-        draft.status.operational_status = OperationalStatus::Discovered;
-        return;
+    secret::release_former(draft);
+    let is_new = matches!(draft.state(), State::None | State::Unmanaged);
+    if host.bmc().is_none() && !is_deleted && is_new && draft.status.provisioning.id.is_empty() {
+        return unmanage(draft);
     }
+    // First: what an administrator describes wins over what the status has from before.
+    take_details(draft);
     if *draft.state() != State::Inspecting && !is_deleted {
         hardware_data::synchronize(draft);
     }
-    if take_details(draft) == Flow::Stop || delete::detach(draft) == Flow::Stop {
+    if delete::detach(draft) == Flow::Stop {
         return;
     }
     match &draft.seen.ironic {
@@ -84,7 +86,10 @@ fn decide(draft: &mut Draft<'_>) {
         {
             return;
         }
+    } else if host.bmc().is_none() {
+        return without_bmc(draft);
     } else {
+        draft.status.conditions.retain(|one| one.reason != BMC_MISSING);
         if matches!(draft.state(), State::None | State::Unmanaged) {
             draft.enter(State::Registering);
         }
@@ -95,54 +100,46 @@ fn decide(draft: &mut Draft<'_>) {
     state_machine::run(draft);
 }
 
-/// A host that was moved here, or restored from a backup, brings its status along. Only where it has none: the
-/// annotation of a host that lives here is out of date.
-fn restore(draft: &mut Draft<'_>) -> Flow {
-    let host = &draft.seen.host;
-    if annotations::get(host, names::STATUS_ANNOTATION).is_none() {
-        return Flow::Continue;
+fn unmanage(draft: &mut Draft<'_>) {
+    if *draft.state() != State::Unmanaged {
+        draft.enter(State::Unmanaged);
+        draft.event("Discovered", "Discovered host with no BMC details");
     }
-    let forget = Step::RemoveAnnotations(vec![names::STATUS_ANNOTATION]);
-    // A report about an annotation that cannot be read gives it no state: once corrected, it is restored.
-    let is_new = host.status.as_ref().is_none_or(|status| {
-        let provisioning = &status.provisioning;
-        status.last_updated.is_none()
-            || (provisioning.state == State::None && provisioning.id.is_empty())
-    });
-    if !is_new {
-        draft.steps.push(forget);
-        return Flow::Continue;
-    }
-    match annotations::saved_status(host) {
-        Ok(Some(mut saved)) => {
-            let data = draft.seen.hardware_data.as_ref();
-            saved.hardware = data.and_then(|data| data.spec.hardware.clone()).or(saved.hardware);
-            if saved.hardware.as_ref().is_some_and(|hardware| {
-                hardware_data::size(hardware) > super::STATUS_HARDWARE_LIMIT
-            }) {
-                saved.hardware = None;
-            }
-            // It counts from now on: a backoff begins again.
-            saved.last_updated =
-                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(draft.now));
-            draft.status = saved.clone();
-            draft.steps.extend([Step::WriteStatus(Box::new(saved)), forget]);
-            draft.again_in(SignedDuration::ZERO);
-        }
-        // Nothing is done to a machine whose state is unknown.
-        Ok(None) => {}
-        Err(error) => {
-            draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
-        }
-    }
-    Flow::Stop
+    draft.status.operational_status = OperationalStatus::Discovered;
 }
 
-/// Hardware that an administrator describes, instead of an inspection. One that exists wins.
-fn take_details(draft: &mut Draft<'_>) -> Flow {
+/// The reason of `quarry.dev/Accepted` for a host that lost its BMC.
+const BMC_MISSING: &str = "BmcMissing";
+
+/// `spec.bmc` was removed from a host that Ironic knows, or has worked on. State and node stay: a host that became
+/// unmanaged would leave its node behind, and would be inspected, and so rebooted, as a new one once its BMC is back.
+fn without_bmc(draft: &mut Draft<'_>) {
+    let node = draft.node();
+    if node.is_none() && *draft.state() == State::Registering {
+        draft.status.provisioning.id.clear();
+        draft.consider_all();
+        return unmanage(draft);
+    }
+    let known = match node {
+        Some(node) => {
+            draft.status.provisioning.id.clone_from(&node.uuid);
+            format!("node {} of this host stays in Ironic", node.uuid)
+        }
+        None => "Ironic has no node of this host".to_owned(),
+    };
+    let message = format!(
+        "spec.bmc was removed, and {known}: its state is kept, and nothing is done to it; set spec.bmc again, or delete the host, which removes its node"
+    );
+    draft.clear_error();
+    draft.condition(CONDITION_ACCEPTED, BMC_MISSING, &message);
+    draft.again_in(AT_REST);
+}
+
+/// Hardware that an administrator describes, instead of an inspection. A HardwareData that exists wins.
+fn take_details(draft: &mut Draft<'_>) {
     let host = &draft.seen.host;
     if draft.is_deleted() || annotations::get(host, names::HARDWARE_DETAILS_ANNOTATION).is_none() {
-        return Flow::Continue;
+        return;
     }
     if !annotations::is_inspection_disabled(host) {
         let message = format!(
@@ -150,7 +147,7 @@ fn take_details(draft: &mut Draft<'_>) -> Flow {
             names::HARDWARE_DETAILS_ANNOTATION
         );
         draft.condition(CONDITION_ACCEPTED, "AnnotationIgnored", &message);
-        return Flow::Continue;
+        return;
     }
     match annotations::hardware_details(host) {
         Ok(Some(details)) => {
@@ -165,5 +162,4 @@ fn take_details(draft: &mut Draft<'_>) -> Flow {
             draft.condition(CONDITION_ACCEPTED, "InvalidAnnotation", &error.to_string());
         }
     }
-    Flow::Continue
 }

@@ -2,8 +2,9 @@
 
 use super::{
     Step, annotations,
+    annotations::RebootRequest,
     register::{keep_waiting, trimmed},
-    status::{CONDITION_ACCEPTED, Draft, Flow},
+    status::{CONDITION_ACCEPTED, CONDITION_POWER, Draft, Flow},
 };
 use jiff::SignedDuration;
 use quarry_api::{bare_metal_host::ErrorType, names};
@@ -25,9 +26,6 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
     if let Some(state) = &node.power_state {
         draft.status.powered_on = *state == PowerState::On;
     }
-    if node.target_power_state.is_some() {
-        return draft.again_in(POLL);
-    }
     let request = match annotations::reboot(&draft.seen.host) {
         Ok(request) => request,
         Err(error) => {
@@ -35,6 +33,12 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
             None
         }
     };
+    if node.target_power_state.is_some() {
+        if is_rebooting(draft, node, request.as_ref()) {
+            draft.steps.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
+        }
+        return draft.again_in(POLL);
+    }
     if node.maintenance && node.fault.as_deref() == Some(POWER_FAILURE) {
         return power_failure(draft, kind, node);
     }
@@ -50,7 +54,9 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
     };
     let once = request.as_ref().is_some_and(|request| request.once);
     let wants_on = spec.online && request.is_none();
-    let hard = request.as_ref().is_some_and(|request| request.hard) || draft.has_error(&kind);
+    // After a request of ours that failed. A BMC that could not be reached says nothing about a shutdown.
+    let has_failed = draft.has_error(&kind) && is_requested(draft);
+    let hard = has_failed || request.as_ref().is_some_and(|request| request.hard);
     let target = match (is_on, wants_on) {
         (true, false) if spec.disable_power_off && once => PowerTarget::Reboot,
         (true, false) if spec.disable_power_off => return settled(draft),
@@ -89,9 +95,9 @@ pub(super) fn switch(draft: &mut Draft<'_>) -> Flow {
 }
 
 fn change(draft: &mut Draft<'_>, kind: ErrorType, node: &Node, target: PowerTarget) -> Flow {
-    let failed = node.last_error.as_deref().filter(|error| is_about_power(error));
+    let failed = own_error(draft, node);
     if let Some(error) = failed.filter(|_| !draft.has_error(&kind) && !draft.is_changed()) {
-        return draft.fail(kind, format!("{}; check the BMC", trimmed(error)));
+        return draft.fail(kind, format!("{error}; check the BMC"));
     }
     if !draft.may_retry(&kind) {
         return keep_waiting(draft, kind);
@@ -105,16 +111,42 @@ fn change(draft: &mut Draft<'_>, kind: ErrorType, node: &Node, target: PowerTarg
             draft.event("PowerOff", "Host powered off")
         }
         PowerTarget::Reboot | PowerTarget::SoftReboot { .. } => {
+            // After the call: a reboot that is repeated is a nuisance, one that is lost goes unnoticed, and Ironic
+            // keeps no sign of one that has ended. An operator that was killed in between repeats it, unless it finds
+            // the reboot under way.
             draft.after.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
             draft.event("Reboot", "Host rebooted");
         }
     }
+    request(draft, node, target)
+}
+
+/// Requests a change, and notes that it was: from then on an error is an answer to it.
+pub(super) fn request(draft: &mut Draft<'_>, node: &Node, target: PowerTarget) -> Flow {
+    let message = format!("{} was requested, and Ironic has not reported it yet", target.as_str());
+    draft.pending(CONDITION_POWER, "Requested", &message);
     draft.call(Call::SetPower { id: node.uuid.clone(), target }, POLL)
 }
 
-/// Ironic keeps the error of any operation: only one about power is an answer to ours.
-fn is_about_power(error: &str) -> bool {
-    error.to_ascii_lowercase().contains("power")
+fn is_requested(draft: &Draft<'_>) -> bool {
+    draft.found_condition(CONDITION_POWER).is_some()
+}
+
+/// The answer to a request of ours. Ironic keeps the error of any operation until the next one: only an error about
+/// power that it shows after our request, which removed the one before, is an answer to ours.
+pub(super) fn own_error(draft: &Draft<'_>, node: &Node) -> Option<String> {
+    let error = node.last_error.as_deref().filter(|_| is_requested(draft))?;
+    error.to_ascii_lowercase().contains("power").then(|| trimmed(error))
+}
+
+/// The reboot that the annotation requests is under way: for a host that is never powered off it is one request, which
+/// shows as a change from on to on.
+fn is_rebooting(draft: &Draft<'_>, node: &Node, request: Option<&RebootRequest>) -> bool {
+    let on = Some(&PowerState::On);
+    draft.seen.host.spec.disable_power_off
+        && request.is_some_and(|request| request.once)
+        && node.power_state.as_ref() == on
+        && node.target_power_state.as_ref() == on
 }
 
 /// Ironic gave up reading the power state.
@@ -133,5 +165,6 @@ fn power_failure(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
 /// Any error is over, also one that another version or another operator recorded.
 fn settled(draft: &mut Draft<'_>) -> Flow {
     draft.succeed();
+    draft.clear_condition(CONDITION_POWER);
     draft.again_in(AT_REST)
 }

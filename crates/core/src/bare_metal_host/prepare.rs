@@ -28,7 +28,9 @@ const DRIVES: &str = "drives";
 
 /// What a BMC lists is read only where it is used.
 pub(super) fn wants_drives(host: &BareMetalHost, node: &Node) -> bool {
+    let reported = host.status.as_ref().is_some_and(|status| !status.error_message.is_empty());
     host.state() == State::Preparing
+        && !reported
         && node.provision_state == ProvisionState::Manageable
         && Mark::of(node).is_some_and(|mark| mark.phase == DRIVES && mark.is_past(node))
 }
@@ -142,6 +144,14 @@ fn drives(
         _ => return Err(clean::unexpected(draft, node)),
     }
     match mark.map(|mark| mark.is_past(node)) {
+        // Refused for what the BMC listed: with other settings it is asked again.
+        Some(true) if draft.has_reported(&KIND) => {
+            if draft.is_changed() {
+                return Err(clean::again(draft, &KIND, node));
+            }
+            let message = draft.status.error_message.clone();
+            Err(refuse(draft, &message))
+        }
         Some(true) => {
             let IronicView::Seen(seen) = &draft.seen.ironic else { return Err(Flow::Stop) };
             let Some(inventory) = &seen.inventory else { return Err(draft.again_in(AT_ONCE)) };
@@ -149,10 +159,12 @@ fn drives(
             pick::pick(settings, found).map_err(|problem| refuse(draft, &problem))
         }
         Some(false) => {
+            draft.carry_on(&KIND);
             let target = ProvisionTarget::Inspect;
             Err(draft.call(Call::SetProvisionState { id, target }, POLL))
         }
         None => {
+            draft.carry_on(&KIND);
             let mut ops = Vec::new();
             if node.inspect_interface.as_deref() != Some(hardware.inspect) {
                 ops.push(PatchOp::add("/inspect_interface", hardware.inspect));
@@ -172,6 +184,7 @@ fn not_listed(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
     }
+    draft.carry_on(&KIND);
     match Mark::remove(node) {
         Some(op) => {
             let call = Call::PatchNode { id: node.uuid.clone(), ops: vec![op] };
@@ -198,6 +211,8 @@ fn built(recorded: &RaidConfig, node: &Node) -> Result<(), String> {
 
 /// The volumes are not those of the snapshot: built again, after a backoff.
 fn differs(draft: &mut Draft<'_>, node: &Node, difference: &str) -> Flow {
+    // Not applied, so that it is built again.
+    draft.set(raid::CONDITION_VERIFIED, "False", raid::PREPARING, difference);
     if !draft.has_error(&KIND) {
         return draft.fail(KIND, format!("Ironic reports RAID volumes other than those in status.provisioning.raid: {difference}; they are built again"));
     }

@@ -165,6 +165,7 @@ fn failed_before(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
     }
+    draft.carry_on(&KIND);
     state_machine::recover(draft, node)
 }
 
@@ -181,13 +182,14 @@ fn failed(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
     }
+    draft.carry_on(&KIND);
     if node.maintenance {
         return draft.call(Call::ClearMaintenance { id: node.uuid.clone() }, AT_ONCE);
     }
     deploy(draft, node)
 }
 
-/// The node is told what to deploy, then asked to.
+/// What is deployed is set on the node first, then requested.
 fn deploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
@@ -202,13 +204,14 @@ fn deploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !clean::has_room(draft) {
         return Flow::Stop;
     }
-    if draft.has_error(&KIND) {
-        draft.clear_error();
-    }
     let id = node.uuid.clone();
     let ops = instance_changes(draft, node);
     if !ops.is_empty() {
+        draft.carry_on(&KIND);
         return draft.call(Call::PatchNode { id, ops }, AT_ONCE);
+    }
+    if draft.has_error(&KIND) {
+        draft.clear_error();
     }
     let target = ProvisionTarget::Active { configdrive: Some(configdrive) };
     draft.call(Call::SetProvisionState { id, target }, POLL)

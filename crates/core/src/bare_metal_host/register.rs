@@ -6,8 +6,10 @@
 use super::{
     IronicView, Step, driver,
     driver::Driver,
-    status::{Draft, Flow, error_type},
+    port, secret,
+    status::{CONDITION_ACCEPTED, CONDITION_CREDENTIALS, Draft, Flow, error_type},
 };
+use crate::event::PendingEvent;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -18,8 +20,7 @@ use quarry_api::{
     },
     names,
 };
-use quarry_ironic::{Call, NewNode, NewPort, Node, PatchOp, Port, ProvisionState, ProvisionTarget};
-use std::collections::BTreeSet;
+use quarry_ironic::{Call, NewNode, NewPort, Node, PatchOp, ProvisionState, ProvisionTarget};
 
 /// Ironic verifies credentials in seconds.
 const VERIFYING_AGAIN: SignedDuration = SignedDuration::from_secs(1);
@@ -99,12 +100,16 @@ pub(super) fn register(draft: &mut Draft<'_>) -> Flow {
         return wait_for_maintenance(draft, node);
     }
     let renew = !draft.status.tried_credentials.matches(secret);
-    let changes = changes(host, node, &driver, &credentials, renew);
+    let mut changes = changes(host, node, &driver, &credentials, renew);
+    changes.extend(boot_mode(draft, node));
     if !changes.is_empty() && !draft.may_retry(&kind) {
         return keep_waiting(draft, kind);
     }
     if !changes.is_empty() && node.reservation.is_none() && !super::is_busy(node) {
         draft.status.tried_credentials = CredentialsStatus::of(secret);
+        if renew && node.provision_state != ProvisionState::Enroll {
+            secret::await_use(draft, secret);
+        }
         if node.provision_state == ProvisionState::Enroll && has_failed(node) {
             draft.retry_at_once(kind);
         } else if draft.has_error(&kind) {
@@ -140,16 +145,13 @@ fn create(
             "Ironic does not have node {} any more; the host is registered again",
             draft.status.provisioning.id
         );
-        draft.events.push(crate::event::PendingEvent {
-            warning: true,
-            reason: "NodeMissing",
-            message,
-        });
+        draft.events.push(PendingEvent { warning: true, reason: "NodeMissing", message });
         draft.status.provisioning.id.clear();
     }
     if let Some(secret) = &draft.seen.secret {
         draft.status.tried_credentials = CredentialsStatus::of(secret);
     }
+    draft.clear_condition(CONDITION_CREDENTIALS);
     if draft.has_error(&kind) {
         draft.clear_error();
     }
@@ -205,6 +207,23 @@ fn changes(
     ops
 }
 
+/// A host in use boots as it was deployed; its node gets the new mode when it is used no more.
+fn boot_mode(draft: &Draft<'_>, node: &Node) -> Option<PatchOp> {
+    let in_use = matches!(
+        draft.state(),
+        State::Provisioning
+            | State::Provisioned
+            | State::ExternallyProvisioned
+            | State::Deprovisioning
+    );
+    if in_use {
+        return None;
+    }
+    let mode = draft.seen.host.spec.boot_mode.as_ref();
+    let changed = driver::changed_capabilities(node.properties.get("capabilities"), mode)?;
+    Some(PatchOp::add("/properties/capabilities", changed))
+}
+
 fn has_failed(node: &Node) -> bool {
     node.last_error.as_ref().is_some_and(|error| !error.is_empty())
 }
@@ -228,7 +247,7 @@ fn wait_for_maintenance(draft: &mut Draft<'_>, node: &Node) -> Flow {
         node.uuid,
         reason.map_or_else(String::new, |reason| format!(" ({reason})"))
     );
-    draft.condition(super::status::CONDITION_ACCEPTED, "Maintenance", &message);
+    draft.condition(CONDITION_ACCEPTED, "Maintenance", &message);
     draft.again_in(MAINTENANCE_AGAIN)
 }
 
@@ -245,8 +264,14 @@ fn enroll(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
     }
     let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
     let Some(ports) = &seen.ports else { return draft.again_in(AT_ONCE) };
-    if let Some(address) = missing_ports(host, draft.seen.hardware_data.as_ref(), ports).next() {
-        let pxe_enabled = address.eq_ignore_ascii_case(&host.spec.boot_mac_address);
+    let is_boot = |address: &str| address.eq_ignore_ascii_case(&host.spec.boot_mac_address);
+    if let Some(taken) = seen.taken.iter().find(|taken| is_boot(&taken.address)) {
+        return draft.fail(kind, port::duplicate_boot_address(taken));
+    }
+    let missing = port::missing_addresses(host, draft.seen.hardware_data.as_ref(), ports);
+    let is_taken = |address: &&String| seen.taken.iter().any(|taken| taken.address == **address);
+    if let Some(address) = missing.iter().find(|address| !is_taken(address)).cloned() {
+        let pxe_enabled = is_boot(&address);
         let port = NewPort { node_uuid: node.uuid.clone(), address, pxe_enabled };
         if draft.has_error(&kind) {
             // One call is not the whole attempt.
@@ -254,26 +279,13 @@ fn enroll(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow {
         }
         return draft.call(Call::CreatePort(port), AT_ONCE);
     }
+    port::skip(draft, &seen.taken);
     if draft.has_error(&kind) {
         draft.clear_error();
     }
+    draft.clear_condition(CONDITION_CREDENTIALS);
     let call = Call::SetProvisionState { id: node.uuid.clone(), target: ProvisionTarget::Manage };
     draft.call(call, VERIFYING_AGAIN)
-}
-
-/// The boot interface, and every interface that an inspection found before Ironic lost the node.
-fn missing_ports<'a>(
-    host: &'a BareMetalHost,
-    data: Option<&'a quarry_api::HardwareData>,
-    ports: &'a [Port],
-) -> impl Iterator<Item = String> + 'a {
-    let boot = [host.spec.boot_mac_address.as_str()];
-    let found = data.and_then(|data| data.spec.hardware.as_ref()).into_iter();
-    let found = found.flat_map(|hardware| &hardware.nics).map(|nic| nic.mac.as_str());
-    let known: BTreeSet<String> =
-        ports.iter().map(|port| port.address.to_ascii_lowercase()).collect();
-    let wanted = boot.into_iter().chain(found).filter(|mac| !mac.is_empty());
-    wanted.map(str::to_ascii_lowercase).filter(move |mac| !known.contains(mac))
 }
 
 fn registered(draft: &mut Draft<'_>, kind: ErrorType, secret: &Secret) {
@@ -284,13 +296,17 @@ fn registered(draft: &mut Draft<'_>, kind: ErrorType, secret: &Secret) {
     if draft.has_error(&kind) && is_adopted {
         draft.clear_error();
     }
+    // Not those that Ironic does not have yet, because it works on the node.
+    if !draft.status.tried_credentials.matches(secret) || !secret::are_used(draft) {
+        return;
+    }
+    draft.clear_condition(CONDITION_CREDENTIALS);
     let good = CredentialsStatus::of(secret);
     if draft.status.good_credentials != good {
         // A change of labels alone gives the Secret another version.
         draft.event("BMCAccessValidated", "Verified access to BMC");
-        draft.status.good_credentials = good.clone();
+        draft.status.good_credentials = good;
     }
-    draft.status.tried_credentials = good;
 }
 
 /// Ironic's errors may list every disk of a machine.
@@ -329,5 +345,5 @@ pub(super) fn is_claimed(secret: &Secret, host: &BareMetalHost) -> bool {
     let (key, value) = names::HOST_SECRET_LABEL;
     secret.labels().get(key).is_some_and(|found| found == value)
         && secret.finalizers().iter().any(|one| one == names::HOST_SECRET_FINALIZER)
-        && secret.owner_references().iter().any(|owner| Some(&owner.uid) == host.uid().as_ref())
+        && secret::is_owned(secret, host)
 }

@@ -189,6 +189,25 @@ fn adopted(draft: &mut Draft<'_>) -> Flow {
         }
         ProvisionState::InspectFailed | ProvisionState::CleanFailed => recover(draft, node),
         ProvisionState::Adopting => draft.again_in(POLL),
-        _ => draft.again_in(AT_REST),
+        _ => unexpected(draft, node, AT_REST),
     }
+}
+
+/// A node in a state that nothing here leads to: another client of Ironic did that, or an operator of another version.
+/// It is left alone, and reported until it is over.
+pub(super) fn unexpected(draft: &mut Draft<'_>, node: &Node, again: SignedDuration) -> Flow {
+    let Node { uuid, provision_state, .. } = node;
+    let remedy = match super::is_busy(node) || node.target_provision_state.is_some() {
+        true => "wait until Ironic has ended it".to_owned(),
+        false => format!(
+            "bring it back to manageable, or to active if the machine is in use: baremetal node show {uuid}"
+        ),
+    };
+    let message = format!(
+        "node {uuid} is in state {provision_state:?} in Ironic, which is unexpected while the host is {}; {remedy}",
+        draft.state(),
+        provision_state = provision_state.as_str(),
+    );
+    draft.condition(CONDITION_ACCEPTED, "UnexpectedNodeState", &message);
+    draft.again_in(again)
 }

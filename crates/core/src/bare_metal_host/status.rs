@@ -21,6 +21,12 @@ pub const CONDITION_IRONIC: &str = "quarry.dev/IronicReachable";
 pub const CONDITION_HARDWARE_DATA: &str = "quarry.dev/HardwareDataStored";
 /// False while a request in the spec is not carried out.
 pub const CONDITION_ACCEPTED: &str = "quarry.dev/Accepted";
+/// False while the API server refuses a write that the host needs. Absent: all were accepted.
+pub const CONDITION_WRITTEN: &str = "quarry.dev/Written";
+/// Unknown from a request that changes the power until the host is as it was requested.
+pub const CONDITION_POWER: &str = "quarry.dev/PowerApplied";
+/// Unknown while Ironic has new credentials of a registered host and may not have used them yet.
+pub const CONDITION_CREDENTIALS: &str = "quarry.dev/CredentialsVerified";
 
 /// A plan in the making.
 pub(super) struct Draft<'a> {
@@ -108,6 +114,7 @@ impl<'a> Draft<'a> {
             self.status.provisioning.boot_mode = Some(mode.unwrap_or(BootMode::Uefi));
         }
         self.status.error_count = 0;
+        self.clear_condition(CONDITION_POWER);
         self.clear_error();
     }
 
@@ -127,6 +134,18 @@ impl<'a> Draft<'a> {
     pub fn retry_at_once(&mut self, kind: ErrorType) {
         self.clear_error();
         self.status.error_type = Some(kind);
+    }
+
+    /// An attempt of several calls goes on after each of them, also one that a change of the spec began.
+    pub fn carry_on(&mut self, kind: &ErrorType) {
+        if self.has_error(kind) {
+            self.retry_at_once(kind.clone());
+        }
+    }
+
+    /// A failure that was reported, and whose next attempt has not begun.
+    pub fn has_reported(&self, kind: &ErrorType) -> bool {
+        self.has_error(kind) && !self.status.error_message.is_empty()
     }
 
     /// Everything is as the spec asks, as far as it is carried out.
@@ -194,6 +213,16 @@ impl<'a> Draft<'a> {
 
     pub fn set(&mut self, kind: &str, value: &str, reason: &str, message: &str) {
         set_condition(&mut self.status.conditions, kind, value, reason, message, self.now, None);
+    }
+
+    /// A report that is no problem: something is awaited. One that is known keeps its time.
+    pub fn pending(&mut self, kind: &str, reason: &str, message: &str) {
+        let all = &mut self.status.conditions;
+        set_condition(all, kind, "Unknown", reason, message, self.now, None);
+    }
+
+    pub fn found_condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|one| one.type_ == kind)
     }
 
     pub fn clear_condition(&mut self, kind: &str) {
@@ -450,6 +479,7 @@ const OUTDATED_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// Ironic could not be asked, or refused the call. The rest of the plan's status is not written: it is not true.
 pub fn report_failure(seen: &Observed, error: &Error, now: Timestamp) -> Report {
     let mut draft = Draft::new(seen, now);
+    draft.clear_condition(CONDITION_WRITTEN);
     let state = draft.state().clone();
     match error.meaning {
         Meaning::Locked => {
@@ -475,6 +505,22 @@ pub fn report_failure(seen: &Observed, error: &Error, now: Timestamp) -> Report 
     }
     let plan = draft.finish();
     Report { status: plan.status, events: plan.events, requeue: plan.requeue }
+}
+
+/// The API server refused a write of the plan (a policy, a missing right, a limit): the rest of the plan was not carried
+/// out, and is tried again. `attempt`: which write.
+pub fn report_refusal(seen: &Observed, attempt: &str, answer: &str, now: Timestamp) -> Report {
+    let mut draft = Draft::new(seen, now);
+    let message = format!(
+        "{attempt} was refused by the API server, and is retried: {}; correct the role of the operator, or the policy or limit that refuses it",
+        super::register::trimmed(answer)
+    );
+    draft.condition(CONDITION_WRITTEN, "Refused", &message);
+    draft.events.push(PendingEvent { warning: true, reason: "WriteRefused", message });
+    let plan = draft.finish();
+    // Published with the report: each refusal once.
+    let events = if plan.status.is_some() { plan.events } else { Vec::new() };
+    Report { status: plan.status, events, requeue: None }
 }
 
 /// Not an error of the host: its state stays as it is.

@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Resource, ResourceExt};
 use quarry_api::{BareMetalHost, HardwareData, bare_metal_host::BareMetalHostStatus, names};
 use quarry_core::bare_metal_host::{
-    FRESH, IronicView, Observed, Plan, Report, Step, report_failure, report_success,
+    FRESH, FormerSecret, IronicView, Observed, Plan, Report, Step, report_failure, report_refusal,
+    report_success,
 };
 use quarry_ironic::Performed;
 use serde_json::{Value, json};
@@ -20,6 +21,40 @@ use serde_json::{Value, json};
 const AFTER_WRITE: SignedDuration = SignedDuration::from_secs(1);
 
 pub async fn apply(context: &Context, seen: &Observed, plan: Plan) -> Result<Next, Failure> {
+    let applied = carry_out(context, seen, plan).await;
+    if let Err(failure) = &applied {
+        publish_refusal(context, seen, failure).await;
+    }
+    applied
+}
+
+/// The API server refuses what the plan asks for: reported where users look, not only in the operator's log. Where the
+/// status itself is refused, the Event is all that is left.
+async fn publish_refusal(context: &Context, seen: &Observed, failure: &Failure) {
+    let Some(answer) = failure.refusal() else { return };
+    // Steps before the one that was refused may have changed the host: what they wrote must stay.
+    let live = hosts(context, &seen.host).get_opt(&seen.host.name_any()).await;
+    let host = match live {
+        Ok(Some(live)) if live.uid() == seen.host.uid() => live,
+        Ok(_) => return,
+        Err(error) => {
+            tracing::warn!(host = key(&seen.host), %error, "failed to report a refusal");
+            return;
+        }
+    };
+    let changed = Observed { host: host.clone(), ..seen.clone() };
+    let report = report_refusal(&changed, &failure.attempt, answer, context.now());
+    if let Err(failed) = write(context, &host, &report).await {
+        let cause = failed.source.as_ref().map(ToString::to_string);
+        tracing::warn!(host = key(&seen.host), error = %failed, cause, "failed to report a refusal");
+    }
+    let is_new = |message: &str| context.is_unpublished("WriteRefused", &key(&host), message);
+    let events: Vec<_> =
+        report.events.iter().filter(|event| is_new(&event.message)).cloned().collect();
+    events::publish(context, &host, &events).await;
+}
+
+async fn carry_out(context: &Context, seen: &Observed, plan: Plan) -> Result<Next, Failure> {
     let Some(hosts) = &context.hosts else { return Ok(Next::AwaitChange) };
     if let IronicView::Seen(view) = &seen.ironic
         && plan.call.is_some()
@@ -101,16 +136,25 @@ async fn write_status(
     host: &BareMetalHost,
     status: &BareMetalHostStatus,
 ) -> Result<Option<BareMetalHost>, Failure> {
+    write_status_value(context, host, &json!(status)).await
+}
+
+async fn write_status_value(
+    context: &Context,
+    host: &BareMetalHost,
+    status: &Value,
+) -> Result<Option<BareMetalHost>, Failure> {
     let name = host.name_any();
     let old = host.status.as_ref().map_or_else(|| json!({}), |status| json!(status));
     let version = host.resource_version().unwrap_or_default();
     let api = hosts(context, host);
-    let written = context.writer.patch_status(&api, &name, &version, &old, &json!(status)).await;
-    let failed = |error| Failure::api(format!("writing the status of {}", key(host)), error);
+    let written = context.writer.patch_status(&api, &name, &version, &old, status).await;
+    let failed =
+        |error| Failure::api(format!("BareMetalHost {}: writing the status", key(host)), error);
     match written.map_err(failed)? {
         Written::Changed(after) => {
-            let state = status.provisioning.state.as_str();
-            tracing::info!(host = key(host), state, "updated status");
+            let state = after.state();
+            tracing::info!(host = key(host), %state, "updated status");
             Ok(Some(after))
         }
         Written::Unchanged => Ok(None),
@@ -164,16 +208,38 @@ async fn apply_step(
         Step::SetArchitecture(architecture) => {
             Some(patch(json!({"spec": {"architecture": architecture}})).await.map_err(failed)?)
         }
+        Step::RecordInspection(before) => {
+            let changes =
+                json!({names::INSPECT_ANNOTATION: null, names::INSPECTION_ANNOTATION: before});
+            Some(patch(json!({"metadata": {"annotations": changes}})).await.map_err(failed)?)
+        }
         Step::WriteStatus(status) => {
             let after = write_status(context, &host, status).await?;
             Some(after.unwrap_or(host.clone()))
         }
+        Step::RestoreStatus(status) => {
+            let after = write_status_value(context, &host, status).await?;
+            Some(after.unwrap_or(host.clone()))
+        }
         Step::ClaimSecret => {
+            // A leader that is behind would mark it for a host that is gone: with its owner, it would be deleted.
+            check_current(context, Some(&host)).await?;
             claim_secret(context, seen).await.map_err(failed)?;
             Some(host.clone())
         }
         Step::ReleaseSecret => {
-            release_secret(context, seen).await.map_err(failed)?;
+            if let Some(secret) = &seen.secret {
+                let shared = seen.secret_is_shared;
+                release_secret(context, seen, secret, shared).await.map_err(failed)?;
+            }
+            Some(host.clone())
+        }
+        Step::ReleaseFormerSecret(name) => {
+            let former = seen.former_secrets.iter().find(|one| one.secret.name_any() == *name);
+            if let Some(former) = former {
+                let FormerSecret { secret, is_shared } = former;
+                release_secret(context, seen, secret, *is_shared).await.map_err(failed)?;
+            }
             Some(host.clone())
         }
         Step::CreateHardwareData(_)
@@ -238,10 +304,13 @@ async fn apply_hardware_data(
         | Step::RemoveFinalizer
         | Step::ClaimSecret
         | Step::ReleaseSecret
+        | Step::ReleaseFormerSecret(_)
         | Step::RemoveAnnotations(_)
+        | Step::RecordInspection(_)
         | Step::SetArchitecture(_)
         | Step::CreateHardwareData(_)
-        | Step::WriteStatus(_) => return Ok(()),
+        | Step::WriteStatus(_)
+        | Step::RestoreStatus(_) => return Ok(()),
     };
     gone_is_fine(context.writer.patch(&api, &name, &version, changes).await)
 }
@@ -258,19 +327,28 @@ async fn claim_secret(context: &Context, seen: &Observed) -> Result<(), kube::Er
     patch_secret(context, secret, changes).await
 }
 
-async fn release_secret(context: &Context, seen: &Observed) -> Result<(), kube::Error> {
-    let Some(secret) = &seen.secret else { return Ok(()) };
+async fn release_secret(
+    context: &Context,
+    seen: &Observed,
+    secret: &Secret,
+    is_shared: bool,
+) -> Result<(), kube::Error> {
     let kept: Vec<&String> = secret
         .finalizers()
         .iter()
-        .filter(|one| seen.secret_is_shared || *one != names::HOST_SECRET_FINALIZER)
+        .filter(|one| is_shared || *one != names::HOST_SECRET_FINALIZER)
         .collect();
     let owners: Vec<_> = secret
         .owner_references()
         .iter()
         .filter(|one| Some(&one.uid) != seen.host.uid().as_ref())
         .collect();
-    let changes = json!({"metadata": {"finalizers": kept, "ownerReferences": owners}});
+    let mut changes = json!({"metadata": {"finalizers": kept, "ownerReferences": owners}});
+    // Of a host that is deleted it stays: what is watched has a version that a leader which is behind cannot overwrite.
+    let deleted = seen.host.metadata.deletion_timestamp.is_some();
+    if !is_shared && !deleted {
+        changes["metadata"]["labels"] = json!({names::HOST_SECRET_LABEL.0: null});
+    }
     gone_is_fine(patch_secret(context, secret, changes).await)
 }
 

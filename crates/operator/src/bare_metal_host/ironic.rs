@@ -5,8 +5,10 @@
 use super::rival::LastAnswer;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use quarry_api::BareMetalHost;
-use quarry_core::bare_metal_host::{HostSettings, IronicNode, is_busy, max_age, node_name, reads};
+use quarry_api::{BareMetalHost, HardwareData};
+use quarry_core::bare_metal_host::{
+    HostSettings, IronicNode, TakenAddress, is_busy, max_age, missing_addresses, node_name, reads,
+};
 use quarry_ironic::{
     Call, Client, Error, Meaning, Node, Performed, ProvisionState, ProvisionTarget, Reloading,
 };
@@ -100,14 +102,22 @@ impl Ironic {
     }
 
     /// What Ironic says about the host, not older than the host allows.
-    pub async fn view(&self, host: &BareMetalHost, now: Timestamp) -> Result<IronicNode, Error> {
+    pub async fn view(
+        &self,
+        host: &BareMetalHost,
+        data: Option<&HardwareData>,
+        now: Timestamp,
+    ) -> Result<IronicNode, Error> {
         let (node, read) = self.node(host, max_age(host), now).await?;
         let client = self.client()?;
         let reads = reads(host, node.as_ref());
-        let (mut ports, mut inventory, mut history) = (None, None, None);
+        let (mut ports, mut taken, mut inventory, mut history) = (None, Vec::new(), None, None);
         if let Some(node) = &node {
             if reads.ports {
-                ports = Some(client.ports_of(&node.uuid).await?);
+                let found = client.ports_of(&node.uuid).await?;
+                let missing = missing_addresses(host, data, &found);
+                taken = self.taken(&client, &node.uuid, missing).await?;
+                ports = Some(found);
             }
             if reads.inventory {
                 inventory = client.inventory(&node.uuid).await?;
@@ -123,7 +133,33 @@ impl Ironic {
             .values()
             .filter(|answer| is_busy(&answer.node) && Some(&answer.node.uuid) != uuid.as_ref())
             .count();
-        Ok(IronicNode { node, ports, inventory, history, busy, age: now.duration_since(read) })
+        let age = now.duration_since(read);
+        Ok(IronicNode { node, ports, taken, inventory, history, busy, age })
+    }
+
+    /// Which of these addresses other nodes have, up to the first that is free: it is the next to be created.
+    async fn taken(
+        &self,
+        client: &Client,
+        own: &str,
+        missing: Vec<String>,
+    ) -> Result<Vec<TakenAddress>, Error> {
+        let mut taken = Vec::new();
+        for address in missing {
+            let Some(port) = client.port_by_mac(&address).await? else { break };
+            let node = port.node_uuid.unwrap_or_default();
+            // Created since: what was read is out of date, which the next call will find.
+            if node == own {
+                break;
+            }
+            let known = self.known().nodes.get(&node).map(|answer| answer.node.name.clone());
+            let name = match known {
+                Some(name) => name,
+                None => client.node(&node).await?.and_then(|node| node.name),
+            };
+            taken.push(TakenAddress { address, node, name });
+        }
+        Ok(taken)
     }
 
     /// The node, and when it was read.

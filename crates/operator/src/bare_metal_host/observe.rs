@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use quarry_api::{BareMetalHost, HardwareData, NodeInventory};
 use quarry_core::{
-    bare_metal_host::{IronicView, Observed, needs_ironic, needs_user_data, raid::wants_arrays},
+    bare_metal_host::{
+        FormerSecret, IronicView, Observed, former_names, needs_ironic, needs_user_data,
+        raid::wants_arrays,
+    },
     host_join::{
         joins,
         raid::{Array, arrays},
@@ -32,8 +35,9 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
     };
     let secret = read_secret(context, &host).await?;
     let user_data = read_user_data(context, &host).await?;
+    let former_secrets = read_former_secrets(context, &host).await?;
     let ironic = if needs_ironic(&host) {
-        match hosts.ironic.view(&host, context.now()).await {
+        match hosts.ironic.view(&host, hardware_data.as_ref(), context.now()).await {
             Ok(seen) => IronicView::Seen(Box::new(seen)),
             Err(error) => IronicView::Failed(error),
         }
@@ -41,12 +45,13 @@ pub async fn observe(context: &Context, key: &str) -> Result<Option<Observed>, F
         IronicView::NotAsked
     };
     Ok(Some(Observed {
-        secret_is_shared: is_shared(context, &host),
+        secret_is_shared: is_secret_shared(context, &host),
         host: (*host).clone(),
         hardware_data,
         secret,
         user_data,
         arrays: read_arrays(context, &host),
+        former_secrets,
         ironic,
         settings: hosts.settings.clone(),
     }))
@@ -68,13 +73,21 @@ async fn read_secret(context: &Context, host: &BareMetalHost) -> Result<Option<S
     let Some(bmc) = host.bmc().filter(|bmc| !bmc.credentials_name.is_empty()) else {
         return Ok(None);
     };
+    read_named_secret(context, host, &bmc.credentials_name).await
+}
+
+async fn read_named_secret(
+    context: &Context,
+    host: &BareMetalHost,
+    name: &str,
+) -> Result<Option<Secret>, Failure> {
     let namespace = host.namespace().unwrap_or_default();
-    let key = format!("{namespace}/{}", bmc.credentials_name);
+    let key = format!("{namespace}/{name}");
     if let Some(found) = context.caches.get::<Secret>(&key) {
         return Ok(Some((*found).clone()));
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    let found = api.get_opt(&bmc.credentials_name).await;
+    let found = api.get_opt(name).await;
     found.map_err(|error| Failure::api(format!("reading Secret {key}"), error))
 }
 
@@ -107,18 +120,43 @@ async fn read_user_data(
     found.map_err(|error| Failure::api(format!("reading Secret {namespace}/{name}"), error))
 }
 
-/// Asked only at the end of a host: every other one is looked through.
-fn is_shared(context: &Context, host: &BareMetalHost) -> bool {
-    if host.metadata.deletion_timestamp.is_none() {
-        return false;
+/// Those that the status names, and those that were claimed for the host before the status could name them.
+async fn read_former_secrets(
+    context: &Context,
+    host: &BareMetalHost,
+) -> Result<Vec<FormerSecret>, Failure> {
+    let named = host.bmc().map(|bmc| bmc.credentials_name.clone());
+    let mut former = former_names(host);
+    let claimed = context.caches.store::<Secret>().each().filter(|secret| {
+        secret.namespace() == host.namespace()
+            && secret.owner_references().iter().any(|one| Some(&one.uid) == host.uid().as_ref())
+    });
+    former.extend(
+        claimed.map(|secret| secret.name_any()).filter(|name| Some(name) != named.as_ref()),
+    );
+    former.sort();
+    former.dedup();
+    let mut found = Vec::new();
+    for name in former {
+        if let Some(secret) = read_named_secret(context, host, &name).await? {
+            found.push(FormerSecret { secret, is_shared: is_shared(context, host, &name) });
+        }
     }
-    let name = |host: &BareMetalHost| host.bmc().map(|bmc| bmc.credentials_name.clone());
-    let wanted = name(host);
-    let mut others = context.caches.store::<BareMetalHost>().each();
-    wanted.is_some()
-        && others.any(|other| {
-            other.uid() != host.uid()
-                && other.namespace() == host.namespace()
-                && name(&other) == wanted
-        })
+    Ok(found)
+}
+
+/// Asked only at the end of a host: every other one is looked through.
+fn is_secret_shared(context: &Context, host: &BareMetalHost) -> bool {
+    let deleted = host.metadata.deletion_timestamp.is_some();
+    let named = host.bmc().filter(|_| deleted);
+    named.is_some_and(|bmc| is_shared(context, host, &bmc.credentials_name))
+}
+
+/// Another host names the Secret.
+fn is_shared(context: &Context, host: &BareMetalHost, secret: &str) -> bool {
+    context.caches.store::<BareMetalHost>().each().any(|other| {
+        other.uid() != host.uid()
+            && other.namespace() == host.namespace()
+            && other.bmc().is_some_and(|bmc| bmc.credentials_name == secret)
+    })
 }

@@ -106,7 +106,7 @@ impl Settings {
             Requested::No => {}
         }
         (requested(&self.recorded, array) != Requested::No)
-            .then(|| "in status.provisioning.raid, and not in spec.raid any more".to_owned())
+            .then(|| "recorded in status.provisioning.raid".to_owned())
     }
 }
 

@@ -4,7 +4,7 @@
 //! Deleting comes first in each cleaning, and the metadata of the disks is erased before arrays are built: after a run
 //! that was cut off, fewer steps fail.
 
-use super::{has_arrays, root};
+use super::root;
 use crate::bare_metal_host::driver::HardwareRaid;
 use quarry_api::{
     bare_metal_host::{HardwareRaidVolume, RaidConfig, RootDeviceHints, SoftwareRaidVolume},
@@ -80,17 +80,11 @@ fn phase(interface: &'static str, mut steps: Vec<CleanStep>, disks: Vec<LogicalD
     Phase { interface, steps, target }
 }
 
-/// For the end of a host's use, whatever made the volumes. The metadata of the disks is always erased.
-pub fn erasing(snapshot: Option<&RaidConfig>, hardware: Option<&HardwareRaid>) -> Vec<Phase> {
-    let mut phases = Vec::new();
-    if snapshot.is_some_and(has_arrays) || hardware.is_none() {
-        phases.push(phase(AGENT, vec![delete(), erase_metadata()], Vec::new()));
-    }
-    if let Some(raid) = hardware {
-        let mut steps = vec![delete()];
-        steps.extend(phases.is_empty().then(erase_metadata));
-        phases.push(phase(raid.interface, steps, Vec::new()));
-    }
+/// For the end of a host's use, whatever made the volumes: an operating system may have built arrays of its own. Arrays
+/// go first, while the disks or volumes that they are on are there.
+pub fn erasing(hardware: Option<&HardwareRaid>) -> Vec<Phase> {
+    let mut phases = vec![phase(AGENT, vec![delete(), erase_metadata()], Vec::new())];
+    phases.extend(hardware.map(|raid| phase(raid.interface, vec![delete()], Vec::new())));
     phases
 }
 

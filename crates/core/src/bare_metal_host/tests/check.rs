@@ -79,6 +79,11 @@ fn an_inspection_must_be_recorded_first() {
     let status = seen.host.status.as_mut().unwrap();
     status.provisioning.state = ProvisioningState::Inspecting;
     assert_eq!(check(&seen, &plan), []);
+    // The request must be recorded as well: left as it is, it would be carried out again.
+    annotate(&mut seen.host, names::INSPECT_ANNOTATION, "");
+    assert_eq!(check(&seen, &plan), [Violation::UnrecordedInspection]);
+    let steps = vec![Step::RecordInspection("none".to_owned())];
+    assert_eq!(check(&seen, &Plan { steps, ..plan }), []);
 }
 
 #[test]
@@ -110,6 +115,13 @@ fn hardware_data_must_not_be_lost() {
     let made = Box::new(data_of(&seen().host, 1));
     let plan = does(vec![Step::DeleteHardwareData, Step::CreateHardwareData(made)]);
     assert_eq!(check(&seen(), &plan), []);
+    // Nor because what was found is too large.
+    let mut status = seen().host.status.unwrap();
+    status.conditions[0].type_ = CONDITION_HARDWARE_DATA.to_owned();
+    status.conditions[0].reason = "TooLarge".to_owned();
+    let status = Some(Box::new(status));
+    let plan = Plan { status, ..does(vec![Step::DeleteHardwareData]) };
+    assert_eq!(check(&seen(), &plan), [Violation::HardwareLost]);
 }
 
 #[test]
@@ -145,4 +157,16 @@ fn credentials_must_not_be_written() {
     status.error_message = message;
     let plan = Plan { status: Some(Box::new(status)), ..Plan::default() };
     assert_eq!(check(&seen(), &plan), [Violation::CredentialShown]);
+}
+
+#[test]
+fn a_secret_in_use_must_not_be_released() {
+    let former = |name: &str| does(vec![Step::ReleaseFormerSecret(name.to_owned())]);
+    assert_eq!(check(&seen(), &former("bmc")), [Violation::SecretReleased]);
+    assert_eq!(check(&seen(), &former("other")), []);
+    let plan = does(vec![Step::ReleaseSecret]);
+    assert_eq!(check(&seen(), &plan), [Violation::SecretReleased]);
+    let mut deleted = seen();
+    mark_deleted(&mut deleted.host);
+    assert_eq!(check(&deleted, &plan), []);
 }

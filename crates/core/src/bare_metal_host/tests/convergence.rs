@@ -313,7 +313,8 @@ fn a_kill_at_any_step_only_delays() {
         annotate(world.host.as_mut().unwrap(), names::INSPECT_ANNOTATION, "");
         world.killed_after = Some(kill % 5);
         settle(&mut world).unwrap();
-        assert!(world.calls.iter().filter(|call| call.contains("inspect")).count() >= 2);
+        let inspections = world.calls.iter().filter(|call| call.contains("inspect")).count();
+        assert_eq!(inspections, 2, "killed at {kill}: {:?}", world.calls);
         assert_eq!(
             world.data.as_ref().map(|data| &data.spec),
             first.as_ref().map(|data| &data.spec)

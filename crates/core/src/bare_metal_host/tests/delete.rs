@@ -47,6 +47,9 @@ fn a_host_that_cannot_be_powered_off_is_deleted_in_the_end() {
     let mut seen =
         deleted("powering off before delete", Some(json!({"last_error": "power: no answer"})));
     let mut time = 0;
+    let plan = planned(&seen);
+    assert_eq!(call(&plan), format!("request power off of node {NODE}"));
+    seen.host.status = plan.status.map(|status| *status);
     for count in 1..=4 {
         let plan = planned_at(&seen, at(time));
         assert_eq!((status(&plan).error_count, call(&plan).as_str()), (count, ""));

@@ -135,3 +135,26 @@ fn boot_mode_and_architecture_become_properties() {
     );
     assert_eq!(properties(None, "").get("cpu_arch"), None);
 }
+
+#[test]
+fn only_the_boot_part_of_capabilities_changes() {
+    use crate::bare_metal_host::driver::changed_capabilities;
+    let changed = |found: Value, mode: Option<BootMode>| {
+        changed_capabilities(Some(&found).filter(|found| !found.is_null()), mode.as_ref())
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let secure = Some(BootMode::UefiSecureBoot);
+    assert_eq!(changed(json!(null), None), text("boot_mode:uefi"));
+    assert_eq!(changed(json!(""), Some(BootMode::Legacy)), text("boot_mode:bios"));
+    assert_eq!(changed(json!("boot_mode:uefi"), None), None);
+    assert_eq!(changed(json!("raid_level:1, boot_mode:uefi,secure_boot:false"), None), None);
+    assert_eq!(
+        changed(json!("cpu_vt:true,boot_mode:bios,raid_level:1"), secure.clone()),
+        text("boot_mode:uefi,secure_boot:true,cpu_vt:true,raid_level:1")
+    );
+    assert_eq!(
+        changed(json!("boot_mode:uefi,secure_boot:true,raid_level:1"), Some(BootMode::Uefi)),
+        text("boot_mode:uefi,raid_level:1")
+    );
+    assert_eq!(changed(json!({"boot_mode": "bios"}), secure), None, "of a form that is not known");
+}

@@ -138,12 +138,12 @@ fn hardware_that_only_fits_once_is_left_out_of_the_status() {
     assert_eq!((rest.status, rest.steps, rest.call), (None, vec![], None));
 }
 
-/// Beyond what etcd stores: available, reported with a remedy, and no second inspection. An older one is not kept.
+/// Beyond what etcd stores: available, reported with a remedy, and no second inspection.
 #[test]
 fn too_much_hardware_ends_in_available_without_a_loop() {
-    let mut seen = with_hardware(inspected(8000), 2);
+    let mut seen = inspected(8000);
     let plan = planned(&seen);
-    assert_eq!(steps(&plan), ["ReleaseHardwareData", "DeleteHardwareData"]);
+    assert_eq!(steps(&plan), Vec::<&str>::new());
     let found = condition(status(&plan), CONDITION_HARDWARE_DATA).unwrap();
     assert_eq!((found.reason.as_str(), found.status.as_str()), ("TooLarge", "False"));
     assert!(
@@ -155,10 +155,51 @@ fn too_much_hardware_ends_in_available_without_a_loop() {
         (status(&plan).provisioning.state.clone(), &status(&plan).hardware),
         (ProvisioningState::Available, &None)
     );
+    assert!(found.message.contains("no HardwareData is created"));
     seen.host.status = plan.status.map(|status| *status);
-    (seen.hardware_data, ironic_mut(&mut seen).inventory) = (None, None);
+    ironic_mut(&mut seen).inventory = None;
     let rest = planned_at(&seen, at(60));
     assert_eq!((rest.status, rest.steps, rest.call), (None, vec![], None));
+}
+
+/// What was true once helps more than nothing; the report says that it is old.
+#[test]
+fn an_older_one_stays_when_too_much_is_found() {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    let mut seen = with_hardware(inspected(8000), 2);
+    let data = seen.hardware_data.as_mut().unwrap();
+    data.metadata.creation_timestamp = Some(Time(at(-86400)));
+    let plan = planned(&seen);
+    assert_eq!(steps(&plan), Vec::<&str>::new());
+    let found = condition(status(&plan), CONDITION_HARDWARE_DATA).unwrap();
+    assert_eq!((found.reason.as_str(), found.status.as_str()), ("TooLarge", "False"));
+    assert!(found.message.contains("8000 disks"), "{}", found.message);
+    assert!(found.message.contains("as an earlier inspection found it"), "{}", found.message);
+    assert_eq!(status(&plan).hardware, Some(hardware_of(2)), "both copies are the same");
+    assert_eq!(status(&plan).provisioning.state, ProvisioningState::Available);
+    seen.host.status = plan.status.map(|status| *status);
+    ironic_mut(&mut seen).inventory = None;
+    let rest = planned_at(&seen, at(60));
+    assert_eq!((rest.status, rest.steps, rest.call), (None, vec![], None), "the report stays");
+    // Restored by an administrator since: it is not of an earlier inspection.
+    seen.hardware_data.as_mut().unwrap().metadata.creation_timestamp = Some(Time(at(90)));
+    assert_eq!(condition(status(&planned_at(&seen, at(120))), CONDITION_HARDWARE_DATA), None);
+}
+
+/// The status has hardware of an older inspection, and no HardwareData.
+#[test]
+fn an_annotation_wins_over_the_hardware_of_the_status() {
+    let mut seen = available();
+    seen.host.status.as_mut().unwrap().hardware = Some(hardware_of(5));
+    seen.host.spec.inspection_mode = Some(quarry_api::bare_metal_host::InspectionMode::Disabled);
+    let text = serde_json::to_string(&hardware_of(2)).unwrap();
+    annotate(&mut seen.host, names::HARDWARE_DETAILS_ANNOTATION, &text);
+    let plan = planned(&seen);
+    let [Step::CreateHardwareData(made), Step::RemoveAnnotations(_)] = &plan.steps[..] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(made.spec.hardware, Some(hardware_of(2)));
+    assert_eq!(status(&plan).hardware, Some(hardware_of(2)));
 }
 
 #[test]

@@ -38,11 +38,11 @@ fn too_many_busy_hosts_delay_an_inspection() {
     assert_eq!(status(&plan).operational_status, OperationalStatus::Ok);
 }
 
-/// Intent first: the annotation is removed only when the state is recorded and Ironic has accepted.
+/// Intent first: the state, then the record that the request becomes, then the call.
 #[test]
 fn a_requested_inspection_is_recorded_then_started() {
-    let mut seen =
-        with_hardware(observed(rested("available", json!({})), Some(node(json!({})))), 1);
+    let done = json!({"inspection_finished_at": "2025-12-31T00:00:00Z"});
+    let mut seen = with_hardware(observed(rested("available", json!({})), Some(node(done))), 1);
     annotate(&mut seen.host, names::INSPECT_ANNOTATION, "");
     let plan = planned(&seen);
     assert_eq!((call(&plan).as_str(), steps(&plan)), ("", vec![]));
@@ -50,8 +50,95 @@ fn a_requested_inspection_is_recorded_then_started() {
     seen.host.status = plan.status.map(|status| *status);
     let plan = planned_at(&seen, at(1));
     assert_eq!(call(&plan), format!("request inspect of node {NODE}"));
-    assert_eq!(plan.after, [Step::RemoveAnnotations(vec![names::INSPECT_ANNOTATION])]);
-    assert_eq!(plan.events[0].reason, "InspectionStarted");
+    assert_eq!(plan.steps, [Step::RecordInspection("2025-12-31T00:00:00Z".to_owned())]);
+    assert_eq!((plan.events[0].reason, plan.after), ("InspectionStarted", vec![]));
+}
+
+/// Recorded, and the operator was killed: before the call, after it, after the inspection.
+#[test]
+fn a_recorded_inspection_is_started_exactly_once() {
+    let before = "2025-12-31T00:00:00Z";
+    let of = |extra: Value| {
+        let mut seen = observed(host_in("inspecting", json!({})), Some(node(extra)));
+        annotate(&mut seen.host, names::INSPECTION_ANNOTATION, before);
+        ironic_mut(&mut seen).inventory = Some(inventory(2));
+        with_hardware(seen, 1)
+    };
+    let seen = of(json!({"inspection_finished_at": before}));
+    assert!(!wants_inventory(&seen), "that of the inspection before");
+    let plan = planned(&seen);
+    assert_eq!(call(&plan), format!("request inspect of node {NODE}"));
+    assert_eq!(steps(&plan), Vec::<&str>::new());
+    let plan = planned(&of(json!({"provision_state": "inspect wait"})));
+    assert_eq!((call(&plan).as_str(), steps(&plan)), ("", vec![]));
+    // Whatever the clock of Ironic says.
+    for finished in ["2025-12-31T00:01:00Z", "2020-01-01T00:00:00Z"] {
+        let seen = of(json!({"inspection_finished_at": finished}));
+        assert!(wants_inventory(&seen));
+        let plan = planned(&seen);
+        assert_eq!(call(&plan), "");
+        assert_eq!(
+            steps(&plan),
+            [
+                "ReleaseHardwareData",
+                "DeleteHardwareData",
+                "CreateHardwareData",
+                "RemoveAnnotations"
+            ]
+        );
+        let gone = Step::RemoveAnnotations(vec![names::INSPECTION_ANNOTATION]);
+        assert_eq!(plan.steps.last(), Some(&gone));
+    }
+}
+
+fn wants_inventory(seen: &Observed) -> bool {
+    let IronicView::Seen(ironic) = &seen.ironic else { return false };
+    reads(&seen.host, ironic.node.as_ref()).inventory
+}
+
+/// The abort was accepted, and the operator killed before the annotation was removed.
+#[test]
+fn a_ramdisk_is_restarted_once() {
+    let failed = json!({"provision_state": "inspect failed", "last_error": "aborted"});
+    let mut seen = observed(host_in("inspecting", json!({})), Some(node(failed)));
+    annotate(&mut seen.host, names::REBOOT_ANNOTATION, r#"{"force":true}"#);
+    let plan = planned(&seen);
+    assert_eq!(plan.steps, [Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION])]);
+    assert_eq!((call(&plan).as_str(), status(&plan).error_count), ("", 1));
+}
+
+#[test]
+fn an_unexpected_state_of_the_node_is_reported_while_it_lasts() {
+    for (state, extra, remedy) in [
+        ("inspecting", json!({"provision_state": "rescue"}), "; bring it back to manageable"),
+        ("inspecting", json!({"provision_state": "cleaning"}), "; wait until Ironic has ended it"),
+        ("inspecting", json!({"provision_state": "polishing"}), "; bring it back to manageable"),
+        (
+            "provisioned",
+            json!({"provision_state": "deploy failed"}),
+            "to active if the machine is in use",
+        ),
+    ] {
+        let mut seen = observed(host_in(state, json!({})), Some(node(extra.clone())));
+        let plan = planned(&seen);
+        assert_eq!(call(&plan), "");
+        let found = condition(status(&plan), "quarry.dev/Accepted").unwrap();
+        assert_eq!(
+            (found.status.as_str(), found.reason.as_str()),
+            ("False", "UnexpectedNodeState")
+        );
+        let named = extra["provision_state"].to_string();
+        assert!(
+            found.message.contains(&named) && found.message.contains(remedy),
+            "{}",
+            found.message
+        );
+        seen.host.status = plan.status.map(|status| *status);
+        assert_eq!(planned_at(&seen, at(60)).status, None, "reported once");
+        let usual = if state == "provisioned" { "active" } else { "inspect wait" };
+        ironic_mut(&mut seen).node = Some(node(json!({"provision_state": usual})));
+        assert_eq!(condition(status(&planned_at(&seen, at(90))), "quarry.dev/Accepted"), None);
+    }
 }
 
 #[test]

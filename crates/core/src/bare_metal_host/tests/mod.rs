@@ -11,12 +11,15 @@ mod hardware_data;
 mod inspect;
 mod model;
 mod plan;
+mod port;
 mod power;
 mod provision;
 mod raid;
 mod raid_rules;
 mod raid_world;
 mod register;
+mod restore;
+mod secret;
 mod status;
 mod table;
 
@@ -154,6 +157,7 @@ fn node(extra: Value) -> Node {
     let mut object = json!({
         "uuid": NODE, "name": "ns~h1", "driver": "redfish", "provision_state": "manageable", "power_state": "power on",
         "boot_interface": "redfish-virtual-media", "automated_clean": true, "disable_power_off": false,
+        "properties": {"capabilities": "boot_mode:uefi"},
         "driver_info": {
             "deploy_iso": "http://files/ramdisk.iso", "redfish_address": "https://10.0.0.1",
             "redfish_system_id": "/redfish/v1/Systems/1", "redfish_username": "admin", "redfish_password": "******",
@@ -198,6 +202,7 @@ fn observed(host: BareMetalHost, node: Option<Node>) -> Observed {
         secret_is_shared: false,
         user_data: None,
         arrays: None,
+        former_secrets: Vec::new(),
         ironic: IronicView::Seen(Box::new(seen)),
         settings: settings(),
     }

@@ -109,6 +109,7 @@ impl World {
             secret_is_shared: false,
             user_data: None,
             arrays: None,
+            former_secrets: Vec::new(),
             ironic,
             settings: settings(),
         }
@@ -192,7 +193,15 @@ impl World {
                 gone.iter().for_each(|name| drop(all.remove(*name)));
             }
             Step::SetArchitecture(found) => host.spec.architecture = found.clone(),
+            Step::RecordInspection(before) => {
+                let all = host.metadata.annotations.get_or_insert_default();
+                all.remove(names::INSPECT_ANNOTATION);
+                all.insert(names::INSPECTION_ANNOTATION.to_owned(), before.clone());
+            }
             Step::WriteStatus(status) => host.status = Some((**status).clone()),
+            Step::RestoreStatus(status) => {
+                host.status = Some(serde_json::from_value(status.clone()).unwrap());
+            }
             Step::ClaimSecret => {
                 let fresh = secret(json!({"metadata": {"resourceVersion": "8"}}));
                 self.secret.metadata = fresh.metadata;
@@ -201,6 +210,7 @@ impl World {
                 self.secret.metadata.finalizers = None;
                 self.secret.metadata.owner_references = None;
             }
+            Step::ReleaseFormerSecret(name) => unreachable!("it uses one Secret, not {name}"),
             Step::CreateHardwareData(made) => {
                 assert!(self.data.is_none(), "there is one already");
                 self.data = Some((**made).clone());

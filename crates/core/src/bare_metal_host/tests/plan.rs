@@ -29,89 +29,10 @@ fn a_host_without_bmc_is_unmanaged() {
     assert_eq!(planned_at(&seen, at(60)), Plan::default());
 }
 
-/// A moved host: its status was written to the annotation without hardware, by this operator or by Cluster API's.
-fn moved() -> Observed {
-    let mut seen = observed(host(json!({})), Some(node(json!({}))));
-    let saved = json!({
-        "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true,
-        "lastUpdated": "2025-06-01T00:00:00Z", "futureField": {"x": 1},
-        "provisioning": {"state": "available", "ID": NODE, "image": {"url": ""}, "futureField": true},
-        "hardware": {"hostname": "from-annotation", "cpu": {}, "systemVendor": {}, "firmware": {"bios": {}}},
-    });
-    annotate(&mut seen.host, names::STATUS_ANNOTATION, &saved.to_string());
-    seen
-}
-
-#[test]
-fn a_status_annotation_is_restored_and_hardware_data_wins() {
-    let mut seen = moved();
-    let plan = planned(&seen);
-    let [Step::WriteStatus(restored), Step::RemoveAnnotations(gone)] = &plan.steps[..] else {
-        panic!("{plan:?}")
-    };
-    assert_eq!(gone, &[names::STATUS_ANNOTATION]);
-    assert_eq!(
-        (&restored.provisioning.state, restored.provisioning.id.as_str()),
-        (&ProvisioningState::Available, NODE)
-    );
-    assert_eq!(restored.hardware.as_ref().unwrap().hostname, "from-annotation");
-    assert_eq!((&plan.call, plan.requeue), (&None, Some(SignedDuration::ZERO)));
-    seen.hardware_data = Some(data_of(&seen.host, 4));
-    let plan = planned(&seen);
-    let [Step::WriteStatus(restored), _] = &plan.steps[..] else { panic!("{plan:?}") };
-    assert_eq!(restored.hardware, Some(hardware_of(4)));
-    // Restored: neither registered nor inspected again.
-    seen.host.status = Some((**restored).clone());
-    seen.host.metadata.annotations = None;
-    // The Secret has another version here: its credentials are given to Ironic once.
-    let plan = planned(&seen);
-    assert_eq!(call(&plan), format!("update /driver_info/redfish_password of node {NODE}"));
-    seen.host.status = plan.status.map(|status| *status);
-    let plan = planned(&seen);
-    assert_eq!(
-        (call(&plan).as_str(), host_state(&plan, &seen)),
-        ("", ProvisioningState::Available)
-    );
-}
-
-fn host_state(plan: &Plan, seen: &Observed) -> ProvisioningState {
+pub(super) fn host_state(plan: &Plan, seen: &Observed) -> ProvisioningState {
     plan.status
         .as_ref()
         .map_or_else(|| seen.host.state(), |status| status.provisioning.state.clone())
-}
-
-#[test]
-fn an_outdated_status_annotation_is_removed() {
-    let mut seen = moved();
-    seen.host.status = host_in("inspecting", json!({})).status;
-    let plan = planned(&seen);
-    assert!(steps(&plan).contains(&"RemoveAnnotations"));
-    assert_eq!(host_state(&plan, &seen), ProvisioningState::Inspecting);
-}
-
-#[test]
-fn an_unreadable_status_annotation_stops_everything() {
-    let mut seen = moved();
-    annotate(&mut seen.host, names::STATUS_ANNOTATION, "{\"provisioning\": 7}");
-    let plan = planned(&seen);
-    assert_eq!((steps(&plan), call(&plan).as_str()), (vec![], ""));
-    let found = condition(status(&plan), "quarry.dev/Accepted").unwrap();
-    assert_eq!(found.reason, "InvalidAnnotation");
-    assert!(
-        found
-            .message
-            .starts_with(&format!("annotation {} cannot be read", names::STATUS_ANNOTATION))
-    );
-    seen.host.status = plan.status.map(|status| *status);
-    let plan = planned_at(&seen, at(60));
-    assert_eq!(
-        (steps(&plan), call(&plan).as_str(), plan.status),
-        (vec![], "", None),
-        "still: nothing is known"
-    );
-    let corrected = moved().host.metadata.annotations;
-    seen.host.metadata.annotations = corrected;
-    assert_eq!(steps(&planned_at(&seen, at(90))), ["WriteStatus", "RemoveAnnotations"]);
 }
 
 #[test]
@@ -162,4 +83,109 @@ fn an_externally_provisioned_host_is_adopted() {
     ironic_mut(&mut seen).node = Some(node(json!({"provision_state": "active"})));
     let plan = planned_at(&seen, at(201));
     assert_eq!((call(&plan).as_str(), status(&plan).error_count), ("", 0));
+}
+
+/// A machine that Ironic knows is not forgotten because its BMC is not named any more.
+#[test]
+fn a_host_that_loses_its_bmc_keeps_state_and_node() {
+    for (state, node_is) in [
+        ("registering", "enroll"),
+        ("registering", "verifying"),
+        ("inspecting", "inspect wait"),
+        ("available", "manageable"),
+        ("provisioned", "active"),
+    ] {
+        let host = host_in(
+            state,
+            json!({"status": {"errorMessage": "no answer", "errorType": "registration error", "operationalStatus": "error"}}),
+        );
+        let mut seen =
+            with_hardware(observed(host, Some(node(json!({"provision_state": node_is})))), 1);
+        let bmc = seen.host.spec.bmc.take();
+        seen.secret = None;
+        assert!(needs_ironic(&seen.host), "{state}");
+        let plan = planned(&seen);
+        assert_eq!((call(&plan).as_str(), steps(&plan)), ("", vec![]), "{state}");
+        let found = status(&plan);
+        assert_eq!(
+            (found.provisioning.state.as_str(), found.provisioning.id.as_str()),
+            (state, NODE)
+        );
+        assert_eq!((found.error_type.clone(), found.error_message.as_str()), (None, ""));
+        let reported = condition(found, "quarry.dev/Accepted").unwrap();
+        assert_eq!((reported.status.as_str(), reported.reason.as_str()), ("False", "BmcMissing"));
+        assert!(
+            reported.message.contains(NODE) && reported.message.contains("; set spec.bmc again")
+        );
+        seen.host.status = plan.status.map(|status| *status);
+        assert_eq!(planned_at(&seen, at(60)).status, None, "reported once");
+        // Back: it goes on where it was, and the report ends at once.
+        (seen.host.spec.bmc, seen.secret) = (bmc, None);
+        let plan = planned_at(&seen, at(90));
+        assert_eq!(condition(status(&plan), "quarry.dev/Accepted"), None);
+        assert_eq!(host_state(&plan, &seen).as_str(), state);
+    }
+}
+
+#[test]
+fn a_host_without_bmc_and_node_becomes_unmanaged() {
+    for id in ["", NODE] {
+        let registering = json!({"spec": {"bmc": null}, "status": {"provisioning": {"ID": id}}});
+        let seen = observed(host_in("registering", registering), None);
+        let found = planned(&seen).status.unwrap();
+        assert_eq!(found.provisioning.state, ProvisioningState::Unmanaged);
+        assert_eq!(
+            (found.provisioning.id.as_str(), found.operational_status),
+            ("", OperationalStatus::Discovered)
+        );
+    }
+    // The answer to its creation was lost: Ironic is asked before it is forgotten.
+    let registering = json!({"spec": {"bmc": null}, "status": {"provisioning": {"ID": ""}}});
+    let mut seen = observed(host_in("registering", registering), Some(node(json!({}))));
+    let plan = planned(&seen);
+    assert_eq!(status(&plan).provisioning.id, NODE);
+    assert_eq!(host_state(&plan, &seen), ProvisioningState::Registering);
+    seen.ironic = IronicView::Failed(error(quarry_ironic::Meaning::Failed));
+    assert_eq!(host_state(&planned(&seen), &seen), ProvisioningState::Registering);
+}
+
+/// It would be registered and inspected, and so rebooted, as a new host.
+#[test]
+fn a_detached_host_without_bmc_keeps_its_state() {
+    let detached = json!({"spec": {"bmc": null}, "status": {"operationalStatus": "detached", "provisioning": {"ID": ""}}});
+    let mut seen = observed(host_in("provisioned", detached), None);
+    annotate(&mut seen.host, names::DETACHED_ANNOTATION, "");
+    assert!(!needs_ironic(&seen.host));
+    seen.ironic = IronicView::NotAsked;
+    let plan = planned(&seen);
+    assert_eq!(host_state(&plan, &seen), ProvisioningState::Provisioned);
+    assert!(
+        plan.status.is_none_or(|status| status.operational_status == OperationalStatus::Detached)
+    );
+}
+
+/// The status is written when every step before it was accepted.
+#[test]
+fn a_refused_write_is_reported_until_it_is_accepted() {
+    let mut seen =
+        with_hardware(observed(rested("available", json!({})), Some(node(json!({})))), 1);
+    let attempt = "BareMetalHost ns/h1: CreateHardwareData";
+    let answer = format!("forbidden: by policy {PASSWORD}");
+    let report = report_refusal(&seen, attempt, &answer, now());
+    let found = report.status.as_deref().unwrap();
+    let refused = condition(found, CONDITION_WRITTEN).unwrap();
+    assert_eq!((refused.status.as_str(), refused.reason.as_str()), ("False", "Refused"));
+    assert_eq!(
+        refused.message,
+        "BareMetalHost ns/h1: CreateHardwareData was refused by the API server, and is retried: forbidden: by policy …; correct the role of the operator, or the policy or limit that refuses it"
+    );
+    assert_eq!((report.events.len(), report.events[0].reason), (1, "WriteRefused"));
+    seen.host.status = report.status.map(|status| *status);
+    let again = report_refusal(&seen, attempt, &answer, at(60));
+    assert_eq!((again.status, again.events), (None, vec![]), "reported once");
+    let plan = planned_at(&seen, at(120));
+    assert_eq!(condition(status(&plan), CONDITION_WRITTEN), None);
+    // Ironic refused the call: the steps before it were accepted.
+    let failed = report_failure(&seen, &error(quarry_ironic::Meaning::Locked), at(130));
+    assert_eq!(condition(&failed.status.unwrap(), CONDITION_WRITTEN), None);
 }

@@ -62,7 +62,13 @@ fn a_reboot_goes_through_off_once() {
 
 #[test]
 fn a_failed_shutdown_is_followed_by_a_hard_one() {
-    let mut seen = seen(false, json!({"last_error": "Failed to change power state: timed out"}));
+    let failed = json!({"last_error": "Failed to change power state: timed out"});
+    let mut seen = seen(false, failed);
+    let plan = planned(&seen);
+    assert_eq!(call(&plan), format!("request soft power off of node {NODE}"));
+    seen.host.status = plan.status.map(|status| *status);
+    let requested = condition(seen.host.status.as_ref().unwrap(), CONDITION_POWER).unwrap();
+    assert_eq!((requested.status.as_str(), requested.reason.as_str()), ("Unknown", "Requested"));
     let plan = planned(&seen);
     assert_eq!(
         (call(&plan).as_str(), status(&plan).error_type.clone()),
@@ -73,7 +79,59 @@ fn a_failed_shutdown_is_followed_by_a_hard_one() {
     ironic_mut(&mut seen).node = Some(node(off()));
     let plan = planned_at(&seen, at(201));
     assert_eq!((status(&plan).error_type.clone(), status(&plan).error_count), (None, 0));
+    assert_eq!(condition(status(&plan), CONDITION_POWER), None);
     assert!(!status(&plan).powered_on);
+}
+
+/// Ironic keeps an error until the next operation: one from before our request is no answer to it.
+#[test]
+fn an_old_error_about_power_is_no_answer() {
+    let old = json!({"last_error": "Failed to change power state: timed out a week ago"});
+    let mut soft = seen(true, old.clone());
+    annotate(&mut soft.host, names::REBOOT_ANNOTATION, "");
+    let plan = planned(&soft);
+    assert_eq!(call(&plan), format!("request soft power off of node {NODE}"));
+    assert_eq!(status(&plan).error_type, None);
+    let mut deleted = seen(true, old);
+    mark_deleted(&mut deleted.host);
+    let plan = planned(&deleted);
+    assert_eq!(call(&plan), format!("request power off of node {NODE}"));
+    assert_eq!((status(&plan).error_count, status(&plan).error_type.clone()), (0, None));
+}
+
+#[test]
+fn a_bmc_that_was_lost_does_not_make_a_shutdown_hard() {
+    let fault = json!({"maintenance": true, "fault": "power failure", "last_error": "no answer"});
+    let mut seen = seen(false, fault);
+    seen.host.status = planned(&seen).status.map(|status| *status);
+    let lost = seen.host.status.as_ref().unwrap();
+    assert_eq!(lost.error_type, Some(ErrorType::PowerManagement));
+    ironic_mut(&mut seen).node = Some(node(json!({"last_error": "power: no answer"})));
+    assert_eq!(call(&planned_at(&seen, at(600))), format!("request soft power off of node {NODE}"));
+}
+
+/// One request to the BMC. Killed after the call, and before the annotation was removed.
+#[test]
+fn a_reboot_that_is_under_way_is_not_repeated() {
+    let mut seen = seen(true, json!({"disable_power_off": true}));
+    seen.host.spec.disable_power_off = true;
+    annotate(&mut seen.host, names::REBOOT_ANNOTATION, "");
+    let plan = planned(&seen);
+    assert_eq!(call(&plan), format!("request rebooting of node {NODE}"));
+    assert_eq!(plan.after, [Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION])]);
+    let rebooting = json!({"disable_power_off": true, "target_power_state": "power on"});
+    ironic_mut(&mut seen).node = Some(node(rebooting));
+    let plan = planned(&seen);
+    assert_eq!((call(&plan).as_str(), steps(&plan)), ("", vec!["RemoveAnnotations"]));
+    // It was not accepted, or has ended: requested, because a lost reboot would go unnoticed.
+    ironic_mut(&mut seen).node = Some(node(json!({"disable_power_off": true})));
+    assert_eq!(call(&planned(&seen)), format!("request rebooting of node {NODE}"));
+    // A key is no request to reboot once.
+    let mut kept = seen.clone();
+    annotate(&mut kept.host, "reboot.metal3.io/key", "");
+    ironic_mut(&mut kept).node =
+        Some(node(json!({"disable_power_off": true, "target_power_state": "power on"})));
+    assert_eq!(steps(&planned(&kept)), Vec::<&str>::new());
 }
 
 #[test]

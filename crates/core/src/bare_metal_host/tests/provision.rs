@@ -98,6 +98,14 @@ fn a_failed_deployment_is_repeated_and_given_up() {
     assert_eq!(call(&planned_at(&seen, at(10))), "", "not before its backoff is over");
     let again = planned_at(&seen, at(600));
     assert!(call(&again).starts_with("update /deploy_interface"), "{}", call(&again));
+    // The attempt has several calls: one of them is not another failure.
+    let status = again.status.as_deref().expect("the attempt is recorded");
+    assert_eq!((status.provisioning_fail_count, status.error_message.as_str()), (1, ""));
+    let mut next = seen.clone();
+    next.host.status = again.status.map(|status| *status);
+    let Call::PatchNode { ops, .. } = again.call.unwrap() else { panic!() };
+    super::model::patch(ironic_mut(&mut next).node.as_mut().unwrap(), &ops);
+    assert_eq!(call(&planned_at(&next, at(601))), format!("request active of node {NODE}"));
     seen.host.status.as_mut().unwrap().provisioning_fail_count = 5;
     let rest = planned_at(&seen, at(6000));
     assert_eq!((call(&rest).as_str(), rest.requeue), ("", None), "not a sixth time");

@@ -115,14 +115,10 @@ fn settings_become_steps() {
 
 #[test]
 fn the_end_of_use_erases_every_kind() {
-    let arrays = config(json!({"softwareRAIDVolumes": [{"level": "1"}]}));
-    let volumes = config(json!({"hardwareRAIDVolumes": [{"level": "1"}]}));
-    let both = "redfish: raid.delete_configuration deploy.erase_devices_metadata [0]";
-    assert_eq!(steps_of(&phases::erasing(None, Some(redfish()))), [both]);
-    assert_eq!(steps_of(&phases::erasing(Some(&volumes), Some(redfish()))), [both]);
-    let all = phases::erasing(Some(&arrays), Some(redfish()));
-    assert_eq!(steps_of(&all), [ERASE_ARRAYS, ERASE_VOLUMES]);
-    assert_eq!(steps_of(&phases::erasing(None, None)), [ERASE_ARRAYS]);
+    assert_eq!(steps_of(&phases::erasing(Some(redfish()))), [ERASE_ARRAYS, ERASE_VOLUMES]);
+    assert_eq!(steps_of(&phases::erasing(None)), [ERASE_ARRAYS]);
+    let kept = "redfish: deploy.erase_devices_metadata [0]";
+    assert_eq!(steps_of(&phases::retaining(Some(redfish()))), [kept]);
 }
 
 #[test]

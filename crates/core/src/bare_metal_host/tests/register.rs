@@ -112,6 +112,7 @@ fn a_node_is_kept_as_the_spec_asks() {
         (json!({"boot_interface": "ipxe"}), "/boot_interface"),
         (json!({"automated_clean": false}), "/automated_clean"),
         (json!({"disable_power_off": true}), "/disable_power_off"),
+        (json!({"properties": {"capabilities": "boot_mode:bios"}}), "/properties/capabilities"),
         (
             json!({"driver_info": {"redfish_address": "https://10.0.0.9"}}),
             "/driver_info/redfish_address",
@@ -127,6 +128,29 @@ fn a_node_is_kept_as_the_spec_asks() {
         merge(&mut locked, &json!({"reservation": "conductor"}));
         let seen = with_hardware(observed(rested("available", json!({})), Some(node(locked))), 1);
         assert_eq!(call(&planned(&seen)), "", "Ironic works on it");
+    }
+}
+
+#[test]
+fn a_changed_boot_mode_is_sent_unless_the_host_is_in_use() {
+    let raid = json!({"properties": {"capabilities": "boot_mode:uefi,raid_level:1"}});
+    let mut seen = with_hardware(observed(rested("available", json!({})), Some(node(raid))), 1);
+    seen.host.spec.boot_mode = Some(quarry_api::bare_metal_host::BootMode::UefiSecureBoot);
+    seen.host.metadata.generation = Some(2);
+    let plan = planned(&seen);
+    let Some(Call::PatchNode { ops, .. }) = &plan.call else { panic!("{plan:?}") };
+    let changed = "boot_mode:uefi,secure_boot:true,raid_level:1";
+    assert_eq!(*ops, [quarry_ironic::PatchOp::add("/properties/capabilities", changed)]);
+    let changed = json!({"properties": {"capabilities": changed}});
+    ironic_mut(&mut seen).node = Some(node(changed));
+    assert_eq!(call(&planned(&seen)), "");
+    for state in ["provisioned", "externally provisioned", "provisioning", "deprovisioning"] {
+        let mut seen = with_hardware(
+            observed(host_in(state, json!({})), Some(node(json!({"provision_state": "active"})))),
+            1,
+        );
+        seen.host.spec.boot_mode = Some(quarry_api::bare_metal_host::BootMode::Legacy);
+        assert!(!call(&planned(&seen)).contains("/properties"), "{state}");
     }
 }
 

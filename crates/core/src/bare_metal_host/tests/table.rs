@@ -22,7 +22,8 @@ fn row(seen: &Observed) -> String {
     if let Some(kind) = &new.error_type {
         write!(text, "; {kind}").unwrap();
     }
-    for one in new.conditions.iter().filter(|one| one.type_.contains('/')) {
+    let own = new.conditions.iter().filter(|one| one.type_.contains('/') && one.status == "False");
+    for one in own {
         write!(text, "; {}={}", one.type_.replace("quarry.dev/", ""), one.reason).unwrap();
     }
     text
