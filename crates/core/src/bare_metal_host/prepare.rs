@@ -112,9 +112,8 @@ fn record(
             Err(flow) => return flow,
         },
     };
-    if draft.has_error(&KIND) {
-        draft.clear_error();
-    }
+    // Ironic still shows the failure of the settings before these.
+    draft.carry_on(&KIND);
     raid::record(draft, settings);
     draft.again_in(AT_ONCE)
 }
