@@ -218,6 +218,10 @@ async fn commands_write_the_annotations_that_the_operator_reads() {
         refused("inspect rack-1").contains("hint: run `quarry host attach rack-1 -n metal` first")
     );
     run("attach rack-1");
+    run("detach rack-1");
+    let detached = &cluster.annotations("rack-1").await[names::DETACHED_ANNOTATION];
+    assert_eq!(*detached, "{\"deleteAction\":\"delay\"}", "a deletion waits, as the help says");
+    run("attach rack-1");
     assert!(cluster.annotations("rack-1").await.get(names::DETACHED_ANNOTATION).is_none());
     assert!(refused("inspect rack-9").contains("does not exist in namespace metal"));
 }

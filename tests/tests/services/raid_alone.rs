@@ -80,7 +80,8 @@ fn many_hosts_with_raid_cost_few_requests_and_memory() {
         assert_eq!(built.len(), 1, "{}: {built:?}", system.name);
     }
     let (requests, [all, own]) = (cost.requests.len(), operator.memory());
-    let (per_host, [all, mebibytes]) = (requests as f64 / 20.0, [all, own].map(|kib| kib as f64 / 1024.0));
+    let (per_host, [all, mebibytes]) =
+        (requests as f64 / 20.0, [all, own].map(|kib| kib as f64 / 1024.0));
     println!(
         "figure: twenty hosts with RAID at once: {per_host:.1} requests to Ironic per host; operator with 22 hosts: {mebibytes:.1} MiB of its own, {all:.1} MiB resident with the code of a debug build"
     );

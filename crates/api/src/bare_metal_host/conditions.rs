@@ -14,6 +14,10 @@ pub mod raid {
 
     /// Reason of a verified condition that is Unknown: the record is not applied yet.
     pub const PREPARING: &str = "Preparing";
+    /// Reason of a verified condition that is Unknown: the settings were removed before the record was applied.
+    pub const ABANDONED: &str = "Abandoned";
+    /// Reason of a verified condition that is Unknown: the host is deprovisioned, and the volumes go.
+    pub const ERASING: &str = "Erasing";
     /// Reason of a recorded condition that is False.
     pub const MADE_BY_HAND: &str = "MadeByHand";
     /// Reason of a verified condition that is True.

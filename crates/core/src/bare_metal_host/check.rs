@@ -1,8 +1,11 @@
 //! What may never be planned for a host, whatever the planner decided. Written apart from it.
 
 use super::{IronicView, Observed, Plan, Step, raid};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quarry_api::{bare_metal_host::ProvisioningState as State, names};
-use quarry_ironic::{Call, CleanStep, Node, ProvisionState, ProvisionTarget};
+use quarry_ironic::{
+    Call, CleanStep, Node, ProvisionState, ProvisionTarget, secret::without_credentials,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -87,9 +90,12 @@ pub fn check(seen: &Observed, plan: &Plan) -> Vec<Violation> {
     let asked = matches!(seen.ironic, IronicView::Seen(_));
     let was_managed = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
     let surely_gone = node.is_none() && (asked || !was_managed);
-    // As often as upstream tries.
+    // As often as upstream tries, and all of them without Ironic.
     let gone_for_good = matches!(seen.ironic, IronicView::Failed(_))
-        && host.status.as_ref().is_some_and(|status| status.error_count > 3);
+        && host.status.as_ref().is_some_and(|status| {
+            let away = |one: &Condition| one.type_ == super::CONDITION_IRONIC;
+            status.error_count > 3 && status.conditions.iter().any(away)
+        });
     if releases && !(deleted && (surely_gone || detached || gone_for_good)) {
         found.push(Violation::ReleasedEarly);
     }
@@ -138,7 +144,10 @@ fn check_raid(seen: &Observed, call: &Call) -> Vec<Violation> {
     let mut found = Vec::new();
     match host.state() {
         // The record was written before: it is in the host that was observed.
-        State::Preparing if recorded.is_some() => {}
+        State::Preparing
+            if recorded.is_some()
+                && raid::desired(host).is_some()
+                && !host.spec.externally_provisioned => {}
         State::Deprovisioning if matches!(call, Call::SetProvisionState { .. }) => {
             let builds = steps.iter().any(|step| step.step == "create_configuration");
             found.extend(builds.then_some(Violation::RaidWithoutSettings));
@@ -147,7 +156,11 @@ fn check_raid(seen: &Observed, call: &Call) -> Vec<Violation> {
                 annotations.is_some_and(|all| all.contains_key(names::RETAIN_RAID_ANNOTATION));
             let deletes = steps.iter().any(|step| step.step == "delete_configuration");
             let in_use = host.spec.externally_provisioned;
-            found.extend((retained && deletes || in_use).then_some(Violation::RaidRetained));
+            // What is erased in part is erased.
+            let begun = host.status.as_ref().is_some_and(raid::is_erasing);
+            found.extend(
+                (retained && deletes && !begun || in_use).then_some(Violation::RaidRetained),
+            );
         }
         _ => found.push(Violation::RaidWithoutSettings),
     }
@@ -166,9 +179,14 @@ fn check_deployment(seen: &Observed, call: &Call) -> Option<Violation> {
     let recorded = status.is_some_and(|status| !status.provisioning.image.url.is_empty());
     match target {
         ProvisionTarget::Active { .. } | ProvisionTarget::Provide => {
+            // The settings may have changed since it began: the record says whether it is built.
+            let unfinished = [raid::PREPARING, raid::ERASING];
             let prepared = status.is_some_and(|status| {
-                let raid = &status.provisioning.raid;
-                raid.is_none() || raid::is_applied(status)
+                let mut all = status.conditions.iter();
+                !all.any(|one| {
+                    one.type_ == raid::CONDITION_VERIFIED
+                        && unfinished.contains(&one.reason.as_str())
+                })
             });
             let ready = host.state() == State::Provisioning && recorded && prepared;
             (!ready).then_some(Violation::DeployedEarly)
@@ -251,13 +269,13 @@ fn check_call(call: &Call, node: Option<&Node>, may_delete: bool, state: State) 
     found
 }
 
-/// What must not be shown. A short word would be found in any text by chance.
+/// What must not be shown.
 pub(super) fn passwords(seen: &Observed) -> Vec<String> {
     let data = seen.secret.iter().filter_map(|secret| secret.data.as_ref());
     data.filter_map(|data| data.get("password"))
         .filter_map(|value| String::from_utf8(value.0.clone()).ok())
         .map(|text| text.trim().to_owned())
-        .filter(|text| text.len() >= 6)
+        .filter(|text| !text.is_empty())
         .collect()
 }
 
@@ -270,5 +288,6 @@ fn shows_credential(seen: &Observed, plan: &Plan) -> bool {
     texts.extend(
         status.iter().flat_map(|status| &status.conditions).map(|one| one.message.as_str()),
     );
-    secrets.iter().any(|secret| texts.iter().any(|text| text.contains(secret)))
+    // A short one is found in any text by chance: only as a whole word.
+    texts.iter().any(|text| without_credentials(text, &secrets) != without_credentials(text, &[]))
 }

@@ -6,10 +6,11 @@
 //! fails. Next to read: `raid/phases.rs` (what is requested), `prepare.rs` and `deprovision.rs` (when).
 
 use super::{
+    power::AT_REST,
     raid::phases::Phase,
-    register::keep_waiting,
+    register::{is_maintained_by_hand, keep_waiting},
     state_machine::{self, recover},
-    status::{CONDITION_ACCEPTED, Draft, Flow},
+    status::{Draft, Flow},
 };
 use jiff::{SignedDuration, Timestamp};
 use quarry_api::bare_metal_host::{ErrorType, OperationalStatus};
@@ -66,6 +67,36 @@ pub(super) fn has_room(draft: &mut Draft<'_>) -> bool {
     false
 }
 
+/// Ironic refuses to work on a node in maintenance. Its own is ended after a backoff; that of a person is waited for, and
+/// counts as a failure of a deletion. `None`: there is none.
+pub(super) fn maintenance(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node) -> Option<Flow> {
+    if !node.maintenance {
+        return None;
+    }
+    let id = node.uuid.clone();
+    let by_hand = is_maintained_by_hand(node);
+    if !by_hand && !draft.has_error(kind) {
+        let fault = node.fault.as_deref().unwrap_or_default();
+        let error = node.last_error.as_deref().unwrap_or_default();
+        return Some(draft.fail(
+            kind.clone(),
+            format!("Ironic set node {id} into maintenance ({fault}): {error}; check the BMC"),
+        ));
+    }
+    if !draft.may_retry(kind) {
+        return Some(keep_waiting(draft, kind.clone()));
+    }
+    if by_hand {
+        draft.status.error_message.clear();
+        return Some(draft.fail(
+            kind.clone(),
+            format!("node {id} is in maintenance in Ironic; end it: baremetal node maintenance unset {id}"),
+        ));
+    }
+    draft.carry_on(kind);
+    Some(draft.call(Call::ClearMaintenance { id }, AT_ONCE))
+}
+
 /// All phases of a run, one after the other. `Continue` when the last one has ended.
 pub(super) fn run(draft: &mut Draft<'_>, kind: &ErrorType, run: &str, phases: &[Phase]) -> Flow {
     let Some(node) = draft.node() else { return Flow::Stop };
@@ -83,7 +114,12 @@ pub(super) fn run(draft: &mut Draft<'_>, kind: &ErrorType, run: &str, phases: &[
         }
         ProvisionState::CleanFailed => return failed(draft, kind, run, phases, node),
         ProvisionState::InspectFailed | ProvisionState::AdoptFailed => return recover(draft, node),
-        _ => return unexpected(draft, node),
+        _ => return state_machine::unexpected(draft, node, AT_REST),
+    }
+    if !phases.is_empty()
+        && let Some(flow) = maintenance(draft, kind, node)
+    {
+        return flow;
     }
     let mark = Mark::of(node);
     let begun = mark.as_ref().and_then(|mark| {
@@ -203,14 +239,4 @@ fn failed(
         Some(op) => draft.call(Call::PatchNode { id: node.uuid.clone(), ops: vec![op] }, AT_ONCE),
         None => recover(draft, node),
     }
-}
-
-/// A state in which nothing can be cleaned, and that only a person leaves.
-pub(super) fn unexpected(draft: &mut Draft<'_>, node: &Node) -> Flow {
-    let message = format!(
-        "node {} is {} in Ironic, which this state of the host does not expect; the host is left as it is until the node is manageable or available",
-        node.uuid, node.provision_state
-    );
-    draft.condition(CONDITION_ACCEPTED, "UnexpectedNodeState", &message);
-    draft.again_in(super::power::AT_REST)
 }

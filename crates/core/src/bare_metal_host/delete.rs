@@ -1,7 +1,7 @@
 //! The end of a host: powered off, removed from Ironic, released. And a host that is detached from Ironic.
 
 use super::{
-    Step, annotations, deprovision, power, raid,
+    Step, annotations, deprovision, power,
     register::{MAINTENANCE, is_maintained_by_hand, keep_waiting},
     status::{CONDITION_ACCEPTED, CONDITION_IRONIC, Draft, Flow, error_type},
 };
@@ -19,8 +19,8 @@ const POWER_OFF_TRIES: i64 = 3;
 /// Which state the deletion of a host leads to.
 pub(super) fn begin(draft: &mut Draft<'_>) {
     // What was built for the host goes with it. Volumes that it came with stay: nothing says whose they are.
-    let recorded = draft.status.provisioning.raid.as_ref();
-    let is_built = recorded.is_some_and(raid::has_volumes);
+    let is_built = draft.status.provisioning.raid.is_some();
+    let is_external = draft.seen.host.spec.externally_provisioned;
     let next = match draft.state() {
         State::None | State::Unmanaged | State::Registering => State::Deleting,
         State::Inspecting
@@ -28,10 +28,11 @@ pub(super) fn begin(draft: &mut Draft<'_>) {
         | State::Preparing
         | State::Ready
         | State::Available
-            if is_built =>
+            if is_built && !is_external =>
         {
             State::Deprovisioning
         }
+        State::Provisioning | State::Provisioned if is_external => State::PoweringOffBeforeDelete,
         State::Inspecting
         | State::MatchProfile
         | State::Preparing
@@ -122,10 +123,21 @@ fn release(draft: &mut Draft<'_>) -> Flow {
     Flow::Stop
 }
 
+/// Ironic could not be asked the last time either.
+pub(super) fn is_away(host: &quarry_api::BareMetalHost) -> bool {
+    let conditions = host.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|one| one.type_ == CONDITION_IRONIC)
+}
+
 /// A deletion while Ironic cannot be asked: it ends after some failures, as upstream, and an Event says what stays.
 pub(super) fn without_ironic(draft: &mut Draft<'_>, error: &quarry_ironic::Error) -> Flow {
     begin(draft);
     let kind = error_type(draft.state());
+    // What failed before Ironic went away does not count.
+    if !is_away(&draft.seen.host) {
+        draft.status.error_count = 0;
+        draft.clear_error();
+    }
     if draft.status.error_count > deprovision::TRIES {
         deprovision::report_left(draft);
         let id = &draft.status.provisioning.id;

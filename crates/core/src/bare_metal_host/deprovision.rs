@@ -27,10 +27,24 @@ pub(super) fn phases(draft: &Draft<'_>) -> Vec<Phase> {
         return Vec::new();
     }
     let hardware = host.bmc().and_then(driver::hardware_raid);
-    if raid::is_retained(host) {
-        return phases::retaining(hardware);
+    if is_retained(draft) {
+        // Ironic erases the metadata when it removes an image. A node that it had lost was never undeployed.
+        let lost =
+            draft.node().is_some_and(|node| node.provision_state != ProvisionState::Available);
+        let cleaned = super::register::is_cleaned(host);
+        let deployed = !draft.status.provisioning.image.url.is_empty();
+        let tried = draft.status.error_count > TRIES;
+        return match lost && cleaned && deployed && !tried {
+            true => phases::retaining(hardware),
+            false => Vec::new(),
+        };
     }
     phases::erasing(hardware)
+}
+
+/// The volumes stay, unless some of them are erased already.
+fn is_retained(draft: &Draft<'_>) -> bool {
+    raid::is_retained(&draft.seen.host) && !raid::is_erasing(&draft.status)
 }
 
 /// Each deprovisioning is a run of its own: what an earlier one erased does not count.
@@ -77,11 +91,23 @@ pub(super) fn deprovision(draft: &mut Draft<'_>) -> Flow {
             draft.call(Call::SetProvisionState { id, target }, POLL)
         }
         ProvisionState::InspectWait => draft.again_in(POLL),
+        _ if begins_erasing(draft, &phases) => {
+            raid::begin_erasing(draft);
+            draft.again_in(jiff::SignedDuration::ZERO)
+        }
         _ => match clean::run(draft, &KIND, &run, &phases) {
             Flow::Stop => Flow::Stop,
             Flow::Continue => end(draft),
         },
     }
+}
+
+/// Recorded first: an annotation that comes too late must not keep a record of volumes that are gone.
+fn begins_erasing(draft: &Draft<'_>, phases: &[Phase]) -> bool {
+    !phases.is_empty()
+        && !is_retained(draft)
+        && draft.status.provisioning.raid.is_some()
+        && !raid::is_erasing(&draft.status)
 }
 
 fn is_erasing(node: &Node, run: &str, phases: &[Phase]) -> bool {
@@ -97,10 +123,8 @@ fn undeploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.may_retry(&KIND) {
         return keep_waiting(draft, KIND);
     }
-    if node.maintenance {
-        draft.carry_on(&KIND);
-        let id = node.uuid.clone();
-        return draft.call(Call::ClearMaintenance { id }, jiff::SignedDuration::ZERO);
+    if let Some(flow) = clean::maintenance(draft, &KIND, node) {
+        return flow;
     }
     if !clean::has_room(draft) {
         return Flow::Stop;
@@ -113,7 +137,7 @@ fn undeploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
 
 fn end(draft: &mut Draft<'_>) -> Flow {
     draft.event("DeprovisioningComplete", "Image deprovisioning completed");
-    if !raid::is_retained(&draft.seen.host) {
+    if !is_retained(draft) && !draft.seen.host.spec.externally_provisioned {
         raid::forget(draft);
     }
     leave(draft);

@@ -1,7 +1,7 @@
 //! The inspection of a host by a ramdisk, and what becomes of its result.
 
 use super::{
-    IronicView, Step, annotations, hardware, hardware_data, raid,
+    IronicView, Step, annotations, clean, hardware, hardware_data, prepare, raid,
     register::keep_waiting,
     state_machine,
     status::{Draft, Flow},
@@ -12,7 +12,7 @@ use quarry_api::{
     bare_metal_host::{ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State},
     names,
 };
-use quarry_ironic::{Call, Node, ProvisionState, ProvisionTarget};
+use quarry_ironic::{Call, Node, PatchOp, ProvisionState, ProvisionTarget};
 
 /// A ramdisk needs half a minute at least. Later ones are polled less often.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
@@ -44,6 +44,17 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
     let kind = ErrorType::Inspection;
     let host = &draft.seen.host;
     if annotations::is_inspection_disabled(host) {
+        // One that has begun is ended first: its ramdisk runs.
+        match draft.node() {
+            Some(node) if node.provision_state == ProvisionState::InspectWait => {
+                let target = ProvisionTarget::Abort;
+                return draft.call(Call::SetProvisionState { id: node.uuid.clone(), target }, POLL);
+            }
+            Some(node) if node.provision_state == ProvisionState::Inspecting => {
+                return draft.again_in(POLL);
+            }
+            Some(_) | None => {}
+        }
         forget_record(draft);
         draft.enter(State::Preparing);
         return Flow::Continue;
@@ -70,13 +81,14 @@ pub(super) fn inspect(draft: &mut Draft<'_>) -> Flow {
             draft.enter(State::ExternallyProvisioned);
             Flow::Continue
         }
-        ProvisionState::Active => draft.refuse(
-            kind,
-            format!(
+        ProvisionState::Active => {
+            draft.refuse(kind, format!(
                 "node {} is active in Ironic although this host was never provisioned here: it is not inspected, because that would reboot it; restore status.provisioning.state of the host (kubectl edit --subresource=status), or delete the host and create it with spec.externallyProvisioned",
                 node.uuid
-            ),
-        ),
+            ));
+            // It may be undeployed or deleted in Ironic.
+            draft.again_in(super::power::AT_REST)
+        }
         _ => state_machine::unexpected(draft, node, POLL_LATER),
     }
 }
@@ -85,7 +97,7 @@ fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow 
     let host = &draft.seen.host;
     let again = annotations::asks_for_inspection(host) || is_recorded_only(host, node);
     let IronicView::Seen(seen) = &draft.seen.ironic else { return Flow::Stop };
-    if node.inspection_finished_at.is_some() && !again {
+    if node.inspection_finished_at.is_some() && !again && !prepare::is_list_of_drives(node) {
         if !wants_inventory(host, node) {
             // Ironic knows the hardware from before. It is read once the state is written.
             return draft.again_in(SignedDuration::ZERO);
@@ -113,6 +125,13 @@ fn start_or_finish(draft: &mut Draft<'_>, kind: ErrorType, node: &Node) -> Flow 
 }
 
 fn start(draft: &mut Draft<'_>, node: &Node) -> Flow {
+    let mut ops: Vec<PatchOp> = prepare::restored_inspection(node).into_iter().collect();
+    if prepare::is_list_of_drives(node) {
+        ops.extend(clean::Mark::remove(node));
+    }
+    if !ops.is_empty() && draft.seen.host.state() == State::Inspecting {
+        return draft.call(Call::PatchNode { id: node.uuid.clone(), ops }, SignedDuration::ZERO);
+    }
     draft.clear_error();
     // The state first: an operator that is killed after the request must find that an inspection was requested.
     if draft.seen.host.state() != State::Inspecting {

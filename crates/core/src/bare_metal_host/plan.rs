@@ -66,7 +66,14 @@ fn decide(draft: &mut Draft<'_>) {
             return;
         }
         IronicView::NotAsked if !is_deleted => return,
-        IronicView::NotAsked | IronicView::Seen(_) => draft.clear_condition(CONDITION_IRONIC),
+        IronicView::NotAsked | IronicView::Seen(_) => {
+            if is_deleted && delete::is_away(host) {
+                // It is back: attempts of the deletion begin again.
+                draft.status.error_count = 0;
+                draft.clear_error();
+            }
+            draft.clear_condition(CONDITION_IRONIC);
+        }
     }
     if is_deleted {
         delete::begin(draft);
@@ -81,6 +88,7 @@ fn decide(draft: &mut Draft<'_>) {
         });
         if *draft.state() == State::Deprovisioning
             && is_unregistered
+            && draft.seen.secret.is_some()
             && !deprovision::gives_up(draft)
             && register::register(draft) == Flow::Stop
         {

@@ -33,6 +33,10 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
             None
         }
     };
+    // A ramdisk runs: Ironic switches the power as it needs.
+    if super::is_busy(node) {
+        return draft.again_in(POLL);
+    }
     if node.target_power_state.is_some() {
         if is_rebooting(draft, node, request.as_ref()) {
             draft.steps.push(Step::RemoveAnnotations(vec![names::REBOOT_ANNOTATION]));
@@ -47,10 +51,7 @@ pub(super) fn manage(draft: &mut Draft<'_>) -> Flow {
         Some(PowerState::On) => true,
         Some(PowerState::Off) => false,
         // Ironic has not read it yet, or cannot.
-        Some(_) | None => {
-            settled(draft);
-            return draft.again_in(UNKNOWN_AGAIN);
-        }
+        Some(_) | None => return draft.again_in(UNKNOWN_AGAIN),
     };
     let once = request.as_ref().is_some_and(|request| request.once);
     let wants_on = spec.online && request.is_none();

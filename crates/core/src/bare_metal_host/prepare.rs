@@ -35,10 +35,15 @@ pub(super) fn wants_drives(host: &BareMetalHost, node: &Node) -> bool {
         && Mark::of(node).is_some_and(|mark| mark.phase == DRIVES && mark.is_past(node))
 }
 
+/// What Ironic knows of the hardware is the list of drives, and no inspection.
+pub(super) fn is_list_of_drives(node: &Node) -> bool {
+    Mark::of(node).is_some_and(|mark| mark.phase == DRIVES)
+}
+
 /// The interface of a later inspection, after the BMC was asked for its drives.
 pub(super) fn restored_inspection(node: &Node) -> Option<PatchOp> {
-    let is_own = node.inspect_interface.as_deref() == Some("agent");
-    (!is_own).then(|| PatchOp::add("/inspect_interface", "agent"))
+    let is_other = node.inspect_interface.as_deref().is_some_and(|one| one != "agent");
+    is_other.then(|| PatchOp::add("/inspect_interface", "agent"))
 }
 
 /// `Continue` when the host is available.
@@ -48,6 +53,10 @@ pub(super) fn prepare(draft: &mut Draft<'_>) -> Flow {
     if matches!(node.provision_state, ProvisionState::Cleaning | ProvisionState::CleanWait) {
         draft.clear_error();
         return draft.again_in(POLL);
+    }
+    if host.spec.externally_provisioned {
+        draft.enter(State::ExternallyProvisioned);
+        return Flow::Continue;
     }
     // The state first: what is requested in it must be found in it.
     if host.state() != State::Preparing && !raid::is_prepared(host, &draft.status) {
@@ -67,6 +76,11 @@ pub(super) fn prepare(draft: &mut Draft<'_>) -> Flow {
     if let Some(recorded) = &recorded
         && !raid::is_applied(&draft.status)
     {
+        if raid::desired(host).is_none() {
+            raid::abandon(draft);
+            draft.enter(State::Available);
+            return Flow::Continue;
+        }
         let hinted = super::raid_rules::has_hints(host);
         let phases = phases::building(recorded, hardware, hinted);
         let run = run_of(host, recorded);
@@ -140,7 +154,7 @@ fn drives(
             return Err(not_listed(draft, node));
         }
         _ if state_machine::has_failed(node) => return Err(state_machine::recover(draft, node)),
-        _ => return Err(clean::unexpected(draft, node)),
+        _ => return Err(state_machine::unexpected(draft, node, power::AT_REST)),
     }
     match mark.map(|mark| mark.is_past(node)) {
         // Refused for what the BMC listed: with other settings it is asked again.

@@ -6,6 +6,7 @@
 use super::{
     IronicView,
     clean::{self, POLL},
+    power,
     raid::{self, root},
     register::keep_waiting,
     state_machine,
@@ -65,6 +66,14 @@ pub(super) fn begin(draft: &mut Draft<'_>) -> Flow {
     if !host.spec.online || !raid::is_prepared(host, &draft.status) {
         return Flow::Continue;
     }
+    if raid::is_different(&draft.status) {
+        draft.condition(
+            CONDITION_ACCEPTED,
+            "RAIDDiffers",
+            "the host is not provisioned: its RAID volumes are not those of status.provisioning.raid; the condition quarry.dev/RAIDVerified has the difference and the remedy",
+        );
+        return Flow::Continue;
+    }
     let (image, hints) = (image.clone(), root::spec_hints(host));
     if draft.status.last_attempted_image.as_ref() != Some(&image) {
         draft.status.provisioning_fail_count = 0;
@@ -118,9 +127,15 @@ pub(super) fn provision(draft: &mut Draft<'_>) -> Flow {
         draft.status.provisioning.image = image;
         return draft.again_in(AT_ONCE);
     }
+    if corrects(draft, node) {
+        return draft.again_in(AT_ONCE);
+    }
     let id = node.uuid.clone();
     match node.provision_state {
         ProvisionState::Manageable => {
+            if let Some(flow) = clean::maintenance(draft, &KIND, node) {
+                return flow;
+            }
             if !draft.may_retry(&KIND) {
                 return keep_waiting(draft, KIND);
             }
@@ -152,8 +167,31 @@ pub(super) fn provision(draft: &mut Draft<'_>) -> Flow {
             draft.enter(State::Provisioned);
             Flow::Continue
         }
-        _ => clean::unexpected(draft, node),
+        _ => state_machine::unexpected(draft, node, power::AT_REST),
     }
+}
+
+/// What the spec says now of the same image, while nothing is deployed: recorded instead, and tried at once.
+fn corrects(draft: &mut Draft<'_>, node: &Node) -> bool {
+    let host = &draft.seen.host;
+    let idle = matches!(
+        node.provision_state,
+        ProvisionState::Manageable
+            | ProvisionState::Available
+            | ProvisionState::DeployFailed
+            | ProvisionState::CleanFailed
+    );
+    let Some(image) = image(host).filter(|_| idle).cloned() else { return false };
+    let hints = root::spec_hints(host);
+    let known = &mut draft.status.provisioning;
+    if known.image == image && known.root_device_hints == hints {
+        return false;
+    }
+    (known.image, known.root_device_hints) = (image.clone(), hints);
+    draft.status.last_attempted_image = Some(image);
+    draft.status.provisioning_fail_count = 0;
+    draft.carry_on(&KIND);
+    true
 }
 
 /// Ironic failed to clean the disks before the deployment.
@@ -173,7 +211,13 @@ fn failed(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if !draft.has_error(&KIND) {
         let Some(error) = state_machine::error_of(draft, node) else { return draft.again_in(POLL) };
         draft.status.provisioning_fail_count += 1;
-        return draft.fail(KIND, error);
+        let tried = draft.status.provisioning_fail_count;
+        let next =
+            if tried < TRIES { "it is tried again" } else { "it is not tried again until then" };
+        return draft.fail(
+            KIND,
+            format!("{error} (attempt {tried} of {TRIES}); correct spec.image, spec.rootDeviceHints or the host: {next}"),
+        );
     }
     if draft.status.provisioning_fail_count >= TRIES {
         let message = draft.status.error_message.clone();
@@ -203,6 +247,12 @@ fn deploy(draft: &mut Draft<'_>, node: &Node) -> Flow {
     };
     if !clean::has_room(draft) {
         return Flow::Stop;
+    }
+    if let Err(problem) = root_device(draft, node) {
+        return draft.refuse(KIND, problem);
+    }
+    if let Some(flow) = clean::maintenance(draft, &KIND, node) {
+        return flow;
     }
     let id = node.uuid.clone();
     let ops = instance_changes(draft, node);
@@ -282,13 +332,22 @@ fn instance_info(draft: &Draft<'_>, node: &Node) -> Map<String, Value> {
             }
         }
     }
-    let reported = node.raid().map(|raid| raid.logical_disks).unwrap_or_default();
-    let root =
-        root::root_device(status.root_device_hints.as_ref(), status.raid.as_ref(), &reported);
+    // Refused before the deployment; an adoption does without.
+    let root = root_device(draft, node).unwrap_or_default();
     if !root.is_empty() {
         info.insert("root_device".into(), root.into());
     }
     info
+}
+
+/// `Err`: the root disk cannot be told apart, and why.
+fn root_device(draft: &Draft<'_>, node: &Node) -> Result<Map<String, Value>, String> {
+    let status = &draft.status;
+    let reported = node.raid().map(|raid| raid.logical_disks).unwrap_or_default();
+    let data = draft.seen.hardware_data.as_ref().and_then(|data| data.spec.hardware.as_ref());
+    let disks = data.or(status.hardware.as_ref()).map(|hardware| hardware.storage.as_slice());
+    let hints = status.provisioning.root_device_hints.as_ref();
+    root::root_device(hints, raid::built(status), &reported, disks.unwrap_or_default())
 }
 
 /// What the instance reads at its first boot; names as upstream.
@@ -304,7 +363,16 @@ fn config_drive(draft: &Draft<'_>) -> Result<ConfigDrive, String> {
         }),
     );
     if let Some(reference) = &host.spec.user_data {
-        let namespace = reference.namespace.clone().or(host.namespace()).unwrap_or_default();
+        let namespace = host.namespace().unwrap_or_default();
+        if reference
+            .namespace
+            .as_ref()
+            .is_some_and(|other| !other.is_empty() && *other != namespace)
+        {
+            return Err(format!(
+                "spec.userData.namespace is another namespace than that of the host; move the Secret to {namespace}, and remove spec.userData.namespace"
+            ));
+        }
         let shown = format!("{namespace}/{}", reference.name.clone().unwrap_or_default());
         let Some(secret) = &draft.seen.user_data else {
             return Err(format!(

@@ -175,7 +175,7 @@ pub(super) fn keep_waiting(draft: &mut Draft<'_>, kind: ErrorType) -> Flow {
     draft.fail(kind, message)
 }
 
-fn is_cleaned(host: &BareMetalHost) -> bool {
+pub(super) fn is_cleaned(host: &BareMetalHost) -> bool {
     host.spec.automated_cleaning_mode != Some(AutomatedCleaningMode::Disabled)
 }
 

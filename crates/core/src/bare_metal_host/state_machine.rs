@@ -85,7 +85,18 @@ fn available(draft: &mut Draft<'_>) -> Flow {
     if let Some(node) = draft.node().filter(|node| has_failed(node)) {
         return recover(draft, node);
     }
-    if !raid::is_prepared(host, &draft.status) {
+    if let Some(node) = draft.node()
+        && !matches!(node.provision_state, ProvisionState::Manageable | ProvisionState::Available)
+    {
+        // Work that others requested is waited for; what they deployed is not switched off.
+        return match super::is_busy(node) {
+            true => draft.again_in(POLL),
+            false => unexpected(draft, node, AT_REST),
+        };
+    }
+    // Invalid settings are reported there, also where the record covers them.
+    let is_invalid = raid::desired(host).is_some() && !raid::problems(host).is_empty();
+    if is_invalid || !raid::is_prepared(host, &draft.status) {
         draft.enter(State::Preparing);
         return draft.again_in(SignedDuration::ZERO);
     }

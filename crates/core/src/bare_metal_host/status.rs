@@ -13,7 +13,7 @@ use quarry_api::{
     names,
     node_job::hex_digest,
 };
-use quarry_ironic::{Call, Error, Meaning, Node};
+use quarry_ironic::{Call, Error, Meaning, Node, secret::without_credentials};
 
 /// False while Ironic cannot be asked. Absent: it answers.
 pub const CONDITION_IRONIC: &str = "quarry.dev/IronicReachable";
@@ -236,11 +236,11 @@ impl<'a> Draft<'a> {
 
     /// Ironic may quote the password of a BMC in an error.
     fn hide_credentials(&mut self) {
+        let secrets = super::check::passwords(self.seen);
         let hide = |text: &mut String| {
-            for secret in super::check::passwords(self.seen) {
-                if text.contains(&secret) {
-                    *text = text.replace(&secret, "…");
-                }
+            let hidden = without_credentials(text, &secrets);
+            if hidden != without_credentials(text, &[]) {
+                *text = hidden;
             }
         };
         hide(&mut self.status.error_message);

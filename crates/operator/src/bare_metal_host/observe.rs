@@ -113,8 +113,8 @@ async fn read_user_data(
     let Some(name) = reference.and_then(|reference| reference.name.clone()) else {
         return Ok(None);
     };
-    let namespace = reference.and_then(|reference| reference.namespace.clone());
-    let namespace = namespace.or(host.namespace()).unwrap_or_default();
+    // Never one of another namespace: the planner refuses it.
+    let namespace = host.namespace().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let found = api.get_opt(&name).await;
     found.map_err(|error| Failure::api(format!("reading Secret {namespace}/{name}"), error))

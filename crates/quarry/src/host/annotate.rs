@@ -37,9 +37,12 @@ pub async fn detach(connect: &ConnectArgs, args: &DetachArgs) -> anyhow::Result<
     let (cluster, host) =
         checked(connect, &args.host, Action::Detach { force: args.force }).await?;
     let mut value = Map::new();
-    if args.delete_action == DeleteAction::Delete {
-        value.insert("deleteAction".to_owned(), json!("delete"));
-    }
+    // Always written: without it, a deletion does not wait, as upstream.
+    let action = match args.delete_action {
+        DeleteAction::Delay => "delay",
+        DeleteAction::Delete => "delete",
+    };
+    value.insert("deleteAction".to_owned(), json!(action));
     if args.force {
         value.insert("force".to_owned(), json!(true));
     }

@@ -14,6 +14,7 @@ use super::{
     raid_rules::{has_hints, invalid},
     status::{CONDITION_ACCEPTED, Draft},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use quarry_api::{
     BareMetalHost,
     bare_metal_host::{
@@ -24,8 +25,9 @@ use quarry_api::{
 };
 
 pub use quarry_api::bare_metal_host::conditions::raid::{
-    CHANGED_WHILE_PROVISIONED, CURRENT as CONDITION_CURRENT, DIFFERS, MADE_BY_HAND, MATCHES,
-    NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED, VERIFIED as CONDITION_VERIFIED,
+    ABANDONED, CHANGED_WHILE_PROVISIONED, CURRENT as CONDITION_CURRENT, DIFFERS, ERASING,
+    MADE_BY_HAND, MATCHES, NOT_SEEN, PREPARING, RECORDED as CONDITION_RECORDED,
+    VERIFIED as CONDITION_VERIFIED,
 };
 
 /// What the spec asks for explicitly, in one form. `None`: what is there stays.
@@ -132,17 +134,53 @@ pub fn has_arrays(config: &RaidConfig) -> bool {
 
 /// The snapshot was built. Other operators record it when they begin, and leave the state `preparing` at the end.
 pub fn is_applied(status: &BareMetalHostStatus) -> bool {
-    match status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED) {
-        Some(found) => found.reason != PREPARING,
+    match verified(status) {
+        Some(found) => ![PREPARING, ABANDONED, ERASING].contains(&found.reason.as_str()),
         None => status.provisioning.state != State::Preparing,
     }
+}
+
+fn verified(status: &BareMetalHostStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|one| one.type_ == CONDITION_VERIFIED)
+}
+
+fn has_reason(status: &BareMetalHostStatus, reason: &str) -> bool {
+    verified(status).is_some_and(|found| found.reason == reason)
+}
+
+/// Volumes that were recorded are being erased, and nothing keeps them any more.
+pub fn is_erasing(status: &BareMetalHostStatus) -> bool {
+    has_reason(status, ERASING)
+}
+
+/// An inspection or the node has shown that the volumes are not what was recorded.
+pub fn is_different(status: &BareMetalHostStatus) -> bool {
+    has_reason(status, DIFFERS)
+}
+
+/// What was recorded and is known to be there: the root disk may be selected by it.
+pub fn built(status: &BareMetalHostStatus) -> Option<&RaidConfig> {
+    status.provisioning.raid.as_ref().filter(|_| is_applied(status))
+}
+
+/// The settings were removed while they were applied: no more is erased or built for them.
+pub(super) fn abandon(draft: &mut Draft<'_>) {
+    let message = "spec.raid was removed before the volumes were built: some of them may exist; to erase them, set the lists of spec.raid to []";
+    draft.set(CONDITION_VERIFIED, "Unknown", ABANDONED, message);
+}
+
+/// Recorded before the first volume goes.
+pub(super) fn begin_erasing(draft: &mut Draft<'_>) {
+    draft.set(CONDITION_VERIFIED, "Unknown", ERASING, "the volumes are erased");
 }
 
 /// Nothing is left to prepare: a host may be provisioned.
 pub fn is_prepared(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     let recorded = status.provisioning.raid.as_ref();
-    let settled = recorded.is_none() || is_applied(status);
-    settled && desired(host).is_none_or(|wanted| covers(recorded, &wanted))
+    match desired(host) {
+        Some(wanted) => covers(recorded, &wanted) && is_applied(status),
+        None => recorded.is_none() || is_applied(status) || has_reason(status, ABANDONED),
+    }
 }
 
 /// Deprovisioning leaves the RAID volumes of this host alone.
@@ -196,6 +234,18 @@ pub(super) fn report(draft: &mut Draft<'_>) {
         draft.clear_condition(CONDITION_CURRENT);
     }
     report_unrecorded(draft);
+    // Of another operator, which has no such condition: an inspection must not begin it again.
+    if draft.status.provisioning.raid.is_some()
+        && verified(&draft.status).is_none()
+        && super::is_stable(draft.state())
+    {
+        draft.set(
+            CONDITION_VERIFIED,
+            "Unknown",
+            NOT_SEEN,
+            "the volumes were recorded by another operator",
+        );
+    }
     let Some(arrays) = draft.seen.arrays.as_ref().filter(|_| wants_arrays(host)) else { return };
     let recorded = draft.status.provisioning.raid.clone().unwrap_or_default();
     show(draft, verify::compare_arrays(&recorded, arrays), "the host's node shows");

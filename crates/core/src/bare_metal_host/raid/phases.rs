@@ -41,7 +41,12 @@ impl Phase {
     /// The name of this phase of one run: what was begun for another run does not count.
     pub fn key(&self, run: &str) -> String {
         let steps: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
-        let target = serde_json::to_string(&self.target).unwrap_or_default();
+        // Whether a volume is marked depends on hints that may change while it is built.
+        let mut target = self.target.clone();
+        for disk in target.iter_mut().flat_map(|target| &mut target.logical_disks) {
+            disk.is_root_volume = None;
+        }
+        let target = serde_json::to_string(&target).unwrap_or_default();
         hex_digest(&[run, self.interface, &steps.join(","), &target])[..32].to_owned()
     }
 

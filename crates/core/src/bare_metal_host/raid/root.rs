@@ -2,13 +2,16 @@
 //!
 //! Names of arrays change with every boot, and the mark of a root volume is known only to the agent that built it. What
 //! lasts is that an array is one (`/dev/md…`), and whether it is the smaller or the larger of two. Ironic compares sizes
-//! as fractions of a GiB, and knows no range: one bound is all that a hint can have.
+//! as fractions of a GiB, and knows no range: one bound is all that a hint can have. Where no bound selects one volume
+//! alone, the image is not deployed.
 
-use super::phases::hint;
+use super::{phases::hint, verify};
 use crate::bare_metal_host::raid_rules::has_hints;
 use quarry_api::{
     BareMetalHost,
-    bare_metal_host::{RaidConfig, RootDeviceHints, SoftwareRaidVolume},
+    bare_metal_host::{
+        HardwareRaidVolume, RaidConfig, RootDeviceHints, SoftwareRaidVolume, hardware::Storage,
+    },
 };
 use quarry_ironic::{LogicalDisk, SizeGb};
 use serde_json::{Map, Value, json};
@@ -23,27 +26,30 @@ pub fn spec_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
     host.spec.root_device_hints.clone().filter(|_| has_hints(host))
 }
 
-/// `root_device` of the node. Empty: Ironic takes the smallest disk of 4 GiB or more.
-/// `reported`: the hardware volumes that Ironic read from the BMC.
+/// `root_device` of the node. Empty: Ironic takes the smallest disk of 4 GiB or more. `Err`: the volume cannot be told
+/// apart. `reported`: the hardware volumes that Ironic read from the BMC; `disks`: what the last inspection found.
 pub fn root_device(
     hints: Option<&RootDeviceHints>,
     snapshot: Option<&RaidConfig>,
     reported: &[LogicalDisk],
-) -> Map<String, Value> {
+    disks: &[Storage],
+) -> Result<Map<String, Value>, String> {
     if let Some(hints) = hints {
-        return hint(hints);
+        return Ok(hint(hints));
     }
-    let Some(snapshot) = snapshot else { return Map::new() };
+    let Some(snapshot) = snapshot else { return Ok(Map::new()) };
     let arrays = snapshot.software_raid_volumes.requested().unwrap_or_default();
     let volumes = snapshot.hardware_raid_volumes.requested().unwrap_or_default();
-    if !volumes.is_empty() {
-        return volume_hint(volumes.first().map(|volume| volume.name.as_str()), reported);
-    }
-    match arrays {
-        [] => Map::new(),
-        arrays => array_hint(arrays),
+    match (volumes.first(), arrays) {
+        (Some(root), _) => volume_hint(root, reported),
+        (None, []) => Ok(Map::new()),
+        (None, [_]) => Ok(map(json!({"name": ARRAY}))),
+        (None, arrays) => array_hint(arrays, disks),
     }
 }
+
+/// The name of every array contains this, and that of no other disk.
+const ARRAY: &str = "<in> /dev/md";
 
 fn map(value: Value) -> Map<String, Value> {
     match value {
@@ -52,41 +58,117 @@ fn map(value: Value) -> Map<String, Value> {
     }
 }
 
-/// An array is smaller than its size by less than a GiB.
-fn array_hint(arrays: &[SoftwareRaidVolume]) -> Map<String, Value> {
-    let root = root_array(arrays);
-    let sizes = arrays.iter().map(|array| array.size_gibibytes);
-    let others = sizes.enumerate().filter(|(index, _)| *index != root).map(|(_, size)| size);
-    let own = arrays.get(root).and_then(|array| array.size_gibibytes);
-    let is_array = "<in> /dev/md";
-    map(match (own, others.last()) {
-        (_, None) | (None, Some(None)) => json!({"name": is_array}),
-        (Some(own), Some(Some(other))) if own > other => {
-            json!({"name": is_array, "size": format!(">= {other}")})
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Between which sizes an array is, in GiB: partition tables and superblocks take less than one GiB of each member.
+fn bounds(arrays: &[SoftwareRaidVolume], index: usize, disks: &[Storage]) -> Option<(f64, f64)> {
+    let array = arrays.get(index)?;
+    let members = members(array, disks)?;
+    let share = match array.size_gibibytes {
+        Some(size) => size as f64,
+        // What the other arrays leave of the smallest member.
+        None => {
+            let taken = |disk: &&Storage| -> f64 {
+                let others = arrays.iter().enumerate().filter(|(other, _)| *other != index);
+                let on_it = others.filter(|(_, other)| {
+                    members_of(other, disks).iter().any(|one| std::ptr::eq(*one, *disk))
+                });
+                on_it.map(|(_, other)| other.size_gibibytes.unwrap_or_default() as f64).sum()
+            };
+            let of_all = members_of(array, disks);
+            let left = of_all.iter().map(|disk| disk.size_bytes as f64 / GIB - taken(disk));
+            left.fold(f64::INFINITY, f64::min)
         }
-        (Some(own), Some(_)) => json!({"name": is_array, "size": format!("<= {own}")}),
-        (None, Some(Some(other))) => json!({"name": is_array, "size": format!(">= {other}")}),
-    })
+    };
+    if !share.is_finite() || share <= 0.0 {
+        return None;
+    }
+    let factor = match array.level.as_str() {
+        "0" => members as f64,
+        "1+0" => (members / 2) as f64,
+        _ => 1.0,
+    };
+    Some((factor * (share - 1.0), factor * share))
+}
+
+/// How many members an array has. `None`: nothing says so.
+fn members(array: &SoftwareRaidVolume, disks: &[Storage]) -> Option<usize> {
+    let named = array.physical_disks.len();
+    let count = if named > 0 { named } else { members_of(array, disks).len() };
+    (count > 1).then_some(count)
+}
+
+/// The disks that an inspection found for the hints of an array: all of them without hints.
+fn members_of<'a>(array: &SoftwareRaidVolume, disks: &'a [Storage]) -> Vec<&'a Storage> {
+    let plain = disks.iter().filter(|disk| !disk.name.starts_with("/dev/md"));
+    let hints = &array.physical_disks;
+    plain.filter(|disk| hints.is_empty() || hints.iter().any(|one| is_meant(one, disk))).collect()
+}
+
+fn is_meant(hints: &RootDeviceHints, disk: &Storage) -> bool {
+    let exact = [
+        (&hints.hctl, &disk.hctl),
+        (&hints.serial_number, &disk.serial_number),
+        (&hints.wwn, &disk.wwn),
+        (&hints.wwn_with_extension, &disk.wwn_with_extension),
+        (&hints.wwn_vendor_extension, &disk.wwn_vendor_extension),
+    ];
+    let part =
+        |hint: &str, found: &str| found.to_ascii_lowercase().contains(&hint.to_ascii_lowercase());
+    let named = disk.alternate_names.iter().chain([&disk.name]);
+    exact.iter().all(|(hint, found)| hint.is_empty() || hint.eq_ignore_ascii_case(found))
+        && (hints.device_name.is_empty() || named.into_iter().any(|one| *one == hints.device_name))
+        && part(&hints.model, &disk.model)
+        && part(&hints.vendor, &disk.vendor)
+        && disk.size_bytes as f64 / GIB >= hints.min_size_gigabytes as f64
+        && hints.rotational.is_none_or(|turns| turns == disk.rotational)
+}
+
+/// Of two arrays, by the one bound that only the root array is within.
+fn array_hint(
+    arrays: &[SoftwareRaidVolume],
+    disks: &[Storage],
+) -> Result<Map<String, Value>, String> {
+    let root = root_array(arrays);
+    let other = usize::from(root == 0);
+    let found = bounds(arrays, root, disks).zip(bounds(arrays, other, disks));
+    let size = found.and_then(|((low, high), (other_low, other_high))| {
+        if high.ceil() <= other_low {
+            return Some(format!("<= {}", high.ceil()));
+        }
+        (other_high.ceil() <= low).then(|| format!(">= {}", other_high.ceil()))
+    });
+    let size = size.ok_or(
+        "the arrays of spec.raid.softwareRAIDVolumes cannot be told apart by their sizes after a reboot; set spec.rootDeviceHints, or other sizes",
+    )?;
+    Ok(map(json!({"name": ARRAY, "size": size})))
 }
 
 /// The first volume, as large as the BMC reports it, in whole GiB.
-fn volume_hint(name: Option<&str>, reported: &[LogicalDisk]) -> Map<String, Value> {
+fn volume_hint(
+    root: &HardwareRaidVolume,
+    reported: &[LogicalDisk],
+) -> Result<Map<String, Value>, String> {
     let size = |disk: &LogicalDisk| match disk.size_gb {
         SizeGb::Gib(size) => size,
         SizeGb::Max => 0,
     };
-    let named = name.filter(|name| !name.is_empty());
-    let is_root = |disk: &&LogicalDisk| {
+    let named = |disk: &&LogicalDisk| {
         let shown = disk.name.as_deref().or(disk.volume_name.as_deref());
-        named.is_some() && shown == named
+        !root.name.is_empty() && shown == Some(root.name.as_str())
     };
-    let Some(root) = reported.iter().find(is_root).or_else(|| reported.first()) else {
-        return Map::new();
+    let same = |disk: &&LogicalDisk| verify::is_volume(root, disk);
+    let found = reported.iter().filter(same).find(named).or_else(|| reported.iter().find(same));
+    let Some(found) = found else {
+        return Err("Ironic does not know the volumes of status.provisioning.raid, so that the root disk cannot be found; set spec.rootDeviceHints".to_owned());
     };
-    let own = size(root);
-    let smallest = reported.len() > 1 && reported.iter().all(|other| size(other) >= own);
-    map(match smallest {
-        true => json!({"size": format!("<= {}", own + 1)}),
-        false => json!({"size": format!(">= {own}")}),
-    })
+    let own = size(found);
+    let others = || reported.iter().filter(|disk| !std::ptr::eq(*disk, found)).map(&size);
+    if others().all(|other| other < own) {
+        return Ok(map(json!({"size": format!(">= {own}")})));
+    }
+    if others().all(|other| other > own) {
+        return Ok(map(json!({"size": format!("<= {}", own + 1)})));
+    }
+    Err("the volumes of spec.raid.hardwareRAIDVolumes cannot be told apart by their sizes; set spec.rootDeviceHints".to_owned())
 }

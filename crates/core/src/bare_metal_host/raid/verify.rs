@@ -36,7 +36,7 @@ pub fn compare_hardware(
     if parts.is_empty() { Ok(()) } else { Err(parts.join("; ")) }
 }
 
-fn is_volume(volume: &HardwareRaidVolume, disk: &LogicalDisk) -> bool {
+pub fn is_volume(volume: &HardwareRaidVolume, disk: &LogicalDisk) -> bool {
     let fits = match (volume.size_gibibytes, disk.size_gb) {
         (None, SizeGb::Gib(found)) => found > 0,
         (None, SizeGb::Max) => true,
@@ -96,9 +96,11 @@ fn compare(snapshot: &RaidConfig, mut left: Vec<(Option<&str>, i64)>) -> Result<
     let found = left.len();
     for volume in order {
         let fits = |(level, bytes): &(Option<&str>, i64)| {
-            let sized = volume
-                .size_gibibytes
-                .is_none_or(|size| *bytes <= size << 30 && *bytes > (size - 1) << 30);
+            // The size is that of each member: an array of another level is larger.
+            let is_mirror = volume.level.as_str() == "1";
+            let sized = volume.size_gibibytes.is_none_or(|size| {
+                *bytes > (size - 1) << 30 && (!is_mirror || *bytes <= size << 30)
+            });
             sized && level.is_none_or(|level| level == volume.level.as_str())
         };
         let Some(position) = left.iter().position(fits) else {

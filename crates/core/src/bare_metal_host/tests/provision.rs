@@ -37,8 +37,10 @@ fn instance(plan: &Plan) -> Value {
 #[test]
 fn the_node_gets_image_checksum_and_root_disk() {
     let mut seen = provisioning("available");
-    let provisioning = &mut seen.host.status.as_mut().unwrap().provisioning;
-    provisioning.root_device_hints = serde_json::from_value(json!({"wwn": "0x1"})).unwrap();
+    seen.host.spec.root_device_hints = serde_json::from_value(json!({"wwn": "0x1"})).unwrap();
+    let recorded = planned(&seen);
+    assert_eq!(call(&recorded), "", "hints that were corrected are recorded first");
+    seen.host.status = recorded.status.map(|status| *status);
     let expected = json!([
         {"op": "add", "path": "/deploy_interface", "value": "direct"},
         {"op": "add", "path": "/instance_uuid", "value": UID},
@@ -50,8 +52,8 @@ fn the_node_gets_image_checksum_and_root_disk() {
     ]);
     assert_eq!(instance(&planned(&seen)), expected);
 
-    let provisioning = &mut seen.host.status.as_mut().unwrap().provisioning;
-    provisioning.image.format = Some(ImageFormat::LiveIso);
+    seen.host.spec.image.as_mut().unwrap().format = Some(ImageFormat::LiveIso);
+    seen.host.status = planned(&seen).status.map(|status| *status);
     let ops = instance(&planned(&seen));
     assert_eq!(ops[0]["value"], "ramdisk");
     assert_eq!(ops[2]["value"]["boot_iso"], "http://files/image.qcow2");
@@ -92,7 +94,11 @@ fn a_failed_deployment_is_repeated_and_given_up() {
         .unwrap(),
     ]);
     let plan = planned(&seen);
-    assert_eq!(status(&plan).error_message, "No suitable device", "from the history");
+    let message = &status(&plan).error_message;
+    assert!(
+        message.starts_with("No suitable device (attempt 1 of 5)"),
+        "from the history: {message}"
+    );
     assert_eq!(status(&plan).provisioning_fail_count, 1);
     seen.host.status = plan.status.map(|status| *status);
     assert_eq!(call(&planned_at(&seen, at(10))), "", "not before its backoff is over");
@@ -109,6 +115,12 @@ fn a_failed_deployment_is_repeated_and_given_up() {
     seen.host.status.as_mut().unwrap().provisioning_fail_count = 5;
     let rest = planned_at(&seen, at(6000));
     assert_eq!((call(&rest).as_str(), rest.requeue), ("", None), "not a sixth time");
+    // Another checksum is another attempt.
+    seen.host.spec.image.as_mut().unwrap().checksum = "4567".to_owned();
+    let corrected = planned_at(&seen, at(6001));
+    assert_eq!(super::status(&corrected).provisioning_fail_count, 0);
+    seen.host.status = corrected.status.map(|status| *status);
+    assert!(call(&planned_at(&seen, at(6002))).starts_with("update /deploy_interface"));
 }
 
 #[test]

@@ -257,11 +257,19 @@ fn what_the_bmc_reports_is_compared_as_a_set() {
     }
 }
 
-fn root(raid: Value, hints: Value, found: Value) -> Value {
+/// Four disks of an inspection: two of 100 GiB, two of 400.
+fn disks() -> Vec<quarry_api::bare_metal_host::hardware::Storage> {
+    let disk =
+        |name: &str, gib: i64| json!({"name": name, "serialNumber": name, "sizeBytes": gib << 30});
+    let all = json!([disk("a", 100), disk("b", 100), disk("c", 400), disk("d", 400)]);
+    serde_json::from_value(all).unwrap()
+}
+
+fn root(raid: Value, hints: Value, found: Value) -> Result<Value, String> {
     let raid: Option<RaidConfig> = serde_json::from_value(raid).unwrap();
     let hints: Option<quarry_api::bare_metal_host::RootDeviceHints> =
         serde_json::from_value(hints).unwrap();
-    root::root_device(hints.as_ref(), raid.as_ref(), &reported(found)).into()
+    root::root_device(hints.as_ref(), raid.as_ref(), &reported(found), &disks()).map(Value::from)
 }
 
 /// Names of arrays do not last, and sizes are compared as fractions of a GiB.
@@ -269,20 +277,65 @@ fn root(raid: Value, hints: Value, found: Value) -> Value {
 fn the_root_hint_lasts_over_a_reboot() {
     let arrays =
         |volumes: Value| root(json!({"softwareRAIDVolumes": volumes}), Value::Null, json!([]));
-    assert_eq!(arrays(json!([{"level": "1"}])), json!({"name": "<in> /dev/md"}));
-    let small = json!([{"level": "1", "sizeGibibytes": 20}, {"level": "0"}]);
-    assert_eq!(arrays(small), json!({"name": "<in> /dev/md", "size": "<= 20"}));
-    let large = json!([{"level": "1", "sizeGibibytes": 20}, {"level": "1", "sizeGibibytes": 10}]);
-    assert_eq!(arrays(large), json!({"name": "<in> /dev/md", "size": ">= 10"}));
-    let marked = json!([{"level": "1", "sizeGibibytes": 20}, {"level": "1", "rootVolume": true}]);
-    assert_eq!(arrays(marked), json!({"name": "<in> /dev/md", "size": ">= 20"}));
+    assert_eq!(arrays(json!([{"level": "1"}])).unwrap(), json!({"name": "<in> /dev/md"}));
+    let on = |serials: [&str; 2]| json!(serials.map(|serial| json!({"serialNumber": serial})));
+    let hint = |size: &str| json!({"name": "<in> /dev/md", "size": size});
+    let table = [
+        // The rest of disks of their own, and of the same disks.
+        (
+            json!([{"level": "1", "sizeGibibytes": 20, "physicalDisks": on(["a", "b"])}, {"level": "0", "physicalDisks": on(["c", "d"])}]),
+            Some("<= 20"),
+        ),
+        (json!([{"level": "1", "sizeGibibytes": 20}, {"level": "0"}]), Some("<= 20")),
+        (
+            json!([{"level": "1", "sizeGibibytes": 60, "physicalDisks": on(["a", "b"])}, {"level": "1", "physicalDisks": on(["a", "b"])}]),
+            Some(">= 40"),
+        ),
+        // The rest is as large as the root array, or unknown.
+        (
+            json!([{"level": "1", "sizeGibibytes": 50, "physicalDisks": on(["a", "b"])}, {"level": "1", "physicalDisks": on(["a", "b"])}]),
+            None,
+        ),
+        (
+            json!([{"level": "1", "sizeGibibytes": 20}, {"level": "0", "physicalDisks": on(["x", "y"])}]),
+            None,
+        ),
+        (
+            json!([{"level": "1", "sizeGibibytes": 20}, {"level": "1", "sizeGibibytes": 10}]),
+            Some(">= 10"),
+        ),
+        // A size is that of each member: two of 60 GiB are a stripe of 120.
+        (
+            json!([{"level": "1", "sizeGibibytes": 100}, {"level": "0", "sizeGibibytes": 60, "physicalDisks": on(["c", "d"])}]),
+            Some("<= 100"),
+        ),
+        (
+            json!([{"level": "1", "sizeGibibytes": 20}, {"level": "1", "rootVolume": true, "physicalDisks": on(["c", "d"])}]),
+            Some(">= 20"),
+        ),
+    ];
+    for (volumes, expected) in table {
+        let found = arrays(volumes.clone());
+        match expected {
+            Some(size) => assert_eq!(found, Ok(hint(size)), "{volumes}"),
+            None => assert!(found.unwrap_err().contains("set spec.rootDeviceHints"), "{volumes}"),
+        }
+    }
+}
 
+#[test]
+fn the_root_volume_is_found_among_those_of_the_bmc() {
     let volumes = json!({"hardwareRAIDVolumes": [{"level": "1", "name": "root", "sizeGibibytes": 100}, {"level": "5"}]});
     let found = json!([{"size_gb": 900, "raid_level": "5", "name": "data"}, {"size_gb": 100, "raid_level": "1", "name": "root"}]);
-    assert_eq!(root(volumes.clone(), Value::Null, found.clone()), json!({"size": "<= 101"}));
+    assert_eq!(root(volumes.clone(), Value::Null, found.clone()), Ok(json!({"size": "<= 101"})));
     let hints = json!({"serialNumber": "S1"});
-    assert_eq!(root(volumes, hints, found), json!({"serial": "s== S1"}), "the spec's hints win");
-    assert_eq!(root(Value::Null, Value::Null, json!([])), json!({}));
+    assert_eq!(root(volumes.clone(), hints, found), Ok(json!({"serial": "s== S1"})), "hints win");
+    // A lost database: the smallest disk of the machine must not be taken instead.
+    let unknown = root(volumes.clone(), Value::Null, json!([])).unwrap_err();
+    assert!(unknown.contains("Ironic does not know the volumes"), "{unknown}");
+    let equal = json!([{"size_gb": 100, "raid_level": "1"}, {"size_gb": 100, "raid_level": "5"}]);
+    assert!(root(volumes, Value::Null, equal).is_err());
+    assert_eq!(root(Value::Null, Value::Null, json!([])), Ok(json!({})));
 }
 
 #[test]

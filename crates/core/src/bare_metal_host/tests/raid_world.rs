@@ -282,6 +282,78 @@ fn a_deletion_that_cannot_erase_ends_and_says_so() {
     assert!(world.host.is_none() && world.events.iter().any(|event| event == "NodeLeft"));
 }
 
+#[test]
+fn removed_settings_stop_what_was_begun() {
+    for choice in [1, 4] {
+        let mut world = new_world(choice);
+        world.faults.build_fails = true;
+        while error_of_any(&world).is_empty() {
+            world.round();
+        }
+        let erased = world.disks.erased;
+        apply_settings(world.host.as_mut().unwrap(), 0);
+        world.heal();
+        rest(&mut world);
+        assert_eq!((state(&world), world.disks.built), (ProvisioningState::Available, 0));
+        assert_eq!(world.disks.erased, erased, "nothing more is erased");
+        // The same settings again are built.
+        apply_settings(world.host.as_mut().unwrap(), choice);
+        rest(&mut world);
+        assert_eq!((state(&world), world.disks.built), (ProvisioningState::Available, 1));
+    }
+}
+
+fn error_of_any(world: &World) -> String {
+    let status = world.host.as_ref().and_then(|host| host.status.as_ref());
+    status.map(|status| status.error_message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn an_annotation_that_comes_too_late_keeps_no_record() {
+    let mut world = new_world(4);
+    rest(&mut world);
+    provision(&mut world);
+    world.faults.erase_fails = true;
+    world.host.as_mut().unwrap().spec.image = None;
+    while error_of_any(&world).is_empty() {
+        world.round();
+    }
+    annotate(world.host.as_mut().unwrap(), names::RETAIN_RAID_ANNOTATION, "");
+    world.heal();
+    rest(&mut world);
+    assert_eq!((state(&world), error_of(&world)), (ProvisioningState::Available, String::new()));
+    assert_eq!(world.disks.software.len(), 2, "built again after they were erased");
+    assert_eq!(world.disks.built, 2);
+}
+
+#[test]
+fn an_unfinished_removal_is_finished_by_a_deletion() {
+    let mut world = new_world(1);
+    rest(&mut world);
+    world.faults.erase_fails = true;
+    apply_settings(world.host.as_mut().unwrap(), 3);
+    while error_of_any(&world).is_empty() {
+        world.round();
+    }
+    world.heal();
+    mark_deleted(world.host.as_mut().unwrap());
+    rest(&mut world);
+    assert!(world.host.is_none() && world.disks.hardware.is_empty());
+}
+
+/// Other operators have no condition about it.
+#[test]
+fn an_inspection_rebuilds_nothing_that_others_built() {
+    let mut world = new_world(1);
+    rest(&mut world);
+    let status = world.host.as_mut().unwrap().status.as_mut().unwrap();
+    status.conditions.clear();
+    rest(&mut world);
+    annotate(world.host.as_mut().unwrap(), names::INSPECT_ANNOTATION, "");
+    rest(&mut world);
+    assert_eq!((state(&world), world.disks.built), (ProvisioningState::Available, 1));
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Settings(usize),

@@ -279,7 +279,7 @@ fn a_request_that_is_refused_again_and_again_backs_off() {
 fn a_password_is_hidden_and_nothing_is_refused_for_it() {
     let failed = json!({"provision_state": "enroll", "last_error": format!("{PASSWORD} is wrong")});
     let mut seen = observed(host_in("registering", json!({})), Some(node(failed)));
-    assert!(status(&planned(&seen)).error_message.starts_with("… is wrong; check"));
+    assert!(status(&planned(&seen)).error_message.starts_with("****** is wrong; check"));
     seen.secret = Some(secret(json!({"data": {"password": base64("credentials")}})));
     let plan = planned(&seen);
     assert!(!status(&plan).error_message.contains("credentials"), "{plan:?}");
