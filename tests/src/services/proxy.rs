@@ -2,7 +2,7 @@
 //!
 //! Every write, known by its method, path and body, is held twice: when it comes first, Ironic does not get it; when it
 //! comes again, Ironic gets it and its answer is held. From then on it passes. Reads always pass. Held means that Quarry
-//! has no answer: the test kills it, and then releases the proxy. It never answers by itself.
+//! has no answer: the test kills it, and then releases the proxy. It answers nothing of its own.
 
 use std::{
     collections::BTreeMap,
