@@ -14,7 +14,9 @@ use super::{
 };
 use jiff::{SignedDuration, Timestamp};
 use quarry_api::bare_metal_host::{ErrorType, OperationalStatus};
-use quarry_ironic::{Call, Node, PatchOp, ProvisionState, ProvisionTarget};
+use quarry_ironic::{
+    Call, Node, PatchOp, PowerState, PowerTarget, ProvisionState, ProvisionTarget,
+};
 use serde_json::{Value, json};
 
 /// Ironic needs seconds for a step of a BMC, and half a minute to boot a ramdisk.
@@ -237,6 +239,14 @@ fn failed(
     draft.carry_on(kind);
     match Mark::remove(node) {
         Some(op) => draft.call(Call::PatchNode { id: node.uuid.clone(), ops: vec![op] }, AT_ONCE),
+        None if node.target_power_state.is_some() => draft.again_in(POLL),
+        // With fast track the agent still runs, and Ironic has dropped its token: the next attempt needs another boot.
+        None if node.power_state == Some(PowerState::On)
+            && !draft.seen.host.spec.disable_power_off =>
+        {
+            let target = PowerTarget::Off;
+            draft.call(Call::SetPower { id: node.uuid.clone(), target }, POLL)
+        }
         None => recover(draft, node),
     }
 }

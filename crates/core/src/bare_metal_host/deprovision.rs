@@ -83,9 +83,11 @@ pub(super) fn deprovision(draft: &mut Draft<'_>) -> Flow {
         | ProvisionState::Deleting
         | ProvisionState::Inspecting
         | ProvisionState::Adopting => draft.again_in(POLL),
-        // A ramdisk that builds RAID for a host that is deleted.
+        // A ramdisk that builds RAID for a host that is deleted. Automated cleaning, which ends at `available`, goes on.
         ProvisionState::CleanWait | ProvisionState::InspectWait
-            if draft.is_deleted() && !is_erasing(node, &run, &phases) =>
+            if draft.is_deleted()
+                && node.target_provision_state == Some(ProvisionState::Manageable)
+                && !is_erasing(node, &run, &phases) =>
         {
             let target = ProvisionTarget::Abort;
             draft.call(Call::SetProvisionState { id, target }, POLL)
