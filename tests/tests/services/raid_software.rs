@@ -187,7 +187,8 @@ fn an_image_on_software_raid_survives_power_cycles() {
     let first = boot_id(&machine, "");
     two_arrays_are_there(&machine);
     assert_eq!(marker(&machine), "marker of the lab\ndisk part raid1 ");
-    let config = machine.shell("strings /dev/disk/by-label/config-2 | grep 'of this test' | sort -u");
+    let config =
+        machine.shell("strings /dev/disk/by-label/config-2 | grep 'of this test' | sort -u");
     assert_eq!(config, "# the user data of this test\n");
     machine.switch("ForceRestart");
     let second = boot_id(&machine, &first);

@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 
 /// Ironic needs seconds for a step of a BMC, and half a minute to boot a ramdisk.
 pub(super) const POLL: SignedDuration = SignedDuration::from_secs(2);
+const POLL_LATER: SignedDuration = SignedDuration::from_secs(5);
+const LATER: SignedDuration = SignedDuration::from_secs(20);
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 const DELAYED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
 const EXTRA: &str = "quarry";
@@ -99,6 +101,13 @@ pub(super) fn maintenance(draft: &mut Draft<'_>, kind: &ErrorType, node: &Node) 
     Some(draft.call(Call::ClearMaintenance { id }, AT_ONCE))
 }
 
+/// How soon a node is asked again that Ironic cleans: a BMC takes seconds, a ramdisk minutes.
+pub(super) fn poll(draft: &mut Draft<'_>) -> Flow {
+    let since = draft.status.last_updated.as_ref();
+    let since = since.map_or(SignedDuration::ZERO, |time| draft.now.duration_since(time.0));
+    draft.again_in(if since > LATER { POLL_LATER } else { POLL })
+}
+
 /// All phases of a run, one after the other. `Continue` when the last one has ended.
 pub(super) fn run(draft: &mut Draft<'_>, kind: &ErrorType, run: &str, phases: &[Phase]) -> Flow {
     let Some(node) = draft.node() else { return Flow::Stop };
@@ -112,7 +121,7 @@ pub(super) fn run(draft: &mut Draft<'_>, kind: &ErrorType, run: &str, phases: &[
         }
         ProvisionState::Cleaning | ProvisionState::CleanWait => {
             draft.clear_error();
-            return draft.again_in(POLL);
+            return poll(draft);
         }
         ProvisionState::CleanFailed => return failed(draft, kind, run, phases, node),
         ProvisionState::InspectFailed | ProvisionState::AdoptFailed => return recover(draft, node),

@@ -52,7 +52,7 @@ pub(super) fn prepare(draft: &mut Draft<'_>) -> Flow {
     let Some(node) = draft.node() else { return Flow::Stop };
     if matches!(node.provision_state, ProvisionState::Cleaning | ProvisionState::CleanWait) {
         draft.clear_error();
-        return draft.again_in(POLL);
+        return clean::poll(draft);
     }
     if host.spec.externally_provisioned {
         draft.enter(State::ExternallyProvisioned);
