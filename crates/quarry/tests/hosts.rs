@@ -132,6 +132,10 @@ async fn every_unused_field_is_warned_about_and_accepted() {
         ("spec.customDeploy", json!({"customDeploy": {"method": "install_mine"}})),
         ("spec.networkData", json!({"networkData": {"name": "n"}})),
         ("spec.metaData", json!({"metaData": {"name": "m"}})),
+        (
+            "spec.image.ociAuthSecretName",
+            json!({"image": {"url": "oci://registry/image", "ociAuthSecretName": "a"}}),
+        ),
         ("spec.inspectionMode: fast", json!({"inspectionMode": "fast"})),
         (
             "spec.raid.hardwareVolumes beside hardwareRAIDVolumes",
@@ -154,7 +158,7 @@ async fn every_unused_field_is_warned_about_and_accepted() {
         assert_eq!(warnings.len(), 1, "{field}: {warnings:?}");
         assert!(warnings[0].contains(unused.message), "{field}: {warnings:?}");
     }
-    assert_eq!(UNUSED.len(), 12, "each is tried above");
+    assert_eq!(UNUSED.len(), 13, "each is tried above");
 }
 
 #[tokio::test]

@@ -60,6 +60,11 @@ pub const UNUSED: &[Unused] = &[
         message: "spec.metaData is not used; put what the first boot needs into spec.userData",
     },
     Unused {
+        field: "spec.image.ociAuthSecretName",
+        given: "has(object.spec.image) && has(object.spec.image.ociAuthSecretName) && object.spec.image.ociAuthSecretName != ''",
+        message: "spec.image.ociAuthSecretName is not used; use an image that needs no credentials",
+    },
+    Unused {
         field: "spec.inspectionMode: fast",
         given: "has(object.spec.inspectionMode) && object.spec.inspectionMode == 'fast'",
         message: "spec.inspectionMode fast is not supported, and the host is not inspected; use agent or disabled",
