@@ -142,12 +142,15 @@ class Api(http.server.BaseHTTPRequestHandler):
 def serve(node, system):
     identity, state = node['uuid'], node['provision_state']
     settings = {**control.read(LAB, system['name']), **(node['extra'].get('lab') or {})}
-    if state not in ('clean wait', 'cleaning'):
+    if node['power_state'] != 'power on' or state in ('deploying', 'active'):      # with fast_track it runs until then
         RAMDISKS.pop(identity, None)
     if settings.get('silent'):
         return
     if state == 'inspect wait':
-        ironic('POST', '/v1/continue_inspection?node_uuid=' + identity, {'inventory': inventory(system, settings)})
+        path = '/v1/continue_inspection?node_uuid=' + identity
+        answer = ironic('POST', path, {'inventory': inventory(system, settings)})
+        ramdisk = RAMDISKS[identity] = Ramdisk()
+        ramdisk.token = answer['config']['agent_token']         # the same answer as of a lookup; it is given out once
         say('inspected', identity, system['name'])
     elif state == 'clean wait':
         ramdisk = RAMDISKS.setdefault(identity, Ramdisk())
@@ -160,7 +163,7 @@ def serve(node, system):
 
 def nodes():
     """Of emulated systems. Nodes of other drivers, and the real machine, are left alone."""
-    for node in ironic('GET', '/v1/nodes?fields=uuid,provision_state,extra,driver_info&limit=1000')['nodes']:
+    for node in ironic('GET', '/v1/nodes?fields=uuid,provision_state,power_state,extra,driver_info&limit=1000')['nodes']:
         path = node['driver_info'].get('redfish_system_id') or ''
         system = SYSTEMS.get(path.rstrip('/').rsplit('/', 1)[-1])
         if system and not system['real']:
@@ -177,7 +180,10 @@ while True:
             try:
                 serve(node, system)
             except urllib.error.HTTPError as fault:     # 409 while Ironic keeps the node locked: again in the next round
-                say(node['uuid'], node['provision_state'], fault.code, fault.read()[:300])
+                text = fault.read()[:300]
+                say(node['uuid'], node['provision_state'], fault.code, text)
+                if b'agent token' in text:              # the system was off in between: this is another boot
+                    RAMDISKS.pop(node['uuid'], None)
             except ValueError as fault:                 # a control file that is not JSON, or has unknown keys
                 say(fault)
     except OSError as fault:                            # Ironic is stopped

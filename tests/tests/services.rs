@@ -29,3 +29,5 @@ mod lab_faults;
 mod pivot;
 #[path = "services/record.rs"]
 mod record;
+#[path = "services/record_raid.rs"]
+mod record_raid;

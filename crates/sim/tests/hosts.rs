@@ -74,6 +74,16 @@ stories! {
     node_deleted "node-deleted";
     two_leaders "two-leaders";
     pivot "pivot";
+    raid_hardware "raid-hardware";
+    raid_picked "raid-picked";
+    raid_software "raid-software";
+    raid_fails "raid-fails";
+    raid_software_fails "raid-software-fails";
+    raid_not_erased "raid-not-erased";
+    provisioned "provisioned";
+    raid_deleted "raid-deleted";
+    raid_lost "raid-lost";
+    provisioned_lost "provisioned-lost";
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod explore;
 mod invariant;
 pub mod many;
 mod moving;
+mod raid_story;
 pub mod story;
 
 use crate::{
@@ -194,6 +195,10 @@ impl HostSim {
             self.until(&mut steps, give_up + TAIL, move |_| Instant::now() >= quiet).await?;
         }
         self.check_events().await?;
+        let built = lock(&self.ironic).machine(story::MACHINE).disks.built;
+        if built != self.story.built && !self.story.loses_nodes && self.struck() == 0 {
+            return Err(format!("RAID was built {built} times, not {}", self.story.built));
+        }
         let (end, writes, asked) = (self.report(), self.writes(), self.asked());
         let rest = if self.struck() == 0 { REST } else { REST_AFTER_FAULTS };
         let over = Instant::now() + rest;
@@ -281,10 +286,14 @@ impl HostSim {
     /// Passes by the conditions that are fulfilled.
     fn follow_script(&mut self) {
         while let Some(Step::Await(name, condition)) = self.story.steps.get(self.at) {
-            let nodes = lock(&self.ironic).nodes();
+            let (nodes, disks) = {
+                let mut ironic = lock(&self.ironic);
+                (ironic.nodes(), ironic.machine(story::MACHINE).disks.clone())
+            };
             let worlds: Vec<_> =
                 self.clusters.iter().map(|cluster| lock(&cluster.shared.world)).collect();
-            let view = View { worlds: worlds.iter().map(|world| &**world).collect(), nodes };
+            let worlds = worlds.iter().map(|world| &**world).collect();
+            let view = View { worlds, nodes, disks };
             if !condition(&view) {
                 return;
             }
@@ -479,6 +488,12 @@ impl HostSim {
         }
         let nodes = lock(&self.ironic).nodes();
         lines.extend(nodes.iter().map(|node| format!("node {}", invariant::comparable(node))));
+        let mut disks = lock(&self.ironic).machine(story::MACHINE).disks.clone();
+        if self.story.loses_nodes {
+            // What was done before it is repeated, or not: Ironic cannot say.
+            (disks.built, disks.erased) = (0, 0);
+        }
+        lines.push(format!("machine {disks:?}"));
         lines.join("\n")
     }
 

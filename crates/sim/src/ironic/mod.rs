@@ -4,12 +4,16 @@
 //! Owns nodes, ports and the machines behind them. Has no rules of its own: a request that was not recorded in the
 //! situation at hand is noted in `unknown`, and fails the run. Next to read: `recording.rs`, `proxy.rs` (faults).
 
+pub mod changes;
+pub mod machine;
 pub mod proxy;
 pub mod recording;
 
+use changes::{apply, merge};
 use jiff::{SignedDuration, Timestamp};
+use machine::{CREATE, DELETE, DEPLOY, ERASE};
 use quarry_ironic::{Method, Request, Response, secret::is_secret_path};
-use recording::{EVENT, Key, Reaction, Situation, Words, index, merge, parse, relevant, shapes};
+use recording::{EVENT, Key, Reaction, Situation, Words, index, parse, relevant, shapes};
 use serde_json::{Map, Value, json};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,25 +29,38 @@ static REACTIONS: LazyLock<BTreeMap<Key, Reaction>> = LazyLock::new(|| {
 /// How long Ironic takes for a step. A ramdisk boots for much longer.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 const RAMDISK: SignedDuration = SignedDuration::from_secs(30);
+/// Shorter than in any lab: each poll is a point at which a run can fail.
+const CLEANING: SignedDuration = SignedDuration::from_secs(5);
 /// As in the lab: long enough to be polled often.
 const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What Ironic does not show.
+pub use machine::Machine;
+
+enum Change {
+    Node(Value),
+    /// A step on the machine.
+    Machine(&'static str),
+}
+
+/// A manual cleaning that was requested.
 #[derive(Clone, Debug)]
-pub struct Machine {
-    /// What its BMC accepts.
-    pub password: String,
-    /// Its ramdisk never calls.
-    pub silent: bool,
+pub struct Cleaning {
+    pub node: String,
+    pub system: String,
+    pub steps: Vec<String>,
 }
 
 struct SimNode {
     body: Value,
     /// As it was sent; the body shows asterisks.
     password: String,
-    pending: VecDeque<(Timestamp, Value)>,
+    /// The interface of the last inspection.
+    inspected: Option<String>,
+    /// Errors, the oldest first.
+    history: Vec<String>,
+    pending: VecDeque<(Timestamp, Change)>,
 }
 
 pub struct SimIronic {
@@ -59,7 +76,9 @@ pub struct SimIronic {
     pub inspections: BTreeMap<String, u32>,
     /// Nodes that were inspected at the same time, at most.
     pub busiest: usize,
-    /// Requests that the recording does not have.
+    /// Cleanings since they were last read.
+    pub cleanings: Vec<Cleaning>,
+    /// Requests that the recording does not have, and what no machine does.
     pub unknown: Vec<String>,
     /// Of new machines.
     pub default_password: String,
@@ -76,6 +95,7 @@ impl SimIronic {
             counts: BTreeMap::new(),
             inspections: BTreeMap::new(),
             busiest: 0,
+            cleanings: Vec::new(),
             unknown: Vec::new(),
             default_password: default_password.to_owned(),
         }
@@ -96,7 +116,7 @@ impl SimIronic {
     }
 
     pub fn machine(&mut self, system: &str) -> &mut Machine {
-        let made = Machine { password: self.default_password.clone(), silent: false };
+        let made = Machine { password: self.default_password.clone(), ..Machine::default() };
         self.machines.entry(system.to_owned()).or_insert(made)
     }
 
@@ -134,16 +154,57 @@ impl SimIronic {
                     self.nodes[at].pending.push_front((due, step));
                     break;
                 }
-                merge(&mut self.nodes[at].body, &filled(&step, due));
-                self.give_up_later(at, due);
+                match step {
+                    Change::Node(step) => self.change(at, &step, due),
+                    Change::Machine(step) => self.work(at, step),
+                }
             }
+        }
+    }
+
+    fn change(&mut self, at: usize, step: &Value, due: Timestamp) {
+        let mut step = filled(step, due);
+        let system = Self::system_of(&self.nodes[at].body);
+        let node = &mut self.nodes[at];
+        if step["provision_updated_at"].is_string() {
+            // No two states begin at the same time.
+            let last = node.body["provision_updated_at"].as_str();
+            let last = last.and_then(|text| text.parse::<Timestamp>().ok());
+            let later = last.map_or(due, |last| due.max(last + SignedDuration::from_millis(1)));
+            step["provision_updated_at"] = json!(later.to_string());
+        }
+        let volumes = match step["raid_config"]["logical_disks"].as_str() {
+            Some("{target}") => Some(node.body["target_raid_config"]["logical_disks"].clone()),
+            Some("{volumes}") => {
+                self.machines.get(&system).map(|machine| json!(machine.disks.volumes))
+            }
+            _ => None,
+        };
+        if let Some(volumes) = volumes {
+            step["raid_config"]["logical_disks"] = volumes;
+        }
+        if let Some(error) =
+            step["last_error"].as_str().filter(|_| step["last_error"] != node.body["last_error"])
+        {
+            node.history.push(error.to_owned());
+        }
+        apply(&mut node.body, &step);
+        self.give_up_later(at, due);
+    }
+
+    fn work(&mut self, at: usize, step: &str) {
+        let body = self.nodes[at].body.clone();
+        if let Err(wrong) = self.machine(&Self::system_of(&body)).disks.step(step, &body) {
+            self.unknown.push(wrong);
         }
     }
 
     /// A ramdisk that never calls is given up.
     fn give_up_later(&mut self, at: usize, now: Timestamp) {
         let node = &self.nodes[at];
-        let waits = node.body["provision_state"] == "inspect wait" && node.pending.is_empty();
+        let waiting = ["inspect wait", "clean wait"];
+        let waits = waiting.iter().any(|state| node.body["provision_state"] == *state)
+            && node.pending.is_empty();
         if !waits || !self.situation(Some(at), false).silent {
             return;
         }
@@ -184,6 +245,8 @@ impl SimIronic {
         let password = machine.map_or(&self.default_password, |machine| &machine.password);
         about.bmc_refuses = *password != node.password;
         about.silent = machine.is_some_and(|machine| machine.silent);
+        about.fails = machine.and_then(|machine| machine.fails).map(str::to_owned);
+        about.inspected.clone_from(&node.inspected);
         recording::situation(Some(&node.body), &about)
     }
 
@@ -234,6 +297,13 @@ impl SimIronic {
             }
         }
         let known = found?;
+        let absent = |op: &&Value| {
+            let path = op["path"].as_str().unwrap_or_default();
+            op["op"] == "remove" && at.is_some_and(|at| self.nodes[at].body.pointer(path).is_none())
+        };
+        if let Some(op) = body.as_array().into_iter().flatten().find(absent) {
+            self.unknown.push(format!("{} is removed and is not there", op["path"]));
+        }
         let at = if known.status < 300 { self.perform(request, at, known, &words) } else { at };
         let body = self.body(request, known, at, &words);
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -312,6 +382,8 @@ impl SimIronic {
             Method::Get | Method::Post | Method::Put => {}
         }
         if sent["target"] == "inspect" {
+            let node = &mut self.nodes[at];
+            node.inspected = node.body["inspect_interface"].as_str().map(str::to_owned);
             *self.inspections.entry(words.name.clone()).or_default() += 1;
         }
         let mut steps = known.then.clone();
@@ -319,10 +391,15 @@ impl SimIronic {
             if step["maintenance_reason"] == "{reason}" {
                 step["maintenance_reason"] = sent["reason"].clone();
             }
+            if step["target_raid_config"]["logical_disks"] == "{request}" {
+                step["target_raid_config"] = sent.clone();
+            }
         }
         // What a patch is for is in the patch; the rest follows from it.
         let others: Vec<Value> = if request.method == Method::Patch { Vec::new() } else { steps };
         self.schedule(at, &others, words, now);
+        self.schedule_work(at, &sent);
+        self.advance();
         self.give_up_later(at, now);
         if sent["target"] == "inspect" {
             let busy = ["inspecting", "inspect wait"];
@@ -341,7 +418,13 @@ impl SimIronic {
         let body = filled(&words.show(&echoed(&known.body, &shown)), now);
         let password = sent["driver_info"]["redfish_password"].as_str().unwrap_or_default();
         let password = password.to_owned();
-        self.nodes.push(SimNode { body, password, pending: VecDeque::new() });
+        self.nodes.push(SimNode {
+            body,
+            password,
+            inspected: None,
+            history: Vec::new(),
+            pending: VecDeque::new(),
+        });
         self.nodes.len() - 1
     }
 
@@ -354,12 +437,58 @@ impl SimIronic {
         }
         let mut due = begin;
         for step in steps.iter().map(|step| words.show(step)) {
-            let waits = step["provision_state"] == "inspect wait";
-            node.pending.push_back((due, step));
-            due += if waits { RAMDISK } else { STEP };
+            let takes = match step["provision_state"].as_str() {
+                Some("inspect wait") => RAMDISK,
+                Some("clean wait") => CLEANING,
+                _ => STEP,
+            };
+            node.pending.push_back((due, Change::Node(step)));
+            due += takes;
         }
         node.pending.make_contiguous().sort_by_key(|(due, _)| *due);
-        self.advance();
+    }
+
+    /// What the machine does meanwhile: the last step before the node shows what became of it, the others a moment
+    /// earlier, so that an end in between leaves them done.
+    fn schedule_work(&mut self, at: usize, sent: &Value) {
+        let system = Self::system_of(&self.nodes[at].body);
+        let fails = self.machine(&system).fails;
+        let steps = recording::clean_steps(sent);
+        if !steps.is_empty() {
+            let node = name_of(&self.nodes[at].body);
+            self.cleanings.push(Cleaning { node, system, steps: steps.clone() });
+        }
+        let pending = &mut self.nodes[at].pending;
+        let state = |change: &Change| match change {
+            Change::Node(step) => step["provision_state"].as_str().map(str::to_owned),
+            Change::Machine(_) => None,
+        };
+        let Some(end) = pending.back().and_then(|(_, change)| state(change)) else { return };
+        let work: Vec<&'static str> = match (sent["target"].as_str(), end.as_str()) {
+            (Some("clean"), "manageable" | "clean failed") => {
+                let known = [DELETE, ERASE, CREATE];
+                let named = |step: &String| known.into_iter().find(|known| known == step);
+                steps.iter().filter_map(named).take_while(|step| Some(*step) != fails).collect()
+            }
+            (Some("provide" | "deleted"), "available") => vec![ERASE],
+            (Some("active"), "active") => vec![DEPLOY],
+            _ => return,
+        };
+        let ended = pending.iter().rposition(|(_, change)| state(change).as_ref() != Some(&end));
+        let ended = ended.map_or(0, |position| position + 1);
+        let shown = pending.iter().position(|(_, change)| match change {
+            Change::Node(step) => step["raid_config"]["logical_disks"].is_string(),
+            Change::Machine(_) => false,
+        });
+        let last = shown.map_or(ended, |shown| shown.min(ended));
+        let Some((step, others)) = work.split_last() else { return };
+        let due = pending[last].0;
+        pending.insert(last, (due, Change::Machine(step)));
+        let before = last.saturating_sub(1);
+        let due = pending[before].0;
+        for step in others.iter().rev() {
+            pending.insert(before, (due, Change::Machine(step)));
+        }
     }
 
     fn body(&self, request: &Request, known: &Reaction, at: Option<usize>, words: &Words) -> Value {
@@ -391,6 +520,17 @@ impl SimIronic {
                 .map(shown)
                 .collect()
         };
+        if request.path.contains("/history") && known.status < 300 {
+            let events = at.map(|at| self.nodes[at].history.as_slice()).unwrap_or_default();
+            let entry = |(number, event): (usize, &String)| {
+                let mut entry = filled(&words.show(&known.body["history"][0]), self.now());
+                entry["uuid"] = json!(format!("00000000-0000-4000-b000-{number:012}"));
+                entry["event"] = json!(event);
+                entry
+            };
+            let all: Vec<Value> = events.iter().enumerate().map(entry).collect();
+            return json!({ "history": all });
+        }
         match &known.body {
             Value::String(name) if name == "{node}" => {
                 at.map(|at| shown(&self.nodes[at].body)).unwrap_or_default()
@@ -409,6 +549,10 @@ impl SimIronic {
             other => words.show(other),
         }
     }
+}
+
+fn name_of(body: &Value) -> String {
+    body["name"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Times of the recording are now.
