@@ -543,17 +543,15 @@ fn conversation() -> Vec<Reaction> {
             runtime.unwrap().block_on(talk())
         })
     }
+    // Short ones share a thread, and other tests find a system.
     let parts = [
         part(life),
-        part(wrong_password),
+        part(|| async { [wrong_password().await, record_raid::hardware().await].concat() }),
         part(silent),
-        part(failed),
+        part(|| async { [failed().await, record_raid::software().await].concat() }),
         part(locked),
-        part(adopted),
-        part(record_raid::hardware),
-        part(record_raid::software),
+        part(|| async { [adopted().await, record_raid::provisioned().await].concat() }),
         part(record_raid::failing),
-        part(record_raid::provisioned),
     ];
     parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
 }

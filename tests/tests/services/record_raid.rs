@@ -307,12 +307,20 @@ pub async fn provisioned() -> Vec<Reaction> {
         talk.ask(talk.provision(Manage)).await;
         talk.clean(&[DELETE, ERASE]).await;
     }
+    // Ironic does not delete a node with an instance.
     talk.ask(talk.provision(Provide)).await;
     talk.instance_patches().await;
     talk.ask(talk.delete()).await;
     talk.ask(talk.provision(Manage)).await;
     talk.ask(talk.delete()).await;
-    talk.ask(talk.patch(vec![PatchOp::remove("/instance_uuid")])).await;
+    talk.ask(talk.maintenance()).await;
+    talk.ask(talk.delete()).await;
+    talk.managed().await;
+    talk.ask(talk.provision(Provide)).await;
+    talk.instance_patches().await;
+    talk.ask(talk.maintenance()).await;
+    talk.ask(talk.delete()).await;
+    talk.managed().await;
     talk.ask(talk.provision(Provide)).await;
     talk.ask(talk.delete()).await;
     talk.end()

@@ -95,6 +95,10 @@ fn not_erased() -> Vec<Step> {
     steps
 }
 
+fn live_iso() -> Value {
+    json!({"url": "https://images.example/live.iso", "format": "live-iso"})
+}
+
 fn image(image: &Value) -> Step {
     patched(json!({"spec": {"image": image}}))
 }
@@ -102,7 +106,7 @@ fn image(image: &Value) -> Step {
 fn provisioned() -> Vec<Step> {
     let mut steps = built(&sized());
     steps.extend([
-        image(&json!({"url": "https://images.example/live.iso", "format": "live-iso"})),
+        image(&live_iso()),
         Step::Await("provisioned", |view| {
             let active = view.node(HOST).is_some_and(|node| node["provision_state"] == "active");
             view.is(0, HOST, "provisioned") && active && view.disks.image.is_some()
@@ -144,23 +148,38 @@ fn provisioned_and_lost() -> Vec<Step> {
     steps
 }
 
+/// Deleted when the node knows its image and is not deployed yet.
+fn deleted_early() -> Vec<Step> {
+    let mut steps = built(&sized());
+    steps.extend([
+        image(&live_iso()),
+        Step::Await("an instance", |view| {
+            view.node(HOST).is_some_and(|node| node["instance_uuid"].is_string())
+        }),
+    ]);
+    steps.extend(removed());
+    steps
+}
+
 pub fn stories() -> Vec<Story> {
     let then = |steps: Vec<Step>, more: Vec<Step>| steps.into_iter().chain(more).collect();
     let cut_off = then(
         create(&sized()).into_iter().chain([Step::Await("cleaned", is_cleaned)]).collect(),
         removed(),
     );
-    let loses = |name, built, steps| Story { loses_nodes: true, built, ..one(name, steps) };
+    let with = |name, raid, steps| Story { raid, ..one(name, steps) };
+    let loses = |name, raid, steps| Story { loses_nodes: true, ..with(name, raid, steps) };
     vec![
-        Story { built: 1, ..one("raid-hardware", then(built(&sized()), removed())) },
-        Story { built: 1, inspections: 2, ..one("raid-picked", built(&picked())) },
-        Story { built: 1, ..one("raid-software", changed()) },
-        Story { built: 1, ..one("raid-fails", fails(&sized())) },
-        Story { built: 1, ..one("raid-software-fails", fails(&arrays())) },
-        Story { built: 1, ..one("raid-not-erased", not_erased()) },
-        Story { built: 2, ..one("provisioned", deprovisioned()) },
-        Story { inspections: 1, ..one("raid-deleted", cut_off) },
-        loses("raid-lost", 1, lost("cleaned", is_cleaned, Step::Await("built", is_built))),
-        loses("provisioned-lost", 1, provisioned_and_lost()),
+        with("raid-hardware", (1, 2), then(built(&sized()), removed())),
+        Story { inspections: 2, ..with("raid-picked", (1, 1), built(&picked())) },
+        with("raid-software", (1, 2), changed()),
+        with("raid-fails", (1, 2), fails(&sized())),
+        with("raid-software-fails", (1, 2), fails(&arrays())),
+        with("raid-not-erased", (1, 2), not_erased()),
+        with("provisioned", (2, 3), deprovisioned()),
+        with("provisioning-deleted", (1, 2), deleted_early()),
+        with("raid-deleted", (0, 1), cut_off),
+        loses("raid-lost", (1, 1), lost("cleaned", is_cleaned, Step::Await("built", is_built))),
+        loses("provisioned-lost", (1, 1), provisioned_and_lost()),
     ]
 }

@@ -84,8 +84,8 @@ pub struct Story {
     pub inspections: u32,
     /// Nodes vanish from Ironic.
     pub loses_nodes: bool,
-    /// How often RAID is built, where nothing fails.
-    pub built: u32,
+    /// How often RAID is built and deleted, where no fault strikes.
+    pub raid: (u32, u32),
 }
 
 pub fn add_bystander(ironic: &mut SimIronic) {
@@ -165,7 +165,7 @@ pub(super) fn one(name: &'static str, steps: Vec<Step>) -> Story {
         steps,
         inspections: 1,
         loses_nodes: false,
-        built: 0,
+        raid: (0, 0),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// An object without fields, where a merge patch would leave them.
-const NOTHING: &str = "{nothing}";
+pub const NOTHING: &str = "{nothing}";
 
 /// As a merge patch; null also where it is null afterwards.
 pub fn difference(before: &Value, after: &Value) -> Value {

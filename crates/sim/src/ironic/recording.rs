@@ -4,7 +4,7 @@
 //! Owns the form of the fixture. Knows nothing about Ironic's rules: what follows a request is what followed it when it
 //! was recorded. Next to read: `mod.rs` (who answers from it), `tests/tests/services/record.rs` (the conversation).
 
-use super::changes::{difference, merge};
+use super::changes::{NOTHING, difference, merge};
 use quarry_ironic::{Method, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -97,17 +97,8 @@ pub fn relevant(request: &str, all: &Situation) -> Situation {
     } else if is("/states/provision target=inspect") {
         let (power, silent, inspect) = (all.power.clone(), all.silent, all.inspect.clone());
         Situation { power, silent, inspect, bmc_refuses: all.bmc_refuses, ..node }
-    } else if is("/states/provision target=clean") {
-        // Only of a cleaning that begins.
-        let begins = all.state.as_deref() == Some("manageable") && !all.maintenance && !all.locked;
-        let (raid, fails) = (all.raid.clone(), all.fails.clone());
-        let fails = fails.filter(|step| is(step));
-        let silent = all.silent;
-        if begins { Situation { raid, fails, silent, ..node } } else { node }
-    } else if is("/states/provision target=provide") || is("/states/provision target=deleted") {
-        Situation { silent: all.silent, ..node }
-    } else if is("/states/provision target=active") {
-        Situation { deploy: all.deploy.clone(), ..node }
+    } else if let Some(begun) = begins(request, all) {
+        Situation { silent: all.silent, ..begun }
     } else if request.starts_with("DELETE") && !is("/maintenance") {
         Situation { instance: all.instance, ..node }
     } else if is("/states/raid") {
@@ -118,6 +109,24 @@ pub fn relevant(request: &str, all: &Situation) -> Situation {
         Situation { power: all.power.clone(), bmc_refuses: all.bmc_refuses, ..node }
     } else {
         node
+    }
+}
+
+/// Of a cleaning or a deployment that begins: what it depends on besides the state.
+fn begins(request: &str, all: &Situation) -> Option<Situation> {
+    let target = request.split_once("/states/provision target=")?.1;
+    let state = all.state.clone().filter(|_| !all.maintenance && !all.locked);
+    let begun = Situation { state: state.clone(), ..Situation::default() };
+    match (target.split(' ').next()?, state?.as_str()) {
+        ("clean", "manageable") => {
+            let fails = all.fails.clone().filter(|step| target.contains(step));
+            Some(Situation { raid: all.raid.clone(), fails, ..begun })
+        }
+        ("active", "available" | "deploy failed") => {
+            Some(Situation { deploy: all.deploy.clone(), ..begun })
+        }
+        ("provide", "manageable") | ("deleted", "active" | "deploy failed") => Some(begun),
+        _ => None,
     }
 }
 
@@ -365,7 +374,16 @@ fn set_by(request: &str, node: &Value) -> Value {
     } else {
         &[]
     };
-    keys.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect()
+    let mut set: Value = keys.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect();
+    // What a cleaning built or deleted, also where that was so before.
+    if request.contains("clean raid.") && node["provision_state"] == "manageable" {
+        set["raid_config"] = match &node["raid_config"] {
+            config if *config == json!({}) => json!(NOTHING),
+            config => without_ids(config),
+        };
+        name_volumes(&mut set, node);
+    }
+    set
 }
 
 /// Ironic locks a node for moments, whenever a ramdisk calls or a power state is read: whether a poll sees one is chance.
