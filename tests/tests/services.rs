@@ -40,3 +40,5 @@ mod raid_hardware;
 mod raid_kills;
 #[path = "services/record.rs"]
 mod record;
+#[path = "services/record_raid.rs"]
+mod record_raid;

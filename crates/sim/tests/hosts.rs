@@ -1,13 +1,15 @@
 //! Hosts against the simulated Ironic: every story without faults, and with a fault at every API call, request to Ironic
-//! and event. By default the possible faults take turns and every seventh point is struck; `FULL=1` tries all of them.
+//! and event. By default the possible faults take turns and every seventh point is struck (RAID: every 19th); `FULL=1` tries all of them.
 
+use quarry_ironic::{Method, Request};
 use quarry_sim::{
     explore::Choice,
     hosts::{
         explore::{every_point, random},
         run,
-        story::{find, stories},
+        story::{Step, find, stories},
     },
+    ironic::SimIronic,
     run::Mode,
 };
 
@@ -37,7 +39,10 @@ fn every_story_ends_without_faults() {
 fn every(name: &str) {
     let Some(story) = find(name) else { panic!("there is no story {name:?}") };
     let full = std::env::var_os("FULL").is_some();
-    let choice = if full { Choice::All } else { Choice::InTurn { stride: 7 } };
+    // Long ones, and many: each point of the others is struck more often.
+    let long = name.starts_with("raid") || name.starts_with("provision");
+    let stride = if long { 19 } else { 7 };
+    let choice = if full { Choice::All } else { Choice::InTurn { stride } };
     let begun = std::time::Instant::now();
     let summary = every_point(&story, choice);
     println!("{summary} ({:.1} s)", begun.elapsed().as_secs_f32());
@@ -74,6 +79,17 @@ stories! {
     node_deleted "node-deleted";
     two_leaders "two-leaders";
     pivot "pivot";
+    raid_hardware "raid-hardware";
+    raid_picked "raid-picked";
+    raid_software "raid-software";
+    raid_fails "raid-fails";
+    raid_software_fails "raid-software-fails";
+    raid_not_erased "raid-not-erased";
+    provisioned "provisioned";
+    provisioning_deleted "provisioning-deleted";
+    raid_deleted "raid-deleted";
+    raid_lost "raid-lost";
+    provisioned_lost "provisioned-lost";
 }
 
 #[test]
@@ -97,6 +113,41 @@ fn any_order_and_several_faults_end_alike() {
         println!("  {}", failure.lines().next().unwrap_or_default());
     }
     assert!(failures.is_empty(), "{}", failures[0]);
+}
+
+const MACHINE: &str = "https://bmc-1/redfish/v1/Systems/1";
+
+/// A check that finds nothing proves nothing.
+#[test]
+fn every_mistake_is_found() {
+    type Mistake = fn(&mut SimIronic);
+    let stuck: Mistake = |ironic| ironic.machine(MACHINE).disks.stuck = true;
+    let full: Mistake = |ironic| {
+        let disks = &mut ironic.machine(MACHINE).disks;
+        (disks.stuck, disks.volumes) = (true, vec![serde_json::json!("made by hand")]);
+    };
+    let cleaned: Mistake = |ironic| {
+        let step = serde_json::json!({"interface": "raid", "step": "delete_configuration"});
+        let body = serde_json::json!({"target": "clean", "clean_steps": [step]});
+        let path = "/v1/nodes/quarry-system~h1/states/provision";
+        ironic.answer(&Request::new(Method::Put, path, Some(body)));
+    };
+    for (name, mistake, said) in [
+        ("raid-hardware", stuck, "and left Disks"),
+        ("provisioned", stuck, "and left Disks"),
+        ("raid-fails", full, "RAID is built over"),
+        ("raid-hardware", cleaned, "was cleaned with raid.delete_configuration in the state"),
+    ] {
+        let mut story = find(name).unwrap();
+        let built = |step: &Step| matches!(step, Step::Await("built", _));
+        let position = story.steps.iter().position(built).filter(|_| name != "raid-fails");
+        let at = position.map_or(0, |position| position + 1);
+        story.steps.insert(at, Step::Ironic("a mistake", mistake));
+        match run(&story, &Mode::Ordered(Vec::new())) {
+            Ok(_) => panic!("it was not found: {said}"),
+            Err(failed) => assert!(failed.why.contains(said), "{}", failed.why),
+        }
+    }
 }
 
 /// `QUARRY_SIM_REPLAY='life ironic0:3:after:error'` or `'life seed=7'` plays one run again and prints all of it.

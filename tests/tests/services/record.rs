@@ -4,6 +4,7 @@
 //! Compared with `crates/sim/fixtures/ironic/reactions.jsonl`, so that the simulator cannot drift away from Ironic;
 //! `scripts/record-ironic` (`QUARRY_RECORD=1`) writes that file instead. Next to read: `crates/sim/src/ironic/`.
 
+use super::record_raid;
 use futures::future::join_all;
 use quarry_ironic::*;
 use quarry_sim::ironic::recording::{self, Reaction, Situation, Words};
@@ -33,17 +34,17 @@ impl Write for Lines {
 }
 
 /// One part of the conversation, about one node.
-struct Talk {
-    client: Client,
+pub struct Talk {
+    pub client: Client,
     lines: Lines,
-    system: System,
+    pub system: System,
     words: Words,
     about: Situation,
-    id: String,
+    pub id: String,
 }
 
 impl Talk {
-    fn new(part: &str) -> Self {
+    pub fn new(part: &str) -> Self {
         let lab = Lab::get();
         let system = lab.system();
         let settings = Settings { url: lab.ironic_url.clone(), ..Settings::default() };
@@ -62,13 +63,13 @@ impl Talk {
     }
 
     /// What Ironic does not show, from here on.
-    fn situation(&mut self, change: impl FnOnce(&mut Situation)) {
+    pub fn situation(&mut self, change: impl FnOnce(&mut Situation)) {
         change(&mut self.about);
         writeln!(self.lines, "{}", json!({ "situation": self.about })).unwrap();
     }
 
     /// What the node becomes next has no request.
-    fn event(&mut self, event: &str) {
+    pub fn event(&mut self, event: &str) {
         writeln!(self.lines, "{}", json!({ "event": event })).unwrap();
     }
 
@@ -95,7 +96,7 @@ impl Talk {
         }
     }
 
-    async fn create(&mut self, password: &str) {
+    pub async fn create(&mut self, password: &str) {
         let call = Call::CreateNode(Box::new(self.new_node(password)));
         let Performed::Node(node) = self.client.perform(&call).await.unwrap() else {
             panic!("no node")
@@ -104,11 +105,11 @@ impl Talk {
         self.node().await;
     }
 
-    async fn node(&self) -> Option<Node> {
+    pub async fn node(&self) -> Option<Node> {
         self.client.node(&self.id).await.unwrap()
     }
 
-    fn patch(&self, ops: Vec<PatchOp>) -> Call {
+    pub fn patch(&self, ops: Vec<PatchOp>) -> Call {
         Call::PatchNode { id: self.id.clone(), ops }
     }
 
@@ -116,23 +117,23 @@ impl Talk {
         self.patch(vec![PatchOp::add("/driver_info/redfish_password", password)])
     }
 
-    fn provision(&self, target: ProvisionTarget) -> Call {
+    pub fn provision(&self, target: ProvisionTarget) -> Call {
         Call::SetProvisionState { id: self.id.clone(), target }
     }
 
-    fn power(&self, target: PowerTarget) -> Call {
+    pub fn power(&self, target: PowerTarget) -> Call {
         Call::SetPower { id: self.id.clone(), target }
     }
 
-    fn delete(&self) -> Call {
+    pub fn delete(&self) -> Call {
         Call::DeleteNode { id: self.id.clone() }
     }
 
-    fn maintenance(&self) -> Call {
+    pub fn maintenance(&self) -> Call {
         Call::SetMaintenance { id: self.id.clone(), reason: "recorded".to_owned() }
     }
 
-    fn end_maintenance(&self) -> Call {
+    pub fn end_maintenance(&self) -> Call {
         Call::ClearMaintenance { id: self.id.clone() }
     }
 
@@ -142,13 +143,13 @@ impl Talk {
     }
 
     /// The node as it is, then one request, whatever the answer, then the node until Ironic is done with it.
-    async fn ask(&self, call: Call) -> Option<Node> {
+    pub async fn ask(&self, call: Call) -> Option<Node> {
         // A change of power, or of maintenance, removes the last error.
         let fails = matches!(call, Call::SetProvisionState { .. });
         self.ask_until(call, if fails { is_done } else { is_idle }).await
     }
 
-    async fn ask_until(&self, call: Call, done: impl Fn(&Node) -> bool) -> Option<Node> {
+    pub async fn ask_until(&self, call: Call, done: impl Fn(&Node) -> bool) -> Option<Node> {
         self.wait("a lock of a moment", |node| node.reservation.is_none()).await;
         // A refusal is part of the conversation.
         match self.client.perform(&call).await {
@@ -157,7 +158,7 @@ impl Talk {
         }
     }
 
-    async fn wait(&self, what: &str, done: impl Fn(&Node) -> bool) -> Option<Node> {
+    pub async fn wait(&self, what: &str, done: impl Fn(&Node) -> bool) -> Option<Node> {
         let end = Instant::now() + LIMIT;
         loop {
             let node = self.node().await?;
@@ -170,7 +171,7 @@ impl Talk {
     }
 
     /// Requests that Ironic refuses, or that change nothing.
-    async fn ask_all(&self, calls: Vec<Call>) {
+    pub async fn ask_all(&self, calls: Vec<Call>) {
         for call in calls {
             self.ask(call).await;
         }
@@ -184,7 +185,7 @@ impl Talk {
     }
 
     /// Patches of the planner; each changes something and is undone by the next.
-    async fn patches(&self) {
+    pub async fn patches(&self) {
         for clean in [false, true] {
             self.ask(self.patch(vec![PatchOp::add("/automated_clean", clean)])).await;
         }
@@ -197,13 +198,13 @@ impl Talk {
     }
 
     /// Everything that is not meant for this state, and maintenance by hand.
-    async fn others(&self, targets: &[ProvisionTarget]) {
+    pub async fn others(&self, targets: &[ProvisionTarget]) {
         self.ask_all(targets.iter().map(|target| self.provision(target.clone())).collect()).await;
         self.ask_all(vec![self.maintenance(), self.maintenance(), self.end_maintenance()]).await;
         self.ask(self.end_maintenance()).await;
     }
 
-    fn end(self) -> Vec<Reaction> {
+    pub fn end(self) -> Vec<Reaction> {
         let lines = String::from_utf8(self.lines.0.lock().unwrap().clone()).unwrap();
         if let Ok(dir) = std::env::var("QUARRY_RECORD_RAW") {
             let file = format!("{dir}/{}.jsonl", self.words.name.replace('~', "-"));
@@ -214,7 +215,12 @@ impl Talk {
 }
 
 fn has_failed(node: &Node) -> bool {
-    let failed = [ProvisionState::InspectFailed, ProvisionState::AdoptFailed];
+    let failed = [
+        ProvisionState::InspectFailed,
+        ProvisionState::AdoptFailed,
+        ProvisionState::CleanFailed,
+        ProvisionState::DeployFailed,
+    ];
     failed.contains(&node.provision_state)
 }
 
@@ -223,7 +229,7 @@ fn is_done(node: &Node) -> bool {
     is_idle(node) && (!has_failed(node) || node.last_error.is_some())
 }
 
-fn is_idle(node: &Node) -> bool {
+pub fn is_idle(node: &Node) -> bool {
     let busy = [
         ProvisionState::Verifying,
         ProvisionState::Inspecting,
@@ -231,13 +237,16 @@ fn is_idle(node: &Node) -> bool {
         ProvisionState::Adopting,
         ProvisionState::Cleaning,
         ProvisionState::CleanWait,
+        ProvisionState::Deploying,
+        ProvisionState::DeployWait,
+        ProvisionState::Deleting,
     ];
     node.reservation.is_none()
         && node.target_power_state.is_none()
         && !busy.contains(&node.provision_state)
 }
 
-use ProvisionTarget::{Abort, Adopt, Inspect, Manage, Provide};
+use ProvisionTarget::{Abort, Adopt, Deleted, Inspect, Manage, Provide};
 
 /// From creation to deletion, without a failure.
 async fn life() -> Vec<Reaction> {
@@ -262,12 +271,14 @@ async fn life() -> Vec<Reaction> {
     talk.client.perform(&talk.port()).await.unwrap_err();
     talk.situation(|about| about.taken = false);
     talk.patches().await;
+    talk.raid_patches().await;
     talk.ask(talk.password(&right)).await;
     talk.others(&[Provide, Inspect, Abort, Adopt]).await;
     let node = talk.ask(talk.provision(Manage)).await.unwrap();
     assert_eq!(node.provision_state, ProvisionState::Manageable);
 
     talk.patches().await;
+    talk.raid_patches().await;
     talk.ask(talk.password(&right)).await;
     talk.others(&[Manage, Abort]).await;
     for target in [PowerTarget::Off, PowerTarget::SoftOff { timeout: Some(180) }] {
@@ -290,7 +301,7 @@ async fn life() -> Vec<Reaction> {
 }
 
 /// Requests about a node that was deleted.
-async fn gone(talk: &Talk) {
+pub async fn gone(talk: &Talk) {
     talk.client.node(&talk.id).await.unwrap();
     talk.client.inventory(&talk.id).await.unwrap_err();
     let _ = talk.client.ports_of(&talk.id).await;
@@ -302,8 +313,10 @@ async fn gone(talk: &Talk) {
         talk.port(),
         talk.patch(vec![PatchOp::add("/automated_clean", true)]),
         talk.patch(vec![PatchOp::remove("/driver_info/redfish_verify_ca")]),
+        talk.some_raid(),
     ];
-    calls.extend([Manage, Inspect, Abort, Adopt].map(|target| talk.provision(target)));
+    calls.extend(all_targets(talk));
+    calls.extend(about_raid(talk));
     let soft = PowerTarget::SoftOff { timeout: Some(180) };
     calls.extend([PowerTarget::On, PowerTarget::Off, soft].map(|target| talk.power(target)));
     for call in calls {
@@ -375,6 +388,7 @@ async fn silent() -> Vec<Reaction> {
     let node = talk.ask(talk.provision(Abort)).await.unwrap();
     assert_eq!(node.provision_state, ProvisionState::InspectFailed);
     talk.patches().await;
+    talk.raid_patches().await;
     talk.ask(talk.password(&right)).await;
     talk.others(&[Abort, Adopt, Provide]).await;
     talk.ask(talk.power(PowerTarget::On)).await;
@@ -430,7 +444,8 @@ async fn locked() -> Vec<Reaction> {
     talk.create(&right).await;
     talk.system.set("delay", 5);
     let locked = |node: &Node| node.reservation.is_some();
-    for target in [Manage, Inspect] {
+    let clean = record_raid::clean(&["raid.delete_configuration"]);
+    for target in [Manage, Inspect, clean] {
         talk.ask_until(talk.provision(target), locked).await;
         talk.ask_at_once(everything(&talk)).await;
         talk.system.set("delay", 0);
@@ -452,10 +467,33 @@ fn everything(talk: &Talk) -> Vec<Call> {
         talk.password("other-password"),
         talk.patch(vec![PatchOp::add("/automated_clean", true)]),
         talk.patch(vec![PatchOp::remove("/driver_info/redfish_verify_ca")]),
+        talk.some_raid(),
     ];
-    calls.extend([Manage, Inspect, Abort, Adopt].map(|target| talk.provision(target)));
+    calls.extend(all_targets(talk));
+    calls.extend(about_raid(talk));
     let soft = PowerTarget::SoftOff { timeout: Some(180) };
     calls.extend([PowerTarget::On, PowerTarget::Off, soft].map(|target| talk.power(target)));
+    calls
+}
+
+fn all_targets(talk: &Talk) -> Vec<Call> {
+    let targets = [Manage, Inspect, Abort, Adopt, Provide, Deleted, record_raid::active()];
+    let all = targets.into_iter().chain(record_raid::cleanings());
+    all.map(|target| talk.provision(target)).collect()
+}
+
+fn about_raid(talk: &Talk) -> Vec<Call> {
+    let interfaces = [
+        ("/raid_interface", "agent"),
+        ("/inspect_interface", "agent"),
+        ("/deploy_interface", "direct"),
+    ];
+    let mut calls: Vec<Call> =
+        interfaces.iter().map(|(path, value)| talk.add(path, *value)).collect();
+    calls.push(talk.add("/extra/quarry", json!({})));
+    calls.push(talk.patch(vec![PatchOp::remove("/extra/quarry")]));
+    calls.push(talk.add("/instance_uuid", talk.instance()));
+    calls.push(talk.add("/instance_info", json!({})));
     calls
 }
 
@@ -505,8 +543,16 @@ fn conversation() -> Vec<Reaction> {
             runtime.unwrap().block_on(talk())
         })
     }
-    let parts =
-        [part(life), part(wrong_password), part(silent), part(failed), part(locked), part(adopted)];
+    // Short ones share a thread, and other tests find a system.
+    let parts = [
+        part(life),
+        part(|| async { [wrong_password().await, record_raid::hardware().await].concat() }),
+        part(silent),
+        part(|| async { [failed().await, record_raid::software().await].concat() }),
+        part(locked),
+        part(|| async { [adopted().await, record_raid::provisioned().await].concat() }),
+        part(record_raid::failing),
+    ];
     parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
 }
 

@@ -97,8 +97,8 @@ fn remove_node(draft: &mut Draft<'_>, node: &Node) -> Flow {
     if super::is_busy(node) && node.provision_state != ProvisionState::InspectWait {
         return draft.again_in(POLL);
     }
-    // Ironic removes a node in another state only from maintenance.
-    if !plain && !node.maintenance {
+    // Ironic removes a node in another state only from maintenance, and one whose image was never deployed.
+    if !(plain && node.instance_uuid.is_none()) && !node.maintenance {
         let call = Call::SetMaintenance { id, reason: MAINTENANCE.to_owned() };
         return draft.call(call, SignedDuration::ZERO);
     }

@@ -10,11 +10,17 @@ pub struct Watch {
     bystander: Option<Value>,
     /// Hosts whose HardwareData existed.
     stored: BTreeSet<String>,
+    /// The last state of each host.
+    states: BTreeMap<String, String>,
 }
 
 impl Watch {
     pub fn new(ironic: &mut SimIronic) -> Self {
-        Watch { bystander: ironic.node(BYSTANDER), stored: BTreeSet::new() }
+        Watch {
+            bystander: ironic.node(BYSTANDER),
+            stored: BTreeSet::new(),
+            states: BTreeMap::new(),
+        }
     }
 
     pub fn check(
@@ -33,6 +39,8 @@ impl Watch {
             }
         }
         wrong.extend(self.lost_hardware(worlds));
+        wrong.extend(cleaned_without_reason(worlds, ironic));
+        wrong.extend(self.left_behind(worlds, ironic));
         for world in worlds {
             let objects = world.all(Kind::Host).chain(world.all(Kind::HardwareData));
             for object in objects {
@@ -41,6 +49,24 @@ impl Watch {
                 wrong.extend(shown.map(|shown| format!("{} {name} shows {shown}", object["kind"])));
             }
         }
+        wrong
+    }
+
+    /// Nothing is left once a host is deprovisioned.
+    fn left_behind(&mut self, worlds: &[&World], ironic: &mut SimIronic) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut states = BTreeMap::new();
+        for host in worlds.iter().flat_map(|world| world.all(Kind::Host)) {
+            let name = host["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let state = host["status"]["provisioning"]["state"].as_str().unwrap_or_default();
+            let ended = self.states.get(&name).is_some_and(|last| last == "deprovisioning");
+            let disks = &ironic.machine(&system_of(host)).disks;
+            if ended && state != "deprovisioning" && (!disks.is_empty() || disks.image.is_some()) {
+                wrong.push(format!("{name} is {state} and left {disks:?}"));
+            }
+            states.insert(name, state.to_owned());
+        }
+        self.states = states;
         wrong
     }
 
@@ -64,6 +90,36 @@ impl Watch {
         self.stored.retain(|name| hosts.contains_key(name));
         wrong
     }
+}
+
+/// A cleaning was requested: of a host that is prepared, with its settings recorded before, or at the end of its use.
+fn cleaned_without_reason(worlds: &[&World], ironic: &mut SimIronic) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for cleaning in std::mem::take(&mut ironic.cleanings) {
+        let name = cleaning.node.rsplit('~').next().unwrap_or_default();
+        let what = format!("{name} was cleaned with {}", cleaning.steps.join(","));
+        let Some(host) = worlds.iter().find_map(|world| world.get(Kind::Host, name)) else {
+            wrong.push(format!("{what}, and does not exist"));
+            continue;
+        };
+        let provisioning = &host["status"]["provisioning"];
+        match provisioning["state"].as_str() {
+            Some("deprovisioning") => {}
+            Some("preparing") if provisioning["raid"].is_object() => {
+                if let Some(image) = &ironic.machine(&cleaning.system).disks.image {
+                    wrong.push(format!("{what} while it runs {image}"));
+                }
+            }
+            Some("preparing") => wrong.push(format!("{what} before its settings were recorded")),
+            state => wrong.push(format!("{what} in the state {state:?}")),
+        }
+    }
+    wrong
+}
+
+fn system_of(host: &Value) -> String {
+    let address = host["spec"]["bmc"]["address"].as_str().unwrap_or_default();
+    address.split_once('+').map_or(address, |(_, rest)| rest).to_owned()
 }
 
 /// One machine has one node, and a node one name.

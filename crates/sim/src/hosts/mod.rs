@@ -8,6 +8,7 @@ pub mod explore;
 mod invariant;
 pub mod many;
 mod moving;
+mod raid_story;
 pub mod story;
 
 use crate::{
@@ -194,6 +195,14 @@ impl HostSim {
             self.until(&mut steps, give_up + TAIL, move |_| Instant::now() >= quiet).await?;
         }
         self.check_events().await?;
+        let disks = lock(&self.ironic).machine(story::MACHINE).disks.clone();
+        let raid = (disks.built, disks.erased);
+        if raid != self.story.raid && self.struck() == 0 && self.random.is_none() {
+            return Err(format!(
+                "RAID was built and deleted {raid:?} times, not {:?}",
+                self.story.raid
+            ));
+        }
         let (end, writes, asked) = (self.report(), self.writes(), self.asked());
         let rest = if self.struck() == 0 { REST } else { REST_AFTER_FAULTS };
         let over = Instant::now() + rest;
@@ -281,10 +290,14 @@ impl HostSim {
     /// Passes by the conditions that are fulfilled.
     fn follow_script(&mut self) {
         while let Some(Step::Await(name, condition)) = self.story.steps.get(self.at) {
-            let nodes = lock(&self.ironic).nodes();
+            let (nodes, disks) = {
+                let mut ironic = lock(&self.ironic);
+                (ironic.nodes(), ironic.machine(story::MACHINE).disks.clone())
+            };
             let worlds: Vec<_> =
                 self.clusters.iter().map(|cluster| lock(&cluster.shared.world)).collect();
-            let view = View { worlds: worlds.iter().map(|world| &**world).collect(), nodes };
+            let worlds = worlds.iter().map(|world| &**world).collect();
+            let view = View { worlds, nodes, disks };
             if !condition(&view) {
                 return;
             }
@@ -479,6 +492,14 @@ impl HostSim {
         }
         let nodes = lock(&self.ironic).nodes();
         lines.extend(nodes.iter().map(|node| format!("node {}", invariant::comparable(node))));
+        let mut disks = lock(&self.ironic).machine(story::MACHINE).disks.clone();
+        // An outage of Ironic while a host is deleted lets it delete its volumes again.
+        disks.erased = 0;
+        if self.story.loses_nodes {
+            // What was done before it is repeated, or not: Ironic cannot say.
+            disks.built = 0;
+        }
+        lines.push(format!("machine {disks:?}"));
         lines.join("\n")
     }
 

@@ -1,6 +1,10 @@
 //! The stories of hosts: what people do, to the API, to Ironic and to machines, each when its time has come.
 
-use crate::{ironic::SimIronic, kind::Kind, world::World};
+use crate::{
+    ironic::{SimIronic, machine::Disks},
+    kind::Kind,
+    world::World,
+};
 use quarry_api::names;
 use quarry_ironic::{Method, Request};
 use serde_json::{Value, json};
@@ -34,21 +38,23 @@ pub enum Step {
 pub struct View<'a> {
     pub worlds: Vec<&'a World>,
     pub nodes: Vec<Value>,
+    /// Of the machine behind the first host.
+    pub disks: Disks,
 }
 
 impl View<'_> {
-    fn host(&self, cluster: usize, name: &str) -> Option<&Value> {
+    pub fn host(&self, cluster: usize, name: &str) -> Option<&Value> {
         self.worlds[cluster].get(Kind::Host, name)
     }
 
-    fn is(&self, cluster: usize, name: &str, state: &str) -> bool {
+    pub fn is(&self, cluster: usize, name: &str, state: &str) -> bool {
         self.host(cluster, name).is_some_and(|host| {
             host["status"]["provisioning"]["state"] == state
                 && host["status"]["operationalStatus"] == "OK"
         })
     }
 
-    fn node(&self, name: &str) -> Option<&Value> {
+    pub fn node(&self, name: &str) -> Option<&Value> {
         let name = format!("{}~{name}", names::DEFAULT_NAMESPACE);
         self.nodes.iter().find(|node| node["name"] == name.as_str())
     }
@@ -78,6 +84,8 @@ pub struct Story {
     pub inspections: u32,
     /// Nodes vanish from Ironic.
     pub loses_nodes: bool,
+    /// How often RAID is built and deleted, where no fault strikes.
+    pub raid: (u32, u32),
 }
 
 pub fn add_bystander(ironic: &mut SimIronic) {
@@ -114,9 +122,9 @@ pub(super) fn host(name: &str, number: usize) -> Value {
     })
 }
 
-const MACHINE: &str = "https://bmc-1/redfish/v1/Systems/1";
+pub(super) const MACHINE: &str = "https://bmc-1/redfish/v1/Systems/1";
 
-fn create(password: &str) -> Vec<Step> {
+pub(super) fn create(password: &str) -> Vec<Step> {
     vec![
         Step::Create(0, Kind::Secret, secret(HOST, password)),
         Step::Create(0, Kind::Host, host(HOST, 1)),
@@ -128,7 +136,7 @@ fn available() -> Vec<Step> {
     create(RIGHT).into_iter().chain([seen]).collect()
 }
 
-fn patched(changes: Value) -> Step {
+pub(super) fn patched(changes: Value) -> Step {
     Step::Patch(0, Kind::Host, HOST.to_owned(), changes)
 }
 
@@ -136,7 +144,7 @@ fn annotated(annotation: &str, value: &str) -> Step {
     patched(json!({"metadata": {"annotations": {annotation: value}}}))
 }
 
-fn removed() -> Vec<Step> {
+pub(super) fn removed() -> Vec<Step> {
     vec![
         Step::Delete(0, Kind::Host, HOST.to_owned()),
         Step::Await("gone", |view| {
@@ -148,7 +156,7 @@ fn removed() -> Vec<Step> {
     ]
 }
 
-fn one(name: &'static str, steps: Vec<Step>) -> Story {
+pub(super) fn one(name: &'static str, steps: Vec<Step>) -> Story {
     let operator = OperatorOf { cluster: 0, lag: Duration::ZERO, waits: false };
     Story {
         name,
@@ -157,6 +165,7 @@ fn one(name: &'static str, steps: Vec<Step>) -> Story {
         steps,
         inspections: 1,
         loses_nodes: false,
+        raid: (0, 0),
     }
 }
 
@@ -193,7 +202,7 @@ fn inspect_again() -> Vec<Step> {
     steps
 }
 
-fn failed(kind: &'static str, view: &View<'_>) -> bool {
+pub(super) fn failed(kind: &'static str, view: &View<'_>) -> bool {
     view.host(0, HOST).is_some_and(|host| host["status"]["errorType"] == kind)
 }
 
@@ -279,7 +288,7 @@ pub fn stories() -> Vec<Story> {
     let deleted = Step::Ironic("the node is deleted by hand", |ironic| {
         ironic.delete_by_hand(&format!("{}~{HOST}", names::DEFAULT_NAMESPACE));
     });
-    vec![
+    let mut all = vec![
         one("life", life()),
         one("power", power()),
         Story { inspections: 2, ..one("inspect-again", inspect_again()) },
@@ -289,7 +298,9 @@ pub fn stories() -> Vec<Story> {
         Story { loses_nodes: true, ..one("node-deleted", registered_again(deleted)) },
         two,
         pivot(),
-    ]
+    ];
+    all.extend(super::raid_story::stories());
+    all
 }
 
 pub fn find(name: &str) -> Option<Story> {

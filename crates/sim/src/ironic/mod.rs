@@ -4,17 +4,22 @@
 //! Owns nodes, ports and the machines behind them. Has no rules of its own: a request that was not recorded in the
 //! situation at hand is noted in `unknown`, and fails the run. Next to read: `recording.rs`, `proxy.rs` (faults).
 
+pub mod changes;
+pub mod machine;
 pub mod proxy;
 pub mod recording;
+mod work;
 
+use changes::merge;
 use jiff::{SignedDuration, Timestamp};
 use quarry_ironic::{Method, Request, Response, secret::is_secret_path};
-use recording::{EVENT, Key, Reaction, Situation, Words, index, merge, parse, relevant, shapes};
+use recording::{EVENT, Key, Reaction, Situation, Words, index, parse, relevant, shapes};
 use serde_json::{Map, Value, json};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, LazyLock},
 };
+use work::Change;
 
 static REACTIONS: LazyLock<BTreeMap<Key, Reaction>> = LazyLock::new(|| {
     let all = parse(include_str!("../../fixtures/ironic/reactions.jsonl"));
@@ -25,25 +30,25 @@ static REACTIONS: LazyLock<BTreeMap<Key, Reaction>> = LazyLock::new(|| {
 /// How long Ironic takes for a step. A ramdisk boots for much longer.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 const RAMDISK: SignedDuration = SignedDuration::from_secs(30);
+/// Shorter than in any lab: each poll is a point at which a run can fail.
+const CLEANING: SignedDuration = SignedDuration::from_secs(5);
 /// As in the lab: long enough to be polled often.
 const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What Ironic does not show.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    /// What its BMC accepts.
-    pub password: String,
-    /// Its ramdisk never calls.
-    pub silent: bool,
-}
+pub use machine::Machine;
+pub use work::Cleaning;
 
 struct SimNode {
     body: Value,
     /// As it was sent; the body shows asterisks.
     password: String,
-    pending: VecDeque<(Timestamp, Value)>,
+    /// The interface of the last inspection.
+    inspected: Option<String>,
+    /// Errors, the oldest first.
+    history: Vec<String>,
+    pending: VecDeque<(Timestamp, Change)>,
 }
 
 pub struct SimIronic {
@@ -59,7 +64,9 @@ pub struct SimIronic {
     pub inspections: BTreeMap<String, u32>,
     /// Nodes that were inspected at the same time, at most.
     pub busiest: usize,
-    /// Requests that the recording does not have.
+    /// Cleanings since they were last read.
+    pub cleanings: Vec<Cleaning>,
+    /// Requests that the recording does not have, and what no machine does.
     pub unknown: Vec<String>,
     /// Of new machines.
     pub default_password: String,
@@ -76,6 +83,7 @@ impl SimIronic {
             counts: BTreeMap::new(),
             inspections: BTreeMap::new(),
             busiest: 0,
+            cleanings: Vec::new(),
             unknown: Vec::new(),
             default_password: default_password.to_owned(),
         }
@@ -96,7 +104,7 @@ impl SimIronic {
     }
 
     pub fn machine(&mut self, system: &str) -> &mut Machine {
-        let made = Machine { password: self.default_password.clone(), silent: false };
+        let made = Machine { password: self.default_password.clone(), ..Machine::default() };
         self.machines.entry(system.to_owned()).or_insert(made)
     }
 
@@ -134,8 +142,10 @@ impl SimIronic {
                     self.nodes[at].pending.push_front((due, step));
                     break;
                 }
-                merge(&mut self.nodes[at].body, &filled(&step, due));
-                self.give_up_later(at, due);
+                match step {
+                    Change::Node(step) => self.change(at, &step, due),
+                    Change::Machine(step) => self.work(at, step),
+                }
             }
         }
     }
@@ -143,7 +153,9 @@ impl SimIronic {
     /// A ramdisk that never calls is given up.
     fn give_up_later(&mut self, at: usize, now: Timestamp) {
         let node = &self.nodes[at];
-        let waits = node.body["provision_state"] == "inspect wait" && node.pending.is_empty();
+        let waiting = ["inspect wait", "clean wait"];
+        let waits = waiting.iter().any(|state| node.body["provision_state"] == *state)
+            && node.pending.is_empty();
         if !waits || !self.situation(Some(at), false).silent {
             return;
         }
@@ -184,6 +196,8 @@ impl SimIronic {
         let password = machine.map_or(&self.default_password, |machine| &machine.password);
         about.bmc_refuses = *password != node.password;
         about.silent = machine.is_some_and(|machine| machine.silent);
+        about.fails = machine.and_then(|machine| machine.fails).map(str::to_owned);
+        about.inspected.clone_from(&node.inspected);
         recording::situation(Some(&node.body), &about)
     }
 
@@ -234,6 +248,13 @@ impl SimIronic {
             }
         }
         let known = found?;
+        let absent = |op: &&Value| {
+            let path = op["path"].as_str().unwrap_or_default();
+            op["op"] == "remove" && at.is_some_and(|at| self.nodes[at].body.pointer(path).is_none())
+        };
+        if let Some(op) = body.as_array().into_iter().flatten().find(absent) {
+            self.unknown.push(format!("{} is removed and is not there", op["path"]));
+        }
         let at = if known.status < 300 { self.perform(request, at, known, &words) } else { at };
         let body = self.body(request, known, at, &words);
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -312,6 +333,8 @@ impl SimIronic {
             Method::Get | Method::Post | Method::Put => {}
         }
         if sent["target"] == "inspect" {
+            let node = &mut self.nodes[at];
+            node.inspected = node.body["inspect_interface"].as_str().map(str::to_owned);
             *self.inspections.entry(words.name.clone()).or_default() += 1;
         }
         let mut steps = known.then.clone();
@@ -319,10 +342,15 @@ impl SimIronic {
             if step["maintenance_reason"] == "{reason}" {
                 step["maintenance_reason"] = sent["reason"].clone();
             }
+            if step["target_raid_config"]["logical_disks"] == "{request}" {
+                step["target_raid_config"] = sent.clone();
+            }
         }
         // What a patch is for is in the patch; the rest follows from it.
         let others: Vec<Value> = if request.method == Method::Patch { Vec::new() } else { steps };
         self.schedule(at, &others, words, now);
+        self.schedule_work(at, &sent);
+        self.advance();
         self.give_up_later(at, now);
         if sent["target"] == "inspect" {
             let busy = ["inspecting", "inspect wait"];
@@ -341,7 +369,13 @@ impl SimIronic {
         let body = filled(&words.show(&echoed(&known.body, &shown)), now);
         let password = sent["driver_info"]["redfish_password"].as_str().unwrap_or_default();
         let password = password.to_owned();
-        self.nodes.push(SimNode { body, password, pending: VecDeque::new() });
+        self.nodes.push(SimNode {
+            body,
+            password,
+            inspected: None,
+            history: Vec::new(),
+            pending: VecDeque::new(),
+        });
         self.nodes.len() - 1
     }
 
@@ -354,12 +388,15 @@ impl SimIronic {
         }
         let mut due = begin;
         for step in steps.iter().map(|step| words.show(step)) {
-            let waits = step["provision_state"] == "inspect wait";
-            node.pending.push_back((due, step));
-            due += if waits { RAMDISK } else { STEP };
+            let takes = match step["provision_state"].as_str() {
+                Some("inspect wait") => RAMDISK,
+                Some("clean wait") => CLEANING,
+                _ => STEP,
+            };
+            node.pending.push_back((due, Change::Node(step)));
+            due += takes;
         }
         node.pending.make_contiguous().sort_by_key(|(due, _)| *due);
-        self.advance();
     }
 
     fn body(&self, request: &Request, known: &Reaction, at: Option<usize>, words: &Words) -> Value {
@@ -391,6 +428,17 @@ impl SimIronic {
                 .map(shown)
                 .collect()
         };
+        if request.path.contains("/history") && known.status < 300 {
+            let events = at.map(|at| self.nodes[at].history.as_slice()).unwrap_or_default();
+            let entry = |(number, event): (usize, &String)| {
+                let mut entry = filled(&words.show(&known.body["history"][0]), self.now());
+                entry["uuid"] = json!(format!("00000000-0000-4000-b000-{number:012}"));
+                entry["event"] = json!(event);
+                entry
+            };
+            let all: Vec<Value> = events.iter().enumerate().map(entry).collect();
+            return json!({ "history": all });
+        }
         match &known.body {
             Value::String(name) if name == "{node}" => {
                 at.map(|at| shown(&self.nodes[at].body)).unwrap_or_default()

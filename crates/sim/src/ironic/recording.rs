@@ -4,9 +4,10 @@
 //! Owns the form of the fixture. Knows nothing about Ironic's rules: what follows a request is what followed it when it
 //! was recorded. Next to read: `mod.rs` (who answers from it), `tests/tests/services/record.rs` (the conversation).
 
+use super::changes::{NOTHING, difference, merge};
 use quarry_ironic::{Method, Request};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Everything that can be different about a node, its machine and the request's names when a request arrives.
@@ -23,8 +24,22 @@ pub struct Situation {
     /// Ironic works on it.
     #[serde(skip_serializing_if = "is_default")]
     pub locked: bool,
+    /// The interface that inspected it; `None`: none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspected: Option<String>,
+    /// The interfaces that carry out a cleaning, an inspection and a deployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inspect: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deploy: Option<String>,
+    /// It has an instance.
     #[serde(skip_serializing_if = "is_default")]
-    pub inspected: bool,
+    pub instance: bool,
+    /// The step of a cleaning that fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails: Option<String>,
     /// The BMC does not accept the node's credentials.
     #[serde(skip_serializing_if = "is_default")]
     pub bmc_refuses: bool,
@@ -70,7 +85,7 @@ pub fn relevant(request: &str, all: &Situation) -> Situation {
     let is = |part: &str| request.contains(part);
     if request.starts_with("GET") {
         let state = all.state.as_ref().filter(|_| is("/v1/nodes/{")).map(|_| "any".to_owned());
-        let inspected = is("/inventory") && all.inspected;
+        let inspected = all.inspected.clone().filter(|_| is("/inventory"));
         Situation { state, inspected, ..Situation::default() }
     } else if request.starts_with("POST /v1/nodes") {
         Situation { taken: all.taken, ..Situation::default() }
@@ -80,14 +95,38 @@ pub fn relevant(request: &str, all: &Situation) -> Situation {
     } else if is("/states/power") {
         Situation { power: all.power.clone(), bmc_refuses: all.bmc_refuses, ..node }
     } else if is("/states/provision target=inspect") {
-        let (power, silent) = (all.power.clone(), all.silent);
-        Situation { power, silent, bmc_refuses: all.bmc_refuses, ..node }
+        let (power, silent, inspect) = (all.power.clone(), all.silent, all.inspect.clone());
+        Situation { power, silent, inspect, bmc_refuses: all.bmc_refuses, ..node }
+    } else if let Some(begun) = begins(request, all) {
+        Situation { silent: all.silent, ..begun }
+    } else if request.starts_with("DELETE") && !is("/maintenance") {
+        Situation { instance: all.instance, ..node }
+    } else if is("/states/raid") {
+        Situation { raid: all.raid.clone(), ..node }
     } else if is("/states/provision target=manage") {
         Situation { bmc_refuses: all.bmc_refuses, ..node }
     } else if is("/states/provision target=adopt") {
         Situation { power: all.power.clone(), bmc_refuses: all.bmc_refuses, ..node }
     } else {
         node
+    }
+}
+
+/// Of a cleaning or a deployment that begins: what it depends on besides the state.
+fn begins(request: &str, all: &Situation) -> Option<Situation> {
+    let target = request.split_once("/states/provision target=")?.1;
+    let state = all.state.clone().filter(|_| !all.maintenance && !all.locked);
+    let begun = Situation { state: state.clone(), ..Situation::default() };
+    match (target.split(' ').next()?, state?.as_str()) {
+        ("clean", "manageable") => {
+            let fails = all.fails.clone().filter(|step| target.contains(step));
+            Some(Situation { raid: all.raid.clone(), fails, ..begun })
+        }
+        ("active", "available" | "deploy failed") => {
+            Some(Situation { deploy: all.deploy.clone(), ..begun })
+        }
+        ("provide", "manageable") | ("deleted", "active" | "deploy failed") => Some(begun),
+        _ => None,
     }
 }
 
@@ -153,7 +192,10 @@ pub fn shapes(request: &Request, words: &Words) -> Vec<String> {
     let body = request.body.as_ref();
     let field = |name: &str| body.and_then(|body| body[name].as_str()).unwrap_or_default();
     if path.contains("/states/") {
-        return vec![format!("{method} {path} target={}", field("target"))];
+        let target = Some(field("target")).filter(|target| !target.is_empty());
+        let target = target.map_or_else(String::new, |target| format!(" target={target}"));
+        let steps = body.map(clean_steps).unwrap_or_default().join(",");
+        return vec![format!("{method} {path}{target} {steps}").trim_end().to_owned()];
     }
     match (request.method, body) {
         (Method::Patch, Some(Value::Array(ops))) => {
@@ -178,6 +220,13 @@ pub fn shapes(request: &Request, words: &Words) -> Vec<String> {
     }
 }
 
+/// The steps of a manual cleaning.
+pub fn clean_steps(body: &Value) -> Vec<String> {
+    let steps = body["clean_steps"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    steps.map(|one| format!("{}.{}", text(&one["interface"]), text(&one["step"]))).collect()
+}
+
 /// The method of what happens without a request.
 pub const EVENT: &str = "EVENT";
 
@@ -189,7 +238,11 @@ pub fn situation(node: Option<&Value>, about: &Situation) -> Situation {
         power: text("power_state"),
         maintenance: node["maintenance"] == true,
         locked: node["reservation"].is_string(),
-        inspected: node["inspection_finished_at"].is_string(),
+        inspected: about.inspected.clone().filter(|_| node["inspection_finished_at"].is_string()),
+        raid: text("raid_interface"),
+        inspect: text("inspect_interface"),
+        deploy: text("deploy_interface"),
+        instance: node["instance_uuid"].is_string(),
         ..about.clone()
     }
 }
@@ -208,7 +261,9 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
     for line in lines.lines() {
         let line: Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
         if let Some(now) = line.get("situation") {
+            let inspected = about.inspected.take();
             about = serde_json::from_value(now.clone()).map_err(|error| error.to_string())?;
+            about.inspected = inspected;
             continue;
         }
         if let Some(event) = line["event"].as_str() {
@@ -244,10 +299,12 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
             let then = node.as_ref().map(|node| difference(node, body));
             if let Some(then) = then.filter(|then| *then != json!({})) {
                 let mut then = words.hide(&without_ids(&then));
-                // Its own words: those of the request.
-                if then["maintenance_reason"].is_string() {
+                // Its own words: those of the request, unless Ironic did it.
+                let by_request = last.clone().any(|at| all[at].request.contains("/maintenance"));
+                if by_request && then["maintenance_reason"].is_string() {
                     then["maintenance_reason"] = json!("{reason}");
                 }
+                name_volumes(&mut then, body);
                 for at in last.clone() {
                     steps[at].push((then.clone(), words.hide(&set_by(&all[at].request, body))));
                 }
@@ -272,6 +329,9 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
         }
         if changes {
             last = begin..all.len();
+            if all[begin].request.ends_with("target=inspect") {
+                about.inspected = now.inspect.clone();
+            }
         }
         if creates && status == 201 {
             node = Some(body.clone());
@@ -290,6 +350,21 @@ pub fn reactions(lines: &str, words: &Words) -> Result<Vec<Reaction>, String> {
     Ok(all)
 }
 
+/// Volumes are those of the machine, or those that were requested.
+fn name_volumes(then: &mut Value, node: &Value) {
+    let filled =
+        |config: &Value| config["logical_disks"].as_array().is_some_and(|all| !all.is_empty());
+    if filled(&then["target_raid_config"]) {
+        then["target_raid_config"] = json!({"logical_disks": "{request}"});
+    }
+    if filled(&then["raid_config"]) {
+        let repeated =
+            node["raid_config"]["logical_disks"] == node["target_raid_config"]["logical_disks"];
+        let name = if repeated { "{target}" } else { "{volumes}" };
+        then["raid_config"]["logical_disks"] = json!(name);
+    }
+}
+
 /// Fields that a request sets whatever they were: that they were so already shows in no difference.
 fn set_by(request: &str, node: &Value) -> Value {
     let keys: &[&str] = if request.contains("/states/") || request.starts_with(EVENT) {
@@ -299,7 +374,16 @@ fn set_by(request: &str, node: &Value) -> Value {
     } else {
         &[]
     };
-    keys.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect()
+    let mut set: Value = keys.iter().map(|key| ((*key).to_owned(), node[*key].clone())).collect();
+    // What a cleaning built or deleted, also where that was so before.
+    if request.contains("clean raid.") && node["provision_state"] == "manageable" {
+        set["raid_config"] = match &node["raid_config"] {
+            config if *config == json!({}) => json!(NOTHING),
+            config => without_ids(config),
+        };
+        name_volumes(&mut set, node);
+    }
+    set
 }
 
 /// Ironic locks a node for moments, whenever a ramdisk calls or a power state is read: whether a poll sees one is chance.
@@ -357,6 +441,17 @@ fn template(request: &Request, status: u16, body: &Value, words: &Words) -> Valu
         }
         Method::Get if body["ports"].is_array() && path != "/v1" => with(body, "ports", "{ports}"),
         Method::Get if body["provision_state"].is_string() => json!("{node}"),
+        Method::Get if path.ends_with("/history") => {
+            // One entry as an example: those of a node are what happened to it.
+            let all = body["history"].as_array();
+            let error = all.and_then(|all| all.iter().find(|one| one["severity"] == "ERROR"));
+            let example = error.map(|error| words.hide(&without_ids(&without_links(error))));
+            let mut example = example.unwrap_or_default();
+            for key in ["uuid", "event", "event_type"] {
+                example[key] = json!(format!("{{{key}}}"));
+            }
+            json!({"history": [example]})
+        }
         Method::Patch => json!("{node}"),
         Method::Post => {
             let mut body = body.clone();
@@ -407,50 +502,6 @@ fn without_ids(value: &Value) -> Value {
 
 fn is_time(text: &str) -> bool {
     text.starts_with("2026-01-01T") && text.ends_with("+00:00")
-}
-
-/// As a merge patch; null also where it is null afterwards.
-pub fn difference(before: &Value, after: &Value) -> Value {
-    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
-        return after.clone();
-    };
-    let mut patch = Map::new();
-    for (key, value) in new {
-        match old.get(key) {
-            Some(known) if known == value => {}
-            Some(known) if known.is_object() && value.is_object() => {
-                patch.insert(key.clone(), difference(known, value));
-            }
-            // A value that was not shown before: the answer to a creation has more fields than a read.
-            None if value.is_null() => {}
-            Some(_) | None => {
-                patch.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    // What is shown only at the creation did not go away; what an object lost did.
-    let nested = !old.contains_key("provision_state");
-    for key in old.keys().filter(|key| nested && !new.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    Value::Object(patch)
-}
-
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, change) in changes {
-        if change.is_object() {
-            merge(&mut target[key], change);
-        } else {
-            target[key] = change.clone();
-        }
-    }
 }
 
 pub type Key = (String, Situation);

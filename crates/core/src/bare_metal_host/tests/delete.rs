@@ -43,6 +43,20 @@ fn a_running_inspection_is_aborted_first() {
 }
 
 #[test]
+fn a_node_with_an_instance_is_removed_from_maintenance() {
+    let known = json!({"power_state": "power off", "instance_uuid": "u-1"});
+    let mut seen = deleted("deleting", Some(known.clone()));
+    assert_eq!(call(&planned(&seen)), format!("set maintenance of node {NODE}"));
+    let mut maintained = known;
+    merge(
+        &mut maintained,
+        &json!({"maintenance": true, "maintenance_reason": "the host is deleted"}),
+    );
+    ironic_mut(&mut seen).node = Some(node(maintained));
+    assert_eq!(call(&planned(&seen)), format!("delete node {NODE}"));
+}
+
+#[test]
 fn a_host_that_cannot_be_powered_off_is_deleted_in_the_end() {
     let mut seen =
         deleted("powering off before delete", Some(json!({"last_error": "power: no answer"})));
