@@ -1,5 +1,6 @@
 //! Hosts against the simulated Ironic: every story without faults, and with a fault at every API call, request to Ironic
-//! and event. By default the possible faults take turns and every seventh point is struck (RAID: every 19th); `FULL=1` tries all of them.
+//! and event. By default the possible faults take turns and every seventh point is struck, of stories with RAID every
+//! 19th; `FULL=1` tries all of them.
 
 use quarry_ironic::{Method, Request};
 use quarry_sim::{
@@ -129,7 +130,8 @@ fn every_mistake_is_found() {
     let cleaned: Mistake = |ironic| {
         let step = serde_json::json!({"interface": "raid", "step": "delete_configuration"});
         let body = serde_json::json!({"target": "clean", "clean_steps": [step]});
-        let path = "/v1/nodes/quarry-system~h1/states/provision";
+        let node = ironic.node("quarry-system~h1").unwrap();
+        let path = format!("/v1/nodes/{}/states/provision", node["uuid"].as_str().unwrap());
         ironic.answer(&Request::new(Method::Put, path, Some(body)));
     };
     for (name, mistake, said) in [

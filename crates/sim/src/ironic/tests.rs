@@ -1,6 +1,7 @@
 use super::*;
 use quarry_ironic::{
-    Call, Client, Guarded, Meaning, NewNode, Performed, ProvisionState, ProvisionTarget,
+    Call, CleanStep, Client, Guarded, LogicalDisk, Meaning, NewNode, Performed, ProvisionState,
+    ProvisionTarget, RaidConfig, SizeGb,
 };
 use std::sync::Mutex;
 
@@ -99,6 +100,61 @@ async fn a_silent_ramdisk_is_given_up() {
     let (state, error) = world.state_after(&id, 400).await;
     assert_eq!(state, ProvisionState::InspectFailed);
     assert!(error.is_some_and(|error| error.to_lowercase().contains("timeout")));
+}
+
+fn clean(steps: &[&str]) -> ProvisionTarget {
+    let step = |name: &&str| CleanStep::new("raid", *name);
+    ProvisionTarget::Clean { steps: steps.iter().map(step).collect() }
+}
+
+#[tokio::test]
+async fn volumes_are_those_of_the_machine() {
+    let world = world();
+    let id = world.create("right-password").await.unwrap();
+    world.provision(&id, ProvisionTarget::Manage).await.unwrap();
+    world.state_after(&id, 5).await;
+    let disks = vec![LogicalDisk::new("1", SizeGb::Gib(70))];
+    let config = RaidConfig { logical_disks: disks };
+    world.client.perform(&Call::SetRaid { id: id.clone(), config: config.clone() }).await.unwrap();
+    let before = world.client.node(&id).await.unwrap().unwrap();
+    assert_eq!(before.target_raid().unwrap(), config);
+    let steps = ["delete_configuration", "create_configuration"];
+    world.provision(&id, clean(&steps)).await.unwrap();
+    let begun = world.client.node(&id).await.unwrap().unwrap();
+    assert_eq!(begun.provision_state, ProvisionState::Cleaning);
+    assert!(begun.provision_updated_at > before.provision_updated_at, "also at the same time");
+    let machine = "https://bmc-1/redfish/v1/Systems/1";
+    assert_eq!(world.ironic.lock().unwrap().machine(machine).disks.built, 0);
+    assert_eq!(world.state_after(&id, 60).await.0, ProvisionState::Manageable);
+    let built = world.client.node(&id).await.unwrap().unwrap().raid().unwrap().logical_disks;
+    assert_eq!((built.len(), built[0].size_gb), (1, SizeGb::Gib(70)));
+    world.provision(&id, clean(&steps[..1])).await.unwrap();
+    world.state_after(&id, 60).await;
+    let node = world.client.node(&id).await.unwrap().unwrap();
+    assert!(node.raid().unwrap().logical_disks.is_empty(), "{node:?}");
+    let mut ironic = world.ironic.lock().unwrap();
+    let disks = ironic.machine(machine).disks.clone();
+    assert_eq!((disks.built, disks.erased, disks.is_empty()), (1, 2, true));
+    assert_eq!(ironic.unknown, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_step_that_fails_leaves_the_ones_before_it_done() {
+    let world = world();
+    let id = world.create("right-password").await.unwrap();
+    world.provision(&id, ProvisionTarget::Manage).await.unwrap();
+    world.state_after(&id, 5).await;
+    let machine = "https://bmc-1/redfish/v1/Systems/1";
+    world.ironic.lock().unwrap().machine(machine).fails = Some(machine::CREATE);
+    let steps = ["delete_configuration", "create_configuration"];
+    world.provision(&id, clean(&steps)).await.unwrap();
+    let (state, error) = world.state_after(&id, 60).await;
+    assert_eq!(state, ProvisionState::CleanFailed);
+    assert!(error.is_some_and(|error| error.contains("create_configuration")));
+    let history = world.client.history(&id).await.unwrap();
+    assert!(history.iter().any(|entry| entry.is_error() && entry.event.contains("failed step")));
+    let disks = world.ironic.lock().unwrap().machine(machine).disks.clone();
+    assert_eq!((disks.built, disks.erased), (0, 1));
 }
 
 #[tokio::test]
