@@ -232,5 +232,6 @@ at_auth() { # none|basic
 at_sh() { # COMMANDS
   answers_echo() { [ "$(echo 'echo up' | socat -t 5 - TCP:10.0.2.15:2222 2>/dev/null)" = up ]; }
   poll 60 answers_echo || die "the real machine does not answer; is it on? its console is $D/log/console.log"
-  printf '%s\n' "$1" | socat -t 600 - TCP:10.0.2.15:2222
+  # a machine whose power is cut never ends a connection
+  printf '%s\n' "$1" | socat -t 600 - TCP:10.0.2.15:2222,keepalive,keepidle=10,keepintvl=5,keepcnt=4
 }

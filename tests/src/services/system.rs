@@ -79,11 +79,7 @@ impl System {
             self.heal();
         }
         self.lab.ironic().remove_nodes(self);
-        self.switch("ForceOff");
-        until(&format!("{} is off", self.name), super::LIMIT, || {
-            let state = self.power();
-            if state == "Off" && !self.is_running() { Ok(()) } else { Err(state) }
-        });
+        self.cut_power();
         if self.real {
             self.blank_disks();
         }
@@ -175,6 +171,15 @@ impl System {
     pub fn switch(&self, reset: &str) {
         let body = json!({"ResetType": reset});
         self.redfish_admin("POST", "/Actions/ComputerSystem.Reset", Some(&body));
+    }
+
+    /// Off, and what ran in it has ended.
+    pub fn cut_power(&self) {
+        self.switch("ForceOff");
+        until(&format!("{} is off", self.name), super::LIMIT, || {
+            let state = self.power();
+            if state == "Off" && !self.is_running() { Ok(()) } else { Err(state) }
+        });
     }
 
     /// RAID volumes of all its controllers, as its BMC shows them: the oracle for hardware RAID.
