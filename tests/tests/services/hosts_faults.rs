@@ -130,7 +130,8 @@ fn a_mac_address_of_another_host_is_refused() {
     let host = quarry
         .wait(&second.name, "is refused", LIMIT, |status| status["operationalStatus"] == "error");
     let message = host["status"]["errorMessage"].as_str().unwrap();
-    assert!(message.contains(&first.mac) && message.contains("already exists"), "{message}");
+    let holder = format!("BareMetalHost default/{}", first.name);
+    assert!(message.contains(&first.mac) && message.contains(&holder), "{message}");
     // The first one goes: the second gets its port.
     quarry.delete_host(&first.name);
     quarry.wait_gone(&first.name, LIMIT);
