@@ -93,12 +93,12 @@ fn remove_node(draft: &mut Draft<'_>, node: &Node) -> Flow {
     let plain = matches!(
         node.provision_state,
         ProvisionState::Enroll | ProvisionState::Manageable | ProvisionState::Available
-    );
+    ) && node.instance_uuid.is_none();
     if super::is_busy(node) && node.provision_state != ProvisionState::InspectWait {
         return draft.again_in(POLL);
     }
-    // Ironic removes a node in another state only from maintenance, and one whose image was never deployed.
-    if !(plain && node.instance_uuid.is_none()) && !node.maintenance {
+    // Ironic removes others only from maintenance: also one with an instance that was never deployed.
+    if !plain && !node.maintenance {
         let call = Call::SetMaintenance { id, reason: MAINTENANCE.to_owned() };
         return draft.call(call, SignedDuration::ZERO);
     }
