@@ -24,7 +24,7 @@ pub fn node_of(host: &Value) -> Value {
 
 #[track_caller]
 pub fn provisioned(quarry: &Quarry, system: &System) -> Value {
-    let host = quarry.wait_state(&system.name, "provisioned", LIMIT * 3);
+    let host = quarry.wait_state(&system.name, "provisioned", LIMIT * 5);
     assert_eq!(node_of(&host)["provision_state"], "active");
     quarry.wait(&system.name, "is ready", LIMIT, |status| {
         Quarry::condition(status, "Ready")["status"] == "True" && status["poweredOn"] == true

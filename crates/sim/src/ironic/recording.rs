@@ -172,8 +172,13 @@ impl Words {
                 )
             }
             Value::Array(items) => items.iter().map(|item| self.map(item, change)).collect(),
+            // Ironic lists interfaces by their addresses.
             Value::Object(fields) => {
-                fields.iter().map(|(key, field)| (key.clone(), self.map(field, change))).collect()
+                let named = |key: &String| match self.map(&Value::String(key.clone()), change) {
+                    Value::String(key) => key,
+                    _ => key.clone(),
+                };
+                fields.iter().map(|(key, field)| (named(key), self.map(field, change))).collect()
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
