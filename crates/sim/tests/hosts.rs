@@ -85,7 +85,6 @@ stories! {
     raid_software "raid-software";
     raid_fails "raid-fails";
     raid_software_fails "raid-software-fails";
-    raid_not_erased "raid-not-erased";
     provisioned "provisioned";
     provisioning_deleted "provisioning-deleted";
     raid_deleted "raid-deleted";

@@ -340,7 +340,7 @@ fn instance_info(draft: &Draft<'_>, node: &Node) -> Map<String, Value> {
     info
 }
 
-/// `Err`: the root disk cannot be told apart, and why.
+/// `Err`: the root disk cannot be selected, and why.
 fn root_device(draft: &Draft<'_>, node: &Node) -> Result<Map<String, Value>, String> {
     let status = &draft.status;
     let reported = node.raid().map(|raid| raid.logical_disks).unwrap_or_default();

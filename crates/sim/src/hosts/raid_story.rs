@@ -2,10 +2,7 @@
 
 use super::story::{HOST, MACHINE, RIGHT, Step, Story, View, host, one, patched, removed, secret};
 use crate::{
-    ironic::{
-        SimIronic,
-        machine::{CREATE, DELETE},
-    },
+    ironic::{SimIronic, machine::CREATE},
     kind::Kind,
 };
 use serde_json::{Value, json};
@@ -78,20 +75,6 @@ fn fails(raid: &Value) -> Vec<Step> {
         Step::Ironic("volumes can be built", |ironic| ironic.machine(MACHINE).fails = None),
         Step::Await("built", is_built),
     ]);
-    steps
-}
-
-fn not_erased() -> Vec<Step> {
-    let mut steps = built(&sized());
-    steps.extend([
-        Step::Ironic("volumes cannot be deleted", |ironic| {
-            ironic.machine(MACHINE).fails = Some(DELETE);
-        }),
-        Step::Delete(0, Kind::Host, HOST.to_owned()),
-        Step::Await("provisioning error", |view| super::story::failed("provisioning error", view)),
-        Step::Ironic("volumes can be deleted", |ironic| ironic.machine(MACHINE).fails = None),
-    ]);
-    steps.extend(removed().into_iter().skip(1));
     steps
 }
 
@@ -170,15 +153,14 @@ pub fn stories() -> Vec<Story> {
     let with = |name, raid, steps| Story { raid, ..one(name, steps) };
     let loses = |name, raid, steps| Story { loses_nodes: true, ..with(name, raid, steps) };
     vec![
-        with("raid-hardware", (1, 2), then(built(&sized()), removed())),
+        with("raid-hardware", (1, 3), then(built(&sized()), removed())),
         Story { inspections: 2, ..with("raid-picked", (1, 1), built(&picked())) },
         with("raid-software", (1, 2), changed()),
         with("raid-fails", (1, 2), fails(&sized())),
         with("raid-software-fails", (1, 2), fails(&arrays())),
-        with("raid-not-erased", (1, 2), not_erased()),
-        with("provisioned", (2, 3), deprovisioned()),
-        with("provisioning-deleted", (1, 2), deleted_early()),
-        with("raid-deleted", (0, 1), cut_off),
+        with("provisioned", (2, 4), deprovisioned()),
+        with("provisioning-deleted", (1, 3), deleted_early()),
+        with("raid-deleted", (0, 2), cut_off),
         loses("raid-lost", (1, 1), lost("cleaned", is_cleaned, Step::Await("built", is_built))),
         loses("provisioned-lost", (1, 1), provisioned_and_lost()),
     ]

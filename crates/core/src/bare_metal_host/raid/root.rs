@@ -26,8 +26,8 @@ pub fn spec_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
     host.spec.root_device_hints.clone().filter(|_| has_hints(host))
 }
 
-/// `root_device` of the node. Empty: Ironic takes the smallest disk of 4 GiB or more. `Err`: the volume cannot be told
-/// apart. `reported`: the hardware volumes that Ironic read from the BMC; `disks`: what the last inspection found.
+/// `root_device` of the node. Empty: Ironic takes the smallest disk of 4 GiB or more. `Err`: no hint selects the
+/// volume alone. `reported`: the hardware volumes that Ironic read from the BMC; `disks`: what the last inspection found.
 pub fn root_device(
     hints: Option<&RootDeviceHints>,
     snapshot: Option<&RaidConfig>,
@@ -139,7 +139,7 @@ fn array_hint(
         (other_high.ceil() <= low).then(|| format!(">= {}", other_high.ceil()))
     });
     let size = size.ok_or(
-        "the arrays of spec.raid.softwareRAIDVolumes cannot be told apart by their sizes after a reboot; set spec.rootDeviceHints, or other sizes",
+        "the arrays of spec.raid.softwareRAIDVolumes cannot be distinguished by their sizes after a reboot; set spec.rootDeviceHints, or other sizes",
     )?;
     Ok(map(json!({"name": ARRAY, "size": size})))
 }
@@ -170,5 +170,5 @@ fn volume_hint(
     if others().all(|other| other > own) {
         return Ok(map(json!({"size": format!("<= {}", own + 1)})));
     }
-    Err("the volumes of spec.raid.hardwareRAIDVolumes cannot be told apart by their sizes; set spec.rootDeviceHints".to_owned())
+    Err("the volumes of spec.raid.hardwareRAIDVolumes cannot be distinguished by their sizes; set spec.rootDeviceHints".to_owned())
 }
