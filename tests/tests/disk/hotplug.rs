@@ -175,6 +175,14 @@ async fn mount_and_swap_are_reported_when_added_and_removed() {
             .wait_inventory("shows that it is unmounted", |status| !shown(status, &disk, "Mounted"))
             .await;
     }
+    // Seen by the scan of another event, and unmounted before the watch looked again.
+    let mounted = Mounted::new(&[&disk.path()], &dir.path().join("mnt"));
+    disk.event();
+    processes.wait_inventory("shows the mount", |status| shown(status, &disk, "Mounted")).await;
+    drop(mounted);
+    processes
+        .wait_inventory("shows that it is unmounted", |status| !shown(status, &disk, "Mounted"))
+        .await;
     run("swapon", &[&swap.path()]);
     let seen =
         processes.wait_inventory("shows the swap", |status| shown(status, &swap, "Swap")).await;

@@ -21,36 +21,68 @@ use tokio::{
 
 type Uses = fn(&[u8]) -> BTreeSet<Vec<u8>>;
 
-/// Sends a trigger when a disk is mounted that was not, or not any more; likewise for swap.
-pub(super) async fn watch_mounts(triggers: Sender<RescanTrigger>, host: HostRoot) {
-    let tables: [(io::Result<OwnedFd>, Uses); 2] =
-        [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
-    let watches = tables.into_iter().map(|(table, uses)| {
-        let triggers = triggers.clone();
-        async move {
-            if let Err(error) = async { watch(&triggers, table?, uses).await }.await
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(%error, "failed to watch mounts; changes are seen at the next scan only");
-            }
-        }
-    });
-    futures::future::join_all(watches).await;
+/// The kernel's tables of what is in use, as they were when they were opened.
+pub(super) struct MountWatch(Vec<Table>);
+
+struct Table {
+    file: AsyncFd<OwnedFd>,
+    uses: Uses,
+    before: BTreeSet<Vec<u8>>,
 }
 
-async fn watch(triggers: &Sender<RescanTrigger>, table: OwnedFd, uses: Uses) -> io::Result<()> {
-    let table = sys::wait_for(table, Interest::PRIORITY)?;
-    let mut before = uses(&read(&table)?);
-    loop {
-        let mut changed = table.ready(Interest::PRIORITY).await?;
-        sleep(MOUNT_DEBOUNCE).await;
-        // Before it is read: a change meanwhile wakes us again.
-        changed.clear_ready();
-        let now = uses(&read(&table)?);
-        if now != before {
-            before = now;
-            if triggers.send(RescanTrigger::MountsChanged).await.is_err() {
-                return Ok(());
+impl MountWatch {
+    /// Before the first scan: what changes after it is then seen.
+    pub(super) fn open(host: &HostRoot) -> Self {
+        let tables: [(io::Result<OwnedFd>, Uses); 2] =
+            [(host.open_mountinfo(), mounted), (host.open_swaps(), swapped)];
+        let opened = tables.into_iter().filter_map(|(table, uses)| {
+            let opened = table.and_then(|table| Table::open(table, uses));
+            opened.inspect_err(warn_unless_missing).ok()
+        });
+        MountWatch(opened.collect())
+    }
+
+    /// Sends a trigger when a disk is mounted that was not, or not any more; likewise for swap.
+    pub(super) async fn run(self, triggers: Sender<RescanTrigger>) {
+        let watches = self.0.into_iter().map(|table| {
+            let triggers = triggers.clone();
+            async move {
+                if let Err(error) = table.watch(&triggers).await {
+                    warn_unless_missing(&error);
+                }
+            }
+        });
+        futures::future::join_all(watches).await;
+    }
+}
+
+fn warn_unless_missing(error: &io::Error) {
+    if error.kind() != io::ErrorKind::NotFound {
+        tracing::warn!(%error, "failed to watch mounts; changes are seen at the next scan only");
+    }
+}
+
+impl Table {
+    fn open(table: OwnedFd, uses: Uses) -> io::Result<Self> {
+        let file = sys::wait_for(table, Interest::PRIORITY)?;
+        let before = uses(&read(&file)?);
+        Ok(Table { file, uses, before })
+    }
+
+    async fn watch(mut self, triggers: &Sender<RescanTrigger>) -> io::Result<()> {
+        loop {
+            let mut changed = self.file.ready(Interest::PRIORITY).await?;
+            // A scan for another reason may report a disk that is out of use again when the burst is over.
+            let at_first = (self.uses)(&read(&self.file)?);
+            sleep(MOUNT_DEBOUNCE).await;
+            // Before it is read: a change meanwhile wakes us again.
+            changed.clear_ready();
+            let now = (self.uses)(&read(&self.file)?);
+            if now != self.before || at_first != self.before {
+                self.before = now;
+                if triggers.send(RescanTrigger::MountsChanged).await.is_err() {
+                    return Ok(());
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 use super::{
     Agent, AgentError, AgentOptions, Publication, Published, Restored, RunResult, Workers, chain,
     events::{RescanTrigger, watch_kernel},
-    mount_watch::watch_mounts,
+    mount_watch::MountWatch,
     uevent::KernelEvent,
 };
 use crate::{host_root::HostRoot, linux::LinuxNode, node_ops::NodeOps};
@@ -67,7 +67,7 @@ impl<H: NodeOps> Agent<H> {
         watches.spawn(self.clone().watch_inventory(triggers.clone()));
         watches.spawn(watch_kernel(triggers.clone()));
         match HostRoot::view(&self.options.host_root) {
-            Ok(host) => drop(watches.spawn(watch_mounts(triggers.clone(), host))),
+            Ok(host) => drop(watches.spawn(MountWatch::open(&host).run(triggers.clone()))),
             Err(error) => tracing::warn!(
                 error = error.message(),
                 "failed to watch mounts; changes are seen at the next scan only"

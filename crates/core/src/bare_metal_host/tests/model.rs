@@ -311,7 +311,11 @@ impl World {
                         self.cleaning = (steps, Some(ProvisionState::Manageable));
                     }
                     ProvisionTarget::Provide | ProvisionTarget::Deleted => {
-                        self.cleaning = (Vec::new(), Some(ProvisionState::Available));
+                        // Automated cleaning.
+                        let erases = node.automated_clean != Some(false);
+                        let step = erases.then(|| "deploy.erase_devices_metadata".to_owned());
+                        self.cleaning =
+                            (step.into_iter().collect(), Some(ProvisionState::Available));
                     }
                     _ => {}
                 }
